@@ -1,0 +1,4 @@
+"""What a decision is made of: pods, nodes, selectors, terms, spread constraints, victims, verdicts.
+
+Values only. Nothing here knows JSON, HTTP, a clock or the index; every floor may import it.
+"""

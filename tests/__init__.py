@@ -1,0 +1,1 @@
+"""Tests, on the same floors as the package; laws and parity beside them."""

@@ -1,0 +1,1 @@
+"""Property tests: what holds after any sequence of changes."""
