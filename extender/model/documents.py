@@ -1,0 +1,117 @@
+"""A parsed document, such as a YAML mapping, made into a frozen struct, strictly and with every fault named by its path.
+
+Fields that are unknown or of the wrong type are refused. Knows no file format and no particular document: the
+settings and the scenarios bring their structs. Not for the hot path, where `wire` decodes bytes directly.
+"""
+
+import difflib
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeVar, get_args, get_origin
+
+import msgspec
+from msgspec import Struct
+
+from extender.model.units import Address, ByteSize, Duration
+
+StructT = TypeVar("StructT", bound=Struct)
+
+_READERS: Final[dict[type, tuple[Callable[[str], object], str]]] = {
+    Duration: (Duration.parse, 'a duration such as "15s"'),
+    ByteSize: (ByteSize.parse, 'a size such as "32Mi"'),
+    Address: (Address.parse, 'an address such as "127.0.0.1:8888"'),
+}
+
+
+class DocumentError(ValueError):
+    """A document that cannot be used; `problems` holds one "path: what is wrong" for each fault."""
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(self.problems))
+
+
+def read_document(document: object, kind: type[StructT], required: Iterable[str] = ()) -> StructT:
+    """Make a struct of a mapping with camelCase names. Raises DocumentError with every problem.
+
+    `required` names fields that a document must have although the struct has a default for them.
+    """
+    if not isinstance(document, dict):
+        raise DocumentError([f"expected a mapping, got {type(document).__name__}"])
+    problems = [f"{name}: is missing" for name in required if name not in document]
+    problems += _problems(document, kind, "")
+    if problems:
+        raise DocumentError(problems)
+    return msgspec.convert(document, kind, dec_hook=_read_unit)
+
+
+def write_document(value: Struct) -> dict[str, Any]:
+    """The mapping that `read_document` makes the same struct of."""
+    document: dict[str, Any] = msgspec.to_builtins(value, enc_hook=str)
+    return document
+
+
+def without_nulls(value: object) -> object:
+    """A deep copy that leaves out every field that is null: in a document that means the default."""
+    if isinstance(value, dict):
+        return {name: without_nulls(field) for name, field in value.items() if field is not None}
+    if isinstance(value, list):
+        return [without_nulls(item) for item in value]
+    return value
+
+
+def _problems(value: object, kind: Any, path: str) -> list[str]:
+    """Every fault of a value that should become `kind`; what stands below a faulty field is not looked at twice."""
+    found: list[str] = []
+    if isinstance(kind, type) and issubclass(kind, Struct) and isinstance(value, dict):
+        fields = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
+        for name, item in value.items():
+            below = f"{path}.{name}" if path else str(name)
+            found += _problems(item, fields[name], below) if name in fields else [_unknown(name, fields, below)]
+    elif get_origin(kind) is tuple and isinstance(value, list):
+        for number, item in enumerate(value):
+            found += _problems(item, get_args(kind)[0], f"{path}[{number}]")
+    return found or _conversion_problem(value, kind, path)
+
+
+def _conversion_problem(value: object, kind: Any, path: str) -> list[str]:
+    """At most one fault: the field itself, what is missing in it, or what its own checks say."""
+    try:
+        msgspec.convert(value, kind, dec_hook=_read_unit)
+    except msgspec.ValidationError as error:
+        text = str(error).partition(" - at `$")[0].replace("`", "").replace("Expected", "expected")
+        if missing := re.fullmatch(r"Object missing required field (\w+)", text):
+            return [f"{path}.{missing[1]}: is missing"]
+        if text.startswith("Invalid enum value"):
+            text = f"expected {_choices(kind)}, got {value!r}"
+        # A check of a whole section names the field itself, as "max: must not be less than initial".
+        own = re.fullmatch(r"([A-Za-z.]+(?:\[\d+\])?): (.*)", text)
+        place = ".".join(part for part in (path, own[1] if own else "") if part)
+        return [f"{place}: {own[2] if own else text}"]
+    return []
+
+
+def _choices(kind: Any) -> str:
+    """The values that a field takes, for a message: "offload or augment"."""
+    options = [str(option) for option in get_args(kind) if isinstance(option, str)]
+    for part in get_args(kind):
+        options += ["true", "false"] if part is bool else [str(option) for option in get_args(part)]
+    return " or ".join(options)
+
+
+def _unknown(name: object, known: Iterable[str], path: str) -> str:
+    """The message for a field that does not exist, with the nearest that does."""
+    if name == "labelSelector":
+        return f"{path}: must not be set, selectors are deduced for each pod"
+    near = difflib.get_close_matches(str(name), list(known), n=1)
+    return f"{path}: unknown field" + (f', did you mean "{near[0]}"?' if near else "")
+
+
+def _read_unit(kind: type, value: object) -> object:
+    """Read a duration, a size or an address. Raises ValueError or TypeError, which become the field's problem."""
+    if kind is ByteSize and type(value) is int and value >= 0:
+        return ByteSize(value)
+    parse, example = _READERS[kind]
+    if not isinstance(value, str):
+        raise TypeError(f"expected {example}, got {type(value).__name__}")
+    return parse(value)

@@ -1,0 +1,49 @@
+"""Labels, the well-known topology keys, and what makes a label key or value well formed.
+
+Pure values only. Everything else in the model is built on this module, so it imports nothing of ours.
+Syntax: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+
+Labels = Mapping[str, str]
+
+HOSTNAME = "kubernetes.io/hostname"
+ZONE = "topology.kubernetes.io/zone"
+REGION = "topology.kubernetes.io/region"
+
+NO_LABELS: Labels = {}
+
+_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
+_NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_MAX_NAME = 63
+_MAX_PREFIX = 253
+
+
+class Operator(StrEnum):
+    """How a requirement compares. ``Gt`` and ``Lt`` are legal for node selectors only."""
+
+    IN = "In"
+    NOT_IN = "NotIn"
+    EXISTS = "Exists"
+    DOES_NOT_EXIST = "DoesNotExist"
+    GT = "Gt"
+    LT = "Lt"
+
+
+def is_label_value(text: str) -> bool:
+    """Whether the text may stand as the value of a label; the empty value may."""
+    return len(text) <= _MAX_NAME and _VALUE.fullmatch(text) is not None
+
+
+def is_label_key(text: str) -> bool:
+    """Whether the text is a qualified name: an optional DNS prefix and ``/``, then a name of up to 63 characters."""
+    prefix, slash, name = text.rpartition("/")
+    if slash and not (len(prefix) <= _MAX_PREFIX and _PREFIX.fullmatch(prefix)):
+        return False
+    return len(name) <= _MAX_NAME and _NAME.fullmatch(name) is not None

@@ -1,0 +1,105 @@
+"""Which nodes a pod may stand on by their labels and name: nodeSelector and required node affinity.
+
+Parsed once per pod template and hashable, so that nodes are filtered once per distinct requirement.
+https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from extender.model.labels import Labels, Operator
+
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_INT64 = 2**63
+
+
+def as_int64(text: str | None) -> int | None:
+    """The text as Go's ``strconv.ParseInt(text, 10, 64)`` reads it, None where that fails or nothing is there."""
+    if text is None or not _INTEGER.fullmatch(text):
+        return None
+    number = int(text)
+    return number if -_INT64 <= number < _INT64 else None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRequirement:
+    """One clause about a node's label or field; the order of values does not matter."""
+
+    key: str
+    operator: Operator
+    values: tuple[str, ...] = ()
+
+    def matches(self, labels: Labels) -> bool:
+        """Whether a node with these labels (or fields) satisfies the clause."""
+        value = labels.get(self.key)
+        match self.operator:
+            case Operator.IN:
+                return value in self.values
+            case Operator.NOT_IN:
+                return value not in self.values
+            case Operator.EXISTS:
+                return value is not None
+            case Operator.DOES_NOT_EXIST:
+                return value is None
+            case _:
+                return self._compares(as_int64(value))
+
+    def _compares(self, number: int | None) -> bool:
+        bound = as_int64(self.values[0]) if len(self.values) == 1 else None
+        if number is None or bound is None:
+            return False
+        return number > bound if self.operator is Operator.GT else number < bound
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSelectorTerm:
+    """A conjunction over labels and fields; a term without any clause matches no node."""
+
+    expressions: tuple[NodeRequirement, ...] = ()
+    fields: tuple[NodeRequirement, ...] = ()
+
+    def matches(self, name: str, labels: Labels) -> bool:
+        """Whether the node satisfies every clause; the only field is ``metadata.name``."""
+        if not self.expressions and not self.fields:
+            return False
+        return all(clause.matches(labels) for clause in self.expressions) and all(
+            clause.matches({"metadata.name": name}) for clause in self.fields
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAffinity:
+    """nodeSelector AND (any of the required terms); ``terms`` None means no required node affinity."""
+
+    node_selector: tuple[tuple[str, str], ...] = ()
+    terms: tuple[NodeSelectorTerm, ...] | None = None
+
+    @property
+    def admits_all(self) -> bool:
+        """Whether every node passes without looking at it."""
+        return not self.node_selector and self.terms is None
+
+    def matches(self, name: str, labels: Labels) -> bool:
+        """Whether the pod may stand on a node with this name and these labels."""
+        if any(labels.get(key) != value for key, value in self.node_selector):
+            return False
+        return self.terms is None or any(term.matches(name, labels) for term in self.terms)
+
+
+@dataclass(frozen=True, slots=True)
+class PreferredNodeTerm:
+    """A term that raises a node's standing by ``weight`` (1–100)."""
+
+    weight: int
+    term: NodeSelectorTerm
+
+
+def node_selector(pairs: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """A nodeSelector map in canonical order."""
+    return tuple(sorted(pairs.items()))
+
+
+ANY_NODE = NodeAffinity()

@@ -1,0 +1,117 @@
+"""The trimmed Kubernetes objects: only the fields that a decision reads, immutable, small.
+
+Structs of msgspec instead of dataclasses: a tenth of the time to make, and without a garbage-collector header, which
+is what keeps 150,000 pods from costing a pause. They hold no reference back to their holder, so that is safe.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import msgspec
+
+from extender.model.labels import NO_LABELS, Labels
+from extender.model.node_affinity import ANY_NODE, NodeAffinity, PreferredNodeTerm
+from extender.model.resources import Resources
+from extender.model.selectors import LabelSelector
+from extender.model.spread import NO_SPREAD, SpreadConstraints
+from extender.model.taints import Taint, Toleration
+from extender.model.terms import NO_AFFINITY, PodAffinity
+
+NO_RESOURCES: Resources = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Controller:
+    """The controlling owner of a pod, where it is one whose selector default constraints read."""
+
+    api_version: str
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PodShape:
+    """What a pod's template fixes and constraints read: the replicas of a workload share one shape.
+
+    Compared by identity: ``wire`` hands out one object for equal input, and a duplicate costs memory, never a count.
+    """
+
+    namespace: str
+    labels: Labels = field(default_factory=dict)
+    affinity: PodAffinity = NO_AFFINITY
+    spread: SpreadConstraints = NO_SPREAD
+    node_affinity: NodeAffinity = ANY_NODE
+    preferred_nodes: tuple[PreferredNodeTerm, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    controller: Controller | None = None
+
+
+class Pod(msgspec.Struct, frozen=True, gc=False):
+    """A pod. ``node`` is empty while it is not assigned; ``finished`` pods are no part of any count."""
+
+    uid: str
+    name: str
+    shape: PodShape
+    node: str = ""
+    terminating: bool = False
+    finished: bool = False
+    gated: bool = False
+    priority: int = 0
+    never_preempts: bool = False
+    nominated_node: str = ""
+    requests: Resources = NO_RESOURCES
+    start_time: datetime | None = None
+
+    @property
+    def namespace(self) -> str:
+        """The pod's namespace."""
+        return self.shape.namespace
+
+    @property
+    def full_name(self) -> str:
+        """``namespace/name``, as logs and people write it."""
+        return f"{self.shape.namespace}/{self.name}"
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether the pod stands on a node and counts there."""
+        return bool(self.node) and not self.finished
+
+
+class Node(msgspec.Struct, frozen=True, gc=False):
+    """A node; heartbeats and conditions are not kept, so they change nothing."""
+
+    name: str
+    labels: Labels = NO_LABELS
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+    allocatable: Resources = NO_RESOURCES
+
+
+class Namespace(msgspec.Struct, frozen=True, gc=False):
+    """A namespace and the labels that namespaceSelectors read."""
+
+    name: str
+    labels: Labels = NO_LABELS
+
+
+class Workload(msgspec.Struct, frozen=True, gc=False):
+    """A Service, ReplicationController, ReplicaSet or StatefulSet: what default spread constraints are deduced from.
+
+    ``selector`` is None where the object has none (a Service without selector selects nobody).
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    selector: LabelSelector | None = None
+
+    @property
+    def key(self) -> str:
+        """``kind/namespace/name``, unique among all workloads."""
+        return f"{self.kind}/{self.namespace}/{self.name}"
+
+
+Object = Pod | Node | Namespace | Workload

@@ -1,0 +1,79 @@
+"""Quantities and resource vectors: integers in milli-CPU for ``cpu`` and in units (bytes) for everything else.
+
+https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from decimal import Decimal, InvalidOperation
+from functools import lru_cache
+
+_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
+_DECIMAL = {"n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "": Decimal(1), "k": Decimal("1e3")}
+_DECIMAL |= {"M": Decimal("1e6"), "G": Decimal("1e9"), "T": Decimal("1e12"), "P": Decimal("1e15"), "E": Decimal("1e18")}
+
+CPU = "cpu"
+MEMORY = "memory"
+PODS = "pods"
+
+Resources = Mapping[str, int]
+
+
+class QuantityError(ValueError):
+    """A text that is no Kubernetes quantity."""
+
+
+@lru_cache(maxsize=4096)
+def parse_quantity(text: str, *, milli: bool = False) -> int:
+    """The quantity in units, or in thousandths when ``milli``; fractions round up as Kubernetes does."""
+    number, factor = _split(text)
+    try:
+        value = Decimal(number) * factor * (1000 if milli else 1)
+    except InvalidOperation:
+        raise QuantityError(f'"{text}" is not a quantity') from None
+    if not value.is_finite():
+        raise QuantityError(f'"{text}" is not a quantity')
+    return math.ceil(value)
+
+
+def _split(text: str) -> tuple[str, Decimal]:
+    """The number and the factor of its suffix; an exponent (``1e3``) is part of the number."""
+    if text[-2:] in _BINARY:
+        return text[:-2], Decimal(_BINARY[text[-2:]])
+    if text[-1:] in _DECIMAL and not text[-1:].isdigit():
+        return text[:-1], _DECIMAL[text[-1:]]
+    return text, Decimal(1)
+
+
+def parse_resources(quantities: Mapping[str, str]) -> dict[str, int]:
+    """A resource list as integers by name; raises ``QuantityError``."""
+    return {name: parse_quantity(text, milli=name == CPU) for name, text in quantities.items()}
+
+
+def add(into: dict[str, int], amount: Resources, sign: int = 1) -> None:
+    """Adds (or with ``sign`` -1 takes away) in place; a resource that falls to zero is forgotten."""
+    for name, number in amount.items():
+        total = into.get(name, 0) + sign * number
+        if total:
+            into[name] = total
+        else:
+            into.pop(name, None)
+
+
+def total(parts: Iterable[Resources]) -> dict[str, int]:
+    """The sum of the parts."""
+    result: dict[str, int] = {}
+    for part in parts:
+        add(result, part)
+    return result
+
+
+def largest(parts: Iterable[Resources]) -> dict[str, int]:
+    """The greatest amount of each resource over the parts."""
+    result: dict[str, int] = {}
+    for part in parts:
+        for name, number in part.items():
+            result[name] = max(number, result.get(name, 0))
+    return result

@@ -1,0 +1,54 @@
+"""Taints and tolerations, as TaintToleration and the spread policy ``nodeTaintsPolicy`` read them.
+
+https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/
+The numeric operators ``Lt`` and ``Gt`` (KEP-5471) are behind a gate that is off in 1.36 and tolerate nothing here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+NO_SCHEDULE = "NoSchedule"
+NO_EXECUTE = "NoExecute"
+PREFER_NO_SCHEDULE = "PreferNoSchedule"
+
+
+class Taint(msgspec.Struct, frozen=True, gc=False):
+    """What repels pods from a node."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+    @property
+    def repels(self) -> bool:
+        """Whether a pod that does not tolerate the taint is kept away (``PreferNoSchedule`` only discourages)."""
+        return self.effect in (NO_SCHEDULE, NO_EXECUTE)
+
+
+class Toleration(msgspec.Struct, frozen=True, gc=False):
+    """What lets a pod stand a taint. An empty effect tolerates all effects, an empty key with Exists all keys."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+    def tolerates(self, taint: Taint) -> bool:
+        """Whether this toleration covers the taint."""
+        if (self.effect and self.effect != taint.effect) or (self.key and self.key != taint.key):
+            return False
+        if self.operator == "Exists":
+            return True
+        return self.operator in ("", "Equal") and self.value == taint.value
+
+
+def first_untolerated(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> Taint | None:
+    """The first NoSchedule or NoExecute taint that nothing tolerates, or None. O(taints × tolerations)."""
+    allowed = tuple(tolerations)
+    for taint in taints:
+        if taint.repels and not any(toleration.tolerates(taint) for toleration in allowed):
+            return taint
+    return None

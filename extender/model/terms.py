@@ -1,0 +1,79 @@
+"""Inter-pod affinity terms: whom a clause is about, where it counts, and which namespaces it covers.
+
+KEP-2249 (namespaceSelector): https://github.com/kubernetes/enhancements/tree/master/keps/sig-scheduling/2249-pod-affinity-namespace-selector
+A term knows no Pod (that would close a circle): it is asked with a namespace and labels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from extender.model.labels import NO_LABELS, Labels
+from extender.model.selectors import LabelSelector
+
+
+@dataclass(frozen=True, slots=True)
+class AffinityTerm:
+    """One affinity or anti-affinity clause with its defaults filled in; equal terms put the same question.
+
+    ``namespaces`` holds the names listed, sorted, or the owner's own namespace where the manifest gives neither names
+    nor a selector. Names and ``namespace_selector`` are a union; with a selector the owner's namespace is not implied.
+    """
+
+    topology_key: str
+    selector: LabelSelector
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: LabelSelector | None = None
+
+    @property
+    def covers_all(self) -> bool:
+        """Whether the term reaches every namespace, with or without a Namespace object (``namespaceSelector: {}``)."""
+        return self.namespace_selector is not None and self.namespace_selector.is_empty
+
+    def covers(self, namespace: str, namespace_labels: Labels | None) -> bool:
+        """Whether an *existing* pod's term reaches this namespace; a missing Namespace object counts as unlabelled."""
+        if namespace in self.namespaces or self.covers_all:
+            return True
+        if self.namespace_selector is None:
+            return False
+        return self.namespace_selector.matches(NO_LABELS if namespace_labels is None else namespace_labels)
+
+    def selects(self, namespace: str, labels: Labels, namespace_labels: Labels | None) -> bool:
+        """Whether an existing pod's term selects an asking pod of this namespace and with these labels."""
+        return self.selector.matches(labels) and self.covers(namespace, namespace_labels)
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedTerm:
+    """A preferred term; ``weight`` is positive (1–100) also for anti-affinity, where it counts against a node."""
+
+    weight: int
+    term: AffinityTerm
+
+
+@dataclass(frozen=True, slots=True)
+class PodAffinity:
+    """The four lists of a pod, and what could not be parsed.
+
+    A list that holds an unparsable term is dropped as a whole for an existing pod, while an asking pod with
+    ``errors`` fits nowhere; the scheduler does both.
+    """
+
+    required: tuple[AffinityTerm, ...] = ()
+    required_anti: tuple[AffinityTerm, ...] = ()
+    preferred: tuple[WeightedTerm, ...] = ()
+    preferred_anti: tuple[WeightedTerm, ...] = ()
+    errors: tuple[str, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the pod puts no inter-pod question at all."""
+        return not (self.required or self.required_anti or self.preferred or self.preferred_anti or self.errors)
+
+    @property
+    def has_preferences(self) -> bool:
+        """Whether the pod itself carries a preferred term of either kind."""
+        return bool(self.preferred or self.preferred_anti)
+
+
+NO_AFFINITY = PodAffinity()

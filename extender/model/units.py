@@ -1,0 +1,86 @@
+"""Durations, sizes and addresses as people write them: "1m30s", "32Mi", "127.0.0.1:8888".
+
+Text to value and back. Kubernetes resource quantities are another matter (`resources`): a size here is a whole
+number of bytes. Called by the settings and by the scenarios of the embedded control plane.
+"""
+
+import re
+from typing import Final
+
+_SECONDS_PER_UNIT: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_DURATION_PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
+_BYTES_PER_UNIT: Final = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
+_SIZE: Final = re.compile(r"(\d+)(k|M|G|Ki|Mi|Gi)?")
+_HIGHEST_PORT: Final = 65535
+
+
+class Duration(float):
+    """A length of time in seconds; `str()` is its Go form, such as "1m30s"."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str) -> "Duration":
+        """Read Go's form (https://pkg.go.dev/time#ParseDuration) without a sign. Raises ValueError."""
+        parts = list(_DURATION_PART.finditer(text))
+        if text == "0":
+            return cls(0)
+        if not parts or "".join(part.group() for part in parts) != text:
+            raise ValueError(f'expected a duration such as "15s", "1m30s" or "250ms", got "{text}"')
+        return cls(sum(float(part[1]) * _SECONDS_PER_UNIT[part[2]] for part in parts))
+
+    def __str__(self) -> str:
+        """Hours, minutes and seconds where it lasts a second, else milliseconds."""
+        if 0 < self < 1:
+            return f"{round(self * 1000, 3):g}ms"
+        minutes, seconds = divmod(float(self), 60)
+        hours, minutes = divmod(int(minutes), 60)
+        parts = [(hours, "h"), (minutes, "m"), (round(seconds, 3), "s")]
+        return "".join(f"{count:g}{unit}" for count, unit in parts if count) or "0s"
+
+
+class ByteSize(int):
+    """A number of bytes; `str()` is its shortest form, such as "32Mi"."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str) -> "ByteSize":
+        """Read a whole number with an optional suffix k, M, G, Ki, Mi or Gi. Raises ValueError."""
+        match = _SIZE.fullmatch(text)
+        if match is None:
+            raise ValueError(f'expected a size such as "32Mi", "500k" or "4096", got "{text}"')
+        return cls(int(match[1]) * _BYTES_PER_UNIT[match[2] or ""])
+
+    def __str__(self) -> str:
+        """Exact: a size that is no multiple of a unit is written in bytes."""
+        for unit in ("Gi", "Mi", "Ki"):
+            count, rest = divmod(int(self), _BYTES_PER_UNIT[unit])
+            if count and not rest:
+                return f"{count}{unit}"
+        return str(int(self))
+
+
+class Address(str):
+    """Where a server listens, "host:port"; an empty host means every interface, port 0 a free one."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str) -> "Address":
+        """Read "host:port", ":port" or "[v6]:port". Raises ValueError."""
+        host, separator, port = text.rpartition(":")
+        bracketed = host.startswith("[") and host.endswith("]")
+        if not separator or not port.isdecimal() or int(port) > _HIGHEST_PORT or (":" in host and not bracketed):
+            raise ValueError(f'expected an address such as "127.0.0.1:8888" or "[::1]:8888", got "{text}"')
+        return cls(text)
+
+    @property
+    def host(self) -> str:
+        """The part before the port, without brackets."""
+        return self.rpartition(":")[0].removeprefix("[").removesuffix("]")
+
+    @property
+    def port(self) -> int:
+        """The part after the last colon."""
+        return int(self.rpartition(":")[2])

@@ -1,0 +1,207 @@
+"""Affinity, spread, tolerations and owners from JSON to the model, with every default filled in.
+
+Called by `trim` once per distinct pod template. What the API itself would refuse (an operator without values, a
+malformed label) is kept as an error text of the pod: the scheduler treats such pods in a way of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import TypeVar
+
+import msgspec
+
+from extender.model.labels import Labels, Operator
+from extender.model.node_affinity import (
+    NodeAffinity,
+    NodeRequirement,
+    NodeSelectorTerm,
+    PreferredNodeTerm,
+    node_selector,
+)
+from extender.model.objects import Controller
+from extender.model.selectors import NOTHING, LabelSelector, SelectorError, parse_selector, requirement
+from extender.model.spread import NO_SPREAD, SpreadConstraint, SpreadConstraints
+from extender.model.taints import Toleration
+from extender.model.terms import NO_AFFINITY, AffinityTerm, PodAffinity, WeightedTerm
+from extender.wire.errors import WireError, from_msgspec
+from extender.wire.objects_json import (
+    AffinityJson,
+    AffinityTermJson,
+    LabelSelectorJson,
+    NodeAffinityJson,
+    NodeTermJson,
+    OwnerJson,
+    RequirementJson,
+    SpreadJson,
+    TolerationJson,
+    WeightedTermJson,
+)
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_AFFINITY = msgspec.json.Decoder(AffinityJson | None)
+_SPREAD = msgspec.json.Decoder(list[SpreadJson] | None)
+_TOLERATIONS = msgspec.json.Decoder(list[TolerationJson] | None)
+_OWNERS = msgspec.json.Decoder(list[OwnerJson] | None)
+_STRINGS = msgspec.json.Decoder(dict[str, str] | None)
+_SELECTOR = msgspec.json.Decoder(LabelSelectorJson | None)
+
+# The owners whose selectors default constraints read: apiVersion and kind.
+_WORKLOADS = {("v1", "ReplicationController"), ("apps/v1", "ReplicaSet"), ("apps/v1", "StatefulSet")}
+
+
+def decode(decoder: msgspec.json.Decoder[T], raw: bytes, path: str) -> T | None:
+    """The value of a raw field, None where it is absent; raises ``WireError`` with the field's path."""
+    if not raw:
+        return None
+    try:
+        return decoder.decode(raw)
+    except msgspec.MsgspecError as error:
+        raise from_msgspec(error, path) from None
+
+
+def parse_strings(raw: bytes, path: str) -> dict[str, str]:
+    """A map of strings (labels, nodeSelector)."""
+    return decode(_STRINGS, raw, path) or {}
+
+
+def parse_label_selector(raw: bytes, path: str) -> LabelSelector | None:
+    """A LabelSelector of a workload; None where it is absent or not valid (then it selects nobody)."""
+    parsed = decode(_SELECTOR, raw, path)
+    try:
+        return None if parsed is None else _label_selector(parsed)
+    except SelectorError:
+        return None
+
+
+def _label_selector(parsed: LabelSelectorJson | None) -> LabelSelector:
+    if parsed is None:
+        return NOTHING
+    clauses = [requirement(e.key, e.operator, e.values or ()) for e in parsed.match_expressions or ()]
+    return parse_selector(parsed.match_labels or {}, clauses)
+
+
+@lru_cache(maxsize=8192)
+def parse_affinity(
+    raw: bytes, namespace: str
+) -> tuple[PodAffinity, tuple[NodeAffinity, tuple[PreferredNodeTerm, ...]]]:
+    """The inter-pod part and the node part (required terms without nodeSelector; preferred terms) of ``spec.affinity``."""
+    parsed = decode(_AFFINITY, raw, "spec.affinity")
+    if parsed is None:
+        return NO_AFFINITY, _node_affinity(None)
+    return _pod_affinity(parsed, namespace), _node_affinity(parsed.node_affinity)
+
+
+def _pod_affinity(parsed: AffinityJson, namespace: str) -> PodAffinity:
+    near, apart = parsed.pod_affinity, parsed.pod_anti_affinity
+    if near is None and apart is None:
+        return NO_AFFINITY
+    errors: list[str] = []
+
+    def each(name: str, make: Callable[[T], R], items: Sequence[T] | None) -> tuple[R, ...]:
+        try:
+            return tuple(map(make, items or ()))
+        except SelectorError as error:
+            errors.append(f"{name}: {error}")
+            return ()
+
+    def term(item: AffinityTermJson) -> AffinityTerm:
+        return _term(item, namespace)
+
+    def weighted(item: WeightedTermJson) -> WeightedTerm:
+        return WeightedTerm(item.weight, _term(item.pod_affinity_term, namespace))
+
+    return PodAffinity(
+        required=each("requiredAffinityTerms", term, near.required if near else None),
+        required_anti=each("requiredAntiAffinityTerms", term, apart.required if apart else None),
+        preferred=each("preferredAffinityTerms", weighted, near.preferred if near else None),
+        preferred_anti=each("preferredAntiAffinityTerms", weighted, apart.preferred if apart else None),
+        errors=tuple(errors),
+    )
+
+
+def _term(parsed: AffinityTermJson, own_namespace: str) -> AffinityTerm:
+    names = tuple(sorted(set(parsed.namespaces or ())))
+    chosen = None if parsed.namespace_selector is None else _label_selector(parsed.namespace_selector)
+    return AffinityTerm(
+        topology_key=parsed.topology_key,
+        selector=_label_selector(parsed.label_selector),
+        namespaces=names if names or chosen is not None else (own_namespace,),
+        namespace_selector=chosen,
+    )
+
+
+def _node_affinity(parsed: NodeAffinityJson | None) -> tuple[NodeAffinity, tuple[PreferredNodeTerm, ...]]:
+    if parsed is None:
+        return NodeAffinity(), ()
+    terms = None if parsed.required is None else tuple(map(_node_term, parsed.required.node_selector_terms or ()))
+    preferred = tuple(PreferredNodeTerm(p.weight, _node_term(p.preference)) for p in parsed.preferred or ())
+    return NodeAffinity(terms=terms), preferred
+
+
+def _node_term(parsed: NodeTermJson) -> NodeSelectorTerm:
+    return NodeSelectorTerm(
+        expressions=tuple(map(_node_requirement, parsed.match_expressions or ())),
+        fields=tuple(map(_node_requirement, parsed.match_fields or ())),
+    )
+
+
+def _node_requirement(parsed: RequirementJson) -> NodeRequirement:
+    if parsed.operator not in Operator.__members__.values():
+        raise WireError("spec.affinity.nodeAffinity", f'"{parsed.operator}" is not a valid node selector operator')
+    return NodeRequirement(parsed.key, Operator(parsed.operator), tuple(sorted(parsed.values or ())))
+
+
+def with_node_selector(affinity: NodeAffinity, raw: bytes) -> NodeAffinity:
+    """The required node affinity together with ``spec.nodeSelector``."""
+    pairs = parse_strings(raw, "spec.nodeSelector")
+    return NodeAffinity(node_selector(pairs), affinity.terms) if pairs else affinity
+
+
+def parse_spread(raw: bytes, labels: Labels) -> SpreadConstraints:
+    """A pod's own constraints, by kind, with matchLabelKeys resolved against the pod's labels as they are now."""
+    parsed = decode(_SPREAD, raw, "spec.topologySpreadConstraints")
+    if not parsed:
+        return NO_SPREAD
+    hard, hard_error = _constraints([c for c in parsed if c.when_unsatisfiable == "DoNotSchedule"], labels)
+    soft, soft_error = _constraints([c for c in parsed if c.when_unsatisfiable == "ScheduleAnyway"], labels)
+    return SpreadConstraints(hard, soft, own=True, hard_error=hard_error, soft_error=soft_error)
+
+
+def _constraints(parsed: list[SpreadJson], labels: Labels) -> tuple[tuple[SpreadConstraint, ...], str]:
+    try:
+        return tuple(_constraint(item, labels) for item in parsed), ""
+    except SelectorError as error:
+        return (), str(error)
+
+
+def _constraint(parsed: SpreadJson, labels: Labels) -> SpreadConstraint:
+    keys = {key: labels[key] for key in parsed.match_label_keys or () if key in labels}
+    return SpreadConstraint(
+        max_skew=parsed.max_skew,
+        topology_key=parsed.topology_key,
+        hard=parsed.when_unsatisfiable == "DoNotSchedule",
+        selector=_label_selector(parsed.label_selector).and_in(keys),
+        min_domains=1 if parsed.min_domains is None else parsed.min_domains,
+        honor_affinity=parsed.node_affinity_policy != "Ignore",
+        honor_taints=parsed.node_taints_policy == "Honor",
+    )
+
+
+@lru_cache(maxsize=4096)
+def parse_tolerations(raw: bytes) -> tuple[Toleration, ...]:
+    """``spec.tolerations``, in a canonical order: what they tolerate does not depend on it."""
+    parsed = decode(_TOLERATIONS, raw, "spec.tolerations") or ()
+    made = {Toleration(t.key or "", t.operator or "", t.value or "", t.effect or "") for t in parsed}
+    return tuple(sorted(made, key=lambda t: (t.key, t.operator, t.value, t.effect)))
+
+
+def parse_controller(raw: bytes) -> Controller | None:
+    """The controlling owner, where it is of a kind whose selector default constraints read."""
+    for owner in decode(_OWNERS, raw, "metadata.ownerReferences") or ():
+        if owner.controller and (owner.api_version, owner.kind) in _WORKLOADS:
+            return Controller(owner.api_version, owner.kind, owner.name)
+    return None

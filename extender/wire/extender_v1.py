@@ -1,0 +1,217 @@
+"""The scheduler's requests and our answers, in Go's field casing (those types carry no JSON tags).
+
+Contract: https://pkg.go.dev/k8s.io/kube-scheduler/extender/v1 . An absent list arrives as ``null``. A filter answer
+with neither ``NodeNames`` nor ``Nodes`` would mean that no node passed, so the side that was asked is always present.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import orjson
+from msgspec import Raw
+
+from extender.model.objects import Node, Pod
+from extender.model.victims import Candidate, Victim
+from extender.wire.errors import WireError, from_msgspec
+from extender.wire.objects_json import NodeJson, PodJson
+from extender.wire.trim import trim_node, trim_pod
+
+
+@dataclass(frozen=True, slots=True)
+class ExtenderArgs:
+    """A filter or prioritize question: the asking pod, and the nodes either by name or as objects.
+
+    ``raw_nodes`` are the objects as they came, in the order of ``nodes``: those that pass are sent back unchanged.
+    """
+
+    pod: Pod
+    node_names: list[str] | None = None
+    nodes: list[Node] | None = None
+    raw_nodes: list[Raw] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class FilterResult:
+    """Names that passed, in the order in which they should be tried, and texts for those that did not.
+
+    ``unresolvable`` are refusals that taking pods away cannot cure; both maps are empty unless no node passed.
+    """
+
+    passed: Sequence[str]
+    failed: Mapping[str, str] = field(default_factory=dict)
+    unresolvable: Mapping[str, str] = field(default_factory=dict)
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionArgs:
+    """A preempt question: the preemptor and the candidate nodes with their victims, most important first.
+
+    ``victim_pods`` holds the victims as objects where the scheduler sent them in full, by UID.
+    """
+
+    pod: Pod
+    candidates: list[Candidate]
+    victim_pods: Mapping[str, Pod] = field(default_factory=dict)
+
+
+class _NodeListJson(msgspec.Struct):
+    items: list[Raw] | None = None
+
+
+class _ArgsJson(msgspec.Struct, rename="pascal"):
+    pod: PodJson | None = None
+    nodes: _NodeListJson | None = None
+    node_names: list[str] | None = None
+
+
+class _MetaPodJson(msgspec.Struct):
+    uid: str = msgspec.field(name="UID", default="")
+
+
+class _MetaVictimsJson(msgspec.Struct):
+    pods: list[_MetaPodJson] | None = msgspec.field(name="Pods", default=None)
+    pdb_violations: int = msgspec.field(name="NumPDBViolations", default=0)
+
+
+class _VictimsJson(msgspec.Struct):
+    pods: list[PodJson] | None = msgspec.field(name="Pods", default=None)
+    pdb_violations: int = msgspec.field(name="NumPDBViolations", default=0)
+
+
+class _PreemptionArgsJson(msgspec.Struct, rename="pascal"):
+    pod: PodJson | None = None
+    node_name_to_victims: dict[str, _VictimsJson | None] | None = None
+    node_name_to_meta_victims: dict[str, _MetaVictimsJson | None] | None = None
+
+
+_ARGS = msgspec.json.Decoder(_ArgsJson)
+_PREEMPTION_ARGS = msgspec.json.Decoder(_PreemptionArgsJson)
+_NODE = msgspec.json.Decoder(NodeJson)
+_LOOSE = msgspec.json.Decoder(dict[str, Raw])
+_GO_NAMES = {name.lower(): name for name in ("Pod", "Nodes", "NodeNames", "NodeNameToVictims", "NodeNameToMetaVictims")}
+
+
+def decode_args(body: bytes) -> ExtenderArgs:
+    """A filter or prioritize body. Unknown fields are skipped, as Go does; raises ``WireError`` naming the field."""
+    try:
+        parsed = _ARGS.decode(body)
+        if parsed.pod is None:
+            parsed = _ARGS.decode(_with_go_names(body))
+    except msgspec.MsgspecError as error:
+        raise from_msgspec(error) from None
+    pod = _asking_pod(parsed.pod)
+    if parsed.node_names is None and parsed.nodes is not None:
+        raw = parsed.nodes.items or []
+        return ExtenderArgs(pod, nodes=[_node(item, i) for i, item in enumerate(raw)], raw_nodes=raw)
+    return ExtenderArgs(pod, parsed.node_names or [])
+
+
+def _asking_pod(parsed: PodJson | None) -> Pod:
+    if parsed is None:
+        raise WireError("Pod", "is missing")
+    try:
+        return trim_pod(parsed)
+    except WireError as error:
+        raise WireError(f"Pod.{error.path}", error.problem) from None
+
+
+def _node(raw: Raw, position: int) -> Node:
+    prefix = f"Nodes.items[{position}]"
+    try:
+        return trim_node(_NODE.decode(raw))
+    except msgspec.MsgspecError as error:
+        raise from_msgspec(error, prefix) from None
+    except WireError as error:
+        raise WireError(f"{prefix}.{error.path}", error.problem) from None
+
+
+def _with_go_names(body: bytes) -> bytes:
+    """The body with its top-level fields in Go's casing: Go reads them in any case, and other callers use that."""
+    fields = _LOOSE.decode(body)
+    return msgspec.json.encode({_GO_NAMES.get(name.lower(), name): value for name, value in fields.items()})
+
+
+def encode_filter(result: FilterResult) -> bytes:
+    """The answer to a question by names."""
+    return orjson.dumps(
+        {
+            "Nodes": None,
+            "NodeNames": result.passed,
+            "FailedNodes": result.failed,
+            "FailedAndUnresolvableNodes": result.unresolvable,
+            "Error": result.error,
+        }
+    )
+
+
+def encode_filter_nodes(result: FilterResult, args: ExtenderArgs) -> bytes:
+    """The answer to a question with full nodes: those that passed, byte for byte as they came."""
+    raw = {node.name: item for node, item in zip(args.nodes or (), args.raw_nodes, strict=True)}
+    return orjson.dumps(
+        {
+            "Nodes": {"metadata": {}, "items": [orjson.Fragment(bytes(raw[name])) for name in result.passed]},
+            "NodeNames": None,
+            "FailedNodes": result.failed,
+            "FailedAndUnresolvableNodes": result.unresolvable,
+            "Error": result.error,
+        }
+    )
+
+
+def encode_filter_error(text: str) -> bytes:
+    """A failed filter: the scheduler shows the text to whoever asks why the pod is pending."""
+    return encode_filter(FilterResult((), error=text))
+
+
+def encode_priorities(scores: Mapping[str, int]) -> bytes:
+    """Scores by node; the empty list is a legal answer and means that no node is preferred."""
+    return orjson.dumps([{"Host": name, "Score": score} for name, score in scores.items()])
+
+
+def decode_preemption_args(body: bytes) -> PreemptionArgs:
+    """A preempt body, names-only or full; raises ``WireError`` naming the field."""
+    try:
+        parsed = _PREEMPTION_ARGS.decode(body)
+        if parsed.pod is None:
+            parsed = _PREEMPTION_ARGS.decode(_with_go_names(body))
+    except msgspec.MsgspecError as error:
+        raise from_msgspec(error) from None
+    pod = _asking_pod(parsed.pod)
+    full = {name: v or _VictimsJson() for name, v in (parsed.node_name_to_victims or {}).items()}
+    pods = {name: [_victim_pod(p, name) for p in v.pods or ()] for name, v in full.items()}
+    candidates = [Candidate(n, tuple(map(_victim, pods[n])), v.pdb_violations) for n, v in full.items()]
+    for name, brief in (parsed.node_name_to_meta_victims or {}).items():
+        if name not in full:
+            victims = tuple(Victim(p.uid) for p in (brief.pods if brief else None) or ())
+            candidates.append(Candidate(name, victims, brief.pdb_violations if brief else 0))
+    return PreemptionArgs(pod, candidates, {pod.uid: pod for each in pods.values() for pod in each})
+
+
+def _victim_pod(parsed: PodJson, node: str) -> Pod:
+    try:
+        return trim_pod(parsed)
+    except WireError as error:
+        raise WireError(f"NodeNameToVictims.{node}.Pods.{error.path}", error.problem) from None
+
+
+def _victim(pod: Pod) -> Victim:
+    return Victim(pod.uid, pod.priority, pod.start_time)
+
+
+def encode_preemption(candidates: Sequence[Candidate]) -> bytes:
+    """The candidates that remain, always as UIDs: the scheduler takes no other form back."""
+    return orjson.dumps(
+        {
+            "NodeNameToMetaVictims": {
+                candidate.node: {
+                    "Pods": [{"UID": victim.uid} for victim in candidate.victims],
+                    "NumPDBViolations": candidate.pdb_violations,
+                }
+                for candidate in candidates
+            }
+        }
+    )

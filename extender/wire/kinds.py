@@ -1,0 +1,181 @@
+"""What the apiserver sends, typed and trimmed: pages of a LIST and lines of a WATCH, one ``Kind`` per resource.
+
+``kube`` asks a Kind to decode and never looks inside. Formats: https://kubernetes.io/docs/reference/using-api/api-concepts/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import GenericAlias
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from extender.model.objects import Namespace, Node, Pod, Workload
+from extender.wire.errors import WireError, from_msgspec
+from extender.wire.objects_json import MetaJson, NamespaceJson, NodeJson, PodJson, WorkloadJson
+from extender.wire.trim import trim_namespace, trim_node, trim_pod, trim_workload
+
+T = TypeVar("T", bound=Pod | Node | Namespace | Workload)
+
+_INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The apiserver's own report of a failure."""
+
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+    retry_after_seconds: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """One page of a LIST; ``continue_token`` is empty on the last one."""
+
+    items: list[T]
+    resource_version: str
+    continue_token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Event(Generic[T]):
+    """One line of a WATCH. ``object`` is None for BOOKMARK and ERROR, ``status`` is set for ERROR only."""
+
+    type: str
+    object: T | None
+    resource_version: str
+    initial_events_end: bool = False
+    status: Status | None = None
+
+
+class _StatusDetailsJson(msgspec.Struct, rename="camel"):
+    retry_after_seconds: int = 0
+
+
+class _StatusJson(msgspec.Struct):
+    code: int = 0
+    reason: str | None = None
+    message: str | None = None
+    details: _StatusDetailsJson | None = None
+
+
+class _ListMetaJson(msgspec.Struct, rename={"resource_version": "resourceVersion", "continue_token": "continue"}):
+    resource_version: str | None = None
+    continue_token: str | None = None
+
+
+class _MarkJson(msgspec.Struct, rename="camel"):
+    resource_version: str | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _BookmarkJson(msgspec.Struct):
+    metadata: _MarkJson = msgspec.field(default_factory=_MarkJson)
+
+
+class _EnvelopeJson(msgspec.Struct):
+    type: str
+    object: Raw = Raw(b"")
+
+
+_STATUS = msgspec.json.Decoder(_StatusJson)
+_BOOKMARK = msgspec.json.Decoder(_BookmarkJson)
+_ENVELOPE = msgspec.json.Decoder(_EnvelopeJson)
+
+
+def decode_status(body: bytes) -> Status:
+    """A Status object; fields that are missing stay empty, and a body that is none gives an empty Status."""
+    try:
+        parsed = _STATUS.decode(body)
+    except msgspec.MsgspecError:
+        return Status()
+    after = parsed.details.retry_after_seconds if parsed.details else 0
+    return Status(parsed.code, parsed.reason or "", parsed.message or "", after)
+
+
+class Kind(Generic[T]):
+    """A resource that can be listed and watched, and how one of its objects becomes a model object."""
+
+    def __init__(
+        self, name: str, path: str, json: type[Any], trim: Callable[[Any], T], key: Callable[[T], str]
+    ) -> None:
+        self.name = name
+        self.path = path
+        self.key = key
+        self._trim = trim
+        items: Any = GenericAlias(list, (json,))
+        page = msgspec.defstruct("PageJson", [("metadata", _ListMetaJson), ("items", items | None, None)])
+        event = msgspec.defstruct("EventJson", [("type", str), ("object", json)])
+        self._pages = msgspec.json.Decoder(page)
+        self._events = msgspec.json.Decoder(event)
+        self._objects = msgspec.json.Decoder(json)
+
+    def __repr__(self) -> str:
+        return f"Kind({self.name})"
+
+    def decode_page(self, body: bytes) -> Page[T]:
+        """One page of a LIST; raises ``WireError``."""
+        try:
+            page: Any = self._pages.decode(body)
+        except msgspec.MsgspecError as error:
+            raise from_msgspec(error) from None
+        meta = page.metadata
+        items = [self._trim(item) for item in page.items or ()]
+        return Page(items, meta.resource_version or "", meta.continue_token or "")
+
+    def decode_event(self, line: bytes) -> Event[T]:
+        """One line of a WATCH; raises ``WireError``. The apiserver writes ``type`` first, other order is read as well."""
+        if line.startswith((b'{"type":"BOOKMARK"', b'{"type":"ERROR"')):
+            return self._decode_mark(line)
+        try:
+            event: Any = self._events.decode(line)
+        except msgspec.MsgspecError as error:
+            return self._decode_mark(line, error)
+        if event.type in ("BOOKMARK", "ERROR"):
+            return self._decode_mark(line)
+        meta: MetaJson | None = event.object.metadata
+        return Event(event.type, self._trim(event.object), (meta.resource_version or "") if meta else "")
+
+    def decode_object(self, body: bytes) -> T:
+        """A single object, as a GET answers it; raises ``WireError``."""
+        try:
+            return self._trim(self._objects.decode(body))
+        except msgspec.MsgspecError as error:
+            raise from_msgspec(error) from None
+
+    def _decode_mark(self, line: bytes, cause: msgspec.MsgspecError | None = None) -> Event[T]:
+        """A BOOKMARK or ERROR line, which carry no object of this kind; anything else raises ``cause``."""
+        try:
+            envelope = _ENVELOPE.decode(line)
+            if envelope.type == "ERROR":
+                status = decode_status(bytes(envelope.object))
+                return Event("ERROR", None, "", status=status)
+            if envelope.type == "BOOKMARK":
+                mark = _BOOKMARK.decode(envelope.object).metadata
+                end = (mark.annotations or {}).get(_INITIAL_EVENTS_END) == "true"
+                return Event("BOOKMARK", None, mark.resource_version or "", initial_events_end=end)
+        except msgspec.MsgspecError as error:
+            raise from_msgspec(cause or error) from None
+        raise WireError("", "event is of no known form") if cause is None else from_msgspec(cause)
+
+
+def _workloads(name: str, path: str, kind: str) -> Kind[Workload]:
+    return Kind(name, path, WorkloadJson, lambda raw: trim_workload(raw, kind), lambda workload: workload.key)
+
+
+PODS: Kind[Pod] = Kind("pods", "/api/v1/pods", PodJson, trim_pod, lambda pod: pod.uid)
+NODES: Kind[Node] = Kind("nodes", "/api/v1/nodes", NodeJson, trim_node, lambda node: node.name)
+NAMESPACES: Kind[Namespace] = Kind(
+    "namespaces", "/api/v1/namespaces", NamespaceJson, trim_namespace, lambda ns: ns.name
+)
+SERVICES = _workloads("services", "/api/v1/services", "Service")
+REPLICATION_CONTROLLERS = _workloads(
+    "replicationcontrollers", "/api/v1/replicationcontrollers", "ReplicationController"
+)
+REPLICA_SETS = _workloads("replicasets", "/apis/apps/v1/replicasets", "ReplicaSet")
+STATEFUL_SETS = _workloads("statefulsets", "/apis/apps/v1/statefulsets", "StatefulSet")

@@ -1,0 +1,239 @@
+"""The shapes of Kubernetes JSON that we read: field names of the API, everything optional, the rest skipped.
+
+Rarely read parts stay raw bytes: equal bytes mean equal meaning, so they serve as a cache key without being parsed
+(`trim` does that). An optional raw field must be typed ``Raw = Raw(b"")``: ``Raw | None`` is not kept raw.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+from msgspec import Raw
+
+NOTHING = Raw(b"")
+
+Quantity = str | int | float
+
+
+class _Json(msgspec.Struct, rename="camel", gc=False):
+    """JSON object with the API's lower camel case; unknown fields are skipped."""
+
+
+class MetaJson(_Json):
+    """ObjectMeta."""
+
+    name: str | None = None
+    namespace: str | None = None
+    uid: str | None = None
+    labels: Raw = NOTHING
+    owner_references: Raw = NOTHING
+    deletion_timestamp: str | None = None
+    resource_version: str | None = None
+    annotations: Raw = NOTHING
+
+
+class ResourcesJson(_Json):
+    """The part of ResourceRequirements that scheduling reads."""
+
+    requests: dict[str, Quantity] | None = None
+
+
+class ContainerJson(_Json):
+    """A container: what it asks for, and whether it is a sidecar (KEP-753)."""
+
+    resources: ResourcesJson | None = None
+    restart_policy: str | None = None
+
+
+class PodSpecJson(_Json):
+    """PodSpec."""
+
+    node_name: str | None = None
+    priority: int | None = None
+    preemption_policy: str | None = None
+    affinity: Raw = NOTHING
+    topology_spread_constraints: Raw = NOTHING
+    node_selector: Raw = NOTHING
+    tolerations: Raw = NOTHING
+    scheduling_gates: Raw = NOTHING
+    containers: list[ContainerJson] | None = None
+    init_containers: list[ContainerJson] | None = None
+    overhead: dict[str, Quantity] | None = None
+    resources: ResourcesJson | None = None
+
+
+class PodStatusJson(_Json):
+    """PodStatus."""
+
+    phase: str | None = None
+    nominated_node_name: str | None = None
+    start_time: datetime | None = None
+
+
+class PodJson(_Json):
+    """Pod."""
+
+    metadata: MetaJson | None = None
+    spec: PodSpecJson | None = None
+    status: PodStatusJson | None = None
+
+
+class TaintJson(_Json):
+    """Taint."""
+
+    key: str | None = None
+    value: str | None = None
+    effect: str | None = None
+
+
+class NodeSpecJson(_Json):
+    """NodeSpec."""
+
+    unschedulable: bool | None = None
+    taints: list[TaintJson] | None = None
+
+
+class NodeStatusJson(_Json):
+    """NodeStatus."""
+
+    allocatable: dict[str, Quantity] | None = None
+
+
+class NodeJson(_Json):
+    """Node."""
+
+    metadata: MetaJson | None = None
+    spec: NodeSpecJson | None = None
+    status: NodeStatusJson | None = None
+
+
+class NamespaceJson(_Json):
+    """Namespace, or its PartialObjectMetadata."""
+
+    metadata: MetaJson | None = None
+
+
+class WorkloadSpecJson(_Json):
+    """The selector of a Service or ReplicationController (a map) or of a ReplicaSet or StatefulSet (a LabelSelector)."""
+
+    selector: Raw = NOTHING
+
+
+class WorkloadJson(_Json):
+    """Service, ReplicationController, ReplicaSet or StatefulSet."""
+
+    metadata: MetaJson | None = None
+    spec: WorkloadSpecJson | None = None
+
+
+class RequirementJson(_Json):
+    """LabelSelectorRequirement and NodeSelectorRequirement."""
+
+    key: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class LabelSelectorJson(_Json):
+    """LabelSelector."""
+
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[RequirementJson] | None = None
+
+
+class AffinityTermJson(_Json):
+    """PodAffinityTerm. matchLabelKeys and mismatchLabelKeys are merged into the selector by the API server."""
+
+    topology_key: str = ""
+    label_selector: LabelSelectorJson | None = None
+    namespaces: list[str] | None = None
+    namespace_selector: LabelSelectorJson | None = None
+
+
+class WeightedTermJson(_Json):
+    """WeightedPodAffinityTerm."""
+
+    weight: int = 0
+    pod_affinity_term: AffinityTermJson = msgspec.field(default_factory=AffinityTermJson)
+
+
+class InterPodJson(msgspec.Struct, gc=False):
+    """PodAffinity or PodAntiAffinity."""
+
+    required: list[AffinityTermJson] | None = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    preferred: list[WeightedTermJson] | None = msgspec.field(
+        default=None, name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class NodeTermJson(_Json):
+    """NodeSelectorTerm."""
+
+    match_expressions: list[RequirementJson] | None = None
+    match_fields: list[RequirementJson] | None = None
+
+
+class NodeSelectorJson(_Json):
+    """NodeSelector."""
+
+    node_selector_terms: list[NodeTermJson] | None = None
+
+
+class PreferredNodeJson(_Json):
+    """PreferredSchedulingTerm."""
+
+    weight: int = 0
+    preference: NodeTermJson = msgspec.field(default_factory=NodeTermJson)
+
+
+class NodeAffinityJson(msgspec.Struct, gc=False):
+    """NodeAffinity."""
+
+    required: NodeSelectorJson | None = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    preferred: list[PreferredNodeJson] | None = msgspec.field(
+        default=None, name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class AffinityJson(_Json):
+    """Affinity."""
+
+    node_affinity: NodeAffinityJson | None = None
+    pod_affinity: InterPodJson | None = None
+    pod_anti_affinity: InterPodJson | None = None
+
+
+class SpreadJson(_Json):
+    """TopologySpreadConstraint."""
+
+    max_skew: int = 0
+    topology_key: str = ""
+    when_unsatisfiable: str = ""
+    label_selector: LabelSelectorJson | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: list[str] | None = None
+
+
+class TolerationJson(_Json):
+    """Toleration."""
+
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+
+
+class OwnerJson(_Json):
+    """OwnerReference."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    controller: bool | None = None

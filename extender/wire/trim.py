@@ -1,0 +1,194 @@
+"""API objects to model objects: the only place that turns the API's words into ours.
+
+Cost on a 3.8 KB pod: about 6 µs when its template has been seen, 30–60 µs when it has not. Templates are recognised
+by the raw bytes of labels, affinity, constraints, selectors and tolerations, so replicas are never parsed twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+from extender.model.labels import NO_LABELS
+from extender.model.objects import NO_RESOURCES, Namespace, Node, Pod, PodShape, Workload
+from extender.model.resources import QuantityError, Resources, add, largest, parse_resources, total
+from extender.model.selectors import LabelSelector, SelectorError, parse_selector
+from extender.model.taints import Taint
+from extender.wire.constraints import (
+    parse_affinity,
+    parse_controller,
+    parse_label_selector,
+    parse_spread,
+    parse_strings,
+    parse_tolerations,
+    with_node_selector,
+)
+from extender.wire.errors import WireError
+from extender.wire.objects_json import (
+    ContainerJson,
+    MetaJson,
+    NamespaceJson,
+    NodeJson,
+    NodeSpecJson,
+    NodeStatusJson,
+    PodJson,
+    PodSpecJson,
+    PodStatusJson,
+    Quantity,
+    WorkloadJson,
+)
+
+_NO_META = MetaJson()
+_NO_SPEC = PodSpecJson()
+_NO_STATUS = PodStatusJson()
+_ABSENT = (b"", b"null", b"[]", b"{}")
+
+Amounts = tuple[tuple[str, Quantity], ...]
+
+
+def trim_pod(raw: PodJson) -> Pod:
+    """A pod with the few fields that decisions read; raises ``WireError`` naming the field."""
+    meta, spec, status = raw.metadata or _NO_META, raw.spec or _NO_SPEC, raw.status or _NO_STATUS
+    namespace, name = meta.namespace or "", meta.name or ""
+    return Pod(
+        meta.uid or f"{namespace}/{name}",
+        name,
+        _shape(
+            namespace,
+            bytes(meta.labels),
+            bytes(spec.affinity),
+            bytes(spec.topology_spread_constraints),
+            bytes(spec.node_selector),
+            bytes(spec.tolerations),
+            bytes(meta.owner_references),
+        ),
+        _interned(spec.node_name or ""),
+        meta.deletion_timestamp is not None,
+        status.phase in ("Succeeded", "Failed"),
+        bytes(spec.scheduling_gates) not in _ABSENT,
+        spec.priority or 0,
+        spec.preemption_policy == "Never",
+        status.nominated_node_name or "",
+        _requests(spec),
+        status.start_time,
+    )
+
+
+@lru_cache(maxsize=32768)
+def _shape(
+    namespace: str, labels: bytes, affinity: bytes, spread: bytes, selector: bytes, tolerations: bytes, owners: bytes
+) -> PodShape:
+    parsed = _labels(labels)
+    pods, (nodes, preferred) = parse_affinity(affinity, namespace)
+    return PodShape(
+        _interned(namespace),
+        parsed,
+        pods,
+        parse_spread(spread, parsed),
+        with_node_selector(nodes, selector),
+        preferred,
+        parse_tolerations(tolerations),
+        parse_controller(owners),
+    )
+
+
+@lru_cache(maxsize=32768)
+def _interned(text: str) -> str:
+    """One string object for equal names: every pod of a node shares the node's name."""
+    return text
+
+
+def _labels(raw: bytes) -> dict[str, str]:
+    return {_interned(key): _interned(value) for key, value in parse_strings(raw, "metadata.labels").items()}
+
+
+def _requests(spec: PodSpecJson) -> Resources:
+    """What the pod asks a node for: containers and sidecars together, or the largest init container (KEP-753)."""
+    own = spec.resources.requests if spec.resources else None
+    return _summed(
+        tuple(map(_amounts, spec.containers or ())),
+        tuple((c.restart_policy == "Always", _amounts(c)) for c in spec.init_containers or ()),
+        tuple(spec.overhead.items()) if spec.overhead else (),
+        tuple(own.items()) if own else (),
+    )
+
+
+def _amounts(container: ContainerJson) -> Amounts:
+    requests = container.resources.requests if container.resources else None
+    return tuple(requests.items()) if requests else ()
+
+
+@lru_cache(maxsize=8192)
+def _summed(
+    containers: tuple[Amounts, ...], init: tuple[tuple[bool, Amounts], ...], overhead: Amounts, pod_level: Amounts
+) -> Resources:
+    running = total(map(_parsed, containers))
+    peaks: list[Resources] = []
+    sidecars: dict[str, int] = {}
+    for is_sidecar, amounts in init:
+        if is_sidecar:
+            add(sidecars, _parsed(amounts))
+            peaks.append(dict(sidecars))
+        else:
+            peaks.append(total((sidecars, _parsed(amounts))))
+    add(running, sidecars)
+    needed = largest((running, *peaks))
+    needed.update(_parsed(pod_level))  # KEP-2837: what is asked for the pod as a whole replaces the sum
+    add(needed, _parsed(overhead))
+    return {_interned(name): amount for name, amount in needed.items()} if needed else NO_RESOURCES
+
+
+def _parsed(amounts: Iterable[tuple[str, Quantity]]) -> dict[str, int]:
+    try:
+        return parse_resources({name: str(amount) for name, amount in amounts})
+    except QuantityError as error:
+        raise WireError("spec.containers.resources.requests", str(error)) from None
+
+
+_NO_NODE_SPEC = NodeSpecJson()
+_NO_NODE_STATUS = NodeStatusJson()
+
+
+def trim_node(raw: NodeJson) -> Node:
+    """A node: name, labels, taints, whether it is cordoned, and what it offers."""
+    meta, spec, status = raw.metadata or _NO_META, raw.spec or _NO_NODE_SPEC, raw.status or _NO_NODE_STATUS
+    offered = _node_resources(tuple(status.allocatable.items())) if status.allocatable else NO_RESOURCES
+    return Node(
+        _interned(meta.name or ""),
+        _labels(bytes(meta.labels)) or NO_LABELS,
+        tuple(Taint(t.key or "", t.value or "", t.effect or "") for t in spec.taints or ()),
+        bool(spec.unschedulable),
+        offered,
+    )
+
+
+@lru_cache(maxsize=1024)
+def _node_resources(amounts: Amounts) -> Resources:
+    try:
+        return parse_resources({name: str(amount) for name, amount in amounts})
+    except QuantityError as error:
+        raise WireError("status.allocatable", str(error)) from None
+
+
+def trim_namespace(raw: NamespaceJson) -> Namespace:
+    """A namespace: name and labels."""
+    meta = raw.metadata or _NO_META
+    return Namespace(_interned(meta.name or ""), _labels(bytes(meta.labels)) or NO_LABELS)
+
+
+def trim_workload(raw: WorkloadJson, kind: str) -> Workload:
+    """A workload and its selector; services and replication controllers write theirs as a plain map."""
+    meta = raw.metadata or _NO_META
+    selector = bytes(raw.spec.selector) if raw.spec else b""
+    parse = _map_selector if kind in ("Service", "ReplicationController") else parse_label_selector
+    return Workload(kind, meta.namespace or "", meta.name or "", parse(selector, "spec.selector"))
+
+
+def _map_selector(raw: bytes, path: str) -> LabelSelector | None:
+    """The selector written as a map; None where it is absent."""
+    if raw in (b"", b"null"):
+        return None
+    try:
+        return parse_selector(parse_strings(raw, path))
+    except SelectorError:
+        return None
