@@ -1,1 +1,231 @@
-"""Every setting of the service, with its default. Reads no file and no environment; `cli/files.py` does."""
+"""Every setting of the service, with its default, and the strict reading of a configuration document.
+
+No file and no environment is read here: `cli/files.py` does that and hands over a mapping. Values are frozen and
+travel as arguments; every field is read by somebody. In a document names are camelCase, durations are Go's ("15s"),
+sizes have a suffix ("32Mi"), and a field that is unknown or of the wrong type is refused with its path.
+"""
+
+import re
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from extender.model.documents import read_document, without_nulls, write_document
+from extender.model.units import Address, ByteSize, Duration
+
+API_VERSION: Final = "placement.extender.dev/v1alpha1"
+KIND: Final = "ExtenderConfiguration"
+OWN_PATHS: Final = frozenset({"/livez", "/readyz", "/healthz", "/metrics", "/configz", "/version"})
+
+# https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set
+_LABEL_KEY: Final = r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+
+Mode = Literal["offload", "augment"]
+
+# What `null` stands for, by mode: in augment mode the in-tree plugins decide and score, so our copies of them rest,
+# and the scheduler's own answers are not cut short.
+_BY_MODE: Final[dict[str, dict[tuple[str, ...], bool | int]]] = {
+    "offload": {
+        ("rules", "interPodAffinity", "enabled"): True,
+        ("rules", "topologySpread", "enabled"): True,
+        ("answers", "shortlist"): 50,
+    },
+    "augment": {
+        ("rules", "interPodAffinity", "enabled"): False,
+        ("rules", "topologySpread", "enabled"): False,
+        ("answers", "shortlist"): 0,
+    },
+}
+
+
+def _require_positive(section: Struct, *names: str) -> None:
+    """Refuse a duration or a size of zero."""
+    for field in msgspec.structs.fields(section):
+        if field.name in names and getattr(section, field.name) <= 0:
+            raise ValueError(f"{field.encode_name}: must be more than zero")
+
+
+class _Section(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """What all parts of the document have in common."""
+
+
+class Logging(_Section, frozen=True):
+    """How much is logged, and in which form."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["text", "json"] = "text"
+
+
+class Paths(_Section, frozen=True):
+    """Where the verbs answer; the scheduler joins its urlPrefix and the verb's name."""
+
+    filter: str = "/filter"
+    prioritize: str = "/prioritize"
+    preempt: str = "/preempt"
+
+    def __post_init__(self) -> None:
+        """Refuse paths that a request could not reach, or that would hide one another."""
+        taken = set(OWN_PATHS)
+        for verb in self.__struct_fields__:
+            path = getattr(self, verb)
+            if not re.fullmatch(r"(/[A-Za-z0-9._~-]+)+", path):
+                raise ValueError(f'{verb}: expected a path such as "/filter", got "{path}"')
+            if path in taken:
+                raise ValueError(f'{verb}: "{path}" is taken')
+            taken.add(path)
+
+
+class Server(_Section, frozen=True):
+    """The HTTP side. `max_in_flight` counts verb requests that are being read or answered."""
+
+    bind_address: Address = Address("127.0.0.1:8888")
+    max_body_bytes: ByteSize = ByteSize(32 * 2**20)
+    request_timeout: Duration = Duration(4)
+    max_in_flight: Annotated[int, Meta(ge=1)] = 100
+    paths: Paths = Paths()
+
+    def __post_init__(self) -> None:
+        """Refuse limits under which no request could be answered."""
+        _require_positive(self, "request_timeout", "max_body_bytes")
+
+
+class Backoff(_Section, frozen=True):
+    """How long to wait after a failure: doubled each time from `initial` to `max`, with jitter."""
+
+    initial: Duration = Duration(0.8)
+    max: Duration = Duration(30)
+
+    def __post_init__(self) -> None:
+        """Refuse a back-off that would spin or shrink."""
+        _require_positive(self, "initial")
+        if self.max < self.initial:
+            raise ValueError(f'max: must not be less than initial, "{self.initial}"')
+
+
+class Watch(_Section, frozen=True):
+    """How the cluster is read. `inactivity_timeout` is measured from the last event or bookmark."""
+
+    inactivity_timeout: Duration = Duration(150)
+    list_page_size: Annotated[int, Meta(ge=1)] = 500
+    watch_list: Literal["auto"] | bool = "auto"
+    backoff: Backoff = Backoff()
+
+    def __post_init__(self) -> None:
+        """Refuse a timeout that would cut every watch at once."""
+        _require_positive(self, "inactivity_timeout")
+
+
+class Kube(_Section, frozen=True):
+    """Which cluster, and how it is read. An empty kubeconfig or context leaves the choice to the surroundings."""
+
+    kubeconfig: str = ""
+    context: str = ""
+    watch: Watch = Watch()
+
+
+class InterPodAffinity(_Section, frozen=True):
+    """As InterPodAffinityArgs of KubeSchedulerConfiguration, and whether the rule is ours to decide."""
+
+    enabled: bool = True
+    hard_pod_affinity_weight: Annotated[int, Meta(ge=0, le=100)] = 1
+    ignore_preferred_terms_of_existing_pods: bool = False
+
+
+class DefaultConstraint(_Section, frozen=True):
+    """A spread constraint for pods that bring none; its selector is deduced for each pod, so it has none here."""
+
+    max_skew: Annotated[int, Meta(ge=1)]
+    topology_key: Annotated[str, Meta(pattern=_LABEL_KEY)]
+    when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"]
+    min_domains: Annotated[int, Meta(ge=1)] | None = None
+    node_affinity_policy: Literal["Honor", "Ignore"] = "Honor"
+    node_taints_policy: Literal["Honor", "Ignore"] = "Ignore"
+
+    def __post_init__(self) -> None:
+        """As the API does: minDomains has a meaning for hard constraints only."""
+        if self.min_domains is not None and self.when_unsatisfiable != "DoNotSchedule":
+            raise ValueError("minDomains: may only be set with whenUnsatisfiable DoNotSchedule")
+
+
+class TopologySpread(_Section, frozen=True):
+    """As PodTopologySpreadArgs of KubeSchedulerConfiguration, and whether the rule is ours to decide."""
+
+    enabled: bool = True
+    defaulting_type: Literal["System", "List"] = "System"
+    default_constraints: tuple[DefaultConstraint, ...] = ()
+
+    def __post_init__(self) -> None:
+        """As kube-scheduler does: a list only with List, and no pair of key and action twice."""
+        if self.defaulting_type == "System" and self.default_constraints:
+            raise ValueError("defaultConstraints: must be empty when defaultingType is System")
+        seen: set[tuple[str, str]] = set()
+        for number, constraint in enumerate(self.default_constraints):
+            pair = (constraint.topology_key, constraint.when_unsatisfiable)
+            if pair in seen:
+                raise ValueError(f"defaultConstraints[{number}]: {pair[0]} with {pair[1]} stands there twice")
+            seen.add(pair)
+
+
+class Rules(_Section, frozen=True):
+    """The scheduling rules that we decide; whether each is on follows the mode unless the document says so."""
+
+    inter_pod_affinity: InterPodAffinity = InterPodAffinity()
+    topology_spread: TopologySpread = TopologySpread()
+
+
+class Answers(_Section, frozen=True):
+    """What an answer looks like. A `shortlist` of 0 names every node that passes; else at most so many."""
+
+    score_scale: Literal["extender", "inTree"] = "extender"
+    shortlist: Annotated[int, Meta(ge=0)] = 50
+    refusal_memory_bytes: ByteSize = ByteSize(16 * 2**20)
+
+
+class Settings(_Section, frozen=True):
+    """The whole configuration. `Settings()` is what an empty document means: offload mode with all defaults."""
+
+    api_version: Literal["placement.extender.dev/v1alpha1"] = API_VERSION
+    kind: Literal["ExtenderConfiguration"] = KIND
+    mode: Mode = "offload"
+    logging: Logging = Logging()
+    server: Server = Server()
+    kube: Kube = Kube()
+    rules: Rules = Rules()
+    answers: Answers = Answers()
+
+    def __post_init__(self) -> None:
+        """Refuse what each part allows by itself but the mode does not."""
+        if self.mode == "augment" and self.answers.score_scale == "inTree":
+            raise ValueError("answers.scoreScale: inTree needs mode offload; in augment mode the plugins score too")
+        if self.mode == "offload" and not (self.rules.inter_pod_affinity.enabled or self.rules.topology_spread.enabled):
+            raise ValueError("rules: mode offload with both rules off leaves nobody to decide")
+
+
+def parse_settings(document: object) -> Settings:
+    """Build the settings from a parsed document, `null` being the default. Raises DocumentError with every problem."""
+    return read_document(_with_mode_defaults(document), Settings, required=("apiVersion", "kind"))
+
+
+def default_settings(mode: Mode) -> Settings:
+    """What a document means that sets the mode and nothing else."""
+    return parse_settings({"apiVersion": API_VERSION, "kind": KIND, "mode": mode})
+
+
+def settings_document(settings: Settings) -> dict[str, Any]:
+    """The settings in the form of a document, as `/configz` shows them; `parse_settings` gives the same back."""
+    return write_document(settings)
+
+
+def _with_mode_defaults(document: object) -> object:
+    """A copy without nulls, in which the defaults that hang on the mode are written out."""
+    resolved = without_nulls(document)
+    if not isinstance(resolved, dict):
+        return resolved
+    for path, value in _BY_MODE.get(str(resolved.get("mode", "offload")), {}).items():
+        section: Any = resolved
+        for name in path[:-1]:
+            section = section.setdefault(name, {}) if isinstance(section, dict) else None
+        if isinstance(section, dict):
+            section.setdefault(path[-1], value)
+    return resolved
