@@ -1,0 +1,80 @@
+"""The shape of the code: what import-linter cannot see. The contracts themselves stand in pyproject.toml."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "extender"
+MODULES = sorted([*PACKAGE.rglob("*.py"), *(ROOT / "tests").rglob("*.py")])
+PURE_FLOORS = ("model", "wire", "index", "rules", "verbs", "settings.py")
+LONGEST_FILE = 400
+# Rooms without a purpose of their own fill with whatever fits nowhere else.
+VAGUE_NAMES = {"utils", "util", "common", "helpers", "helper", "misc"}
+
+
+def name_of(path: Path) -> str:
+    """The path from the repository's root, as a test's id and in messages."""
+    return path.relative_to(ROOT).as_posix()
+
+
+def tree_of(path: Path) -> ast.Module:
+    """The parsed module."""
+    return ast.parse(path.read_text("utf-8"))
+
+
+def modules_below(*floors: str) -> list[Path]:
+    """The modules of floors, each a package or a single file."""
+    return [path for path in MODULES for floor in floors if path.is_relative_to(PACKAGE / floor)]
+
+
+def imported_names(tree: ast.Module) -> Iterator[str]:
+    """Every dotted name that an import statement makes available."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_every_module_has_a_docstring_and_at_most_400_lines(path: Path) -> None:
+    assert ast.get_docstring(tree_of(path)), "a module says what its job is"
+    assert len(path.read_text("utf-8").splitlines()) <= LONGEST_FILE, "look for the second idea in this file"
+
+
+@pytest.mark.parametrize("path", [path for path in MODULES if path.name == "__init__.py"], ids=name_of)
+def test_a_package_holds_its_docstring_and_nothing_else(path: Path) -> None:
+    assert [type(node) for node in tree_of(path).body] == [ast.Expr], "nothing is re-exported"
+
+
+@pytest.mark.parametrize("path", sorted({path.parent for path in MODULES}), ids=name_of)
+def test_every_folder_with_modules_is_a_package(path: Path) -> None:
+    assert (path / "__init__.py").is_file()
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_no_module_is_named_for_nothing_in_particular(path: Path) -> None:
+    assert not VAGUE_NAMES & {path.stem, *path.relative_to(ROOT).parts}
+
+
+@pytest.mark.parametrize("path", modules_below(*PURE_FLOORS), ids=name_of)
+def test_nothing_below_telemetry_awaits(path: Path) -> None:
+    waits = (ast.AsyncFunctionDef, ast.AsyncFor, ast.AsyncWith, ast.Await)
+    assert [node.lineno for node in ast.walk(tree_of(path)) if isinstance(node, waits)] == []
+
+
+@pytest.mark.parametrize("path", modules_below("rules", "verbs", "server"), ids=name_of)
+def test_decisions_see_the_view_and_nothing_else_of_the_index(path: Path) -> None:
+    of_the_index = {name for name in imported_names(tree_of(path)) if name.startswith("extender.index")}
+    assert {name for name in of_the_index if not name.startswith("extender.index.view.")} == set()
+
+
+@pytest.mark.parametrize("path", [path for path in modules_below("") if path != PACKAGE / "cli/files.py"], ids=name_of)
+def test_only_the_files_module_reads_the_environment(path: Path) -> None:
+    environment = {"environ", "environb", "getenv"}
+    touched = [node.attr for node in ast.walk(tree_of(path)) if isinstance(node, ast.Attribute)]
+    assert environment.isdisjoint(touched)
+    assert environment.isdisjoint(name.rpartition(".")[2] for name in imported_names(tree_of(path)))
