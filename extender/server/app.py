@@ -1,0 +1,61 @@
+"""The application: its routes and its collaborators, and the listening on a socket. Decides nothing.
+
+Called by the composition root and by tests, each with collaborators of their own.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+from extender.model.units import Address
+from extender.server import health, verbs
+from extender.server.collaborators import COLLABORATORS, Collaborators, Readiness, Verbs
+from extender.server.middleware import answer_errors
+from extender.settings import Settings
+from extender.telemetry.metrics import Metrics
+
+# kube-scheduler's client keeps an idle connection for 90 s. A server that closed first would now and then meet a
+# POST on its way, which Go does not repeat.
+KEEPALIVE_SECONDS = 3600.0
+
+
+def make_app(
+    settings: Settings, decisions: Verbs, readiness: Readiness, metrics: Metrics, version: str
+) -> web.Application:
+    """The application with its routes. It owns none of what it is given and starts nothing."""
+    app = web.Application(middlewares=[answer_errors], client_max_size=settings.server.max_body_bytes)
+    collaborators = Collaborators(settings, decisions, readiness, metrics, version)
+    app[COLLABORATORS] = collaborators
+    metrics.report_in_flight(lambda: collaborators.in_flight)
+    metrics.report_readiness(readiness.checks)
+    paths = settings.server.paths
+    # The name of a route is the verb: only named routes are limited, timed and counted.
+    app.router.add_post(paths.filter, verbs.filter_nodes, name="filter")
+    app.router.add_post(paths.prioritize, verbs.prioritize_nodes, name="prioritize")
+    app.router.add_post(paths.preempt, verbs.preempt_pods, name="preempt")
+    app.router.add_get("/livez", health.livez)
+    app.router.add_get("/healthz", health.livez)
+    app.router.add_get("/readyz", health.readyz)
+    app.router.add_get("/readyz/{check}", health.readyz_check)
+    app.router.add_get("/metrics", health.metrics)
+    app.router.add_get("/configz", health.configz)
+    app.router.add_get("/version", health.version)
+    return app
+
+
+@asynccontextmanager
+async def listening(app: web.Application, address: Address) -> AsyncIterator[str]:
+    """Serve on an address until the block is left; yields the base URL, with the real port where 0 was asked for.
+
+    Raises OSError when the address cannot be had. On leaving, requests in flight are finished first.
+    """
+    runner = web.AppRunner(app, access_log=None, keepalive_timeout=KEEPALIVE_SECONDS)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, address.host or None, address.port)
+        await site.start()
+        host, port = runner.addresses[0][:2]
+        yield f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    finally:
+        await runner.cleanup()

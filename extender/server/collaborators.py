@@ -1,0 +1,53 @@
+"""What the handlers are given: ready-made collaborators under one typed key of the application.
+
+The composition root builds them, tests build others. Nothing here decides, and nothing is made on first use.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from aiohttp import web
+
+from extender.model.victims import Candidate
+from extender.settings import Settings
+from extender.telemetry.metrics import Metrics
+from extender.wire.extender_v1 import ExtenderArgs, FilterResult, PreemptionArgs
+
+
+@dataclass(frozen=True, slots=True)
+class Verbs:
+    """The decisions, already bound to the view they read, the settings and their source of chance.
+
+    Plain functions: while one runs nothing else does, so it sees one state of the index.
+    """
+
+    filter: Callable[[ExtenderArgs], FilterResult]
+    prioritize: Callable[[ExtenderArgs], Mapping[str, int]]
+    preempt: Callable[[PreemptionArgs], Sequence[Candidate]]
+
+
+class Readiness(Protocol):
+    """Whether questions can be answered now."""
+
+    @property
+    def is_ready(self) -> bool:
+        """All checks pass. Asked for every request: O(1)."""
+
+    def checks(self) -> Mapping[str, str]:
+        """By name of the check what is still missing; an empty text is a pass."""
+
+
+@dataclass(slots=True)
+class Collaborators:
+    """All that the handlers use. `in_flight` is the only thing here that changes."""
+
+    settings: Settings
+    verbs: Verbs
+    readiness: Readiness
+    metrics: Metrics
+    version: str
+    in_flight: int = 0
+
+
+COLLABORATORS = web.AppKey("COLLABORATORS", Collaborators)

@@ -1,0 +1,71 @@
+"""What can go wrong with a request, as values: the status, the metric's label, and the text for whoever reads it.
+
+The closed list of failures of the server. Refusals of nodes are no failures; they are answers.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+
+import orjson
+from aiohttp import web
+from aiohttp.http_exceptions import BadHttpMessage
+
+from extender.settings import Server
+from extender.wire.errors import WireError
+
+
+class NotReady(Exception):  # noqa: N818 (a state, not an error of anybody)
+    """Raised while the index does not hold the whole cluster yet, or no longer does."""
+
+
+class Overloaded(Exception):  # noqa: N818 (a state, not an error of anybody)
+    """Raised when as many requests as the settings allow are being answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failed request. `path` is that of the field at fault, empty where there is none."""
+
+    status: int
+    reason: str
+    text: str
+    path: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def concerns_the_pod(self) -> bool:
+        """Whether somebody who wonders about the pod should read it; else the caller should just try again."""
+        return self.status != HTTPStatus.SERVICE_UNAVAILABLE
+
+    def body(self) -> bytes:
+        """`{"error": ..., "field": ...}`; the field is left out where none is at fault."""
+        return orjson.dumps({"error": self.text} | ({"field": self.path} if self.path else {}))
+
+
+_LATER = {"Retry-After": "1"}
+
+
+def failure_of(error: Exception, limits: Server) -> Failure:
+    """The failure that an error stands for. Texts name settings by their path in the configuration file."""
+    match error:
+        case WireError():
+            return Failure(HTTPStatus.BAD_REQUEST, "malformed", f"cannot read the request: {error}", error.path)
+        case web.HTTPRequestEntityTooLarge():
+            text = f"request body is larger than server.maxBodyBytes ({limits.max_body_bytes})"
+            return Failure(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large", text)
+        case web.HTTPException():
+            allow = {name: error.headers[name] for name in ("Allow",) if name in error.headers}
+            return Failure(error.status, "http", error.reason, headers=allow)
+        case NotReady():
+            text = "not ready: the index does not hold the whole cluster; /readyz?verbose tells what is missing"
+            return Failure(HTTPStatus.SERVICE_UNAVAILABLE, "not_ready", text, headers=_LATER)
+        case Overloaded():
+            text = f"overloaded: server.maxInFlight ({limits.max_in_flight}) requests are being answered"
+            return Failure(HTTPStatus.SERVICE_UNAVAILABLE, "overloaded", text, headers=_LATER)
+        case TimeoutError():
+            text = f"the request did not arrive within server.requestTimeout ({limits.request_timeout})"
+            return Failure(HTTPStatus.REQUEST_TIMEOUT, "timeout", text)
+        case BadHttpMessage() | web.RequestPayloadError() | ConnectionError():
+            return Failure(HTTPStatus.BAD_REQUEST, "broken_body", "the request's body broke off or is badly encoded")
+    return Failure(HTTPStatus.INTERNAL_SERVER_ERROR, "unexpected", "the extender failed on this request; see its log")

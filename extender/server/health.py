@@ -1,0 +1,72 @@
+"""What probes, Prometheus and people ask: livez, readyz, metrics, configz, version. Nothing of scheduling.
+
+The answers have the form that Kubernetes components give them:
+https://kubernetes.io/docs/reference/using-api/health-checks/
+"""
+
+import platform
+from http import HTTPStatus
+
+import orjson
+from aiohttp import web
+
+from extender.server.collaborators import COLLABORATORS
+from extender.settings import settings_document
+from extender.telemetry.metrics import EXPOSITION_TYPE
+
+CONFIGZ_NAME = "placement.extender.dev"
+
+
+async def livez(_: web.Request) -> web.Response:
+    """The process answers. Says nothing about the cluster: a restart would not bring back an apiserver."""
+    return web.Response(text="ok")
+
+
+async def readyz(request: web.Request) -> web.Response:
+    """Whether questions are answered. `?verbose` lists the checks; a failure always does."""
+    checks = request.app[COLLABORATORS].readiness.checks()
+    failed = [name for name, problem in checks.items() if problem]
+    if not failed and "verbose" not in request.query:
+        return web.Response(text="ok")
+    lines = [f"[-]{name} failed: {problem}" if problem else f"[+]{name} ok" for name, problem in checks.items()]
+    lines.append("readyz check failed" if failed else "readyz check passed")
+    return web.Response(text="\n".join(lines) + "\n", status=_status(ready=not failed))
+
+
+async def readyz_check(request: web.Request) -> web.Response:
+    """One readiness check by its name."""
+    problem = request.app[COLLABORATORS].readiness.checks().get(request.match_info["check"])
+    if problem is None:
+        raise web.HTTPNotFound
+    return web.Response(text=problem or "ok", status=_status(ready=not problem))
+
+
+async def metrics(request: web.Request) -> web.Response:
+    """The page that Prometheus reads."""
+    return web.Response(body=request.app[COLLABORATORS].metrics.render(), headers={"Content-Type": EXPOSITION_TYPE})
+
+
+async def configz(request: web.Request) -> web.Response:
+    """The settings in force, in the form of the configuration file. They hold no secrets."""
+    document = settings_document(request.app[COLLABORATORS].settings)
+    return _json(orjson.dumps({CONFIGZ_NAME: document}))
+
+
+async def version(request: web.Request) -> web.Response:
+    """What is running."""
+    about = {
+        "version": request.app[COLLABORATORS].version,
+        "pythonVersion": platform.python_version(),
+        "platform": f"{platform.system().lower()}/{platform.machine()}",
+    }
+    return _json(orjson.dumps(about))
+
+
+def _status(*, ready: bool) -> int:
+    """Kubernetes' probes read the status, people the text."""
+    return HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
+
+
+def _json(body: bytes) -> web.Response:
+    """A document for people and scripts."""
+    return web.Response(body=body, content_type="application/json")

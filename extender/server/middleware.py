@@ -1,0 +1,99 @@
+"""Around every request: its number, its time, its limits, and the one place that turns an error into an answer.
+
+kube-scheduler drops the body of any status but 200. So whatever an operator should read is told by filter with
+status 200 in the answer's `Error`, which becomes part of the pod's condition; its text is the same each time, since
+every new text wakes the scheduler. Not ready and overload say nothing about the pod: they are 503 for every verb.
+"""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from time import perf_counter
+
+from aiohttp import web
+
+from extender.server.collaborators import COLLABORATORS, Collaborators
+from extender.server.failures import Failure, NotReady, Overloaded, failure_of
+from extender.telemetry.logs import request_id
+from extender.wire.extender_v1 import encode_filter_error
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+_LOG = logging.getLogger(__name__)
+_NUMBERS = itertools.count(1)
+
+
+@web.middleware
+async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Every request ends with an answer: the handler's, or what its error becomes."""
+    verb = request.match_info.route.name
+    if verb is not None:
+        return await _answer_verb(request, handler, verb)
+    try:
+        return await handler(request)
+    except Exception as error:  # noqa: BLE001 - the edge: nothing above would answer
+        return _as_json(_observed(error, request))
+
+
+async def _answer_verb(request: web.Request, handler: Handler, verb: str) -> web.StreamResponse:
+    """One verb's request, within the limits, timed and counted."""
+    started = perf_counter()
+    request_id.set(next(_NUMBERS))
+    app = request.app[COLLABORATORS]
+    metrics = app.metrics.verbs[verb]
+    try:
+        with _admitted(app, request):
+            async with asyncio.timeout(app.settings.server.request_timeout):
+                response = await handler(request)
+    except Exception as error:  # noqa: BLE001 - the edge: nothing above would answer
+        failure = _observed(error, request)
+        metrics.failed(failure.reason)
+        response = _as_filter_error(failure) if verb == "filter" and failure.concerns_the_pod else _as_json(failure)
+    metrics.answered(
+        response.status, perf_counter() - started, request.content.total_bytes, response.content_length or 0
+    )
+    request_id.set(0)
+    return response
+
+
+@contextmanager
+def _admitted(app: Collaborators, request: web.Request) -> Iterator[None]:
+    """Hold one of the places of requests in flight. Raises NotReady, Overloaded or HTTPRequestEntityTooLarge."""
+    limits = app.settings.server
+    if not app.readiness.is_ready:
+        raise NotReady
+    if app.in_flight >= limits.max_in_flight:
+        raise Overloaded
+    if (request.content_length or 0) > limits.max_body_bytes:
+        raise web.HTTPRequestEntityTooLarge(limits.max_body_bytes)  # told before a byte of it is read
+    app.in_flight += 1
+    try:
+        yield
+    finally:
+        app.in_flight -= 1
+
+
+def _observed(error: Exception, request: web.Request) -> Failure:
+    """The failure that an error stands for, written to the log where somebody should look."""
+    failure = failure_of(error, request.app[COLLABORATORS].settings.server)
+    fields = {"path": request.path, "reason": failure.reason, "problem": failure.text}
+    if failure.status == HTTPStatus.INTERNAL_SERVER_ERROR:
+        _LOG.error("request failed", extra=fields, exc_info=error)
+    else:
+        _LOG.log(logging.WARNING if failure.concerns_the_pod else logging.DEBUG, "request refused", extra=fields)
+    return failure
+
+
+def _as_filter_error(failure: Failure) -> web.Response:
+    """A readable answer to filter: the scheduler shows its text to whoever asks why the pod is pending."""
+    return web.Response(body=encode_filter_error(failure.text), content_type="application/json")
+
+
+def _as_json(failure: Failure) -> web.Response:
+    """For everybody but filter: the status says what kind of failure, the body which."""
+    return web.Response(
+        status=failure.status, body=failure.body(), content_type="application/json", headers=failure.headers
+    )

@@ -1,0 +1,65 @@
+"""The verbs' handlers: decode, decide, encode. What scheduling is about stands in `extender/verbs`.
+
+Errors are left to `middleware`, which turns them into answers. https://pkg.go.dev/k8s.io/kube-scheduler/extender/v1
+"""
+
+from aiohttp import web
+
+from extender.model.verdicts import Reason
+from extender.server.collaborators import COLLABORATORS
+from extender.wire.extender_v1 import (
+    ExtenderArgs,
+    FilterResult,
+    decode_args,
+    decode_preemption_args,
+    encode_filter,
+    encode_filter_nodes,
+    encode_preemption,
+    encode_priorities,
+)
+
+_LABELS = {reason.text: reason.name.lower() for reason in Reason}
+
+
+async def filter_nodes(request: web.Request) -> web.Response:
+    """Which of the nodes may take the pod, in the form in which they came: names, or whole nodes."""
+    app = request.app[COLLABORATORS]
+    metrics = app.metrics.verbs["filter"]
+    args = decode_args(await request.read())
+    metrics.asked(_count(args))
+    result = app.verbs.filter(args)
+    app.metrics.passed(len(result.passed))
+    app.metrics.refused(_reasons(result))
+    return _json(encode_filter(result) if args.nodes is None else encode_filter_nodes(result, args))
+
+
+async def prioritize_nodes(request: web.Request) -> web.Response:
+    """A score for each node, or the empty list where all are equal."""
+    app = request.app[COLLABORATORS]
+    args = decode_args(await request.read())
+    app.metrics.verbs["prioritize"].asked(_count(args))
+    return _json(encode_priorities(app.verbs.prioritize(args)))
+
+
+async def preempt_pods(request: web.Request) -> web.Response:
+    """The candidate nodes on which the pod would fit once the victims are gone."""
+    app = request.app[COLLABORATORS]
+    args = decode_preemption_args(await request.read())
+    app.metrics.verbs["preempt"].asked(len(args.candidates))
+    return _json(encode_preemption(app.verbs.preempt(args)))
+
+
+def _count(args: ExtenderArgs) -> int:
+    """How many nodes a question is about, in either form."""
+    return len(args.node_names or args.nodes or ())
+
+
+def _reasons(result: FilterResult) -> set[str]:
+    """The reasons in an answer that lets no node pass, as labels of a metric."""
+    texts = {*result.failed.values(), *result.unresolvable.values()}
+    return {_LABELS.get(text, "other") for text in texts}
+
+
+def _json(body: bytes) -> web.Response:
+    """An answer that the scheduler reads."""
+    return web.Response(body=body, content_type="application/json")

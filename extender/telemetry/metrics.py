@@ -1,0 +1,165 @@
+"""Every Prometheus metric of the service, named, helped and bucketed in one place.
+
+The floors above call the methods here by name and never see the client library. Labels are bounded: verbs, status
+codes, kinds and closed sets of reasons, never a pod's or a node's name. A `Metrics` has a registry of its own, so
+that two services in one process, as in tests, do not share counts.
+"""
+
+import platform
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    GCCollector,
+    Histogram,
+    Info,
+    PlatformCollector,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from extender.telemetry.statistics import FeedCollector, FeedFigures, StatisticsCollector
+
+VERBS: Final = ("filter", "prioritize", "preempt")
+OK: Final = 200
+EXPOSITION_TYPE: Final = CONTENT_TYPE_LATEST
+
+
+def _exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
+    """Bucket bounds as Kubernetes components cut them."""
+    return tuple(start * factor**power for power in range(count))
+
+
+_SECONDS = _exponential(0.0001, 2, 15)  # 0.1 ms to 1.6 s: kube-scheduler's own histograms continue from 1 ms upwards
+_BYTES = _exponential(256, 4, 10)  # 256 B to 64 MiB: an answer with one name up to a request with 5,000 whole nodes
+_NODES = (0, 1, 5, 10, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
+
+
+class VerbMetrics:
+    """What is counted for one verb, its labels bound once: this is called for every request."""
+
+    def __init__(self, metrics: "Metrics", verb: str) -> None:
+        self._verb = verb
+        self._requests = metrics.requests
+        self._succeeded = metrics.requests.labels(verb, "200")
+        self._failures = metrics.failures
+        self._duration = metrics.duration.labels(verb)
+        self._request_bytes = metrics.request_bytes.labels(verb)
+        self._response_bytes = metrics.response_bytes.labels(verb)
+        self._nodes = metrics.nodes.labels(verb)
+
+    def answered(self, status: int, seconds: float, received: int, sent: int) -> None:
+        """One request has been answered: its status, how long it took, and the bytes of both bodies."""
+        (self._succeeded if status == OK else self._requests.labels(self._verb, str(status))).inc()
+        self._duration.observe(seconds)
+        self._request_bytes.observe(received)
+        self._response_bytes.observe(sent)
+
+    def failed(self, reason: str) -> None:
+        """A request got an error for an answer, whatever its status was."""
+        self._failures.labels(self._verb, reason).inc()
+
+    def asked(self, nodes: int) -> None:
+        """How many nodes a readable request was about."""
+        self._nodes.observe(nodes)
+
+
+class Metrics:
+    """The service's metrics. `render` gives the page that Prometheus reads."""
+
+    def __init__(self, version: str) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # else each counter has a second series, which nobody reads
+        self._registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
+        GCCollector(registry=registry)
+        self._declare_requests(registry)
+        self._declare_filter(registry)
+        build = Info("extender_build", "Version of the extender and of the interpreter it runs on.", registry=registry)
+        build.info({"version": version, "python_version": platform.python_version()})
+        self.verbs = {verb: VerbMetrics(self, verb) for verb in VERBS}
+
+    def _declare_requests(self, registry: CollectorRegistry) -> None:
+        self.requests = Counter(
+            "extender_requests", "Requests answered, by HTTP status.", ["verb", "code"], registry=registry
+        )
+        self.failures = Counter(
+            "extender_request_failures",
+            "Requests that got an error for an answer; filter tells its errors with status 200.",
+            ["verb", "reason"],
+            registry=registry,
+        )
+        self.duration = Histogram(
+            "extender_request_duration_seconds",
+            "Time from the request's header to the finished answer.",
+            ["verb"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.request_bytes = Histogram(
+            "extender_request_bytes", "Size of request bodies.", ["verb"], buckets=_BYTES, registry=registry
+        )
+        self.response_bytes = Histogram(
+            "extender_response_bytes", "Size of answers.", ["verb"], buckets=_BYTES, registry=registry
+        )
+        self.nodes = Histogram(
+            "extender_request_nodes",
+            "Nodes that a request asked about; for preempt, candidate nodes.",
+            ["verb"],
+            buckets=_NODES,
+            registry=registry,
+        )
+        self._in_flight = Gauge(
+            "extender_requests_in_flight", "Verb requests being read or answered now.", registry=registry
+        )
+
+    def _declare_filter(self, registry: CollectorRegistry) -> None:
+        self._passed = Histogram(
+            "extender_filter_passed_nodes", "Nodes named in a filter answer.", buckets=_NODES, registry=registry
+        )
+        self._refusals = Counter(
+            "extender_filter_refusals",
+            "Filter answers in which no node passed, once for each reason that stood in the answer.",
+            ["reason"],
+            registry=registry,
+        )
+
+    def passed(self, nodes: int) -> None:
+        """How many nodes a filter answer named."""
+        self._passed.observe(nodes)
+
+    def refused(self, reasons: Iterable[str]) -> None:
+        """A filter answer let no node pass, for these reasons."""
+        for reason in reasons:
+            self._refusals.labels(reason).inc()
+
+    def report_in_flight(self, count: Callable[[], int]) -> None:
+        """Read at each scrape how many requests are in flight."""
+        self._in_flight.set_function(count)
+
+    def report_index(self, statistics: Callable[[], Mapping[str, float]]) -> None:
+        """Read the index's own statistics at each scrape."""
+        text = "Entries in the index: objects by kind, and what is counted for them."
+        self._registry.register(StatisticsCollector("extender_index_entries", text, "kind", statistics))
+
+    def report_readiness(self, checks: Callable[[], Mapping[str, str]]) -> None:
+        """Read at each scrape which readiness checks pass; an empty text is a pass."""
+        text = "1 where a readiness check passes, 0 where it does not."
+
+        def passing() -> dict[str, float]:
+            return {name: float(not problem) for name, problem in checks().items()}
+
+        self._registry.register(StatisticsCollector("extender_ready", text, "check", passing))
+
+    def report_feeds(self, feeds: Callable[[], Iterable[FeedFigures]]) -> None:
+        """Read at each scrape how every feed is doing."""
+        self._registry.register(FeedCollector(feeds))
+
+    def render(self) -> bytes:
+        """The metrics page; its content type is `EXPOSITION_TYPE`."""
+        return generate_latest(self._registry)

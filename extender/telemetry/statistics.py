@@ -1,0 +1,93 @@
+"""Collectors that ask for figures when Prometheus does, so that what is counted need not know of Prometheus.
+
+The index, the readiness checks and the feeds hand out plain values; nothing here holds one between two scrapes.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Protocol
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+
+class StatisticsCollector(Collector):
+    """One gauge with one label, whose values are the items of a mapping at the time of the scrape."""
+
+    def __init__(self, name: str, text: str, label: str, statistics: Callable[[], Mapping[str, float]]) -> None:
+        self._name = name
+        self._text = text
+        self._label = label
+        self._statistics = statistics
+
+    def collect(self) -> Iterator[Metric]:
+        """Called by the registry at each scrape. Cost: one call of the statistics, O(its items)."""
+        family = GaugeMetricFamily(self._name, self._text, labels=[self._label])
+        for key, value in self._statistics().items():
+            family.add_metric([key], value)
+        yield family
+
+    def describe(self) -> list[Metric]:
+        """Called at registration, so that two collectors of one name are refused without asking for figures."""
+        return [GaugeMetricFamily(self._name, self._text, labels=[self._label])]
+
+
+class FeedFigures(Protocol):
+    """What is read of a feed. `restarts` is by reason, from a closed set; counts only grow."""
+
+    @property
+    def kind(self) -> str:
+        """The resource, such as "pods"."""
+
+    @property
+    def events(self) -> int:
+        """Watch events read."""
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes read from lists and watches."""
+
+    @property
+    def relists(self) -> int:
+        """Lists begun after the first."""
+
+    @property
+    def decode_errors(self) -> int:
+        """Objects and events that could not be read."""
+
+    @property
+    def restarts(self) -> Mapping[str, int]:
+        """Watches and lists begun anew, by reason."""
+
+
+class FeedCollector(Collector):
+    """The counters of every feed."""
+
+    def __init__(self, feeds: Callable[[], Iterable[FeedFigures]]) -> None:
+        self._feeds = feeds
+
+    def collect(self) -> Iterator[Metric]:
+        """Called by the registry at each scrape. Cost: O(feeds)."""
+        events, received, relists, unreadable, restarts = families = self.describe()
+        for feed in self._feeds():
+            events.add_metric([feed.kind], feed.events)
+            received.add_metric([feed.kind], feed.bytes_read)
+            relists.add_metric([feed.kind], feed.relists)
+            unreadable.add_metric([feed.kind], feed.decode_errors)
+            for reason, count in feed.restarts.items():
+                restarts.add_metric([feed.kind, reason], count)
+        yield from families
+
+    def describe(self) -> list[CounterMetricFamily]:
+        """The families without values; the order is what `collect` fills."""
+        return [
+            CounterMetricFamily("extender_watch_events", "Watch events read.", labels=["resource"]),
+            CounterMetricFamily("extender_watch_bytes", "Bytes of lists and watches read.", labels=["resource"]),
+            CounterMetricFamily("extender_relists", "Lists begun after the first.", labels=["resource"]),
+            CounterMetricFamily(
+                "extender_decode_errors", "Objects from the apiserver that could not be read.", labels=["resource"]
+            ),
+            CounterMetricFamily(
+                "extender_watch_restarts", "Watches and lists begun anew.", labels=["resource", "reason"]
+            ),
+        ]
