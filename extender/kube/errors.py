@@ -1,0 +1,115 @@
+"""The few ways in which the apiserver can fail us, and the one map from HTTP answers and client exceptions to them.
+
+Nothing but these errors leaves this package. Callers act on the class: forget the object, read it again, wait, give up.
+Status codes and their meaning: https://kubernetes.io/docs/reference/using-api/api-concepts/ and API conventions.
+"""
+
+# ruff: noqa: N818 - named for what happened, as a caller's `except` reads best
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http import HTTPStatus
+from typing import Final
+
+import aiohttp
+from kubernetes_asyncio.client.exceptions import ApiException
+from kubernetes_asyncio.config import ConfigException
+
+from extender.wire.kinds import decode_status
+
+DEFAULT_RETRY_AFTER: Final = 1.0
+LONGEST_RETRY_AFTER: Final = 60.0
+_MESSAGE_LENGTH: Final = 500  # proxies answer whole HTML pages
+
+
+class KubeError(Exception):
+    """What an apiserver call may raise. ``status`` is 0 where no answer came; ``reason`` is the API's own word."""
+
+    def __init__(self, message: str, *, status: int = 0, reason: str = "", retry_after: float = 0.0) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+        self.retry_after = retry_after
+
+
+class NotFound(KubeError):
+    """Raised on 404: the object is gone, or the resource is not served."""
+
+
+class Conflict(KubeError):
+    """Raised on 409: it exists already, its resourceVersion moved on, or the UID is another one's."""
+
+
+class Refused(KubeError):
+    """Raised on every other 4xx: the same request will fail again (permissions, validation, unknown media type)."""
+
+
+class Throttled(KubeError):
+    """Raised on 429 and 503: ask again, not before ``retry_after`` seconds. An eviction against a budget lands here."""
+
+
+class Expired(KubeError):
+    """Raised on 410: the resourceVersion or continue token is too old; only a new list helps."""
+
+
+class Unreachable(KubeError):
+    """Raised when no usable answer came: no connection, time out, a cut in the middle, or a 5xx. A write may have happened."""
+
+
+class BadAccess(KubeError):
+    """Raised at start, when the kubeconfig or the service account cannot be read or used."""
+
+
+_BY_STATUS: Final[dict[int, type[KubeError]]] = {
+    404: NotFound,
+    409: Conflict,
+    410: Expired,
+    429: Throttled,
+    503: Throttled,
+}
+
+
+def error_of(status: int, headers: Mapping[str, str], body: bytes) -> KubeError:
+    """The error for an answer that is not 2xx; its text is the Status message or the beginning of the body."""
+    found = decode_status(body)
+    kind = _class_of(status, found.message)
+    text = found.message or body[:_MESSAGE_LENGTH].decode(errors="replace").strip() or "no message"
+    wait = _retry_after(headers, found.retry_after_seconds)
+    if kind is Throttled:
+        wait = wait or DEFAULT_RETRY_AFTER
+    return kind(f"{status} {text[:_MESSAGE_LENGTH]}", status=status, reason=found.reason, retry_after=wait)
+
+
+def _class_of(status: int, message: str) -> type[KubeError]:
+    if status == HTTPStatus.UNPROCESSABLE_ENTITY and "metadata.uid" in message:
+        return Conflict  # a patch meant for an earlier pod of this name, seen as an attempt to change the UID
+    is_ours = HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR
+    return _BY_STATUS.get(status, Refused if is_ours else Unreachable)
+
+
+def _retry_after(headers: Mapping[str, str], from_body: int) -> float:
+    """Seconds to wait, at most a minute: a date or a day from some proxy must not leave us blind."""
+    header = headers.get("Retry-After", "")
+    seconds = float(header) if header.isascii() and header.isdigit() else float(from_body)
+    return min(max(seconds, 0.0), LONGEST_RETRY_AFTER)
+
+
+@contextmanager
+def translated(doing: str) -> Iterator[None]:
+    """Turn what the client and its session raise into ``Unreachable`` (or ``BadAccess`` for credentials).
+
+    ``doing`` opens the text: "GET /api/v1/pods". Cancellation passes through untouched.
+    """
+    try:
+        yield
+    except KubeError:
+        raise
+    except TimeoutError as error:  # also aiohttp's timeouts, which are ClientErrors as well
+        raise Unreachable(f"{doing}: timed out") from error
+    except ConfigException as error:
+        raise BadAccess(f"{doing}: {error}") from error
+    except (aiohttp.ClientError, OSError, ApiException, asyncio.IncompleteReadError) as error:
+        raise Unreachable(f"{doing}: {type(error).__name__}: {error}") from error

@@ -1,0 +1,254 @@
+"""Keeps somebody told of every object of one kind: list, then watch, for as long as the task runs.
+
+Speaks the protocol and nothing else: what the objects mean, and where they go, is the sink's affair. Fits
+``tasks.ports.ObjectFeed`` by shape. One task runs it; if that task dies, a new run begins with a new list.
+
+Facts it rests on (API concepts, KEP-3157; measured on 1.36 where said):
+1. A watch goes on from a resourceVersion that a list, an event or a bookmark gave; never from "0" or "", which mean
+   "whatever you have". Versions are compared for equality only.
+2. A plain end is normal: timeoutSeconds is over, or we were too slow in a burst (measured). Going on from the last
+   version misses nothing. After 410, as status or as event, only a new list does.
+3. The version moves on when the sink has taken the changes, not before: whatever breaks in between is sent again.
+4. Until a new list is complete the sink knows nothing of it; it then gets all objects at once.
+5. A server with a history newer than its data (restored from a backup) filters everything up to our version, bookmarks
+   too: it is silent. So the second silence in a row lists again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from random import Random
+from typing import Final, Generic, Protocol, TypeVar
+
+from extender.kube.decoding import Slice, SliceDecoder
+from extender.kube.endings import Ending, ending_of_error, ending_of_status, refuses_watch_list
+from extender.kube.errors import Expired, KubeError
+from extender.kube.feed_status import FeedProgress, FeedStatus, Phase, Why
+from extender.kube.lines import LineSplitter
+from extender.kube.options import WatchOptions
+from extender.kube.session import ByteStream, Connection
+from extender.kube.timing import Backoff, Clock
+from extender.model.objects import Namespace, Node, Pod, Workload
+from extender.wire.errors import WireError
+from extender.wire.kinds import Kind
+
+_LOG = logging.getLogger(__name__)
+_NO_VERSION: Final = frozenset({"", "0"})
+_SHORT_WATCH: Final = 1.0  # a watch that ends before this and has told nothing counts as a failure
+_INITIAL_TRIES: Final = 3  # streaming lists that may break off before one list is read in pages
+
+T = TypeVar("T", bound=Pod | Node | Namespace | Workload)
+T_contra = TypeVar("T_contra", contravariant=True)
+
+
+class Sink(Protocol[T_contra]):
+    """Who is told. Both may wait, which holds this kind's stream back and nothing else."""
+
+    async def replace(self, objects: Sequence[T_contra]) -> None:
+        """These are all objects of the kind now."""
+
+    async def apply(self, changes: Sequence[tuple[T_contra, bool]]) -> None:
+        """(object, whether it is gone), in order. The same change may come twice, after a cut."""
+
+
+class ListWatch(Generic[T]):
+    """The feed of one kind."""
+
+    def __init__(
+        self, connection: Connection, kind: Kind[T], options: WatchOptions, clock: Clock, chance: Random
+    ) -> None:
+        self.name = kind.name
+        self._connection = connection
+        self._kind = kind
+        self._options = options
+        self._clock = clock
+        self._chance = chance
+        self._backoff = Backoff(options.backoff, chance)
+        self._progress = FeedProgress(kind.name)
+        self._decoder = SliceDecoder(kind, self._progress, clock, options.batch_events, options.slice_seconds)
+        self._streams_lists = options.watch_list
+        self._initial_failures = 0
+        self._whole_list = False
+        self._doubts = 0
+        self._heard = False
+
+    def status(self) -> FeedStatus:
+        """Where the feed stands now."""
+        return self._progress.snapshot()
+
+    async def run(self, sink: Sink[T]) -> None:
+        """Tell ``sink`` of everything until cancelled. Raises only what the sink raises."""
+        self._progress.resource_version = ""  # whatever an earlier run has told may not have been taken
+        while True:
+            begun, self._heard = self._clock.now(), False
+            ending = await self._round(sink)
+            if ending is not None:
+                await self._pause(ending, self._clock.now() - begun)
+
+    async def _round(self, sink: Sink[T]) -> Ending | None:
+        """One watch from where we are, or one list; None when a list is complete and the watch can begin."""
+        if self._progress.resource_version not in _NO_VERSION:
+            return await self._watch(sink)
+        self._progress.phase, self._progress.listed, self._progress.page = Phase.LISTING, 0, 0
+        if self._streams_lists and self._initial_failures < _INITIAL_TRIES:
+            return await self._stream_list(sink)
+        return await self._list(sink)
+
+    async def _pause(self, ending: Ending, lasted: float) -> None:
+        """Draw the conclusions of an ending, then wait as long as it asks."""
+        progress = self._progress
+        progress.restarts[ending.why] += 1
+        self._doubts = self._doubts + 1 if ending.doubtful and not self._heard else 0
+        if ending.relist or self._doubts > 1:
+            progress.resource_version, self._doubts = "", 0
+        is_normal = ending.why is Why.ENDED and (self._heard or lasted >= _SHORT_WATCH)
+        if is_normal or self._heard:
+            self._backoff.reset()
+        if is_normal or ending.at_once:
+            return
+        progress.phase, progress.error = Phase.WAITING, ending.text
+        wait = max(self._backoff.next(), ending.retry_after)
+        _LOG.warning("%s: %s (%s), again in %.1f s", self.name, ending.why, ending.text, wait)
+        await self._clock.sleep(wait)
+
+    # -- lists --------------------------------------------------------------------------------------------------
+
+    async def _list(self, sink: Sink[T]) -> Ending | None:
+        """A consistent LIST in pages."""
+        begun, objects = self._clock.now(), list[T]()
+        try:
+            version = await self._read_pages(objects)
+        except Expired as error:
+            # The error offers a token for the rest as it is now. A list glued together so keeps objects that were
+            # deleted in between, for good. Instead begin again, in one piece, which cannot expire half-way.
+            self._whole_list = self._progress.page > 0
+            return ending_of_error(error)
+        except KubeError as error:
+            return ending_of_error(error)
+        except WireError as error:
+            return Ending(Why.UNDECODABLE, str(error), relist=True)
+        if version in _NO_VERSION:
+            return Ending(Why.BAD_VERSION, "the list names no resourceVersion", relist=True)
+        self._whole_list = False
+        await self._replace(sink, objects, version, begun)
+        return None
+
+    async def _read_pages(self, objects: list[T]) -> str:
+        query = {} if self._whole_list else {"limit": str(self._options.page_limit)}
+        while True:
+            body = await self._connection.call("GET", self._kind.path, query=query, limit=self._options.list_timeout)
+            page = self._decoder.split_page(body)
+            items, at = page.items or [], 0
+            while at < len(items):
+                at = self._decoder.decode_items(items, at, objects)
+                await asyncio.sleep(0)
+            self._progress.bytes_read += len(body)
+            self._progress.page += 1
+            self._progress.listed = len(objects)
+            if not page.metadata.next:
+                return page.metadata.resource_version or ""
+            query["continue"] = page.metadata.next
+
+    async def _replace(self, sink: Sink[T], objects: Sequence[T], version: str, as_of: float) -> None:
+        """Hand over a complete list; ``as_of`` is the last moment at which it was surely the truth."""
+        progress = self._progress
+        await sink.replace(objects)
+        progress.relists += progress.synced
+        progress.synced, progress.error, progress.last_heard = True, "", as_of
+        progress.resource_version = version
+        self._initial_failures = 0
+        _LOG.info("%s: %d listed, resourceVersion %s", self.name, len(objects), version)
+
+    # -- watches ------------------------------------------------------------------------------------------------
+
+    async def _stream_list(self, sink: Sink[T]) -> Ending:
+        """A streaming list, which goes on as the watch (KEP-3157)."""
+        self._initial_failures += 1
+        try:
+            return await self._follow(sink, {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}, {})
+        except KubeError as error:
+            if self._progress.phase is Phase.LISTING and refuses_watch_list(error):
+                return self._without_watch_list(str(error))
+            return ending_of_error(error)
+
+    def _without_watch_list(self, text: str) -> Ending:
+        _LOG.info("%s: no streaming lists here, reading pages: %s", self.name, text)
+        self._streams_lists = False
+        return Ending(Why.NO_WATCH_LIST, text, relist=True, at_once=True)
+
+    async def _watch(self, sink: Sink[T]) -> Ending:
+        try:
+            return await self._follow(sink, {"resourceVersion": self._progress.resource_version}, None)
+        except KubeError as error:
+            return ending_of_error(error)
+
+    async def _follow(self, sink: Sink[T], query: dict[str, str], initial: dict[str, T] | None) -> Ending:
+        """Read one watch to its end. ``initial`` collects the objects of a streaming list until they are complete."""
+        options, now = self._options, self._clock.now
+        seconds = round(self._chance.uniform(options.watch_shortest, options.watch_longest))
+        query |= {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(seconds)}
+        begun, until = now(), now() + seconds + options.watch_slack
+        splitter = LineSplitter()
+        async with self._connection.stream(self._kind.path, query) as stream:
+            if initial is None:
+                self._progress.phase = Phase.WATCHING
+            while True:
+                is_initial = self._progress.phase is Phase.LISTING
+                bound = begun + options.initial_seconds if is_initial else until
+                silence = options.initial_silence if is_initial else options.max_silence
+                chunk = await self._read(stream, min(silence, bound - now()))
+                if chunk is None and is_initial:
+                    return self._without_watch_list("the initial events had no end")
+                if chunk is None:
+                    return Ending(Why.SILENT, f"nothing for {silence:.0f} s", doubtful=True, at_once=True)
+                if not chunk:
+                    return Ending(Why.ENDED, "the server ended the watch")
+                ending = await self._take(splitter.feed(chunk), sink, initial)
+                if ending:
+                    return ending
+
+    async def _read(self, stream: ByteStream, patience: float) -> bytes | None:
+        chunk = await stream.read(max(patience, 0.0))
+        self._progress.bytes_read += len(chunk or b"")
+        return chunk
+
+    async def _take(self, lines: list[bytes], sink: Sink[T], initial: dict[str, T] | None) -> Ending | None:
+        """Pass on what a chunk brought, slice by slice; an Ending if there is no use in reading on."""
+        at, came = 0, self._clock.now()
+        while at < len(lines):
+            taken = self._decoder.decode_lines(lines, at)
+            at = taken.end
+            self._progress.events += len(taken.changes)
+            if initial is not None and self._progress.phase is Phase.LISTING:
+                await self._collect(taken, sink, initial, came)
+            else:
+                await self._apply(taken, sink, came)
+            if taken.failure:
+                return ending_of_status(taken.failure)
+            if taken.lost_change:
+                return Ending(Why.UNDECODABLE, "a change could not be read", relist=True)
+            await asyncio.sleep(0)  # reading does not give way while data is waiting
+        return None
+
+    async def _apply(self, taken: Slice[T], sink: Sink[T], came: float) -> None:
+        if taken.changes:
+            await sink.apply(taken.changes)
+        if taken.version not in _NO_VERSION:
+            self._progress.resource_version = taken.version
+            self._progress.last_heard, self._progress.error = came, ""
+            self._heard = True
+
+    async def _collect(self, taken: Slice[T], sink: Sink[T], initial: dict[str, T], came: float) -> None:
+        key = self._kind.key
+        for found, gone in taken.changes:
+            if gone:
+                initial.pop(key(found), None)
+            else:
+                initial[key(found)] = found
+        self._progress.listed = len(initial)
+        if taken.initial_events_end:
+            await self._replace(sink, list(initial.values()), taken.version, came)
+            self._progress.phase = Phase.WATCHING
+            initial.clear()

@@ -1,0 +1,33 @@
+"""How a kind is listed and watched. Plain values; ``cli`` fills them from the settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from extender.kube.timing import BackoffOptions
+
+
+@dataclass(frozen=True, slots=True)
+class WatchOptions:
+    """Times in seconds.
+
+    ``page_limit``: objects per page of a LIST. ``watch_list``: begin with a streaming list (KEP-3157) and fall back to
+    LIST when the server has none. ``initial_silence`` and ``initial_seconds`` bound the wait for the end of its initial
+    events; a server that ignores the request never sends it. ``watch_shortest``/``watch_longest``: what we ask the
+    server to end a watch after, drawn at random so that clients do not come back together; ``watch_slack`` is how long
+    it may be late. ``max_silence``: without event or bookmark (one a minute) for so long, the watch is replaced.
+    ``batch_events`` and ``slice_seconds`` bound what is decoded before others get their turn.
+    """
+
+    page_limit: int = 500
+    watch_list: bool = True
+    list_timeout: float = 60.0
+    initial_silence: float = 20.0
+    initial_seconds: float = 120.0
+    watch_shortest: float = 300.0
+    watch_longest: float = 600.0
+    watch_slack: float = 30.0
+    max_silence: float = 150.0
+    batch_events: int = 500
+    slice_seconds: float = 0.005
+    backoff: BackoffOptions = field(default_factory=BackoffOptions)

@@ -1,0 +1,164 @@
+"""The connections to the apiserver: one shared HTTP session for reading, one of its own for writing.
+
+Knows HTTP, credentials and time limits; knows no resource. ``list_watch`` and ``writer`` are built on it.
+
+The Kubernetes client gives us TLS, proxy and credentials; its calls are used without its models, which cost over a
+millisecond per pod. It sets no time limit of its own, so every call here names one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final, cast
+
+from aiohttp import ClientResponse, ClientTimeout
+from kubernetes_asyncio.client.api_client import ApiClient
+from kubernetes_asyncio.client.configuration import Configuration
+
+from extender.kube.credentials import Access, load_configuration
+from extender.kube.errors import BadAccess, Unreachable, error_of, translated
+from extender.kube.timing import Clock
+
+JSON: Final = "application/json"
+MERGE_PATCH: Final = "application/merge-patch+json"
+STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
+
+Body = Mapping[str, object]
+Query = Mapping[str, str]
+NO_QUERY: Final[Query] = {}
+_READ_CONNECTIONS: Final = 32  # one for each watch, and one more each while a watch is being replaced
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOptions:
+    """Time limits in seconds and the number of connections that writes may hold at once."""
+
+    connect_timeout: float = 10.0
+    request_timeout: float = 30.0
+    write_connections: int = 16
+    user_agent: str = "placement-extender"
+
+
+class ByteStream:
+    """The body of a long answer, a chunk at a time."""
+
+    def __init__(self, response: ClientResponse, doing: str) -> None:
+        self._content = response.content
+        self._doing = doing
+
+    async def read(self, patience: float) -> bytes | None:
+        """What has arrived, up to a few megabytes; ``b""`` at the end; None when nothing came for ``patience`` seconds.
+
+        Raises ``Unreachable`` when the connection is cut. Does not give way to others while data is waiting.
+        """
+        with translated(self._doing):
+            try:
+                async with asyncio.timeout(patience):
+                    return await self._content.readany()
+            except TimeoutError:
+                return None
+            except RuntimeError as error:  # the session's word for a connection lost between two reads
+                raise Unreachable(f"{self._doing}: {error}") from error
+
+
+class Connection:
+    """A pool of connections under one account: ``call`` for short answers, ``stream`` for long ones."""
+
+    def __init__(self, configuration: Configuration, options: SessionOptions, pool_size: int) -> None:
+        configuration.connection_pool_maxsize = pool_size  # read once, by the client's constructor
+        self._configuration = configuration
+        self._options = options
+        # Its session reads up to twice 2 MiB ahead, so a watch in a burst is read in megabytes, not in lines.
+        self._client = ApiClient(configuration)
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Query = NO_QUERY,
+        body: Body | None = None,
+        content_type: str = JSON,
+        limit: float | None = None,
+    ) -> bytes:
+        """The body of a 2xx answer; raises ``KubeError``. ``limit`` in seconds covers everything, body included."""
+        with translated(f"{method} {path}"):
+            async with asyncio.timeout(limit or self._options.request_timeout):
+                response = await self._request(method, path, query, body, content_type)
+                async with response:
+                    answer = await response.read()
+        if not response.ok:
+            raise error_of(response.status, response.headers, answer)
+        return answer
+
+    @asynccontextmanager
+    async def stream(self, path: str, query: Query) -> AsyncIterator[ByteStream]:
+        """A GET whose body has no known end; raises ``KubeError`` for any status but 2xx. Leaving drops the connection."""
+        doing = f"GET {path}"
+        with translated(doing):
+            async with asyncio.timeout(self._options.request_timeout):
+                response = await self._request("GET", path, query, None, JSON)
+        try:
+            if not response.ok:
+                with translated(doing):
+                    async with asyncio.timeout(self._options.request_timeout):
+                        answer = await response.read()
+                raise error_of(response.status, response.headers, answer)
+            yield ByteStream(response, doing)
+        finally:
+            response.close()  # not release(): the rest of an endless body must not be waited for
+
+    async def close(self) -> None:
+        """Close all connections; requests in flight end with ``Unreachable``."""
+        await self._client.close()
+
+    async def _request(
+        self, method: str, path: str, query: Query, body: Body | None, content_type: str
+    ) -> ClientResponse:
+        headers = {"Accept": JSON, "Accept-Encoding": "identity", "Content-Type": content_type}
+        headers["User-Agent"] = self._options.user_agent
+        for setting in (await self._configuration.auth_settings()).values():
+            headers[setting["key"]] = setting["value"]
+        response = await self._client.rest_client.request(
+            method,
+            f"{self._configuration.host}{path}",
+            query_params=dict(query),
+            headers=headers,
+            body=body,
+            _preload_content=False,
+            # The callers bound the whole; only the way to the server is bounded here. No limit would mean for ever.
+            _request_timeout=ClientTimeout(total=None, sock_connect=self._options.connect_timeout),
+        )
+        return cast(ClientResponse, response)
+
+
+class Session:
+    """Both pools of one account: ``reads`` for lists and watches, ``writes`` for effects, so that neither waits."""
+
+    def __init__(self, configuration: Configuration, options: SessionOptions) -> None:
+        self.host = configuration.host or ""
+        self.reads = Connection(configuration, options, _READ_CONNECTIONS)
+        self.writes = Connection(configuration, options, options.write_connections)
+
+    async def close(self) -> None:
+        """Close both; may be called twice."""
+        await self.reads.close()
+        await self.writes.close()
+
+
+@asynccontextmanager
+async def open_session(access: Access, clock: Clock, options: SessionOptions | None = None) -> AsyncIterator[Session]:
+    """A session that is closed on leaving; raises ``BadAccess``. Nothing is sent to the server before the first call."""
+    configuration = await load_configuration(access, clock)
+    with translated("credentials"):
+        try:
+            session = Session(configuration, options or SessionOptions())
+        except OSError as error:  # certificates that cannot be read or do not fit their key
+            raise BadAccess(f"credentials: {error}") from error
+    try:
+        yield session
+    finally:
+        await session.close()

@@ -1,0 +1,62 @@
+"""Time and chance as this package and the loops above it are given them, and the back-off made from both.
+
+No module reads a clock of its own: tests hand in a false one. Times are monotonic seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from random import Random
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Monotonic time and waiting."""
+
+    def now(self) -> float:
+        """Seconds since some fixed moment; never goes back."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Return after so many seconds, at the next turn of the loop for 0."""
+
+
+class SystemClock:
+    """The real one; unmoved by changes of the wall clock."""
+
+    def now(self) -> float:
+        """Seconds of the monotonic clock."""
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait on the running loop."""
+        await asyncio.sleep(seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class BackoffOptions:
+    """The first wait and the longest, in seconds."""
+
+    first: float = 0.8
+    longest: float = 30.0
+
+
+class Backoff:
+    """Doubles from the first wait to the longest; each is drawn between half and whole, so that clients spread."""
+
+    def __init__(self, options: BackoffOptions, chance: Random) -> None:
+        self._options = options
+        self._chance = chance
+        self.failures = 0
+
+    def next(self) -> float:
+        """Count one more failure and say how many seconds to wait now."""
+        doublings = min(self.failures, 32)  # the float must not overflow after a long night
+        self.failures += 1
+        whole = min(self._options.first * 2.0**doublings, self._options.longest)
+        return whole * self._chance.uniform(0.5, 1.0)
+
+    def reset(self) -> None:
+        """Begin again at the first wait: something has succeeded."""
+        self.failures = 0

@@ -1,0 +1,151 @@
+"""The effects on the cluster, one method each: typed, bounded in time, failing only with ``KubeError``.
+
+Decides nothing and never tries twice: order, retries and rate belong to the loops in tasks, which see this class as
+``tasks.ports.ClusterWriter``. It has connections of its own, so a burst of evictions does not hold up a watch.
+
+Each write to a pod carries its UID: the apiserver answers 409 when the name has come to mean another pod. As always
+over a network, ``Unreachable`` leaves open whether the effect has happened.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC
+from typing import Final
+from urllib.parse import quote
+
+from extender.kube.effects import PodCondition, PodEvent, PodRef
+from extender.kube.errors import Unreachable
+from extender.kube.leases import Lease, decode_lease, lease_body, micro_time
+from extender.kube.session import JSON, MERGE_PATCH, STRATEGIC_PATCH, Body, Connection
+
+_LONGEST_NOTE: Final = 1024  # events.k8s.io/v1 refuses more
+_LONGEST_EVENT_NAME: Final = 236  # leaves room for the dot and 16 digits within 253
+
+
+class Writer:
+    """Writes under one account. ``limit``: seconds for each call, all in all."""
+
+    def __init__(self, connection: Connection, component: str, instance: str, limit: float = 10.0) -> None:
+        self._connection = connection
+        self._component = component
+        self._instance = instance
+        self._limit = limit
+
+    # -- pods ---------------------------------------------------------------------------------------------------
+
+    async def nominate(self, pod: PodRef, node: str) -> None:
+        """Set ``status.nominatedNodeName``; an empty ``node`` takes the nomination back (KEP-5278)."""
+        status = {"nominatedNodeName": node or None}
+        await self._patch(f"{_pod_path(pod)}/status", MERGE_PATCH, {"metadata": {"uid": pod.uid}, "status": status})
+
+    async def set_condition(self, pod: PodRef, condition: PodCondition) -> None:
+        """Add or replace one condition, such as DisruptionTarget (KEP-3329), and leave the others alone."""
+        entry = {
+            "type": condition.type,
+            "status": condition.status,
+            "reason": condition.reason,
+            "message": condition.message,
+            "lastTransitionTime": condition.since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [entry]}}
+        await self._patch(f"{_pod_path(pod)}/status", STRATEGIC_PATCH, body)
+
+    async def annotate(self, pod: PodRef, key: str, value: str | None) -> None:
+        """Set one annotation of a pod; None removes it."""
+        await self._patch(_pod_path(pod), MERGE_PATCH, {"metadata": {"uid": pod.uid, "annotations": {key: value}}})
+
+    async def delete(self, pod: PodRef, grace_seconds: int | None = None) -> None:
+        """Delete exactly this pod; None leaves the grace period to the pod. ``NotFound`` when it is gone already."""
+        await self._call("DELETE", _pod_path(pod), _delete_options(pod, grace_seconds))
+
+    async def evict(self, pod: PodRef, grace_seconds: int | None = None) -> None:
+        """Delete it if its disruption budget allows; ``Throttled`` if it does not (now)."""
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod.name, "namespace": pod.namespace},
+            "deleteOptions": _delete_options(pod, grace_seconds),
+        }
+        await self._call("POST", f"{_pod_path(pod)}/eviction", body)
+
+    async def bind(self, pod: PodRef, node: str) -> None:
+        """Place the pod on ``node``; ``Conflict`` when it is placed already or the name means another pod."""
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        await self._call("POST", f"{_pod_path(pod)}/binding", body)
+
+    # -- events -------------------------------------------------------------------------------------------------
+
+    async def create_event(self, event: PodEvent) -> None:
+        """Record an event in the pod's namespace."""
+        pod = event.pod
+        stamp = int(event.at.timestamp() * 1_000_000)
+        body = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": f"{pod.name[:_LONGEST_EVENT_NAME]}.{stamp:x}", "namespace": pod.namespace},
+            "eventTime": micro_time(event.at),
+            "reportingController": self._component,
+            "reportingInstance": self._instance,
+            "type": event.type,
+            "reason": event.reason,
+            "action": event.action,
+            "note": event.note.encode()[:_LONGEST_NOTE].decode(errors="ignore"),
+            "regarding": {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "namespace": pod.namespace,
+                "name": pod.name,
+                "uid": pod.uid,
+            },
+        }
+        await self._call("POST", f"/apis/events.k8s.io/v1/namespaces/{quote(pod.namespace, safe='')}/events", body)
+
+    # -- leases -------------------------------------------------------------------------------------------------
+
+    async def get_lease(self, namespace: str, name: str) -> Lease:
+        """The Lease as it is now; ``NotFound`` when nobody has made it."""
+        return _read_lease(await self._call("GET", f"{_leases_path(namespace)}/{quote(name, safe='')}", None))
+
+    async def create_lease(self, lease: Lease) -> Lease:
+        """Make it; ``Conflict`` when somebody else was faster."""
+        return _read_lease(await self._call("POST", _leases_path(lease.namespace), lease_body(lease)))
+
+    async def update_lease(self, lease: Lease) -> Lease:
+        """Replace it; ``Conflict`` when it is no longer at ``lease.resource_version``."""
+        path = f"{_leases_path(lease.namespace)}/{quote(lease.name, safe='')}"
+        return _read_lease(await self._call("PUT", path, lease_body(lease)))
+
+    # -- calls --------------------------------------------------------------------------------------------------
+
+    async def _call(self, method: str, path: str, body: Body | None, content_type: str = JSON) -> bytes:
+        return await self._connection.call(method, path, body=body, content_type=content_type, limit=self._limit)
+
+    async def _patch(self, path: str, content_type: str, body: Body) -> None:
+        await self._call("PATCH", path, body, content_type)
+
+
+def _pod_path(pod: PodRef) -> str:
+    return f"/api/v1/namespaces/{quote(pod.namespace, safe='')}/pods/{quote(pod.name, safe='')}"
+
+
+def _leases_path(namespace: str) -> str:
+    return f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace, safe='')}/leases"
+
+
+def _delete_options(pod: PodRef, grace_seconds: int | None) -> dict[str, object]:
+    options: dict[str, object] = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": pod.uid}}
+    if grace_seconds is not None:
+        options["gracePeriodSeconds"] = grace_seconds
+    return options
+
+
+def _read_lease(body: bytes) -> Lease:
+    try:
+        return decode_lease(body)
+    except ValueError as error:
+        raise Unreachable(f"lease: {error}") from error
