@@ -1,0 +1,68 @@
+"""What the server's tests share: stand-in decisions, a readiness that can be switched, and bodies of requests."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from aiohttp import web
+from aiohttp.test_utils import TestClient
+
+from extender.model.victims import Candidate
+from extender.server.app import make_app
+from extender.server.collaborators import Verbs
+from extender.settings import Server, Settings
+from extender.telemetry.metrics import Metrics
+from extender.wire.extender_v1 import ExtenderArgs, FilterResult, PreemptionArgs
+
+Client = TestClient[web.Request, web.Application]
+
+POD = {"metadata": {"name": "web-1", "namespace": "team-a", "uid": "u-1"}, "spec": {"containers": []}}
+BY_NAMES = {"Pod": POD, "Nodes": None, "NodeNames": ["node-a", "node-bb"]}
+NODES = [{"metadata": {"name": name, "labels": {"zone": "z1"}}} for name in ("node-a", "node-bb")]
+BY_NODES = {"Pod": POD, "Nodes": {"items": NODES}, "NodeNames": None}
+PREEMPTION = {
+    "Pod": POD,
+    "NodeNameToVictims": None,
+    "NodeNameToMetaVictims": {"node-a": {"Pods": [{"UID": "u-9"}], "NumPDBViolations": 1}},
+}
+DEFAULT_LIMITS = Server()
+
+
+@dataclass
+class Switch:
+    """A readiness that the test sets: what each check still misses."""
+
+    missing: dict[str, str] = field(default_factory=lambda: {"nodes": "", "pods": ""})
+
+    @property
+    def is_ready(self) -> bool:
+        """No check misses anything."""
+        return not any(self.missing.values())
+
+    def checks(self) -> Mapping[str, str]:
+        """What the test has set."""
+        return self.missing
+
+
+def everything_passes(args: ExtenderArgs) -> FilterResult:
+    """Answers the nodes that were asked, in either form."""
+    return FilterResult(args.node_names or [node.name for node in args.nodes or ()])
+
+
+def scores_by_length(args: ExtenderArgs) -> Mapping[str, int]:
+    """Any score that can be told from another."""
+    return {name: len(name) for name in args.node_names or ()}
+
+
+def every_candidate(args: PreemptionArgs) -> Sequence[Candidate]:
+    """Leaves the candidates as they are."""
+    return args.candidates
+
+
+AGREEABLE = Verbs(everything_passes, scores_by_length, every_candidate)
+
+
+def app_with(
+    decisions: Verbs = AGREEABLE, readiness: Switch | None = None, server: Server = DEFAULT_LIMITS
+) -> web.Application:
+    """An application around given decisions and limits."""
+    return make_app(Settings(server=server), decisions, readiness or Switch(), Metrics("1.2.3"), "1.2.3")

@@ -1,0 +1,178 @@
+"""Everything that can be wrong with a request ends as an answer that says so."""
+
+import asyncio
+import gzip
+import io
+import logging
+from http import HTTPStatus
+from typing import Never
+
+import orjson
+import pytest
+from pytest_aiohttp.plugin import AiohttpClient
+
+from extender.model.units import ByteSize, Duration
+from extender.server.collaborators import Verbs
+from extender.settings import Server
+from tests.server.serving import BY_NAMES, Client, Switch, app_with
+
+VERBS = ("filter", "prioritize", "preempt")
+BAD_BODIES = {
+    "no JSON": (b"{not json", ""),
+    "an empty body": (b"", ""),
+    "another kind of JSON": (b"[1, 2]", ""),
+    "no pod": (b'{"NodeNames": ["node-a"]}', "Pod"),
+    "a wrong type": (b'{"Pod": {"metadata": {"name": 5}}}', "Pod.metadata.name"),
+}
+
+
+def broken(args: object) -> Never:
+    """A decision with a bug."""
+    raise RuntimeError(f"secret detail of {args}")
+
+
+async def filter_error(client: Client, body: bytes) -> str:
+    """The text that filter answers with status 200, next to lists that name no node."""
+    answer = await client.post("/filter", data=body)
+    assert answer.status == HTTPStatus.OK
+    fields: dict[str, object] = await answer.json()
+    text = str(fields.pop("Error"))
+    assert fields == {"Nodes": None, "NodeNames": [], "FailedNodes": {}, "FailedAndUnresolvableNodes": {}}
+    return text
+
+
+@pytest.mark.parametrize(("body", "field"), BAD_BODIES.values(), ids=BAD_BODIES)
+async def test_filter_tells_what_it_cannot_read_in_its_error(
+    aiohttp_client: AiohttpClient, body: bytes, field: str
+) -> None:
+    client = await aiohttp_client(app_with())
+    assert (await filter_error(client, body)).startswith(f"cannot read the request: {field}")
+
+
+@pytest.mark.parametrize("verb", ["prioritize", "preempt"])
+@pytest.mark.parametrize(("body", "field"), BAD_BODIES.values(), ids=BAD_BODIES)
+async def test_the_other_verbs_refuse_it_as_bad_request_with_the_field(
+    aiohttp_client: AiohttpClient, verb: str, body: bytes, field: str
+) -> None:
+    client = await aiohttp_client(app_with())
+    answer = await client.post(f"/{verb}", data=body)
+    problem = await answer.json()
+    assert answer.status == HTTPStatus.BAD_REQUEST
+    assert problem.get("field", "") == field
+    assert problem["error"].startswith("cannot read the request: ")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_another_method_is_refused_with_the_right_one(aiohttp_client: AiohttpClient, verb: str) -> None:
+    client = await aiohttp_client(app_with())
+    answer = await client.get(f"/{verb}")
+    assert (answer.status, answer.headers["Allow"]) == (HTTPStatus.METHOD_NOT_ALLOWED, "POST")
+    assert await answer.json() == {"error": "Method Not Allowed"}
+
+
+async def test_an_unknown_path_is_not_found(aiohttp_client: AiohttpClient) -> None:
+    client = await aiohttp_client(app_with())
+    answer = await client.post("/filters", json=BY_NAMES)
+    assert (answer.status, await answer.json()) == (HTTPStatus.NOT_FOUND, {"error": "Not Found"})
+
+
+@pytest.mark.parametrize("declared", [True, False], ids=["with its length declared", "in chunks"])
+async def test_a_body_over_the_limit_is_refused_by_naming_the_setting(
+    aiohttp_client: AiohttpClient, *, declared: bool
+) -> None:
+    client = await aiohttp_client(app_with(server=Server(max_body_bytes=ByteSize(1024))))
+
+    async def in_chunks() -> AsyncIterator[bytes]:
+        for _ in range(20):
+            yield b" " * 100
+
+    body = b" " * 2000 if declared else in_chunks()
+    text = "request body is larger than server.maxBodyBytes (1Ki)"
+    if declared:
+        assert await filter_error(client, b" " * 2000) == text
+    answer = await client.post("/prioritize", data=body)
+    assert (answer.status, await answer.json()) == (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, {"error": text})
+
+
+async def test_a_body_up_to_the_limit_is_read(aiohttp_client: AiohttpClient) -> None:
+    client = await aiohttp_client(app_with(server=Server(max_body_bytes=ByteSize(2 * 2**20))))
+    body = orjson.dumps(BY_NAMES | {"Padding": "x" * 1_500_000})
+    answer = await client.post("/filter", data=io.BytesIO(body))
+    assert (await answer.json())["NodeNames"] == ["node-a", "node-bb"]
+
+
+async def test_a_compressed_body_is_read_and_a_broken_one_is_refused(aiohttp_client: AiohttpClient) -> None:
+    client = await aiohttp_client(app_with())
+    body = gzip.compress(b'{"Pod": {"metadata": {"name": "web-1", "uid": "u-1"}}, "NodeNames": ["node-a"]}')
+    headers = {"Content-Encoding": "gzip"}
+    good = await client.post("/filter", data=body, headers=headers)
+    bad = await client.post("/prioritize", data=b"no gzip at all", headers=headers)
+    assert (await good.json())["NodeNames"] == ["node-a"]
+    assert (bad.status, (await bad.json())["error"]) == (400, "the request's body broke off or is badly encoded")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_nothing_is_decided_before_the_index_is_ready(aiohttp_client: AiohttpClient, verb: str) -> None:
+    client = await aiohttp_client(app_with(readiness=Switch({"pods": "not listed yet"})))
+    answer = await client.post(f"/{verb}", json=BY_NAMES)
+    assert (answer.status, answer.headers["Retry-After"]) == (HTTPStatus.SERVICE_UNAVAILABLE, "1")
+    assert (await answer.json())["error"].startswith("not ready: ")
+
+
+async def test_more_requests_than_the_limit_are_sent_away(aiohttp_client: AiohttpClient) -> None:
+    client = await aiohttp_client(app_with(server=Server(max_in_flight=1)))
+    sending, received = asyncio.Event(), asyncio.Event()
+
+    async def slow_body() -> AsyncIterator[bytes]:
+        yield b'{"Pod": '
+        sending.set()
+        await received.wait()
+        yield b'{"metadata": {"name": "web-1", "uid": "u-1"}}, "NodeNames": ["node-a"]}'
+
+    first = asyncio.create_task(client.post("/filter", data=slow_body()))
+    await sending.wait()
+    while (refused := await client.post("/filter", json=BY_NAMES)).status == HTTPStatus.OK:
+        continue  # the first request's header had not been read yet
+    received.set()
+    assert refused.status == HTTPStatus.SERVICE_UNAVAILABLE
+    assert (await refused.json())["error"] == "overloaded: server.maxInFlight (1) requests are being answered"
+    assert (await (await first).json())["NodeNames"] == ["node-a"]
+    assert (await client.post("/filter", json=BY_NAMES)).status == HTTPStatus.OK
+
+
+async def test_a_body_that_does_not_arrive_in_time_is_given_up(aiohttp_client: AiohttpClient) -> None:
+    client = await aiohttp_client(app_with(server=Server(request_timeout=Duration(0.05))))
+    never = asyncio.Event()
+
+    async def endless_body() -> AsyncIterator[bytes]:
+        yield b'{"Pod": '
+        await never.wait()
+
+    async with client.post("/prioritize", data=endless_body()) as answer:
+        assert answer.status == HTTPStatus.REQUEST_TIMEOUT
+        assert await answer.json() == {"error": "the request did not arrive within server.requestTimeout (50ms)"}
+
+
+async def test_a_bug_in_a_decision_is_answered_counted_and_logged(
+    aiohttp_client: AiohttpClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = await aiohttp_client(app_with(Verbs(broken, broken, broken)))
+    answer = await client.post("/filter", json=BY_NAMES)
+    assert (await answer.json())["Error"] == "the extender failed on this request; see its log"
+    assert (await client.post("/preempt", json=BY_NAMES)).status == HTTPStatus.INTERNAL_SERVER_ERROR
+    page = await (await client.get("/metrics")).text()
+    assert 'extender_request_failures_total{reason="unexpected",verb="filter"} 1.0' in page
+    assert 'extender_requests_total{code="500",verb="preempt"} 1.0' in page
+    errors = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert [(record.message, vars(record)["path"]) for record in errors] == [
+        ("request failed", "/filter"),
+        ("request failed", "/preempt"),
+    ]
+    assert errors[0].exc_info is not None
+
+
+async def test_a_failed_request_leaves_its_place_to_the_next(aiohttp_client: AiohttpClient) -> None:
+    client = await aiohttp_client(app_with(server=Server(max_in_flight=1)))
+    for _ in range(3):
+        assert (await client.post("/prioritize", data=b"{")).status == HTTPStatus.BAD_REQUEST
+    assert (await client.post("/prioritize", json=BY_NAMES)).status == HTTPStatus.OK
