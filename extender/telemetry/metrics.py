@@ -156,6 +156,11 @@ class Metrics:
 
         self._registry.register(StatisticsCollector("extender_ready", text, "check", passing))
 
+    def report_lag(self, seconds: Callable[[], Mapping[str, float]]) -> None:
+        """Read at each scrape how long ago the apiserver last told anything of each resource."""
+        text = "Seconds since the last event, bookmark or page of a resource; a quiet one is heard of once a minute."
+        self._registry.register(StatisticsCollector("extender_cache_lag_seconds", text, "resource", seconds))
+
     def report_feeds(self, feeds: Callable[[], Iterable[FeedFigures]]) -> None:
         """Read at each scrape how every feed is doing."""
         self._registry.register(FeedCollector(feeds))

@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import io
 import logging
+from collections.abc import AsyncIterator
 from http import HTTPStatus
 from typing import Never
 

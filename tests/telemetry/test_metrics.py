@@ -1,0 +1,93 @@
+"""The metrics page: what is on it, and where the figures come from."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pytest
+
+from extender.telemetry.metrics import Metrics
+
+
+@dataclass
+class Feed:
+    """The figures of one feed, as the collector reads them."""
+
+    kind: str = "pods"
+    events: int = 7
+    bytes_read: int = 4096
+    relists: int = 1
+    decode_errors: int = 0
+    restarts: Mapping[str, int] = field(default_factory=lambda: {"expired": 2})
+
+
+def full_page() -> str:
+    """A page on which everything that can be reported stands."""
+    metrics = Metrics("1.2.3")
+    metrics.report_index(lambda: {"pods": 3})
+    metrics.report_readiness(lambda: {"pods": ""})
+    metrics.report_feeds(lambda: [Feed()])
+    metrics.report_lag(lambda: {"pods": 1.5})
+    metrics.report_in_flight(lambda: 2)
+    metrics.verbs["filter"].answered(200, 0.003, 7000, 300)
+    metrics.verbs["filter"].failed("malformed")
+    metrics.refused(["anti_affinity"])
+    return metrics.render().decode()
+
+
+def test_every_metric_of_ours_has_the_prefix_and_a_sentence_of_help() -> None:
+    page = full_page()
+    helps = dict(re.findall(r"^# HELP (\S+) (.*)$", page, re.MULTILINE))
+    ours = {name for name in helps if not name.startswith(("python_", "process_"))}
+    assert {name for name in ours if not name.startswith("extender_")} == set()
+    assert {name for name in ours if not helps[name].endswith(".")} == set()
+
+
+def test_no_second_series_tells_when_a_counter_was_made() -> None:
+    assert "_created" not in full_page()
+
+
+def test_the_duration_buckets_reach_from_a_tenth_of_a_millisecond_past_a_second() -> None:
+    bounds = re.findall(r'extender_request_duration_seconds_bucket\{le="([^"]+)",verb="filter"\}', full_page())
+    assert (float(bounds[0]), float(bounds[-2]), bounds[-1]) == (0.0001, 1.6384, "+Inf")
+
+
+def test_the_build_is_told() -> None:
+    assert 'extender_build_info{python_version="3.' in full_page()
+    assert 'version="1.2.3"} 1.0' in full_page()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'extender_index_entries{kind="pods"} 3.0',
+        'extender_ready{check="pods"} 1.0',
+        'extender_cache_lag_seconds{resource="pods"} 1.5',
+        'extender_watch_events_total{resource="pods"} 7.0',
+        'extender_watch_bytes_total{resource="pods"} 4096.0',
+        'extender_relists_total{resource="pods"} 1.0',
+        'extender_decode_errors_total{resource="pods"} 0.0',
+        'extender_watch_restarts_total{reason="expired",resource="pods"} 2.0',
+        "extender_requests_in_flight 2.0",
+        'extender_request_failures_total{reason="malformed",verb="filter"} 1.0',
+        'extender_request_bytes_sum{verb="filter"} 7000.0',
+        'extender_response_bytes_sum{verb="filter"} 300.0',
+        'extender_filter_refusals_total{reason="anti_affinity"} 1.0',
+    ],
+)
+def test_a_figure_that_was_reported_stands_on_the_page(line: str) -> None:
+    assert line in full_page().splitlines()
+
+
+def test_figures_are_read_at_each_scrape() -> None:
+    metrics, entries = Metrics("1.2.3"), {"pods": 1}
+    metrics.report_index(lambda: entries)
+    metrics.render()
+    entries["pods"] = 2
+    assert b'extender_index_entries{kind="pods"} 2.0' in metrics.render()
+
+
+def test_two_services_in_one_process_count_apart() -> None:
+    one, other = Metrics("1"), Metrics("1")
+    one.verbs["filter"].answered(200, 0.1, 1, 1)
+    assert b'extender_requests_total{code="200",verb="filter"} 0.0' in other.render()
