@@ -1,0 +1,56 @@
+"""The seam for fault injection: named points at which the embedded API server asks whether to misbehave.
+
+Here stands only the well-behaved one. A scenario's faults are a subclass that overrides the points it needs; the
+server calls them and knows nothing of what they do.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from extender.simulate.kinds import Target
+
+
+class ConnectionCut(Exception):  # noqa: N818 -- not an error of the program: an order to the server
+    """Raised at any point: send `partial`, then close the connection without the rest of the answer."""
+
+    def __init__(self, partial: bytes = b"") -> None:
+        super().__init__("connection cut")
+        self.partial = partial
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request as the points see it."""
+
+    method: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    target: Target | None = None
+
+    @property
+    def is_watch(self) -> bool:
+        """Whether this is a WATCH, in the query's words."""
+        return self.query.get("watch", "") in {"1", "true"}
+
+
+class Faults:
+    """No fault at all. Every point may also wait: a stall, a slow page, a late answer."""
+
+    async def before_answer(self, call: Call) -> None:
+        """Before a request is looked at. Raise ApiError for an HTTP error, ConnectionCut to drop it."""
+
+    async def before_write(self, call: Call) -> None:
+        """After a write was read and before it is done: the place for conflicts and for slow writes."""
+
+    async def after_write(self, call: Call) -> None:
+        """After a write was done and before it is answered: the client cannot know whether it was."""
+
+    async def watch_lines(self, call: Call, lines: Sequence[bytes]) -> Sequence[bytes]:
+        """The lines that a watch is about to send; give those to send instead (fewer, twice, in another order)."""
+        del call
+        return lines
+
+    def watch_error(self, call: Call) -> bytes | None:
+        """An ERROR line to open a watch with, after which it ends; None for none."""
+        del call
+        return None
