@@ -71,4 +71,4 @@ def topology_weight(size: int) -> float:
 def round_half_away(number: float) -> int:
     """Go's ``math.Round`` for the non-negative sums of scores (Python's ``round`` goes to even)."""
     whole = math.floor(number)
-    return whole + 1 if number - whole >= 0.5 else whole
+    return whole + (number - whole >= 1 / 2)

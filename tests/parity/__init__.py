@@ -1,1 +1,1 @@
-"""Cases with the answers of the in-tree plugins, run through the very functions that the verbs use."""
+"""Cases with the real scheduler's answers, run through the functions that the verbs use."""

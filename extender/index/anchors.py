@@ -1,0 +1,58 @@
+"""From a pod's labels to the few selectors that can match it, without trying every selector.
+
+Whoever matches a selector with an ``In`` requirement carries one of its values, so the selector is filed under that
+label. Selectors without such a requirement (``Exists``, ``NotIn``, ``{}``) are filed as wide and always offered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Generic, TypeVar
+
+from extender.model.labels import Labels
+from extender.model.selectors import Requirement
+
+T = TypeVar("T")
+
+_Slot = tuple[str | None, str, str]
+_ANYWHERE = None
+
+
+class Anchors(Generic[T]):
+    """Items filed under (namespace or anywhere, label key, label value). Each item is filed once and can be taken out."""
+
+    def __init__(self) -> None:
+        self._slots: dict[_Slot, dict[T, None]] = {}
+        self._wide: dict[str | None, dict[T, None]] = {}
+
+    def file(self, item: T, anchor: Requirement | None, namespaces: Iterable[str] | None) -> None:
+        """Files an item that concerns only these namespaces (None: any, or not known beforehand)."""
+        for bucket_of, slot in self._places(anchor, namespaces):
+            bucket_of.setdefault(slot, {})[item] = None
+
+    def discard(self, item: T, anchor: Requirement | None, namespaces: Iterable[str] | None) -> None:
+        """Takes out an item that was filed with the same anchor and namespaces."""
+        for bucket_of, slot in self._places(anchor, namespaces):
+            bucket = bucket_of[slot]
+            bucket.pop(item, None)
+            if not bucket:
+                del bucket_of[slot]
+
+    def _places(
+        self, anchor: Requirement | None, namespaces: Iterable[str] | None
+    ) -> Iterator[tuple[dict[object, dict[T, None]], object]]:
+        slots: dict[object, dict[T, None]] = self._slots  # type: ignore[assignment]
+        wide: dict[object, dict[T, None]] = self._wide  # type: ignore[assignment]
+        for namespace in (_ANYWHERE,) if namespaces is None else namespaces:
+            if anchor is None:
+                yield wide, namespace
+                continue
+            for value in anchor.values:
+                yield slots, (namespace, anchor.key, value)
+
+    def candidates(self, namespace: str, labels: Labels) -> Iterator[T]:
+        """A superset of the items that can match these labels in this namespace, each once. O(labels + results)."""
+        for place in (namespace, _ANYWHERE):
+            yield from self._wide.get(place, ())
+            for key, value in labels.items():
+                yield from self._slots.get((place, key, value), ())

@@ -1,0 +1,64 @@
+"""Which namespaces each namespaceSelector selects now, with the way back: one relabel touches only its selectors.
+
+KEP-2249. The scheduler resolves selectors anew in each cycle; here they are resolved once and corrected when a
+Namespace is made, relabelled or removed. A namespace without an object is selected by nothing on this side (only by
+``{}``, which `AffinityTerm.covers_all` answers without asking here).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+
+from extender.model.labels import Labels
+from extender.model.objects import Namespace
+from extender.model.selectors import LabelSelector
+
+
+class Namespaces:
+    """Namespace objects by name, and the set of names that each registered selector selects."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.objects: dict[str, Namespace] = {}
+        self._selected: dict[LabelSelector, set[str]] = {}
+        self._users: dict[LabelSelector, int] = {}
+
+    def labels(self, name: str) -> Labels | None:
+        """The labels of a namespace, None where there is no object."""
+        found = self.objects.get(name)
+        return None if found is None else found.labels
+
+    def hold(self, selector: LabelSelector) -> None:
+        """Starts keeping the selector's set, on first use O(namespaces); `release` ends it."""
+        if selector not in self._selected:
+            self._selected[selector] = {n.name for n in self.objects.values() if selector.matches(n.labels)}
+        self._users[selector] = self._users.get(selector, 0) + 1
+
+    def release(self, selector: LabelSelector) -> None:
+        """Gives a selector back; its set is forgotten with the last user."""
+        self._users[selector] -= 1
+        if not self._users[selector]:
+            del self._users[selector], self._selected[selector]
+
+    def selected(self, selector: LabelSelector) -> AbstractSet[str]:
+        """The names that a held selector selects now; not to be kept or changed by the caller."""
+        return self._selected[selector]
+
+    def change(self, name: str, new: Namespace | None) -> list[LabelSelector]:
+        """Sets or removes a namespace; returns the held selectors that now answer differently for it. O(selectors)."""
+        self.version += 1
+        if new is None:
+            self.objects.pop(name, None)
+        else:
+            self.objects[name] = new
+        changed = []
+        for selector, names in self._selected.items():
+            is_now = new is not None and selector.matches(new.labels)
+            if is_now != (name in names):
+                (names.add if is_now else names.discard)(name)
+                changed.append(selector)
+        return changed
+
+    def statistics(self) -> dict[str, int]:
+        """How many namespaces and selectors are held."""
+        return {"namespaces": len(self.objects), "namespace_selectors": len(self._selected)}

@@ -1,0 +1,208 @@
+"""Whom a question counts: the placements that a set of terms, or a spread selector, selects now.
+
+One selection serves every group that counts the same pods over different topology keys or scopes. Membership is kept
+as placements come and go and as namespaces are relabelled; groups only ever see signed counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+
+from extender.index.anchors import Anchors
+from extender.index.groups import Group
+from extender.index.namespaces import Namespaces
+from extender.index.placements import Placement, Placements
+from extender.model.selectors import LabelSelector, Requirement
+from extender.model.terms import AffinityTerm
+
+
+@dataclass(frozen=True, slots=True)
+class Audience:
+    """A term without its topology key: the pods it is about."""
+
+    selector: LabelSelector
+    namespaces: tuple[str, ...]
+    namespace_selector: LabelSelector | None
+
+    @property
+    def covers_all(self) -> bool:
+        """Whether every namespace is covered, with or without an object."""
+        return self.namespace_selector is not None and self.namespace_selector.is_empty
+
+
+def audience(term: AffinityTerm) -> Audience:
+    """Whom a term is about."""
+    return Audience(term.selector, term.namespaces, term.namespace_selector)
+
+
+class Selection:
+    """The members of one question and the groups that count them. Subclasses say who is selected."""
+
+    __slots__ = ("anchor", "groups", "members")
+
+    def __init__(self, anchor: Requirement | None) -> None:
+        self.anchor = anchor
+        self.groups: dict[Hashable, Group] = {}
+        self.members: set[Placement] = set()
+
+    def selects(self, placement: Placement) -> bool:
+        """Whether the pods of the placement are counted now."""
+        raise NotImplementedError
+
+    def namespaces(self) -> Iterable[str] | None:
+        """The namespaces that can hold members now; None for all."""
+        raise NotImplementedError
+
+    def fixed_namespaces(self) -> Iterable[str] | None:
+        """The namespaces that can ever hold members; None where that may change."""
+        raise NotImplementedError
+
+    def namespace_selectors(self) -> Iterable[LabelSelector]:
+        """The namespaceSelectors whose answer membership rests on."""
+        return ()
+
+    def enter(self, placement: Placement) -> None:
+        """Makes a placement a member: every group counts it from now on."""
+        self.members.add(placement)
+        for group in self.groups.values():
+            placement.join(group)
+
+    def drop(self, placement: Placement) -> None:
+        """Ends a membership."""
+        self.members.discard(placement)
+        for group in self.groups.values():
+            placement.leave(group)
+
+    def add_group(self, key: Hashable, group: Group) -> None:
+        """A further group over the same members; counts them at once. O(nodes the members stand on)."""
+        self.groups[key] = group
+        for placement in self.members:
+            placement.join(group)
+
+    def remove_group(self, key: Hashable) -> None:
+        """Forgets a group; its counts are left to be collected with it."""
+        group = self.groups.pop(key)
+        for placement in self.members:
+            placement.groups.remove(group)
+
+
+class TermSelection(Selection):
+    """The pods that match *all* of the terms at once (trap: required affinity is not counted term by term)."""
+
+    __slots__ = ("_namespaces", "audiences")
+
+    def __init__(self, audiences: frozenset[Audience], namespaces: Namespaces) -> None:
+        anchors = [found for each in audiences if (found := each.selector.anchor()) is not None]
+        super().__init__(min(anchors, key=lambda clause: (len(clause.values), clause), default=None))
+        self.audiences = audiences
+        self._namespaces = namespaces
+
+    def selects(self, placement: Placement) -> bool:
+        """Whether every term covers the namespace and matches the labels; terminating pods count as any other."""
+        shape = placement.shape
+        return all(self._covers(who, shape.namespace) and who.selector.matches(shape.labels) for who in self.audiences)
+
+    def selects_labels(self, namespace: str, labels: dict[str, str]) -> bool:
+        """The same for a pod that is not placed: the first-pod rule asks it for the asking pod."""
+        return all(self._covers(who, namespace) and who.selector.matches(labels) for who in self.audiences)
+
+    def _covers(self, who: Audience, namespace: str) -> bool:
+        if namespace in who.namespaces or who.covers_all:
+            return True
+        return who.namespace_selector is not None and namespace in self._namespaces.selected(who.namespace_selector)
+
+    def namespaces(self) -> Iterable[str] | None:
+        """The least of what the terms cover, taking the first that does not cover everything."""
+        for who in self.audiences:
+            if who.namespace_selector is None:
+                return who.namespaces
+            if not who.covers_all:
+                return {*who.namespaces, *self._namespaces.selected(who.namespace_selector)}
+        return None
+
+    def fixed_namespaces(self) -> Iterable[str] | None:
+        """The listed names of a term without a selector, where there is one."""
+        return next((who.namespaces for who in self.audiences if who.namespace_selector is None), None)
+
+    def namespace_selectors(self) -> Iterable[LabelSelector]:
+        """Those of the terms, less the ones that cover everything anyway."""
+        return {who.namespace_selector for who in self.audiences if who.namespace_selector and not who.covers_all}
+
+
+class SpreadSelection(Selection):
+    """The pods of one namespace that a spread selector matches; terminating ones and those of ``{}`` do not count."""
+
+    __slots__ = ("namespace", "selector")
+
+    def __init__(self, namespace: str, selector: LabelSelector) -> None:
+        super().__init__(selector.anchor())
+        self.namespace = namespace
+        self.selector = selector
+
+    def selects(self, placement: Placement) -> bool:
+        """Whether the placement's pods count for the constraint."""
+        shape = placement.shape
+        if placement.terminating or shape.namespace != self.namespace or self.selector.is_empty:
+            return False
+        return self.selector.matches(shape.labels)
+
+    def namespaces(self) -> Iterable[str] | None:
+        """The one namespace."""
+        return (self.namespace,)
+
+    def fixed_namespaces(self) -> Iterable[str] | None:
+        """The one namespace, for ever."""
+        return (self.namespace,)
+
+
+class Selections:
+    """All selections that somebody asks, findable from a placement's labels and from a namespaceSelector."""
+
+    def __init__(self, placements: Placements, namespaces: Namespaces) -> None:
+        self._placements = placements
+        self._namespaces = namespaces
+        self._anchors: Anchors[Selection] = Anchors()
+        self._by_selector: dict[LabelSelector, set[Selection]] = {}
+
+    def add(self, selection: Selection) -> None:
+        """Starts keeping a selection and finds its members. O(placements its anchor reaches)."""
+        for selector in selection.namespace_selectors():
+            self._namespaces.hold(selector)
+            self._by_selector.setdefault(selector, set()).add(selection)
+        self._anchors.file(selection, selection.anchor, selection.fixed_namespaces())
+        for placement in self._placements.reachable(selection.anchor, selection.namespaces()):
+            if placement not in selection.members and selection.selects(placement):
+                selection.enter(placement)
+
+    def remove(self, selection: Selection) -> None:
+        """Stops keeping a selection whose groups are gone."""
+        self._anchors.discard(selection, selection.anchor, selection.fixed_namespaces())
+        for selector in selection.namespace_selectors():
+            users = self._by_selector[selector]
+            users.discard(selection)
+            if not users:
+                del self._by_selector[selector]
+            self._namespaces.release(selector)
+
+    def placement_added(self, placement: Placement) -> None:
+        """Makes a new placement a member wherever it belongs. O(labels + candidates)."""
+        shape = placement.shape
+        for selection in self._anchors.candidates(shape.namespace, shape.labels):
+            if placement not in selection.members and selection.selects(placement):
+                selection.enter(placement)
+
+    def placement_gone(self, placement: Placement) -> None:
+        """Forgets an empty placement."""
+        shape = placement.shape
+        for selection in self._anchors.candidates(shape.namespace, shape.labels):
+            selection.members.discard(placement)
+
+    def namespace_changed(self, namespace: str, changed: Iterable[LabelSelector]) -> None:
+        """Corrects membership of one namespace's pods in the selections that now see it otherwise."""
+        concerned = {selection for selector in changed for selection in self._by_selector.get(selector, ())}
+        for selection in concerned:
+            for placement in self._placements.reachable(selection.anchor, (namespace,)):
+                is_now = selection.selects(placement)
+                if is_now != (placement in selection.members):
+                    (selection.enter if is_now else selection.drop)(placement)

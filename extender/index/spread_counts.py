@@ -1,0 +1,105 @@
+"""Groups of topology spread constraints: pods per eligible domain.
+
+Trap: which nodes count depends on the asking pod (its node affinity and tolerations under the inclusion policies, and
+its having all keys of its own constraints), so the inclusion rule is part of a group's identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from extender.index.domains import Inclusion, Topology
+from extender.index.groups import Group, SpreadGroup
+from extender.index.selections import Selections, SpreadSelection
+from extender.model.labels import HOSTNAME
+from extender.model.objects import PodShape
+from extender.model.selectors import LabelSelector
+from extender.model.spread import SpreadConstraint
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadKey:
+    """The identity of a spread group: whom it counts, over which key, on which nodes."""
+
+    namespace: str
+    selector: LabelSelector
+    topology_key: str
+    inclusion: Inclusion
+
+
+def hard_key(shape: PodShape, constraint: SpreadConstraint, keys: frozenset[str]) -> SpreadKey:
+    """The group that a DoNotSchedule constraint asks; ``keys`` are those of all hard constraints of the pod."""
+    return SpreadKey(shape.namespace, constraint.selector, constraint.topology_key, _inclusion(shape, constraint, keys))
+
+
+def soft_key(shape: PodShape, constraint: SpreadConstraint, keys: frozenset[str], *, needs_all: bool) -> SpreadKey:
+    """The group that a ScheduleAnyway constraint asks. Over hostname each node counts by itself, whatever the policies."""
+    if constraint.topology_key == HOSTNAME:
+        return SpreadKey(shape.namespace, constraint.selector, "", Inclusion())
+    inclusion = _inclusion(shape, constraint, keys if needs_all else frozenset())
+    if not needs_all:
+        inclusion = Inclusion(inclusion.keys, inclusion.affinity, inclusion.tolerations, missing_as_empty=True)
+    return SpreadKey(shape.namespace, constraint.selector, constraint.topology_key, inclusion)
+
+
+def _inclusion(shape: PodShape, constraint: SpreadConstraint, keys: frozenset[str]) -> Inclusion:
+    honors_affinity = constraint.honor_affinity and not shape.node_affinity.admits_all
+    return Inclusion(
+        keys=keys,
+        affinity=shape.node_affinity if honors_affinity else None,
+        tolerations=shape.tolerations if constraint.honor_taints else None,
+    )
+
+
+class SpreadCounts:
+    """Every group of spread constraints that pods ask."""
+
+    def __init__(self, topology: Topology, selections: Selections) -> None:
+        self._topology = topology
+        self._selections = selections
+        self._asked: dict[tuple[str, LabelSelector], SpreadSelection] = {}
+
+    def hold(self, key: SpreadKey) -> SpreadGroup:
+        """The group of a key, made on first use; `release` gives it back."""
+        selection = self._asked.get((key.namespace, key.selector))
+        if selection is None:
+            selection = SpreadSelection(key.namespace, key.selector)
+            self._asked[key.namespace, key.selector] = selection
+            self._selections.add(selection)
+        group = selection.groups.get(key)
+        if group is None:
+            group = self._make(key)
+            selection.add_group(key, group)
+        group.askers += 1
+        assert isinstance(group, SpreadGroup)  # noqa: S101 (narrows the type of what `_make` put there)
+        return group
+
+    def _make(self, key: SpreadKey) -> Group:
+        domains = self._topology.key(key.topology_key) if key.topology_key else self._topology.itself
+        return SpreadGroup(self._topology.scope(domains, key.inclusion))
+
+    def release(self, key: SpreadKey) -> None:
+        """Gives a group back; with its last asker it and its scope are forgotten."""
+        selection = self._asked[key.namespace, key.selector]
+        group = selection.groups[key]
+        group.askers -= 1
+        if group.askers:
+            return
+        selection.remove_group(key)
+        if isinstance(group, SpreadGroup):
+            self._topology.leave(group.scope)
+        if not selection.groups:
+            del self._asked[key.namespace, key.selector]
+            self._selections.remove(selection)
+
+    def asked(self) -> Iterator[tuple[SpreadSelection, SpreadKey, SpreadGroup]]:
+        """Every group with its selection, for the audit."""
+        for selection in self._asked.values():
+            for key, group in selection.groups.items():
+                if isinstance(key, SpreadKey) and isinstance(group, SpreadGroup):
+                    yield selection, key, group
+
+    def statistics(self) -> dict[str, int]:
+        """How many groups are kept."""
+        return {"spread_groups": sum(len(selection.groups) for selection in self._asked.values())}

@@ -1,0 +1,151 @@
+"""Groups of affinity terms, from both sides.
+
+*Asked* groups count the pods that an asking pod's terms select. *Owner* (inverse) groups count the pods that carry a
+term, per domain: they are the question that existing pods put to the asking pod. Trap: an asked group of required
+affinity belongs to the whole set of terms, an anti-affinity group to one term.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import Enum
+
+from extender.index.anchors import Anchors
+from extender.index.domains import Topology
+from extender.index.groups import Group
+from extender.index.namespaces import Namespaces
+from extender.index.placements import Placement
+from extender.index.selections import Audience, Selections, TermSelection, audience
+from extender.model.objects import PodShape
+from extender.model.terms import AffinityTerm
+
+
+class Role(Enum):
+    """In which list of its owner a term stands."""
+
+    REQUIRED = "required affinity"
+    REQUIRED_ANTI = "required anti-affinity"
+    PREFERRED = "preferred affinity"
+    PREFERRED_ANTI = "preferred anti-affinity"
+
+
+class OwnerGroup(Group):
+    """How many pods that carry a term stand in each domain of its key. ``askers`` counts their placements."""
+
+    __slots__ = ("role", "term", "weight")
+
+    def __init__(self, topology: Topology, role: Role, term: AffinityTerm, weight: int) -> None:
+        super().__init__(topology.key(term.topology_key))
+        self.role = role
+        self.term = term
+        self.weight = weight
+
+
+class TermCounts:
+    """Every group of affinity terms that pods ask or carry."""
+
+    def __init__(self, topology: Topology, namespaces: Namespaces, selections: Selections) -> None:
+        self.inverse_version = 0
+        self._topology = topology
+        self._namespaces = namespaces
+        self._selections = selections
+        self._asked: dict[frozenset[Audience], TermSelection] = {}
+        self._owned: dict[tuple[Role, AffinityTerm, int], OwnerGroup] = {}
+        self._owner_anchors: Anchors[OwnerGroup] = Anchors()
+
+    def hold(self, terms: Iterable[AffinityTerm], topology_key: str) -> Group:
+        """The group of pods that match all the terms, over one key; made on first use. `release` gives it back."""
+        group = self._find(frozenset(map(audience, terms)), topology_key)
+        group.askers += 1
+        return group
+
+    def _find(self, who: frozenset[Audience], topology_key: str) -> Group:
+        selection = self._asked.get(who)
+        if selection is None:
+            selection = self._asked[who] = TermSelection(who, self._namespaces)
+            self._selections.add(selection)
+        group = selection.groups.get(topology_key)
+        if group is None:
+            group = Group(self._topology.key(topology_key))
+            selection.add_group(topology_key, group)
+        return group
+
+    def release(self, terms: Iterable[AffinityTerm], topology_key: str) -> None:
+        """Gives a group back; with its last asker it is forgotten, and the selection with its last group."""
+        who = frozenset(map(audience, terms))
+        selection = self._asked[who]
+        group = selection.groups[topology_key]
+        group.askers -= 1
+        if group.askers:
+            return
+        selection.remove_group(topology_key)
+        if not selection.groups:
+            del self._asked[who]
+            self._selections.remove(selection)
+
+    def selects_itself(self, terms: Iterable[AffinityTerm], shape: PodShape) -> bool:
+        """Whether a pod of this shape matches all the terms (held by `hold`) itself: the first-pod rule."""
+        return self._asked[frozenset(map(audience, terms))].selects_labels(shape.namespace, dict(shape.labels))
+
+    def asked(self) -> Iterator[tuple[TermSelection, str, Group]]:
+        """Every asked group with its selection and topology key, for the audit."""
+        for selection in self._asked.values():
+            for key, group in selection.groups.items():
+                yield selection, str(key), group
+
+    def owned(self) -> Iterator[OwnerGroup]:
+        """Every owner group, for the audit."""
+        yield from self._owned.values()
+
+    def placement_added(self, placement: Placement) -> None:
+        """Counts a new placement in the group of each term that its pods carry, twice where a term stands twice."""
+        for role, term, weight in terms_of(placement.shape):
+            group = self._owned.get((role, term, weight))
+            if group is None:
+                group = self._own(role, term, weight)
+            group.askers += 1
+            placement.join(group)
+
+    def _own(self, role: Role, term: AffinityTerm, weight: int) -> OwnerGroup:
+        self.inverse_version += 1
+        group = self._owned[role, term, weight] = OwnerGroup(self._topology, role, term, weight)
+        self._owner_anchors.file(group, term.selector.anchor(), _fixed(term))
+        return group
+
+    def placement_gone(self, placement: Placement) -> None:
+        """Takes an empty placement out; a term that nobody carries any more is forgotten."""
+        for role, term, weight in terms_of(placement.shape):
+            group = self._owned[role, term, weight]
+            group.askers -= 1
+            if not group.askers:
+                self.inverse_version += 1
+                del self._owned[role, term, weight]
+                self._owner_anchors.discard(group, term.selector.anchor(), _fixed(term))
+
+    def selecting(self, shape: PodShape) -> list[OwnerGroup]:
+        """The owner groups whose term selects a pod of this shape, in the order in which they came to be."""
+        labels = self._namespaces.labels(shape.namespace)
+        found = self._owner_anchors.candidates(shape.namespace, shape.labels)
+        return [group for group in found if group.term.selects(shape.namespace, shape.labels, labels)]
+
+    def statistics(self) -> dict[str, int]:
+        """How many groups are kept."""
+        asked = sum(len(selection.groups) for selection in self._asked.values())
+        return {"term_groups": asked, "inverse_groups": len(self._owned)}
+
+
+def _fixed(term: AffinityTerm) -> tuple[str, ...] | None:
+    return term.namespaces if term.namespace_selector is None else None
+
+
+def terms_of(shape: PodShape) -> Iterator[tuple[Role, AffinityTerm, int]]:
+    """Every term that a pod of this shape carries, with its role and weight (1 for required ones)."""
+    affinity = shape.affinity
+    for term in affinity.required:
+        yield Role.REQUIRED, term, 1
+    for term in affinity.required_anti:
+        yield Role.REQUIRED_ANTI, term, 1
+    for preferred in affinity.preferred:
+        yield Role.PREFERRED, preferred.term, preferred.weight
+    for preferred in affinity.preferred_anti:
+        yield Role.PREFERRED_ANTI, preferred.term, preferred.weight

@@ -1,0 +1,170 @@
+"""What decisions see of the index: readers only.
+
+`ClusterView` is all that rules, verbs and the server are given. A view is live: between two awaits it does not
+change, so a verb, which is one synchronous function, always sees one consistent state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from extender.model.objects import Node, Pod, PodShape
+from extender.model.resources import Resources
+from extender.model.spread import SpreadConstraint
+
+NodeNumber = int
+DomainNumber = int
+
+
+class KeyView(Protocol):
+    """The domains of one topology key.
+
+    Nodes and domains are numbered; ``of_node[node]`` is the node's domain, 0 where the node lacks the key.
+    """
+
+    @property
+    def key(self) -> str:
+        """The topology key."""
+
+    @property
+    def of_node(self) -> Sequence[DomainNumber]:
+        """Domain number by node number."""
+
+    @property
+    def number_of(self) -> Mapping[str, DomainNumber]:
+        """Domain number by the label's value."""
+
+    @property
+    def nodes_in(self) -> Mapping[DomainNumber, set[NodeNumber]]:
+        """The nodes of a domain."""
+
+    def value(self, domain: DomainNumber) -> str:
+        """The label's value of a domain."""
+
+    def value_on(self, node: Node) -> str | None:
+        """The node's value for this key, also of a node that the index does not know; None where it lacks the key."""
+
+
+class GroupView(Protocol):
+    """One question's running counts: pods per domain; a domain without pods has no entry."""
+
+    @property
+    def key(self) -> KeyView:
+        """Where the group counts."""
+
+    @property
+    def counts(self) -> Mapping[DomainNumber, int]:
+        """Pods by domain number, never zero."""
+
+    @property
+    def version(self) -> int:
+        """Grows with every change of the counts."""
+
+
+class SpreadGroupView(GroupView, Protocol):
+    """A group of a spread constraint: counts over eligible nodes, with what skew is measured against."""
+
+    @property
+    def domains(self) -> int:
+        """How many eligible domains there are."""
+
+    def least(self) -> int:
+        """The smallest count over the eligible domains; 0 where there is none. O(distinct counts)."""
+
+    def is_eligible_domain(self, domain: DomainNumber) -> bool:
+        """Whether some eligible node stands in the domain."""
+
+    def admits(self, node: Node) -> bool:
+        """Whether the node would count under the constraint's inclusion policies and keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadQuestion:
+    """A constraint with its group; ``self_match`` is 1 where the constraint selects the asking pod itself."""
+
+    constraint: SpreadConstraint
+    group: SpreadGroupView
+    self_match: int
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedGroup:
+    """A group that adds ``weight`` points for each pod counted in the node's domain (negative: takes them away)."""
+
+    weight: int
+    group: GroupView
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """All that a pod of one shape asks of the index, compiled once; it stays true because its groups do.
+
+    ``affinity``: one group per required term, each counting the pods that match *all* required terms at once.
+    ``anti``: one per required anti-affinity term. ``inverse``: required anti-affinity of existing pods that selects
+    this shape. ``preferences``: own preferred terms; ``inverse_preferences``: existing pods' preferred terms;
+    ``inverse_required``: existing pods' required affinity terms, all that select this shape.
+    """
+
+    shape: PodShape
+    affinity: tuple[GroupView, ...] = ()
+    matches_itself: bool = False
+    anti: tuple[GroupView, ...] = ()
+    inverse: tuple[GroupView, ...] = ()
+    preferences: tuple[WeightedGroup, ...] = ()
+    inverse_preferences: tuple[WeightedGroup, ...] = ()
+    inverse_required: tuple[GroupView, ...] = ()
+    hard: tuple[SpreadQuestion, ...] = ()
+    soft: tuple[SpreadQuestion, ...] = ()
+    soft_needs_all_keys: bool = True
+    affinity_errors: tuple[str, ...] = ()
+    hard_error: str = ""
+    soft_error: str = ""
+
+    def filter_groups(self) -> tuple[GroupView, ...]:
+        """Every group that a filter's answer rests on."""
+        return (*self.affinity, *self.anti, *self.inverse, *(ask.group for ask in self.hard))
+
+
+class ClusterView(Protocol):
+    """The read-only face of the index."""
+
+    @property
+    def known(self) -> Mapping[str, NodeNumber]:
+        """Numbers of the nodes that exist, by name."""
+
+    @property
+    def topology_version(self) -> int:
+        """Grows with every change of nodes."""
+
+    def question(self, shape: PodShape) -> Question:
+        """The compiled question of a shape. O(1) when it has been asked before, else O(pods it counts)."""
+
+    def grounds(self, question: Question) -> int:
+        """A number that changes whenever the filter's answer to the question may have changed."""
+
+    def key(self, topology_key: str) -> KeyView:
+        """The domains of a topology key."""
+
+    def node(self, number: NodeNumber) -> Node | None:
+        """The node of a number, None where pods claim a node that does not exist."""
+
+    def node_name(self, number: NodeNumber) -> str:
+        """The name of a node number."""
+
+    def requested(self, number: NodeNumber) -> Resources:
+        """What the pods on the node ask for together."""
+
+    def pods_on(self, number: NodeNumber) -> Mapping[str, Pod]:
+        """The pods that stand on the node, by UID."""
+
+    def pod(self, uid: str) -> Pod | None:
+        """A pod by UID."""
+
+    def namespace_labels(self, name: str) -> Mapping[str, str] | None:
+        """The labels of a Namespace object, None where there is none."""
+
+    def without(self, pods: Sequence[Pod]) -> AbstractContextManager[None]:
+        """Inside the block the pods do not count; ask for the question before the block, as it makes groups."""

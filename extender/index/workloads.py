@@ -1,0 +1,62 @@
+"""Services and workload owners, and the selector of default spread constraints that is deduced from them.
+
+https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constraints/#cluster-level-default-constraints
+The selector joins those of all Services that match the pod and that of its controlling owner.
+"""
+
+from __future__ import annotations
+
+from extender.model.objects import PodShape, Workload
+from extender.model.selectors import LabelSelector, Requirement, selector
+
+_KIND_OF = {
+    ("v1", "ReplicationController"): "ReplicationController",
+    ("apps/v1", "ReplicaSet"): "ReplicaSet",
+    ("apps/v1", "StatefulSet"): "StatefulSet",
+}
+
+
+class Workloads:
+    """Workload objects by key, services also by namespace. ``version`` grows with every change."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.objects: dict[str, Workload] = {}
+        self._services: dict[str, dict[str, Workload]] = {}
+
+    def change(self, key: str, new: Workload | None) -> bool:
+        """Sets or removes an object; whether anything changed."""
+        old = self.objects.get(key)
+        if old == new:
+            return False
+        self.version += 1
+        if old is not None and old.kind == "Service":
+            self._services[old.namespace].pop(key)
+        if new is None:
+            del self.objects[key]
+            return True
+        self.objects[key] = new
+        if new.kind == "Service":
+            self._services.setdefault(new.namespace, {})[key] = new
+        return True
+
+    def default_selector(self, shape: PodShape) -> LabelSelector | None:
+        """What default constraints of a pod of this shape count; None where nothing is deduced. O(services there)."""
+        clauses: list[Requirement] = []
+        for service in self._services.get(shape.namespace, {}).values():
+            if service.selector is not None and service.selector.matches(shape.labels):
+                clauses.extend(service.selector.requirements)
+        owner = self._owner(shape)
+        if owner is not None and owner.selector is not None:
+            merged = owner.selector.requirements
+            if owner.kind == "ReplicationController":  # its map is merged into the services': the same key, it wins
+                keys = {clause.key for clause in merged}
+                clauses = [clause for clause in clauses if clause.key not in keys]
+            clauses.extend(merged)
+        return selector(clauses) if clauses else None
+
+    def _owner(self, shape: PodShape) -> Workload | None:
+        if shape.controller is None:
+            return None
+        kind = _KIND_OF.get((shape.controller.api_version, shape.controller.kind))
+        return self.objects.get(f"{kind}/{shape.namespace}/{shape.controller.name}")

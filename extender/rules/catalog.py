@@ -1,0 +1,66 @@
+"""The rules in the scheduler's order, put together: topology spread first, then inter-pod affinity.
+
+The first rule that refuses a node gives the reason; which nodes pass does not depend on the order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from extender.index.view import ClusterView, Question
+from extender.model.verdicts import Code, Reason
+from extender.rules import interpod_affinity, topology_spread
+from extender.rules.frames import Frame
+from extender.rules.rule import PreparedFilter, PreparedScore, Status
+
+# The weight that kube-scheduler gives to each of the two plugins.
+PLUGIN_WEIGHT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedFilters:
+    """All filters of one question; only those that have something to say."""
+
+    filters: tuple[PreparedFilter, ...]
+
+    @property
+    def passes_all(self) -> bool:
+        """Whether no node can be refused."""
+        return not self.filters
+
+    @property
+    def failure(self) -> Status | None:
+        """The status of a filter that refuses every node before looking at one, None where there is none."""
+        bad = (Code.ERROR, Code.UNRESOLVABLE)
+        return next((each.status for each in self.filters if each.status.code in bad), None)
+
+    def passing(self, nodes: Sequence[int]) -> Sequence[int]:
+        """Those of the positions that every filter lets pass, in their order."""
+        for each in self.filters:
+            nodes = each.passing(nodes)
+        return nodes
+
+    def refusal(self, node: int) -> Reason | None:
+        """The first filter's reason against a node, None where it passes."""
+        return next((reason for each in self.filters if (reason := each.refusal(node)) is not None), None)
+
+
+def prepare_filters(question: Question, frame: Frame) -> PreparedFilters:
+    """Prepares every rule's filter; a rule that is switched off asks nothing, so it skips."""
+    every: tuple[PreparedFilter, ...] = (
+        topology_spread.prepare_filter(question, frame),
+        interpod_affinity.prepare_filter(question, frame),
+    )
+    return PreparedFilters(tuple(each for each in every if each.status.code is not Code.SKIP))
+
+
+def prepare_scores(
+    question: Question, view: ClusterView, frame: Frame, nodes: Sequence[int], hard_weight: int
+) -> list[PreparedScore]:
+    """Every rule's score over these nodes, without those that have nothing to add or cannot be computed."""
+    every: tuple[PreparedScore, ...] = (
+        topology_spread.prepare_score(question, view, frame, nodes),
+        interpod_affinity.prepare_score(question, frame, nodes, hard_weight),
+    )
+    return [each for each in every if each.status.code is Code.SUCCESS]

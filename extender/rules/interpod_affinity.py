@@ -1,0 +1,138 @@
+"""Inter-pod affinity and anti-affinity, exactly as the in-tree plugin InterPodAffinity decides and scores.
+
+https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#inter-pod-affinity-and-anti-affinity
+Clauses of the filter, in this order: own required affinity (with the first-pod rule), own anti-affinity, anti-affinity
+of existing pods. One deliberate difference: a negative namespaceSelector of the asking pod covers the namespaces that
+it selects (KEP-2249), not every one as kube-scheduler 1.36 does (kubernetes#141526).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from extender.index.view import GroupView, Question, WeightedGroup
+from extender.model.verdicts import Code, Reason
+from extender.rules.frames import Frame
+from extender.rules.rule import MAX_SCORE, SKIP, SUCCESS, Status
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """Domains of one key and the pods counted there."""
+
+    domains: Sequence[int]
+    counts: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class AffinityFilter:
+    """The rule for one question. ``first_pod``: nobody matches yet and the pod matches itself, so any domain will do."""
+
+    status: Status
+    near: tuple[Clause, ...] = ()
+    first_pod: bool = False
+    apart: tuple[Clause, ...] = ()
+    inverse: tuple[Clause, ...] = ()
+
+    def passing(self, nodes: Sequence[int]) -> Sequence[int]:
+        """Those of the positions that pass. O(nodes × clauses)."""
+        if self.status.code is Code.UNRESOLVABLE:
+            return []
+        for clause in self.near:
+            domains, counts = clause.domains, clause.counts
+            if self.first_pod:
+                nodes = [node for node in nodes if domains[node]]
+            else:
+                nodes = [node for node in nodes if domains[node] in counts]
+        for clause in (*self.apart, *self.inverse):
+            domains, counts = clause.domains, clause.counts
+            if counts:
+                nodes = [node for node in nodes if domains[node] not in counts]
+        return nodes
+
+    def refusal(self, node: int) -> Reason | None:
+        """Why the node is refused, None where it passes."""
+        if self.status.code is Code.UNRESOLVABLE:
+            return Reason.MALFORMED_POD
+        if not all(clause.domains[node] for clause in self.near):
+            return Reason.AFFINITY
+        if not self.first_pod and not all(clause.domains[node] in clause.counts for clause in self.near):
+            return Reason.AFFINITY
+        if any(clause.domains[node] in clause.counts for clause in self.apart):
+            return Reason.ANTI_AFFINITY
+        if any(clause.domains[node] in clause.counts for clause in self.inverse):
+            return Reason.EXISTING_ANTI_AFFINITY
+        return None
+
+
+def prepare_filter(question: Question, frame: Frame) -> AffinityFilter:
+    """The filter of a question. O(terms)."""
+    if question.affinity_errors:
+        return AffinityFilter(Status(Code.UNRESOLVABLE, f"parsing pod: {_joined(question.affinity_errors)}"))
+    inverse = [group for group in question.inverse if group.counts]
+    if not (question.affinity or question.anti or inverse):
+        return AffinityFilter(SKIP)
+
+    def clause(group: GroupView) -> Clause:
+        return Clause(frame.domains(group.key), group.counts)
+
+    nobody = not any(group.counts for group in question.affinity)
+    return AffinityFilter(
+        SUCCESS,
+        near=tuple(map(clause, question.affinity)),
+        first_pod=nobody and question.matches_itself,
+        apart=tuple(map(clause, question.anti)),
+        inverse=tuple(map(clause, inverse)),
+    )
+
+
+def _joined(errors: Sequence[str]) -> str:
+    """Several parse errors in the scheduler's way."""
+    return errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]"
+
+
+@dataclass(frozen=True, slots=True)
+class AffinityScore:
+    """Points for each node: the weights of all (pod, term) pairs counted in its domains."""
+
+    status: Status
+    nodes: Sequence[int]
+    parts: tuple[tuple[int, Clause], ...] = ()
+
+    def raw(self) -> list[int]:
+        """Sum over the parts of weight × pods in the node's domain; may be negative. O(nodes × parts)."""
+        totals = [0] * len(self.nodes)
+        for weight, clause in self.parts:
+            domains, counts = clause.domains, clause.counts
+            totals = [
+                total + weight * counts.get(domains[node], 0) for total, node in zip(totals, self.nodes, strict=True)
+            ]
+        return totals
+
+    def normalized(self) -> list[int]:
+        """To 0–100 between the least and the greatest: division first, then times 100, then cut, in doubles."""
+        raw = self.raw()
+        least, most = min(raw, default=0), max(raw, default=0)
+        if least == most:
+            return [0] * len(raw)
+        return [int(MAX_SCORE * ((score - least) / (most - least))) for score in raw]
+
+
+def weighted_groups(question: Question, hard_weight: int) -> list[WeightedGroup]:
+    """Every group that adds to the score, with its weight; those that count nobody are left out."""
+    required = (WeightedGroup(hard_weight, group) for group in question.inverse_required)
+    every = (*question.preferences, *question.inverse_preferences, *required)
+    return [part for part in every if part.group.counts]
+
+
+def prepare_score(question: Question, frame: Frame, nodes: Sequence[int], hard_weight: int) -> AffinityScore:
+    """The score of a question over these nodes; Skip where no (pod, term) pair adds anything. O(terms)."""
+    errors = question.affinity_errors
+    if errors:
+        return AffinityScore(Status(Code.ERROR, f"failed to parse pod: {_joined(errors)}"), nodes)
+    parts = tuple(
+        (part.weight, Clause(frame.domains(part.group.key), part.group.counts))
+        for part in weighted_groups(question, hard_weight)
+    )
+    return AffinityScore(SUCCESS if parts else SKIP, nodes, parts)

@@ -1,0 +1,146 @@
+"""Topology spread, exactly as the in-tree plugin PodTopologySpread decides and scores.
+
+https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constraints/ , KEP-3022 (minDomains), KEP-3094
+(inclusion policies). Hard constraints filter, soft ones score. A node that a policy leaves out of the counting is not
+refused for that; it is judged by the count of its domain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from extender.index.view import ClusterView, Question, SpreadQuestion
+from extender.model.labels import HOSTNAME
+from extender.model.spread import global_minimum, largest_allowed, round_half_away, topology_weight
+from extender.model.verdicts import Code, Reason
+from extender.rules.frames import Frame
+from extender.rules.rule import MAX_SCORE, SKIP, SUCCESS, Status
+
+
+@dataclass(frozen=True, slots=True)
+class HardClause:
+    """One DoNotSchedule constraint: a domain passes while its count is at most ``limit``."""
+
+    domains: Sequence[int]
+    counts: Mapping[int, int]
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadFilter:
+    """The hard constraints of one question, in the order of the pod's spec."""
+
+    status: Status
+    clauses: tuple[HardClause, ...] = ()
+
+    def passing(self, nodes: Sequence[int]) -> Sequence[int]:
+        """Those of the positions that pass. O(nodes × constraints)."""
+        if self.status.code is Code.ERROR:
+            return []
+        for clause in self.clauses:
+            domains, count_of, limit = clause.domains, clause.counts.get, clause.limit
+            nodes = [node for node in nodes if (domain := domains[node]) and count_of(domain, 0) <= limit]
+        return nodes
+
+    def refusal(self, node: int) -> Reason | None:
+        """Why the node is refused, by the first constraint that does; None where it passes."""
+        if self.status.code is Code.ERROR:
+            return Reason.MALFORMED_POD
+        for clause in self.clauses:
+            domain = clause.domains[node]
+            if not domain:
+                return Reason.SPREAD_LABEL_MISSING
+            if clause.counts.get(domain, 0) > clause.limit:
+                return Reason.SPREAD_SKEW
+        return None
+
+
+def prepare_filter(question: Question, frame: Frame) -> SpreadFilter:
+    """The filter of a question. O(constraints × distinct counts)."""
+    if question.hard_error:
+        text = f"get constraints from pod: obtaining pod's hard topology spread constraints: {question.hard_error}"
+        return SpreadFilter(Status(Code.ERROR, text))
+    if not question.hard:
+        return SpreadFilter(SKIP)
+    return SpreadFilter(SUCCESS, tuple(_clause(ask, frame) for ask in question.hard))
+
+
+def _clause(ask: SpreadQuestion, frame: Frame) -> HardClause:
+    group, constraint = ask.group, ask.constraint
+    added = frame.new_domains(group)
+    least = 0 if added else group.least()
+    minimum = global_minimum(least, group.domains + added, constraint.min_domains)
+    limit = largest_allowed(constraint, minimum, matches_itself=bool(ask.self_match))
+    return HardClause(frame.domains(group.key), group.counts, limit)
+
+
+@dataclass(frozen=True, slots=True)
+class SoftClause:
+    """One ScheduleAnyway constraint over the scored nodes; ``has_key`` is by the label, also where nodes count alone."""
+
+    domains: Sequence[int]
+    has_key: Sequence[int]
+    counts: Mapping[int, int]
+    max_skew: int
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadScore:
+    """Raw scores (fewer pods are better, so less is better) and their inversion to 0–100."""
+
+    status: Status
+    nodes: Sequence[int]
+    clauses: tuple[SoftClause, ...] = ()
+    ignored: frozenset[int] = frozenset()
+
+    def raw(self) -> list[int]:
+        """Sum over the constraints whose key the node has of count × weight + maxSkew - 1; 0 for ignored nodes."""
+        return [0 if node in self.ignored else self._raw(node) for node in self.nodes]
+
+    def _raw(self, node: int) -> int:
+        total = 0.0
+        for clause in self.clauses:
+            if clause.has_key[node]:
+                total += clause.counts.get(clause.domains[node], 0) * clause.weight + (clause.max_skew - 1)
+        return round_half_away(total)
+
+    def normalized(self) -> list[int]:
+        """The least loaded node gets 100; whole numbers throughout, as the plugin does it."""
+        if self.status.code is not Code.SUCCESS:
+            return [0] * len(self.nodes)
+        raw = self.raw()
+        judged = [score for node, score in zip(self.nodes, raw, strict=True) if node not in self.ignored]
+        least, most = min(judged, default=0), max(judged, default=0)
+        return [
+            0 if node in self.ignored else MAX_SCORE if not most else MAX_SCORE * (most + least - score) // most
+            for node, score in zip(self.nodes, raw, strict=True)
+        ]
+
+
+def prepare_score(question: Question, view: ClusterView, frame: Frame, nodes: Sequence[int]) -> SpreadScore:
+    """The score of a question over these nodes. O(nodes × constraints)."""
+    if question.soft_error:
+        text = f"obtaining pod's soft topology spread constraints: {question.soft_error}"
+        return SpreadScore(Status(Code.ERROR, text), nodes)
+    if not question.soft:
+        return SpreadScore(SKIP, nodes)
+    labelled = [frame.domains(view.key(ask.constraint.topology_key)) for ask in question.soft]
+    ignored: frozenset[int] = frozenset()
+    if question.soft_needs_all_keys:
+        ignored = frozenset(node for node in nodes if not all(column[node] for column in labelled))
+    judged = [node for node in nodes if node not in ignored]
+    clauses = [_soft(ask, column, frame, judged) for ask, column in zip(question.soft, labelled, strict=True)]
+    return SpreadScore(SUCCESS, nodes, tuple(clauses), ignored)
+
+
+def _soft(ask: SpreadQuestion, labelled: Sequence[int], frame: Frame, judged: Sequence[int]) -> SoftClause:
+    """A clause with its weight, which grows with the number of domains among the nodes that are judged."""
+    group, constraint = ask.group, ask.constraint
+    if constraint.topology_key == HOSTNAME:
+        size = len(judged)
+    else:
+        unlabelled = group.key.number_of.get("", 0)  # nodes without the key count as one more value, ""
+        size = len({labelled[node] or unlabelled for node in judged})
+    return SoftClause(frame.domains(group.key), labelled, group.counts, constraint.max_skew, topology_weight(size))

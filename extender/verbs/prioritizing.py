@@ -1,0 +1,34 @@
+"""The prioritize verb: how much the asked nodes are preferred.
+
+The scheduler multiplies each score by the extender's weight and by ten, and does not clamp it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from extender.index.view import ClusterView
+from extender.settings import Settings
+from extender.verbs.asking import ask
+from extender.verbs.scoring import points
+from extender.wire.extender_v1 import ExtenderArgs
+
+MAX_EXTENDER_SCORE = 10
+
+
+def prioritize_nodes(args: ExtenderArgs, view: ClusterView, settings: Settings) -> Mapping[str, int]:
+    """Scores by node name; empty where all nodes are equal, which the scheduler takes as zero for each.
+
+    Scale ``extender``: 0–10, the best possible standing under the rules that have something to say being 10. Scale
+    ``inTree``: the points as the in-tree plugins would give them, 0–400, so that no difference is rounded away.
+    """
+    question = view.question(args.pod.shape)
+    asked = ask(args, view)
+    found = points(question, view, settings, asked.frame, asked.known())
+    if len(set(found.of.values())) <= 1:
+        return {}
+    names = asked.names_of()
+    if settings.answers.score_scale == "inTree":
+        return {names[node]: score for node, score in found.of.items()}
+    scores = {names[node]: round(MAX_EXTENDER_SCORE * score / found.most) for node, score in found.of.items()}
+    return scores if len(set(scores.values())) > 1 else {}

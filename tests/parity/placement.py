@@ -1,0 +1,198 @@
+"""One placement case: builds an index from its objects, asks both rules, and names what differs from the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import orjson
+
+from extender.index.cluster import ClusterIndex
+from extender.index.view import Question
+from extender.model.node_affinity import NodeAffinity
+from extender.model.objects import Node, Pod
+from extender.model.taints import first_untolerated
+from extender.model.verdicts import Code
+from extender.rules import interpod_affinity, topology_spread
+from extender.rules.frames import Frame, IndexFrame, RequestFrame
+from extender.rules.rule import PreparedFilter, PreparedScore
+from extender.settings import Settings, parse_settings
+from extender.verbs.filtering import filter_nodes
+from extender.wire.extender_v1 import ExtenderArgs
+from extender.wire.kinds import NAMESPACES, NODES, PODS, REPLICA_SETS, REPLICATION_CONTROLLERS, SERVICES, STATEFUL_SETS
+
+Case = dict[str, Any]
+
+KINDS = {
+    "nodes": NODES,
+    "namespaces": NAMESPACES,
+    "pods": PODS,
+    "services": SERVICES,
+    "replicaSets": REPLICA_SETS,
+    "statefulSets": STATEFUL_SETS,
+    "replicationControllers": REPLICATION_CONTROLLERS,
+}
+_PARSE_ERRORS = ("parsing pod:", "failed to parse pod:", "get constraints from pod:", "obtaining pod's")
+
+
+def settings_of(case: Case) -> Settings:
+    """The case's plugin arguments as our settings, with whole answers instead of a shortlist."""
+    config = case["config"]
+    affinity = {k: config[k] for k in ("hardPodAffinityWeight", "ignorePreferredTermsOfExistingPods")}
+    return parse_settings(
+        {
+            "apiVersion": "placement.extender.dev/v1alpha1",
+            "kind": "ExtenderConfiguration",
+            "rules": {"interPodAffinity": affinity, "topologySpread": config["topologySpread"]},
+            "answers": {"shortlist": 0},
+        }
+    )
+
+
+def index_of(case: Case, settings: Settings) -> ClusterIndex:
+    """An index holding every object of the case."""
+    index = ClusterIndex(settings.rules)
+    for field, kind in KINDS.items():
+        for item in case.get(field) or ():
+            index.upsert(kind.decode_object(orjson.dumps(item)))
+    return index
+
+
+def differences(case: Case) -> list[str]:
+    """One line for each part of the answer that is not the scheduler's; empty when all are."""
+    settings = settings_of(case)
+    index = index_of(case, settings)
+    pod = PODS.decode_object(orjson.dumps(case["pod"]))
+    expected = case.get("expectedIfFixed") or case["expected"]
+    names = [node["metadata"]["name"] for node in case["nodes"]]
+    nodes = [NODES.decode_object(orjson.dumps(node)) for node in case["nodes"]]
+    numbers = [index.known[name] for name in names]
+    question = index.question(pod.shape)
+    by_name = _Answers(case, index, settings, question, IndexFrame(), names, numbers)
+    by_node = _Answers(case, index, settings, question, RequestFrame(nodes), names, range(len(nodes)))
+    return [
+        *by_name.compare(expected),
+        *(f"full nodes: {line}" for line in by_node.compare(expected)),
+        *_inclusion(pod, nodes, expected),
+        *_verb(case, index, settings, pod, names, expected),
+    ]
+
+
+class _Answers:
+    """What both rules say in one frame."""
+
+    def __init__(
+        self,
+        case: Case,
+        index: ClusterIndex,
+        settings: Settings,
+        question: Question,
+        frame: Frame,
+        names: list[str],
+        positions: Sequence[int],
+    ) -> None:
+        self.names = dict(zip(names, positions, strict=True))
+        self.filters: dict[str, PreparedFilter] = {
+            "interPodAffinity": interpod_affinity.prepare_filter(question, frame),
+            "podTopologySpread": topology_spread.prepare_filter(question, frame),
+        }
+        passing: Sequence[int] = [self.names[name] for name in _admitted(case)]
+        for each in self.filters.values():
+            passing = each.passing(passing)
+        self.feasible = sorted(name for name, position in self.names.items() if position in passing)
+        self.scored: list[str] = case.get("scoreNodes", self.feasible)
+        nodes = [self.names[name] for name in self.scored]
+        weight = settings.rules.inter_pod_affinity.hard_pod_affinity_weight
+        self.scores: dict[str, PreparedScore] = {
+            "interPodAffinity": interpod_affinity.prepare_score(question, frame, nodes, weight),
+            "podTopologySpread": topology_spread.prepare_score(question, index, frame, nodes),
+        }
+
+    def compare(self, expected: Case) -> list[str]:
+        """What differs from the expected answer."""
+        lines = []
+        if self.feasible != expected["feasible"]:
+            lines.append(f"feasible: {self.feasible}, expected {expected['feasible']}")
+        for plugin in self.filters:
+            lines += self._compare_filter(plugin, expected[plugin])
+            lines += self._compare_score(plugin, expected[plugin])
+        return lines
+
+    def _compare_filter(self, plugin: str, expected: Case) -> list[str]:
+        prepared = self.filters[plugin]
+        lines = _compare(f"{plugin}.preFilter", (prepared.status.code, prepared.status.reason), expected["preFilter"])
+        passing = set(prepared.passing(list(self.names.values())))
+        for name, position in self.names.items():
+            if prepared.status.code in (Code.ERROR, Code.UNRESOLVABLE):
+                got: tuple[str, str] = (prepared.status.code, prepared.status.reason)
+            else:
+                reason = prepared.refusal(position)
+                got = (reason.code, reason.text) if reason else (Code.SUCCESS, "")
+            if (position in passing) != (got[0] == Code.SUCCESS):
+                lines.append(f"{plugin}.filter[{name}]: passing() and refusal() disagree")
+            lines += _compare(f"{plugin}.filter[{name}]", got, expected["filter"][name])
+        return lines
+
+    def _compare_score(self, plugin: str, expected: Case) -> list[str]:
+        prepared = self.scores[plugin]
+        if not self.scored:
+            return [] if expected["preScore"]["code"] == "NotRun" else [f"{plugin}.preScore: no node to score"]
+        lines = _compare(f"{plugin}.preScore", (prepared.status.code, prepared.status.reason), expected["preScore"])
+        if prepared.status.code is Code.ERROR:
+            return lines
+        for field, values in (("rawScore", prepared.raw()), ("score", prepared.normalized())):
+            got = dict(zip(self.scored, values, strict=True)) if prepared.status.code is Code.SUCCESS else {}
+            want = {name: value for name, value in expected[field].items() if got or value}
+            if got != want:
+                lines.append(f"{plugin}.{field}: {got}, expected {want}")
+        return lines
+
+
+def _compare(what: str, got: tuple[str, str], expected: Case) -> list[str]:
+    want = (expected["code"], expected["reason"])
+    if want[1].startswith(_PARSE_ERRORS):  # the wording of a parse error is Go's; what counts is where it came from
+        got, want = (got[0], got[1].split(": ")[1]), (want[0], want[1].split(": ")[1])
+    return [] if got == want else [f"{what}: {got}, expected {want}"]
+
+
+def _admitted(case: Case) -> list[str]:
+    """The nodes that the scheduler's other plugins leave, where the case names them."""
+    inclusion = case["expected"]["nodeInclusion"]
+    also = case["config"].get("alsoFilter") or ()
+    return [
+        name
+        for name, passes in inclusion.items()
+        if ("NodeAffinity" not in also or passes["nodeAffinity"])
+        and ("TaintToleration" not in also or passes["taints"])
+    ]
+
+
+def _inclusion(pod: Pod, nodes: list[Node], expected: Case) -> list[str]:
+    affinity: NodeAffinity = pod.shape.node_affinity
+    lines = []
+    for node in nodes:
+        got = {
+            "nodeAffinity": affinity.matches(node.name, node.labels),
+            "taints": first_untolerated(node.taints, pod.shape.tolerations) is None,
+        }
+        if got != expected["nodeInclusion"][node.name]:
+            lines.append(f"nodeInclusion[{node.name}]: {got}, expected {expected['nodeInclusion'][node.name]}")
+    return lines
+
+
+def _verb(case: Case, index: ClusterIndex, settings: Settings, pod: Pod, names: list[str], expected: Case) -> list[str]:
+    """The filter verb itself, asked with the nodes that the other plugins leave, by name and in full."""
+    admitted = _admitted(case)
+    asked = [name for name in names if name in admitted]
+    whole = {node["metadata"]["name"]: node for node in case["nodes"]}
+    raw = [msgspec.Raw(orjson.dumps(whole[name])) for name in asked]
+    nodes = [NODES.decode_object(bytes(item)) for item in raw]
+    lines = []
+    for args in (ExtenderArgs(pod, asked), ExtenderArgs(pod, nodes=nodes, raw_nodes=raw)):
+        result = filter_nodes(args, index.view, settings, seed=7)
+        if sorted(result.passed) != expected["feasible"]:
+            lines.append(f"filter verb: {sorted(result.passed)}, expected {expected['feasible']}")
+        if asked and not result.passed and not result.error and set(result.unresolvable) != set(asked):
+            lines.append(f"filter verb: refusals for {sorted(result.unresolvable)}, asked {asked}")
+    return lines
