@@ -108,7 +108,7 @@ class Watch(_Section, frozen=True):
 
     inactivity_timeout: Duration = Duration(150)
     list_page_size: Annotated[int, Meta(ge=1)] = 500
-    watch_list: Literal["auto"] | bool = "auto"
+    watch_list: bool = True
     backoff: Backoff = Backoff()
 
     def __post_init__(self) -> None:

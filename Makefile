@@ -1,0 +1,37 @@
+# Every target does its own set-up: a virtual environment with the package and its tools, made once.
+# Needs make, a Python of at least 3.11 and a package index.
+
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/ready
+
+.PHONY: run test check bench e2e clean
+
+run: $(READY) ## the extender at work on an embedded cluster, until Ctrl-C
+	$(BIN)/extender demo
+
+test: check ## everything but what needs real binaries, thousands of nodes or much time
+	$(BIN)/pytest
+
+check: $(READY) ## what can be said without running the code
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(READY) ## how long decisions take
+	$(BIN)/extender bench
+
+e2e: $(READY) ## against a real control plane: make e2e KUBE_ASSETS_DIR=/dir/with/etcd,kube-apiserver,kube-scheduler
+	KUBE_ASSETS_DIR="$(KUBE_ASSETS_DIR)" $(BIN)/pytest -m e2e -rs
+
+$(READY): pyproject.toml
+	@test -n "$(PYTHON)" || { echo "make: no Python of at least 3.11 found; set PYTHON=..." >&2; exit 1; }
+	test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
+
+clean: ## remove what the other targets made
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist

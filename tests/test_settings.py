@@ -1,0 +1,175 @@
+"""The settings: defaults, the strict reading of a document, and what is refused with which words."""
+
+from typing import Any
+
+import pytest
+
+from extender.model.documents import DocumentError
+from extender.model.units import Duration
+from extender.settings import API_VERSION, KIND, Settings, default_settings, parse_settings, settings_document
+
+HEAD = {"apiVersion": API_VERSION, "kind": KIND}
+
+
+def nested(path: str, value: object) -> dict[str, Any]:
+    """A document that sets one field, given by its path."""
+    for name in reversed(path.split(".")):
+        value = {name: value}
+    assert isinstance(value, dict)
+    return HEAD | value
+
+
+def problems_of(document: object) -> list[str]:
+    """The problems for which a document is refused."""
+    with pytest.raises(DocumentError) as refused:
+        parse_settings(document)
+    return list(refused.value.problems)
+
+
+def constraint(**changes: object) -> dict[str, object]:
+    """A sound default constraint with some fields changed."""
+    return {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"} | changes
+
+
+def spread(*constraints: dict[str, object], defaulting: str = "List") -> dict[str, Any]:
+    """A document with default constraints."""
+    return nested("rules.topologySpread", {"defaultingType": defaulting, "defaultConstraints": list(constraints)})
+
+
+def test_a_document_that_sets_nothing_means_the_defaults() -> None:
+    assert parse_settings(HEAD) == Settings()
+
+
+def test_null_means_the_default_at_every_depth() -> None:
+    assert parse_settings(HEAD | {"server": None, "logging": {"level": None}}) == Settings()
+
+
+@pytest.mark.parametrize(("mode", "enabled", "shortlist"), [("offload", True, 50), ("augment", False, 0)])
+def test_the_mode_decides_what_the_document_leaves_open(mode: str, *, enabled: bool, shortlist: int) -> None:
+    settings = parse_settings(HEAD | {"mode": mode, "rules": {"topologySpread": {"enabled": None}}})
+    assert (settings.rules.inter_pod_affinity.enabled, settings.rules.topology_spread.enabled) == (enabled, enabled)
+    assert settings.answers.shortlist == shortlist
+
+
+def test_what_the_document_says_wins_over_the_mode() -> None:
+    settings = parse_settings(
+        HEAD | {"mode": "augment", "rules": {"topologySpread": {"enabled": True}}, "answers": {"shortlist": 7}}
+    )
+    assert (settings.rules.topology_spread.enabled, settings.rules.inter_pod_affinity.enabled) == (True, False)
+    assert settings.answers.shortlist == 7
+
+
+def test_the_defaults_are_those_of_offload_mode() -> None:
+    assert default_settings("offload") == Settings()
+
+
+def test_the_document_given_is_left_as_it_is() -> None:
+    document: dict[str, Any] = HEAD | {"rules": {"topologySpread": {}}}
+    parse_settings(document)
+    assert document == HEAD | {"rules": {"topologySpread": {}}}
+
+
+def test_settings_written_as_a_document_are_read_back_the_same() -> None:
+    settings = parse_settings(
+        spread(constraint(whenUnsatisfiable="DoNotSchedule", minDomains=3)) | {"server": {"requestTimeout": "1m30s"}}
+    )
+    assert settings.server.request_timeout == Duration(90)
+    assert parse_settings(settings_document(settings)) == settings
+
+
+@pytest.mark.parametrize("document", [None, [], "mode: offload", 3], ids=repr)
+def test_anything_but_a_mapping_is_refused(document: object) -> None:
+    assert problems_of(document) == [f"expected a mapping, got {type(document).__name__}"]
+
+
+def test_a_document_must_say_what_it_is() -> None:
+    assert problems_of({}) == ["apiVersion: is missing", "kind: is missing"]
+
+
+def test_every_problem_is_told_not_only_the_first() -> None:
+    document = HEAD | {"mode": "offlaod", "server": {"maxInFlight": 0, "bindAdress": ":1"}, "answers": 5}
+    assert problems_of(document) == [
+        "mode: expected offload or augment, got 'offlaod'",
+        "server.maxInFlight: expected int >= 1",
+        'server.bindAdress: unknown field, did you mean "bindAddress"?',
+        "answers: expected object, got int",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "problem"),
+    [
+        ("kind", "Extender", "expected ExtenderConfiguration, got 'Extender'"),
+        ("surprise", 1, "unknown field"),
+        ("logging.level", "loud", "expected debug or info or warning or error, got 'loud'"),
+        ("server.maxBodyBytes", "lots", 'expected a size such as "32Mi", "500k" or "4096", got "lots"'),
+        ("server.maxBodyBytes", True, 'expected a size such as "32Mi", got bool'),
+        ("server.maxBodyBytes", 0, "must be more than zero"),
+        ("server.requestTimeout", 5, 'expected a duration such as "15s", got int'),
+        ("server.requestTimeout", "-5s", 'expected a duration such as "15s", "1m30s" or "250ms", got "-5s"'),
+        ("server.requestTimeout", "0s", "must be more than zero"),
+        ("server.paths.filter", "filter", 'expected a path such as "/filter", got "filter"'),
+        ("server.paths.filter", "/livez", '"/livez" is taken'),
+        ("server.paths.preempt", "/filter", '"/filter" is taken'),
+        ("kube.watch.watchList", "yes", "expected bool, got str"),
+        ("kube.watch.inactivityTimeout", "0", "must be more than zero"),
+        ("kube.watch.backoff.max", "1ms", 'must not be less than initial, "800ms"'),
+        ("rules.interPodAffinity.hardPodAffinityWeight", 101, "expected int <= 100"),
+        ("rules.interPodAffinity.hardPodAffinityWeight", 1.5, "expected int, got float"),
+        ("rules.topologySpread.defaultingType", "None", "expected System or List, got 'None'"),
+        ("answers.shortlist", -1, "expected int >= 0"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_path(path: str, value: object, problem: str) -> None:
+    assert problems_of(nested(path, value)) == [f"{path}: {problem}"]
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:65536", "::1:80"])
+def test_an_address_that_cannot_be_listened_on_is_refused(address: str) -> None:
+    (problem,) = problems_of(nested("server.bindAddress", address))
+    assert problem.startswith("server.bindAddress: expected an address such as ")
+
+
+@pytest.mark.parametrize(
+    ("address", "host", "port"), [("127.0.0.1:0", "127.0.0.1", 0), (":8888", "", 8888), ("[::1]:80", "::1", 80)]
+)
+def test_an_address_is_a_host_and_a_port(address: str, host: str, port: int) -> None:
+    bound = parse_settings(nested("server.bindAddress", address)).server.bind_address
+    assert (bound.host, bound.port) == (host, port)
+
+
+@pytest.mark.parametrize(
+    ("document", "problem"),
+    [
+        (spread(constraint(maxSkew=0)), "[0].maxSkew: expected int >= 1"),
+        (spread({"maxSkew": 1, "topologyKey": "zone"}), "[0].whenUnsatisfiable: is missing"),
+        (
+            spread(constraint(labelSelector={})),
+            "[0].labelSelector: must not be set, selectors are deduced for each pod",
+        ),
+        (spread(constraint(), constraint(maxSkew=2)), "[1]: zone with ScheduleAnyway stands there twice"),
+        (spread(constraint(minDomains=2)), "[0].minDomains: may only be set with whenUnsatisfiable DoNotSchedule"),
+        (spread(constraint(), defaulting="System"), ": must be empty when defaultingType is System"),
+    ],
+)
+def test_default_constraints_are_held_to_kube_schedulers_rules(document: dict[str, Any], problem: str) -> None:
+    assert problems_of(document) == [f"rules.topologySpread.defaultConstraints{problem}"]
+
+
+@pytest.mark.parametrize("key", ["", "-zone", "example.com/", "a/b/c", "zone name"])
+def test_a_default_constraints_topology_key_must_be_a_label_key(key: str) -> None:
+    (problem,) = problems_of(spread(constraint(topologyKey=key)))
+    assert problem.startswith("rules.topologySpread.defaultConstraints[0].topologyKey: expected str matching regex")
+
+
+def test_the_in_tree_score_scale_needs_offload_mode() -> None:
+    document = HEAD | {"mode": "augment", "answers": {"scoreScale": "inTree"}}
+    assert problems_of(document) == [
+        "answers.scoreScale: inTree needs mode offload; in augment mode the plugins score too"
+    ]
+
+
+def test_offload_mode_with_both_rules_off_is_refused() -> None:
+    off = {"enabled": False}
+    document = HEAD | {"rules": {"interPodAffinity": off, "topologySpread": off}}
+    assert problems_of(document) == ["rules: mode offload with both rules off leaves nobody to decide"]
