@@ -76,8 +76,8 @@ async def connect(url: str) -> AsyncIterator[Client]:
             stream.response.close()
 
 
-async def eventually(holds: Callable[[], object], timeout: float = 5.0) -> None:
+async def eventually(holds: Callable[[], object]) -> None:
     """Let the loop run until `holds` does; TimeoutError when it never does."""
-    async with asyncio.timeout(timeout):
+    async with asyncio.timeout(5):
         while not holds():  # noqa: ASYNC110 -- the state looked at has no event to wait for
             await asyncio.sleep(0.001)

@@ -1,0 +1,272 @@
+"""Scenario files: a cluster, steps in time, settings, and what is expected of them, read strictly into structs.
+
+Every field is named in the error when it is unknown or of the wrong type (`steps[2].arrive.count: expected ...`).
+Nothing is played here; `play.py` does that. Called by the command line and by tests.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+from msgspec import Meta, Struct
+
+from extender.model.documents import DocumentError, read_document, without_nulls
+from extender.model.units import Duration
+
+# A number, or a least and a most from which the seed draws.
+Amount: TypeAlias = Annotated[int, Meta(ge=0)] | tuple[Annotated[int, Meta(ge=0)], Annotated[int, Meta(ge=0)]]
+Labels: TypeAlias = dict[str, str]
+
+
+class _Part(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """What all parts of a scenario have in common."""
+
+
+class Template(_Part, frozen=True):
+    """What a pod looks like. `{i}` in a text is the pod's number, `{v}` that number modulo `variants`."""
+
+    labels: Labels = {}
+    annotations: Labels = {}
+    cpu: str = "100m"
+    memory: str = "64Mi"
+    variants: Annotated[int, Meta(ge=1)] = 1
+    spec: dict[str, Any] = {}
+
+
+class NodeGroup(_Part, frozen=True):
+    """Nodes of one make, spread over `zones` zones in turn."""
+
+    count: Amount = 1
+    name: str = "node-{i}"
+    zones: Annotated[int, Meta(ge=1)] = 3
+    zone: str = "zone-{z}"
+    labels: Labels = {}
+    taints: tuple[dict[str, str], ...] = ()
+    cpu: str = "4"
+    memory: str = "32Gi"
+    pods: int = 110
+
+
+class NamespaceGroup(_Part, frozen=True):
+    """Namespaces with the same labels."""
+
+    count: Amount = 1
+    name: str
+    labels: Labels = {}
+
+
+class Running(_Part, frozen=True):
+    """Pods that run before the scenario starts, dealt to namespaces and nodes in turn."""
+
+    template: str
+    count: Amount
+    name: str = ""
+    namespaces: str = "*"
+    nodes: str = "*"
+
+
+class Cluster(_Part, frozen=True):
+    """What is there at the start: ordinary Kubernetes YAML (files or folders beside the scenario), and groups."""
+
+    files: tuple[str, ...] = ()
+    nodes: tuple[NodeGroup, ...] = ()
+    namespaces: tuple[NamespaceGroup, ...] = ()
+    running: tuple[Running, ...] = ()
+
+
+class Arrive(_Part, frozen=True):
+    """Pods are created: of one template, or drawn from a `mix` of them by weight; `rate` in pods per second."""
+
+    template: str = ""
+    mix: dict[str, int] = {}
+    count: Amount
+    namespaces: str = "*"
+    name: str = ""
+    rate: Annotated[float, Meta(gt=0)] | None = None
+    background: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse a step that does not say what arrives, or says it twice."""
+        if bool(self.template) == bool(self.mix):
+            raise ValueError("template: expected either a template or a mix")
+
+
+class RelabelNamespace(_Part, frozen=True):
+    """Labels of namespaces change; a label set to "" is taken away."""
+
+    namespaces: str
+    labels: Labels
+
+
+class ChangePods(_Part, frozen=True):
+    """Labels or annotations of pods change; one set to "" is taken away. `count` absent: of all that are selected."""
+
+    namespaces: str = "*"
+    selector: Labels = {}
+    count: Amount | None = None
+    pending: bool | None = None
+    labels: Labels = {}
+    annotations: Labels = {}
+
+
+class DeletePods(_Part, frozen=True):
+    """Pods are deleted, drawn by the seed; `count` absent: all that are selected."""
+
+    namespaces: str = "*"
+    selector: Labels = {}
+    count: Amount | None = None
+    grace: Duration | None = None
+
+
+class ChangeNodes(_Part, frozen=True):
+    """Nodes are cordoned, uncordoned, relabelled or deleted; `count` absent: all whose name fits."""
+
+    action: Literal["cordon", "uncordon", "relabel", "delete"]
+    nodes: str
+    count: Amount | None = None
+    labels: Labels = {}
+
+
+class Settle(_Part, frozen=True):
+    """Wait until the queue is quiet."""
+
+    timeout: Duration = Duration(60)
+
+
+class Pause(_Part, frozen=True):
+    """Let time pass, whatever happens in it."""
+
+    time: Duration
+
+
+class Expect(_Part, frozen=True):
+    """What must hold at this point; an absent number may be anything."""
+
+    placed: Amount | None = None
+    pending: Amount | None = None
+    violations: Amount = 0
+
+
+Action: TypeAlias = (
+    Arrive | RelabelNamespace | ChangePods | DeletePods | NodeGroup | ChangeNodes | Settle | Pause | Expect
+)
+ACTIONS: Final[dict[str, type[Any]]] = {
+    "arrive": Arrive,
+    "relabelNamespace": RelabelNamespace,
+    "changePods": ChangePods,
+    "deletePods": DeletePods,
+    "addNodes": NodeGroup,
+    "changeNodes": ChangeNodes,
+    "settle": Settle,
+    "pause": Pause,
+    "expect": Expect,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step: its path in the file for messages, what is said about it there, and what to do."""
+
+    path: str
+    title: str
+    action: Action
+
+
+class SchedulerPart(_Part, frozen=True):
+    """How the scheduling loop behaves, in the words of KubeSchedulerConfiguration where it has them."""
+
+    percentage_of_nodes_to_score: Annotated[int, Meta(ge=0, le=100)] = 0
+    bind_delay: tuple[Duration, Duration] = (Duration(0), Duration(0))
+    cache_delay: Duration = Duration(0)
+    node_cache_capable: bool = True
+    prioritize: bool = True
+    weight: Annotated[int, Meta(ge=1)] = 1
+    http_timeout: Duration = Duration(5)
+    ignorable: bool = False
+
+
+class PlanePart(_Part, frozen=True):
+    """How the embedded API server behaves."""
+
+    history: Annotated[int, Meta(ge=1)] = 20_000
+    slow_after: Annotated[int, Meta(ge=1)] = 10_000
+    bookmark_every: Duration = Duration(1)
+    kubelet_delay: Duration = Duration(0)
+
+
+class Scenario(_Part, frozen=True):
+    """A whole scenario. `steps` and `forever` are read by `parse_scenario`, which knows their forms."""
+
+    api_version: Literal["placement.extender.dev/v1alpha1"]
+    kind: Literal["Scenario"]
+    name: str
+    description: str = ""
+    seed: int = 0
+    lag: Duration = Duration(0.25)  # how long a change from outside may be on its way before an answer must know it
+    cluster: Cluster = Cluster()
+    templates: dict[str, Template] = {}
+    scheduler: SchedulerPart = SchedulerPart()
+    plane: PlanePart = PlanePart()
+    extender: dict[str, Any] = {}
+    steps: tuple[dict[str, Any], ...]
+    forever: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """A scenario that has been checked: its settings, and its steps in their forms."""
+
+    scenario: Scenario
+    steps: tuple[Step, ...]
+    forever: tuple[Step, ...]
+
+
+def parse_scenario(document: object) -> Play:
+    """Read a parsed YAML document. Raises DocumentError with every problem and its path."""
+    cleaned = without_nulls(document)
+    scenario = read_document(cleaned, Scenario)
+    problems: list[str] = []
+    for name, template in (cleaned.get("templates") or {}).items() if isinstance(cleaned, dict) else ():
+        problems += _problems_of(template, Template, f"templates.{name}")
+    steps = _read_steps(scenario.steps, "steps", problems)
+    forever = _read_steps(scenario.forever, "forever", problems)
+    problems += _unknown_templates(scenario, (*steps, *forever))
+    if problems:
+        raise DocumentError(problems)
+    return Play(scenario, steps, forever)
+
+
+def _read_steps(raw: tuple[dict[str, Any], ...], place: str, problems: list[str]) -> tuple[Step, ...]:
+    steps: list[Step] = []
+    for number, document in enumerate(raw):
+        path = f"{place}[{number}]"
+        verbs = [name for name in document if name != "title"]
+        if len(verbs) != 1 or verbs[0] not in ACTIONS:
+            problems.append(f"{path}: expected one of {', '.join(ACTIONS)}, got {', '.join(verbs) or 'nothing'}")
+            continue
+        verb = verbs[0]
+        found = _problems_of(document[verb], ACTIONS[verb], f"{path}.{verb}")
+        problems += found
+        if not found:
+            action: Action = read_document(document[verb] or {}, ACTIONS[verb])
+            steps.append(Step(f"{path}.{verb}", str(document.get("title", "")), action))
+    return tuple(steps)
+
+
+def _problems_of(document: object, kind: type[Struct], path: str) -> list[str]:
+    try:
+        read_document({} if document is None else document, kind)
+    except DocumentError as error:
+        # A problem of the whole part has no path of its own: "expected a mapping".
+        return [
+            f"{path}: {text}" if text.startswith("expected") else f"{path}.{text.lstrip('.')}"
+            for text in error.problems
+        ]
+    return []
+
+
+def _unknown_templates(scenario: Scenario, steps: tuple[Step, ...]) -> list[str]:
+    used = [(f"cluster.running[{i}].template", run.template) for i, run in enumerate(scenario.cluster.running)]
+    for step in steps:
+        if isinstance(step.action, Arrive):
+            used += [(f"{step.path}.template", name) for name in [step.action.template, *step.action.mix] if name]
+    return [f'{path}: no template is called "{name}"' for path, name in used if name not in scenario.templates]
