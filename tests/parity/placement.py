@@ -20,11 +20,20 @@ from extender.rules.rule import PreparedFilter, PreparedScore
 from extender.settings import Settings, parse_settings
 from extender.verbs.filtering import filter_nodes
 from extender.wire.extender_v1 import ExtenderArgs
-from extender.wire.kinds import NAMESPACES, NODES, PODS, REPLICA_SETS, REPLICATION_CONTROLLERS, SERVICES, STATEFUL_SETS
+from extender.wire.kinds import (
+    NAMESPACES,
+    NODES,
+    PODS,
+    REPLICA_SETS,
+    REPLICATION_CONTROLLERS,
+    SERVICES,
+    STATEFUL_SETS,
+    Kind,
+)
 
 Case = dict[str, Any]
 
-KINDS = {
+KINDS: dict[str, Kind[Any]] = {
     "nodes": NODES,
     "namespaces": NAMESPACES,
     "pods": PODS,

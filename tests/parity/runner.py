@@ -25,8 +25,7 @@ class Outcome:
 
 def cases(path: Path) -> Iterator[Case]:
     """The cases of a file: a JSON object a line, gzipped or plain."""
-    opened = gzip.open(path) if path.suffix == ".gz" else path.open("rb")
-    with opened as lines:
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
         for line in lines:
             if line.strip():
                 yield orjson.loads(line)
