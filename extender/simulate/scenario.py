@@ -5,20 +5,31 @@ Nothing is played here; `play.py` does that. Called by the command line and by t
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
 from msgspec import Meta, Struct
 
 from extender.model.documents import DocumentError, read_document, without_nulls
 from extender.model.units import Duration
 
-# A number, or a least and a most from which the seed draws.
-Amount: TypeAlias = Annotated[int, Meta(ge=0)] | tuple[Annotated[int, Meta(ge=0)], Annotated[int, Meta(ge=0)]]
+# A number, or a least and a most from which the seed draws. Their limits are checked by hand: msgspec 0.22 crashes
+# on a union of a constrained number and a tuple.
+Amount: TypeAlias = int | tuple[int, int]
+_AMOUNTS: Final = ("count", "placed", "pending", "violations")
+PartT = TypeVar("PartT", bound=Struct)
 Labels: TypeAlias = dict[str, str]
 
 
 class _Part(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """What all parts of a scenario have in common."""
+
+    def __post_init__(self) -> None:
+        """Refuse amounts that cannot be drawn."""
+        for name in _AMOUNTS:
+            amount = getattr(self, name, None)
+            least, most = amount if isinstance(amount, tuple) else (amount or 0, amount or 0)
+            if not 0 <= least <= most:
+                raise ValueError(f"{name}: expected a number, or the least and the most, got {amount}")
 
 
 class Template(_Part, frozen=True):
@@ -46,7 +57,7 @@ class NodeGroup(_Part, frozen=True):
     pods: int = 110
 
 
-class NamespaceGroup(_Part, frozen=True):
+class NamespaceGroup(_Part, frozen=True, kw_only=True):
     """Namespaces with the same labels."""
 
     count: Amount = 1
@@ -73,7 +84,7 @@ class Cluster(_Part, frozen=True):
     running: tuple[Running, ...] = ()
 
 
-class Arrive(_Part, frozen=True):
+class Arrive(_Part, frozen=True, kw_only=True):
     """Pods are created: of one template, or drawn from a `mix` of them by weight; `rate` in pods per second."""
 
     template: str = ""
@@ -86,6 +97,7 @@ class Arrive(_Part, frozen=True):
 
     def __post_init__(self) -> None:
         """Refuse a step that does not say what arrives, or says it twice."""
+        _Part.__post_init__(self)
         if bool(self.template) == bool(self.mix):
             raise ValueError("template: expected either a template or a mix")
 
@@ -193,8 +205,8 @@ class PlanePart(_Part, frozen=True):
     kubelet_delay: Duration = Duration(0)
 
 
-class Scenario(_Part, frozen=True):
-    """A whole scenario. `steps` and `forever` are read by `parse_scenario`, which knows their forms."""
+class Scenario(_Part, frozen=True, kw_only=True):
+    """A whole scenario. Templates and steps are left raw here and read by `parse_scenario`, which knows their forms."""
 
     api_version: Literal["placement.extender.dev/v1alpha1"]
     kind: Literal["Scenario"]
@@ -203,7 +215,7 @@ class Scenario(_Part, frozen=True):
     seed: int = 0
     lag: Duration = Duration(0.25)  # how long a change from outside may be on its way before an answer must know it
     cluster: Cluster = Cluster()
-    templates: dict[str, Template] = {}
+    templates: dict[str, dict[str, Any]] = {}
     scheduler: SchedulerPart = SchedulerPart()
     plane: PlanePart = PlanePart()
     extender: dict[str, Any] = {}
@@ -213,26 +225,26 @@ class Scenario(_Part, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Play:
-    """A scenario that has been checked: its settings, and its steps in their forms."""
+    """A scenario that has been checked: its settings, its templates, and its steps in their forms."""
 
     scenario: Scenario
+    templates: dict[str, Template]
     steps: tuple[Step, ...]
     forever: tuple[Step, ...]
 
 
 def parse_scenario(document: object) -> Play:
     """Read a parsed YAML document. Raises DocumentError with every problem and its path."""
-    cleaned = without_nulls(document)
-    scenario = read_document(cleaned, Scenario)
+    scenario = read_document(without_nulls(document), Scenario, required=("apiVersion", "kind", "name", "steps"))
     problems: list[str] = []
-    for name, template in (cleaned.get("templates") or {}).items() if isinstance(cleaned, dict) else ():
-        problems += _problems_of(template, Template, f"templates.{name}")
+    templates = {name: _read(raw, Template, f"templates.{name}", problems) for name, raw in scenario.templates.items()}
     steps = _read_steps(scenario.steps, "steps", problems)
     forever = _read_steps(scenario.forever, "forever", problems)
     problems += _unknown_templates(scenario, (*steps, *forever))
     if problems:
         raise DocumentError(problems)
-    return Play(scenario, steps, forever)
+    known = {name: template for name, template in templates.items() if template is not None}
+    return Play(scenario, known, steps, forever)
 
 
 def _read_steps(raw: tuple[dict[str, Any], ...], place: str, problems: list[str]) -> tuple[Step, ...]:
@@ -244,24 +256,20 @@ def _read_steps(raw: tuple[dict[str, Any], ...], place: str, problems: list[str]
             problems.append(f"{path}: expected one of {', '.join(ACTIONS)}, got {', '.join(verbs) or 'nothing'}")
             continue
         verb = verbs[0]
-        found = _problems_of(document[verb], ACTIONS[verb], f"{path}.{verb}")
-        problems += found
-        if not found:
-            action: Action = read_document(document[verb] or {}, ACTIONS[verb])
+        action: Action | None = _read(document[verb], ACTIONS[verb], f"{path}.{verb}", problems)
+        if action is not None:
             steps.append(Step(f"{path}.{verb}", str(document.get("title", "")), action))
     return tuple(steps)
 
 
-def _problems_of(document: object, kind: type[Struct], path: str) -> list[str]:
+def _read(document: object, kind: type[PartT], path: str, problems: list[str]) -> PartT | None:
     try:
-        read_document({} if document is None else document, kind)
+        return read_document({} if document is None else document, kind)
     except DocumentError as error:
-        # A problem of the whole part has no path of its own: "expected a mapping".
-        return [
-            f"{path}: {text}" if text.startswith("expected") else f"{path}.{text.lstrip('.')}"
-            for text in error.problems
-        ]
-    return []
+        for text in error.problems:
+            # A problem of the whole part has no path of its own: "expected a mapping".
+            problems.append(f"{path}: {text}" if text.startswith("expected") else f"{path}.{text.lstrip('.')}")
+        return None
 
 
 def _unknown_templates(scenario: Scenario, steps: tuple[Step, ...]) -> list[str]:
