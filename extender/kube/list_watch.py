@@ -74,6 +74,11 @@ class ListWatch(Generic[T]):
         self._doubts = 0
         self._heard = False
 
+    @property
+    def last_heard(self) -> float:
+        """When what the sink has taken last was the truth; asked often, so without a whole status."""
+        return self._progress.last_heard
+
     def status(self) -> FeedStatus:
         """Where the feed stands now."""
         return self._progress.snapshot()

@@ -1,0 +1,204 @@
+"""Pumps the feeds into the index and knows what is still missing before questions can be answered.
+
+Decides nothing about objects: they go to the index as they come. One pump per kind, each its own task under the
+supervisor; a pump that dies begins again with a list, while answers go on from what the index holds.
+
+Order: pods and workloads are taken in once namespaces and nodes stand, since what a pod counts for depends on both;
+the index would be right in any order, but would have to move every pod. A first list is taken in by slices, as nobody
+is answered yet. A later one is swapped in at once, between two answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from extender.kube.feed_status import FeedStatus, Phase
+from extender.model.objects import Object
+from extender.settings import TopologySpread
+from extender.tasks.ports import Clock, IndexSink, ObjectFeed
+
+_LOG = logging.getLogger(__name__)
+
+FOUNDATION: Final = frozenset({"namespaces", "nodes"})
+
+
+@dataclass(frozen=True, slots=True)
+class FeedingOptions:
+    """Seconds. ``slice_seconds``: how long objects are taken in before others get their turn.
+
+    ``stale_after``: a kind of which nothing was heard for so long, not even a bookmark, counts as not ready.
+    """
+
+    slice_seconds: float = 0.005
+    stale_after: float = 180.0
+
+
+def reads_workloads(spread: TopologySpread) -> bool:
+    """Whether Services, ReplicaSets, StatefulSets and ReplicationControllers are needed at all.
+
+    Only default constraints are: their selector is deduced from what the pod belongs to. Clusters hold ten times more
+    ReplicaSets than anybody looks at, so they are not watched without need.
+    """
+    return spread.enabled and (spread.defaulting_type == "System" or bool(spread.default_constraints))
+
+
+class Feeding:
+    """All pumps together: what to run, and whether the index can be trusted."""
+
+    def __init__(
+        self,
+        index: IndexSink,
+        feeds: Sequence[ObjectFeed],
+        clock: Clock,
+        options: FeedingOptions | None = None,
+        on_synced: Callable[[], None] | None = None,
+    ) -> None:
+        """``on_synced`` is called once, when everything is in and before anybody is answered."""
+        self._clock = clock
+        self._options = options or FeedingOptions()
+        self._on_synced = on_synced
+        self._foundation = asyncio.Event()
+        self._all = asyncio.Event()
+        self._pumps = [_Pump(self, index, feed, clock, self._options.slice_seconds) for feed in feeds]
+        if FOUNDATION.isdisjoint(pump.name for pump in self._pumps):
+            self._foundation.set()
+
+    def jobs(self) -> list[tuple[str, Callable[[], Awaitable[None]]]]:
+        """(name, what to run) for each feed, to be kept running by the supervisor."""
+        return [(f"feed {pump.name}", pump.run) for pump in self._pumps]
+
+    async def synced(self) -> None:
+        """Wait until every kind has been listed and taken in."""
+        await self._all.wait()
+
+    @property
+    def is_ready(self) -> bool:
+        """Everything is in and nothing is stale. A comparison per kind: cheap enough for every request."""
+        if not self._all.is_set():
+            return False
+        oldest = self._clock.now() - self._options.stale_after
+        return all(pump.feed.last_heard >= oldest for pump in self._pumps)
+
+    def stale_kinds(self) -> list[str]:
+        """Kinds that are in, but of which nothing was heard for too long."""
+        oldest = self._clock.now() - self._options.stale_after
+        return [pump.name for pump in self._pumps if pump.is_in and pump.feed.last_heard < oldest]
+
+    def checks(self) -> dict[str, str]:
+        """By kind what is missing; an empty text is a pass."""
+        now, limit = self._clock.now(), self._options.stale_after
+        return {pump.name: pump.missing(now, limit) for pump in self._pumps}
+
+    def report(self) -> list[str]:
+        """A line per kind for people: "pods: listing (page 3)", "nodes: synced"."""
+        return [f"{name}: {missing or 'synced'}" for name, missing in self.checks().items()]
+
+    def statuses(self) -> Mapping[str, FeedStatus]:
+        """Every feed's own status by kind, for metrics."""
+        return {pump.name: pump.feed.status() for pump in self._pumps}
+
+    def statistics(self) -> dict[str, int]:
+        """Objects changed by later lists: what the watch had not told, so 0 in a well-behaved cluster."""
+        return {f"relist_changes_{pump.name}": pump.relist_changes for pump in self._pumps}
+
+    async def foundation(self, kind: str) -> None:
+        """Wait until ``kind`` may be taken in."""
+        if kind not in FOUNDATION:
+            await self._foundation.wait()
+
+    def taken_in(self) -> None:
+        """A pump tells that its kind is in: see whether that was the last one."""
+        if all(pump.is_in for pump in self._pumps if pump.name in FOUNDATION):
+            self._foundation.set()
+        if not self._all.is_set() and all(pump.is_in for pump in self._pumps):
+            if self._on_synced:
+                self._on_synced()
+            self._all.set()
+            _LOG.info("all %d kinds are in", len(self._pumps))
+
+
+class _Pump:
+    """One kind's way into the index: the sink of its feed."""
+
+    def __init__(self, feeding: Feeding, index: IndexSink, feed: ObjectFeed, clock: Clock, seconds: float) -> None:
+        self.name = feed.name
+        self.feed = feed
+        self.is_in = False
+        self.relist_changes = 0
+        self._feeding = feeding
+        self._index = index
+        self._clock = clock
+        self._seconds = seconds
+        self._loading: tuple[int, int] | None = None
+        self._waits = False
+        self._has_leftovers = False
+
+    async def run(self) -> None:
+        await self.feed.run(self)
+
+    async def replace(self, objects: Sequence[Object]) -> None:
+        if self.is_in:
+            changed = self._index.replace(self.name, objects)
+            self.relist_changes += changed
+            _LOG.info("%s: listed again, %d objects, %d changes", self.name, len(objects), changed)
+            return
+        await self._load(objects)
+        self.is_in = True
+        self._feeding.taken_in()
+
+    async def apply(self, changes: Sequence[tuple[Object, bool]]) -> None:
+        index, now = self._index, self._clock.now
+        deadline = now() + self._seconds
+        for found, gone in changes:
+            if gone:
+                index.delete(found)
+            else:
+                index.upsert(found)
+            if now() >= deadline:
+                await asyncio.sleep(0)
+                deadline = now() + self._seconds
+
+    async def _load(self, objects: Sequence[Object]) -> None:
+        """The first list, by slices. What an earlier attempt left behind goes in the end."""
+        self._waits = True
+        await self._feeding.foundation(self.name)
+        self._waits = False
+        now = self._clock.now
+        deadline = now() + self._seconds
+        had_leftovers, self._has_leftovers = self._has_leftovers, True
+        for count, found in enumerate(objects):
+            self._index.upsert(found)
+            if now() >= deadline:
+                self._loading = (count + 1, len(objects))
+                await asyncio.sleep(0)
+                deadline = now() + self._seconds
+        if had_leftovers:
+            self._index.replace(self.name, objects)
+        self._loading = None
+
+    def missing(self, now: float, stale_after: float) -> str:
+        """What keeps this kind from being ready; empty if nothing does."""
+        status = self.feed.status()
+        if not self.is_in:
+            return self._progress(status)
+        lag = now - self.feed.last_heard
+        if lag <= stale_after:
+            return ""
+        return f"watch silent for {lag:.0f} s" + (f": {status.error}" if status.error else "")
+
+    def _progress(self, status: FeedStatus) -> str:
+        if self._loading:
+            return "loading ({:,} of {:,})".format(*self._loading)
+        if self._waits:
+            return f"waiting for {', '.join(sorted(FOUNDATION))}"
+        if status.phase is Phase.WAITING:
+            return f"trying again: {status.error}"
+        if status.phase is Phase.LISTING and status.listed and not status.page:
+            return f"listing ({status.listed:,} objects)"
+        if status.phase is Phase.LISTING:
+            return f"listing (page {status.page + 1})"
+        return "not begun"

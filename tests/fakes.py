@@ -1,0 +1,210 @@
+"""Stand-ins for what surrounds the loops: a clock, a feed, a writer, an index, a sink. They record; they do not mock.
+
+``until`` is how a test waits for any of them: on a condition, never for a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from extender.kube.effects import PodCondition, PodEvent, PodRef
+from extender.kube.feed_status import FeedProgress, FeedStatus
+from extender.model.objects import Namespace, Node, Object, Pod, Workload
+from extender.tasks.ports import FeedSink
+
+T = TypeVar("T", bound=Pod | Node | Namespace | Workload)
+
+PATIENCE = 10.0  # seconds until a condition that does not come true fails the test
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Return when the condition holds; a test in which it never does fails here."""
+    async with asyncio.timeout(PATIENCE):
+        while not condition():  # noqa: ASYNC110 - what is looked at has no event to wait on
+            await asyncio.sleep(0.002)
+
+
+class FakeClock:
+    """Time that passes only when somebody sleeps, and then at once. ``step`` passes at every look."""
+
+    def __init__(self, step: float = 0.0) -> None:
+        self.time = 1000.0
+        self.step = step
+        self.slept: list[float] = []
+
+    def now(self) -> float:
+        """The time as it stands."""
+        self.time += self.step
+        return self.time
+
+    async def sleep(self, seconds: float) -> None:
+        """Let that time pass now, and give way once."""
+        self.slept.append(seconds)
+        self.time += seconds
+        await asyncio.sleep(0)
+
+
+class FakeSink(Generic[T]):
+    """Holds what a feed has told: all lists, all batches, and the objects as they should now be.
+
+    ``failure`` is raised at the next batch.
+    """
+
+    def __init__(self, key: Callable[[T], str]) -> None:
+        self.key = key
+        self.lists: list[list[T]] = []
+        self.batches: list[list[tuple[T, bool]]] = []
+        self.objects: dict[str, T] = {}
+        self.failure: Exception | None = None
+
+    async def replace(self, objects: Sequence[T]) -> None:
+        """Note the list."""
+        self.lists.append(list(objects))
+        self.objects = {self.key(found): found for found in objects}
+
+    async def apply(self, changes: Sequence[tuple[T, bool]]) -> None:
+        """Note the batch."""
+        if self.failure:
+            raise self.failure
+        self.batches.append(list(changes))
+        for found, gone in changes:
+            if gone:
+                self.objects.pop(self.key(found), None)
+            else:
+                self.objects[self.key(found)] = found
+
+    @property
+    def changes(self) -> list[tuple[T, bool]]:
+        """All changes so far, in order."""
+        return [change for batch in self.batches for change in batch]
+
+
+class FakeFeed:
+    """A feed that tells what a test queues, in order, and can be made to fail."""
+
+    def __init__(self, name: str) -> None:
+        self.progress = FeedProgress(name)
+        self.runs = 0
+        self.told = 0
+        self._queue: asyncio.Queue[Callable[[FeedSink], Awaitable[None]]] = asyncio.Queue()
+
+    @property
+    def name(self) -> str:
+        """The kind."""
+        return self.progress.kind
+
+    @property
+    def last_heard(self) -> float:
+        """As set up by the test."""
+        return self.progress.last_heard
+
+    def status(self) -> FeedStatus:
+        """As set up by the test."""
+        return self.progress.snapshot()
+
+    def tell_all(self, *objects: Object) -> None:
+        """Queue a complete list."""
+        self._queue.put_nowait(lambda sink: sink.replace(objects))
+
+    def tell(self, *changes: tuple[Object, bool]) -> None:
+        """Queue a batch of (object, whether it is gone)."""
+        self._queue.put_nowait(lambda sink: sink.apply(changes))
+
+    def fail(self, error: Exception) -> None:
+        """Queue a failure of the feed itself."""
+
+        async def raise_it(_: FeedSink) -> None:
+            raise error
+
+        self._queue.put_nowait(raise_it)
+
+    async def run(self, sink: FeedSink) -> None:
+        """Tell for ever."""
+        self.runs += 1
+        while True:
+            telling = await self._queue.get()
+            await telling(sink)
+            self.told += 1
+
+
+class FakeIndex:
+    """An index that only remembers: objects by kind, and each call it was given."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, Object] = {}
+        self.calls: list[str] = []
+
+    def upsert(self, obj: Object) -> bool:
+        """Remember it."""
+        return self._note(f"upsert {identity(obj)}", self.objects.get(identity(obj)) != obj, obj)
+
+    def delete(self, obj: Object) -> bool:
+        """Forget it."""
+        return self._note(f"delete {identity(obj)}", self.objects.pop(identity(obj), None) is not None)
+
+    def replace(self, kind: str, objects: Iterable[Object]) -> int:
+        """Only these of the kind."""
+        fresh = {identity(found): found for found in objects}
+        old = {key: found for key, found in self.objects.items() if key.startswith(f"{kind}/")}
+        self.objects = {key: found for key, found in self.objects.items() if key not in old} | fresh
+        self._note(f"replace {kind} {len(fresh)}", changed=True)
+        return sum(old.get(key) != fresh.get(key) for key in {*old, *fresh})
+
+    def _note(self, call: str, changed: bool, obj: Object | None = None) -> bool:  # noqa: FBT001
+        self.calls.append(call)
+        if obj is not None:
+            self.objects[identity(obj)] = obj
+        return changed
+
+
+def identity(obj: Object) -> str:
+    """``pods/uid``, ``nodes/name``: what tells objects apart here."""
+    if isinstance(obj, Pod):
+        return f"pods/{obj.uid}"
+    if isinstance(obj, Workload):
+        return f"{obj.kind.lower()}s/{obj.namespace}/{obj.name}"
+    return f"{type(obj).__name__.lower()}s/{obj.name}"
+
+
+@dataclass(slots=True)
+class FakeWriter:
+    """Writes down each effect as a line; ``failures`` are raised first, one per call."""
+
+    effects: list[str] = field(default_factory=list)
+    failures: list[Exception] = field(default_factory=list)
+
+    async def nominate(self, pod: PodRef, node: str) -> None:
+        """Note the nomination."""
+        self._note(f"nominate {pod.name} {node or '-'}")
+
+    async def set_condition(self, pod: PodRef, condition: PodCondition) -> None:
+        """Note the condition."""
+        self._note(f"condition {pod.name} {condition.type}={condition.status}")
+
+    async def annotate(self, pod: PodRef, key: str, value: str | None) -> None:
+        """Note the annotation."""
+        self._note(f"annotate {pod.name} {key}={value}")
+
+    async def delete(self, pod: PodRef, grace_seconds: int | None = None) -> None:
+        """Note the deletion."""
+        self._note(f"delete {pod.name} {grace_seconds}")
+
+    async def evict(self, pod: PodRef, grace_seconds: int | None = None) -> None:
+        """Note the eviction."""
+        self._note(f"evict {pod.name} {grace_seconds}")
+
+    async def bind(self, pod: PodRef, node: str) -> None:
+        """Note the binding."""
+        self._note(f"bind {pod.name} {node}")
+
+    async def create_event(self, event: PodEvent) -> None:
+        """Note the event."""
+        self._note(f"event {event.pod.name} {event.reason}")
+
+    def _note(self, effect: str) -> None:
+        if self.failures:
+            raise self.failures.pop(0)
+        self.effects.append(effect)

@@ -1,0 +1,75 @@
+"""A scripted apiserver, a connection to it, and a feed that runs against it until the test ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from random import Random
+
+import pytest
+
+from extender.kube.credentials import Access
+from extender.kube.list_watch import ListWatch
+from extender.kube.options import WatchOptions
+from extender.kube.session import Session, open_session
+from extender.model.objects import Namespace
+from extender.wire.kinds import NAMESPACES
+from tests.fakes import FakeClock, FakeSink, until
+from tests.kube.scripted import ScriptedApi, serving
+
+# Pages, no streaming list: tests of the latter ask for it.
+PLAIN = WatchOptions(watch_list=False)
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[ScriptedApi]:
+    """A scripted apiserver."""
+    async with serving(ScriptedApi()) as served:
+        yield served
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    """A clock on which waiting takes no time."""
+    return FakeClock()
+
+
+@pytest.fixture
+async def session(api: ScriptedApi, clock: FakeClock) -> AsyncIterator[Session]:
+    """A session with that apiserver."""
+    async with open_session(Access(host=api.url), clock) as opened:
+        yield opened
+
+
+@dataclass
+class Following:
+    """A feed of namespaces at work, and what it has told."""
+
+    session: Session
+    clock: FakeClock
+    feeds: list[ListWatch[Namespace]] = field(default_factory=list)
+    sink: FakeSink[Namespace] = field(default_factory=lambda: FakeSink(NAMESPACES.key))
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    def start(self, options: WatchOptions = PLAIN) -> ListWatch[Namespace]:
+        """Begin to list and watch."""
+        feed = ListWatch(self.session.reads, NAMESPACES, options, self.clock, Random(1))
+        self.tasks.append(asyncio.create_task(feed.run(self.sink)))
+        return feed
+
+    async def names(self, *expected: str) -> None:
+        """Wait until exactly these namespaces are known."""
+        await until(lambda: sorted(self.sink.objects) == sorted(expected))
+
+
+@pytest.fixture
+async def following(session: Session, clock: FakeClock) -> AsyncIterator[Following]:
+    """Feeds that end with the test; one that died of itself fails it."""
+    found = Following(session, clock)
+    yield found
+    for task in found.tasks:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
