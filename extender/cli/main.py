@@ -1,6 +1,39 @@
-"""The `extender` command: its parser and its exit codes. Each subcommand lives in its own module."""
+"""The `extender` command: its parser and its exit codes. Each subcommand is a module of its own.
+
+Exit codes: 0 all well, 1 the command could not do it or found something wrong, 2 wrong usage, 130 interrupted.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from extender.cli import config, serve, version
+from extender.cli.command import CommandError, Run
+
+COMMANDS = (serve, config, version)
+INTERRUPTED = 130
 
 
-def main() -> int:
-    """Run the command line; the exit code is returned, never raised."""
-    return 2
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit code is returned. `argv` None means the process's own arguments."""
+    arguments = make_parser().parse_args(argv)
+    run: Run = arguments.run
+    try:
+        return run(arguments)
+    except CommandError as error:
+        for line in error.lines:
+            print(f"extender: {line}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of all subcommands."""
+    parser = argparse.ArgumentParser(
+        prog="extender", description="A kube-scheduler extender for pod affinity and topology spread."
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        command.add_parser(commands)
+    return parser

@@ -1,0 +1,34 @@
+"""`extender config validate FILE...`: says of each file that it is valid, or everything that is wrong with it."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from extender.cli.command import CommandError, Commands
+from extender.cli.files import read_settings
+
+
+def add_parser(commands: Commands) -> None:
+    """`config` has subcommands of its own."""
+    config = commands.add_parser("config", help="work with configuration files")
+    actions = config.add_subparsers(title="actions", metavar="ACTION", required=True)
+    validate = actions.add_parser("validate", help="check configuration files")
+    validate.add_argument("files", metavar="FILE", nargs="+", help='a configuration file, "-" for standard input')
+    validate.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0 when every file is valid, else 1."""
+    files: Sequence[str] = arguments.files
+    return max([_validate(file) for file in files])
+
+
+def _validate(file: str) -> int:
+    """What is valid goes to standard output, what is not to standard error."""
+    try:
+        settings = read_settings(file)
+    except CommandError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(f"{file}: valid ({settings.kind}, mode {settings.mode})")
+    return 0

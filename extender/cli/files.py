@@ -1,0 +1,78 @@
+"""The only reader of files and of the environment. Gives values; what is wrong becomes a CommandError with the file's name.
+
+Called by the subcommands. Nothing is decided here but where to look.
+"""
+
+import os
+import sys
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from extender.cli.command import CommandError
+from extender.kube.credentials import ACCOUNT_FOLDER, Access
+from extender.model.documents import DocumentError
+from extender.settings import Kube, Settings, parse_settings
+from extender.wire.errors import WireError
+from extender.wire.snapshot import Snapshot, decode_snapshot
+
+STDIN: Final = "-"
+
+
+def read_settings(path: str) -> Settings:
+    """The settings of a configuration file. Raises CommandError with a line for each problem."""
+    try:
+        return parse_settings(read_yaml(path))
+    except DocumentError as error:
+        raise CommandError(*(f"{path}: {problem}" for problem in error.problems)) from None
+
+
+def read_snapshot(path: str) -> Snapshot:
+    """The objects that kubectl printed into a file, or into our standard input for "-". Raises CommandError."""
+    try:
+        return decode_snapshot(read_bytes(path))
+    except WireError as error:
+        raise CommandError(f"{path}: {error}") from None
+
+
+def read_yaml(path: str) -> object:
+    """The one document of a YAML file, which may be JSON. A field that stands twice is an error, as in Kubernetes."""
+    try:
+        return yaml.load(read_bytes(path), Loader=_StrictLoader)  # noqa: S506 (a SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise CommandError(f"{path}: {place}{error.problem}") from None
+    except yaml.YAMLError as error:
+        raise CommandError(f"{path}: {error}") from None
+
+
+def read_bytes(path: str) -> bytes:
+    """The content of a file, or of our standard input for "-". Raises CommandError."""
+    try:
+        return sys.stdin.buffer.read() if path == STDIN else Path(path).read_bytes()
+    except OSError as error:
+        raise CommandError(f"{path}: {error.strerror}") from None
+
+
+def access_to(kube: Kube) -> Access:
+    """Which apiserver: the settings' kubeconfig, else the account of the pod we run in, else what kubectl would use."""
+    if not (kube.kubeconfig or kube.context) and "KUBERNETES_SERVICE_HOST" in os.environ:
+        return Access(in_cluster=True, account_folder=ACCOUNT_FOLDER)
+    default = os.environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
+    return Access(kubeconfig=kube.kubeconfig or default, context=kube.context)
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """YAML without surprises: of two fields with one name the last would win silently."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002
+        """Called for every mapping, with the base's arguments."""
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(problem=f'"{key.value}" stands there twice', problem_mark=key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)

@@ -1,0 +1,111 @@
+"""`extender serve`: answers kube-scheduler, from a cluster or from a snapshot of one, until it is told to stop."""
+
+import argparse
+import logging
+from contextlib import AsyncExitStack
+from random import Random
+from typing import Final, get_args
+
+import msgspec
+
+from extender.cli.command import CommandError, Commands
+from extender.cli.files import access_to, read_settings, read_snapshot
+from extender.cli.running import run_on_loop
+from extender.cli.service import Service, service_of_cluster, service_of_objects
+from extender.kube.credentials import Access
+from extender.kube.errors import BadAccess
+from extender.kube.session import open_session
+from extender.kube.timing import SystemClock
+from extender.model.units import Address
+from extender.settings import Settings
+from extender.tasks.supervisor import Supervisor
+from extender.telemetry.logs import Level, configure
+
+_LOG = logging.getLogger(__name__)
+_ANSWERS_IN_FLIGHT_SECONDS: Final = 10.0
+
+
+def add_parser(commands: Commands) -> None:
+    """Flags are for the file, the address and the level of the log; everything else stands in the file."""
+    parser = commands.add_parser("serve", help="answer kube-scheduler")
+    parser.add_argument("--config", metavar="FILE", help="the configuration; without it all defaults")
+    parser.add_argument(
+        "--snapshot",
+        metavar="FILE",
+        help='answer from what "kubectl get nodes,namespaces,pods -A -o json" printed, "-" for standard input',
+    )
+    parser.add_argument("--bind-address", metavar="HOST:PORT", type=_address, help="instead of server.bindAddress")
+    parser.add_argument("--log-level", choices=get_args(Level), help="instead of logging.level")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0 after an orderly stop."""
+    settings = _settings(arguments)
+    configure(settings.logging.level, settings.logging.format)
+    if arguments.snapshot:
+        work = _serve_snapshot(settings, arguments.snapshot)
+    else:
+        work = _serve_cluster(settings, access_to(settings.kube))
+    run_on_loop(work)
+    return 0
+
+
+async def _serve_snapshot(settings: Settings, path: str) -> None:
+    """Answer from a file, which may be standard input."""
+    chance = Random()
+    snapshot = read_snapshot(path)
+    _LOG.info("snapshot read", extra={"objects": len(snapshot.objects), "skipped": snapshot.skipped})
+    await _run(service_of_objects(settings, snapshot.objects, chance), Supervisor(SystemClock(), chance))
+
+
+async def _serve_cluster(settings: Settings, access: Access) -> None:
+    """Answer from watches of a cluster. An apiserver that is away is waited for; wrong credentials files are not."""
+    clock, chance = SystemClock(), Random()
+    try:
+        async with open_session(access, clock) as session:
+            _LOG.info("reading the cluster", extra={"apiserver": session.host})
+            service = service_of_cluster(settings, session, clock, chance)
+            supervisor = Supervisor(clock, chance)
+            for name, job in service.feeding.jobs() if service.feeding else ():
+                supervisor.add(name, job)
+            await _run(service, supervisor)
+    except BadAccess as error:
+        raise CommandError(str(error)) from None
+
+
+async def _run(service: Service, supervisor: Supervisor) -> None:
+    """Listen, run everything until a signal comes, then say not ready, finish what is in flight and end."""
+
+    async def say_stopping() -> None:
+        service.readiness.hold("shutdown", "the service is stopping")
+
+    async with AsyncExitStack() as server:
+        try:
+            await server.enter_async_context(service.listening())
+        except OSError as error:
+            raise CommandError(f"cannot listen on {service.settings.server.bind_address}: {error}") from None
+        supervisor.add_drain("readiness", say_stopping, 1.0)
+        supervisor.add_drain("answers in flight", server.aclose, _ANSWERS_IN_FLIGHT_SECONDS)
+        supervisor.stop_on_signals()
+        await supervisor.run()
+    _LOG.info("stopped")
+
+
+def _settings(arguments: argparse.Namespace) -> Settings:
+    """The file's settings, or the defaults, with what the flags say instead."""
+    settings = read_settings(arguments.config) if arguments.config else Settings()
+    server, logging_ = settings.server, settings.logging
+    if arguments.bind_address is not None:
+        server = msgspec.structs.replace(server, bind_address=arguments.bind_address)
+    if arguments.log_level is not None:
+        logging_ = msgspec.structs.replace(logging_, level=arguments.log_level)
+    return msgspec.structs.replace(settings, server=server, logging=logging_)
+
+
+def _address(text: str) -> Address:
+    """For argparse, which has its own error for a wrong value."""
+    try:
+        return Address.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
