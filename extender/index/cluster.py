@@ -188,9 +188,10 @@ class ClusterIndex:
         """The node of a number."""
         return self.topology.nodes[number]
 
-    def node_name(self, number: int) -> str:
-        """The name of a node number."""
-        return self.topology.name(number)
+    @property
+    def node_names(self) -> Sequence[str]:
+        """Names by node number."""
+        return self.topology.names
 
     def requested(self, number: int) -> Resources:
         """What the pods on the node ask for together."""

@@ -23,10 +23,11 @@ from extender.model.taints import Toleration, first_untolerated
 class KeyDomains:
     """The domains of one topology key over all nodes."""
 
-    __slots__ = ("_free", "_values", "key", "nodes_in", "number_of", "of_node")
+    __slots__ = ("_free", "_values", "key", "labelled", "nodes_in", "number_of", "of_node")
 
     def __init__(self, key: str) -> None:
         self.key = key
+        self.labelled = 0
         self.of_node: list[int] = []
         self.number_of: dict[str, int] = {}
         self.nodes_in: dict[int, set[int]] = {}
@@ -62,6 +63,7 @@ class KeyDomains:
         if old == new:
             return
         self.of_node[number] = new
+        self.labelled += bool(new) - bool(old)
         if new:
             self.nodes_in.setdefault(new, set()).add(number)
         if old:
@@ -150,7 +152,7 @@ class Topology:
         self.keys: dict[str, KeyDomains] = {}
         self._scopes: dict[tuple[str, Inclusion], Scope] = {}
         self._numbers: dict[str, int] = {}
-        self._names: list[str] = []
+        self.names: list[str] = []
         self._free: list[int] = []
 
     def number(self, name: str) -> int:
@@ -159,15 +161,15 @@ class Topology:
         if found is None:
             found = self._free.pop() if self._free else self._grow()
             self._numbers[name] = found
-            self._names[found] = name
+            self.names[found] = name
         return found
 
     def _grow(self) -> int:
-        self._names.append("")
+        self.names.append("")
         self.nodes.append(None)
         for column in self._columns():
             column.of_node.append(0)
-        return len(self._names) - 1
+        return len(self.names) - 1
 
     def _columns(self) -> Iterator[KeyDomains | Scope]:
         """Everything indexed by node number; keys before scopes, which read them."""
@@ -175,16 +177,12 @@ class Topology:
         yield from self.keys.values()
         yield from self._scopes.values()
 
-    def name(self, number: int) -> str:
-        """The node name of a number."""
-        return self._names[number]
-
     def key(self, topology_key: str) -> KeyDomains:
         """The domains of a key; on first use O(nodes)."""
         found = self.keys.get(topology_key)
         if found is None:
             found = self.keys[topology_key] = KeyDomains(topology_key)
-            found.of_node = [0] * len(self._names)
+            found.of_node = [0] * len(self.names)
             self._fill(found)
         return found
 
@@ -215,14 +213,14 @@ class Topology:
         for column in self._columns():
             column.put(number, node)
         if node is None:
-            self.known.pop(self._names[number], None)
+            self.known.pop(self.names[number], None)
         else:
             self.known[node.name] = number
 
     def release(self, number: int) -> None:
         """Frees the number of a name that neither a node nor a pod uses any more."""
-        del self._numbers[self._names[number]]
-        self._names[number] = ""
+        del self._numbers[self.names[number]]
+        self.names[number] = ""
         self._free.append(number)
 
     def statistics(self) -> dict[str, int]:

@@ -18,9 +18,12 @@ class IndexDriftError(RuntimeError):
 
 
 class Group:
-    """Pods per domain. ``askers`` counts the compiled questions that hold the group (an inverse group: its owners)."""
+    """Pods per domain. ``askers`` counts the compiled questions that hold the group (an inverse group: its owners).
 
-    __slots__ = ("askers", "counts", "domain_of", "key", "version")
+    ``_levels`` is the distribution of the counts (count to number of domains), which has the extremes at hand.
+    """
+
+    __slots__ = ("_levels", "askers", "counts", "domain_of", "key", "version")
 
     def __init__(self, key: KeyDomains) -> None:
         self.key = key
@@ -28,61 +31,57 @@ class Group:
         self.counts: dict[int, int] = {}
         self.version = 0
         self.askers = 0
+        self._levels: dict[int, int] = {}
 
     def add(self, node: int, pods: int) -> None:
         """Counts so many pods more (or fewer) on a node. O(1); raises ``IndexDriftError`` below zero."""
         domain = self.domain_of[node]
-        if domain:
-            count = self.counts.get(domain, 0) + pods
-            if count > 0:
-                self.counts[domain] = count
-            elif count == 0:
-                self.counts.pop(domain, None)
+        if not domain:
+            return
+        old = self.counts.get(domain, 0)
+        new = old + pods
+        if new < 0:
+            raise IndexDriftError(f"{pods} pods in {self.key.key}={self.key.value(domain)} make {new}")
+        levels = self._levels
+        if old:
+            if levels[old] == 1:
+                del levels[old]
             else:
-                raise IndexDriftError(f"{pods} pods in {self.key.key}={self.key.value(domain)} make {count}")
-            self.version += 1
+                levels[old] -= 1
+        if new:
+            self.counts[domain] = new
+            levels[new] = levels.get(new, 0) + 1
+        else:
+            self.counts.pop(domain, None)
+        self.version += 1
+
+    def greatest(self) -> int:
+        """The largest count of a domain, 0 where nobody is counted. O(distinct counts)."""
+        return max(self._levels, default=0)
+
+    def smallest(self) -> int:
+        """The smallest count over all domains of the key. O(distinct counts)."""
+        return 0 if len(self.counts) < len(self.key.nodes_in) else min(self._levels, default=0)
 
 
 class SpreadGroup(Group):
-    """Pods per eligible domain, with the distribution of the counts so that the minimum is at hand."""
+    """Pods per *eligible* domain of a scope."""
 
-    __slots__ = ("_levels", "scope")
+    __slots__ = ("scope",)
 
     def __init__(self, scope: Scope) -> None:
         super().__init__(scope.key)
         self.scope = scope
         self.domain_of = scope.of_node
-        self._levels: dict[int, int] = {}
 
     @property
     def domains(self) -> int:
         """How many eligible domains there are, those without a pod included."""
         return len(self.scope.domains)
 
-    def add(self, node: int, pods: int) -> None:
-        """As for any group; O(1)."""
-        domain = self.domain_of[node]
-        if not domain:
-            return
-        old = self.counts.get(domain, 0)
-        super().add(node, pods)
-        self._shift(old, self.counts.get(domain, 0))
-
-    def _shift(self, old: int, new: int) -> None:
-        if old:
-            left = self._levels[old] - 1
-            if left:
-                self._levels[old] = left
-            else:
-                del self._levels[old]
-        if new:
-            self._levels[new] = self._levels.get(new, 0) + 1
-
     def least(self) -> int:
         """The smallest count over the eligible domains, 0 where there is none. O(distinct counts)."""
-        if len(self.counts) < len(self.scope.domains) or not self._levels:
-            return 0
-        return min(self._levels)
+        return 0 if len(self.counts) < len(self.scope.domains) else min(self._levels, default=0)
 
     def is_eligible_domain(self, domain: int) -> bool:
         """Whether some eligible node stands in the domain."""

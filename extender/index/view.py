@@ -41,6 +41,10 @@ class KeyView(Protocol):
     def nodes_in(self) -> Mapping[DomainNumber, set[NodeNumber]]:
         """The nodes of a domain."""
 
+    @property
+    def labelled(self) -> int:
+        """How many nodes have the key."""
+
     def value(self, domain: DomainNumber) -> str:
         """The label's value of a domain."""
 
@@ -62,6 +66,12 @@ class GroupView(Protocol):
     @property
     def version(self) -> int:
         """Grows with every change of the counts."""
+
+    def greatest(self) -> int:
+        """The largest count of a domain; 0 where nobody is counted. O(distinct counts)."""
+
+    def smallest(self) -> int:
+        """The smallest count over all domains of the key, those without a pod included. O(distinct counts)."""
 
 
 class SpreadGroupView(GroupView, Protocol):
@@ -151,8 +161,9 @@ class ClusterView(Protocol):
     def node(self, number: NodeNumber) -> Node | None:
         """The node of a number, None where pods claim a node that does not exist."""
 
-    def node_name(self, number: NodeNumber) -> str:
-        """The name of a node number."""
+    @property
+    def node_names(self) -> Sequence[str]:
+        """Names by node number."""
 
     def requested(self, number: NodeNumber) -> Resources:
         """What the pods on the node ask for together."""

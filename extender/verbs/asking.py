@@ -1,42 +1,60 @@
-"""The nodes of a question brought to positions: numbers of the index, or the order of a request's own nodes.
+"""The nodes of a question as positions: numbers of the index, or the order of a request's own nodes.
 
-Shared by the verbs; decides nothing.
+Names are looked up piece by piece, since a short answer rarely needs all of them. Decides nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from extender.index.view import ClusterView
 from extender.rules.frames import Frame, IndexFrame, RequestFrame
 from extender.wire.extender_v1 import ExtenderArgs
 
+_GROWTH = 2
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What was asked about: names, the position of each, and how positions find their domains.
-
-    ``positions`` holds -1 for a name that the index does not know (its watch is behind).
-    """
+    """What was asked about: the names in the request's order, and how positions find their domains."""
 
     names: Sequence[str]
-    positions: Sequence[int]
     frame: Frame
+    view: ClusterView | None = None
 
-    def known(self) -> list[int]:
-        """The positions of all nodes that are known, in order."""
-        return [position for position in self.positions if position >= 0]
+    def __len__(self) -> int:
+        return len(self.names)
 
-    def names_of(self) -> dict[int, str]:
-        """Names by position."""
-        return dict(zip(self.positions, self.names, strict=True))
+    def positions(self, start: int = 0, stop: int | None = None) -> list[int]:
+        """Positions of a piece of the names; names that the index does not know are left out. O(names)."""
+        if self.view is None:
+            return list(range(len(self.names)))[start:stop]
+        names = self.names[start:stop] if start or stop is not None else self.names
+        found = list(map(self.view.known.get, names))
+        return [each for each in found if each is not None] if None in found else found  # type: ignore[return-value]
+
+    def position(self, name: str) -> int | None:
+        """The position of one name, None where the index does not know it."""
+        return self.names.index(name) if self.view is None else self.view.known.get(name)
+
+    def names_at(self, positions: Sequence[int]) -> list[str]:
+        """The names at these positions, in their order."""
+        names = self.names if self.view is None else self.view.node_names
+        return [names[position] for position in positions]
+
+    def pieces(self, turn: int, first: int) -> Iterator[list[int]]:
+        """All positions in growing pieces, starting at the name number ``turn`` and going round once."""
+        size = first
+        for start, stop in ((turn, len(self.names)), (0, turn)):
+            at = start
+            while at < stop:
+                yield self.positions(at, min(at + size, stop))
+                at, size = at + size, size * _GROWTH
 
 
 def ask(args: ExtenderArgs, view: ClusterView) -> Asked:
-    """Positions for the request's nodes, in either form. O(nodes)."""
+    """The request's nodes, in either form. O(1) for names."""
     if args.nodes is not None:
-        return Asked([node.name for node in args.nodes], range(len(args.nodes)), RequestFrame(args.nodes))
-    names = args.node_names or []
-    number_of = view.known.get
-    return Asked(names, [number_of(name, -1) for name in names], IndexFrame())
+        return Asked([node.name for node in args.nodes], RequestFrame(args.nodes))
+    return Asked(args.node_names or [], IndexFrame(), view)

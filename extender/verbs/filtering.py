@@ -6,7 +6,6 @@ shortlist of the passing nodes, and texts only when nothing passes.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 
 from extender.index.view import ClusterView, Question
@@ -15,10 +14,8 @@ from extender.rules import catalog
 from extender.rules.catalog import PreparedFilters
 from extender.settings import Settings
 from extender.verbs.asking import Asked, ask
-from extender.verbs.scoring import points
+from extender.verbs.ranking import best_passing
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
-
-_SLICE = 4
 
 
 def filter_nodes(args: ExtenderArgs, view: ClusterView, settings: Settings, seed: int) -> FilterResult:
@@ -33,10 +30,24 @@ def filter_nodes(args: ExtenderArgs, view: ClusterView, settings: Settings, seed
     failure = filters.failure
     if failure is not None and failure.code is Code.ERROR:
         return FilterResult((), error=failure.reason)
-    passed = _shortlist(question, filters, asked, view, settings, seed)
+    passed = _passed(question, filters, asked, view, settings, seed)
     if passed or not asked.names:
         return FilterResult(passed)
     return FilterResult((), unresolvable=_refusals(filters, asked, failure.reason if failure else ""))
+
+
+def _passed(
+    question: Question, filters: PreparedFilters, asked: Asked, view: ClusterView, settings: Settings, seed: int
+) -> Sequence[str]:
+    """All names that pass, in the request's order, or the best ``answers.shortlist`` of them."""
+    most = settings.answers.shortlist
+    if most and len(asked) > most:
+        nodes = best_passing(question, filters, asked, view, settings, most=most, turn=seed % len(asked))
+        return asked.names_at(nodes)
+    nodes = asked.positions()
+    if filters.passes_all and len(nodes) == len(asked):
+        return asked.names
+    return asked.names_at(filters.passing(nodes))
 
 
 def _refusals(filters: PreparedFilters, asked: Asked, failure: str) -> dict[str, str]:
@@ -44,48 +55,8 @@ def _refusals(filters: PreparedFilters, asked: Asked, failure: str) -> dict[str,
     if failure:
         return dict.fromkeys(asked.names, failure)
     texts = {}
-    for name, position in zip(asked.names, asked.positions, strict=True):
-        reason = Reason.UNKNOWN_NODE if position < 0 else filters.refusal(position)
+    for name in asked.names:
+        position = asked.position(name)
+        reason = Reason.UNKNOWN_NODE if position is None else filters.refusal(position)
         texts[name] = reason.text if reason else ""
     return texts
-
-
-def _shortlist(
-    question: Question, filters: PreparedFilters, asked: Asked, view: ClusterView, settings: Settings, seed: int
-) -> Sequence[str]:
-    """All names that pass, or the best ``settings.answers.shortlist`` of them."""
-    most = settings.answers.shortlist
-    known = asked.known()
-    if not most or len(known) <= most:
-        return _names(asked, filters.passing(known))
-    turn = seed % len(known)
-    turned = known[turn:] + known[:turn]
-    if not _has_preferences(question):
-        return _names(asked, _first_passing(filters, turned, most))
-    passing = list(filters.passing(turned))
-    if len(passing) > most:
-        score_of = points(question, view, settings, asked.frame, passing).of
-        passing = heapq.nlargest(most, passing, key=lambda node: score_of.get(node, 0))
-    return _names(asked, passing)
-
-
-def _has_preferences(question: Question) -> bool:
-    return bool(question.preferences or question.inverse_preferences or question.inverse_required or question.soft)
-
-
-def _first_passing(filters: PreparedFilters, nodes: list[int], most: int) -> Sequence[int]:
-    """The first ``most`` nodes that pass, looking at no more nodes than that takes."""
-    found: list[int] = []
-    at, step = 0, most
-    while at < len(nodes) and len(found) < most:
-        found.extend(filters.passing(nodes[at : at + step]))
-        at, step = at + step, step * _SLICE
-    return found[:most]
-
-
-def _names(asked: Asked, nodes: Sequence[int]) -> Sequence[str]:
-    """The names of positions, in their order."""
-    if len(nodes) == len(asked.names) and nodes == asked.positions:
-        return asked.names
-    name_of = asked.names_of()
-    return [name_of[node] for node in nodes]

@@ -24,11 +24,12 @@ def prioritize_nodes(args: ExtenderArgs, view: ClusterView, settings: Settings) 
     """
     question = view.question(args.pod.shape)
     asked = ask(args, view)
-    found = points(question, view, settings, asked.frame, asked.known())
+    found = points(question, view, settings, asked.frame, asked.positions())
     if len(set(found.of.values())) <= 1:
         return {}
-    names = asked.names_of()
+    names = asked.names_at(list(found.of))
     if settings.answers.score_scale == "inTree":
-        return {names[node]: score for node, score in found.of.items()}
-    scores = {names[node]: round(MAX_EXTENDER_SCORE * score / found.most) for node, score in found.of.items()}
+        return dict(zip(names, found.of.values(), strict=True))
+    rounded = (round(MAX_EXTENDER_SCORE * score / found.most) for score in found.of.values())
+    scores = dict(zip(names, rounded, strict=True))
     return scores if len(set(scores.values())) > 1 else {}
