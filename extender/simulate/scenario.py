@@ -266,9 +266,9 @@ def _read(document: object, kind: type[PartT], path: str, problems: list[str]) -
     try:
         return read_document({} if document is None else document, kind)
     except DocumentError as error:
+        # A problem of the whole part has no path of its own: "expected a mapping".
         for text in error.problems:
-            # A problem of the whole part has no path of its own: "expected a mapping".
-            problems.append(f"{path}: {text}" if text.startswith("expected") else f"{path}.{text.lstrip('.')}")
+            problems += [f"{path}: {text}" if text.startswith("expected") else f"{path}.{text.lstrip('.')}"]
         return None
 
 

@@ -195,7 +195,7 @@ class Store:
     def __init__(self, *, history: int = 20_000, seed: int = 0) -> None:
         self.version = 1
         self.tables = {kind: Table(kind, history) for kind in KINDS}
-        self._chance = random.Random(seed)  # noqa: S311 -- seeded chance, not a secret
+        self._chance = random.Random(seed)
 
     def table(self, kind: Kind) -> Table:
         """The table of one kind."""

@@ -1,0 +1,246 @@
+"""Inter-pod affinity and topology spread by brute force: the oracle that the real code is compared with.
+
+Obviously right rather than fast, written from the documented behaviour alone over plain objects. Nothing of the
+index, the rules or the verbs may enter here: an oracle that shares code with what it judges proves nothing.
+Called by `verdict.py` (placements of a run) and by property tests.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+from extender.simulate.json_objects import JsonObject, is_finished, is_terminating, labels_of, name_of, namespace_of
+from extender.simulate.judge_terms import (
+    AFFINITY,
+    ANTI_AFFINITY,
+    Term,
+    are_parsable,
+    effective_selector,
+    is_empty,
+    is_parsable,
+    required_pod_terms,
+)
+from extender.simulate.node_matching import matches_node_affinity, tolerates_taints
+from extender.simulate.selectors import selects
+
+Domain: TypeAlias = tuple[str, str]
+
+
+class Finding(NamedTuple):
+    """What a plugin says of one node: a code of the scheduler, and a reason unless the code is Success."""
+
+    code: str
+    reason: str = ""
+
+
+SUCCESS = Finding("Success")
+AFFINITY_REFUSED = Finding("UnschedulableAndUnresolvable", "node(s) didn't match pod affinity rules")
+ANTI_AFFINITY_REFUSED = Finding("Unschedulable", "node(s) didn't match pod anti-affinity rules")
+EXISTING_REFUSED = Finding("Unschedulable", "node(s) didn't satisfy existing pods anti-affinity rules")
+SPREAD_REFUSED = Finding("Unschedulable", "node(s) didn't match pod topology spread constraints")
+SPREAD_UNLABELLED = Finding(
+    "UnschedulableAndUnresolvable",
+    "node(s) didn't match pod topology spread constraints (missing required label)",
+)
+UNPARSABLE_TERM = Finding("UnschedulableAndUnresolvable", "parsing pod: ")
+UNPARSABLE_CONSTRAINT = Finding("Error", "get constraints from pod: obtaining pod's hard topology spread constraints: ")
+
+
+class Placed(NamedTuple):
+    """A pod and the node that it counts on."""
+
+    pod: JsonObject
+    node: str
+
+
+class World:
+    """The cluster as a decision finds it: nodes, namespaces, and the pods that count, each on its node.
+
+    Pods are kept by namespace, and those with required anti-affinity apart, so that a question need not look at all.
+    """
+
+    def __init__(self, nodes: Iterable[JsonObject] = (), namespaces: Iterable[JsonObject] = ()) -> None:
+        self.nodes = {name_of(node): node for node in nodes}
+        self.namespaces = {name_of(namespace): labels_of(namespace) for namespace in namespaces}
+        self.by_namespace: dict[str, dict[str, Placed]] = {}
+        self.repelling: dict[str, Placed] = {}
+
+    def place(self, key: str, pod: JsonObject, node: str) -> None:
+        """Count a pod on a node, in place of what was counted under that key."""
+        self.remove(key)
+        placed = Placed(pod, node)
+        self.by_namespace.setdefault(namespace_of(pod), {})[key] = placed
+        if required_pod_terms(pod, ANTI_AFFINITY):
+            self.repelling[key] = placed
+
+    def remove(self, key: str) -> None:
+        """Count a pod no longer."""
+        for pods in self.by_namespace.values():
+            pods.pop(key, None)
+        self.repelling.pop(key, None)
+
+    def pods(self, namespace: str | None = None) -> Iterable[Placed]:
+        """The pods that count, of one namespace or of all; those on unknown nodes are no part of anything."""
+        groups = self.by_namespace.values() if namespace is None else [self.by_namespace.get(namespace, {})]
+        return (placed for group in groups for placed in group.values() if placed.node in self.nodes)
+
+    def domain(self, node: str, key: str) -> str | None:
+        """The node's value of a topology key; None without it."""
+        return labels_of(self.nodes[node]).get(key)
+
+
+def feasible(
+    pod: JsonObject, nodes: Iterable[JsonObject], namespaces: Iterable[JsonObject], pods: Iterable[JsonObject]
+) -> dict[str, Finding]:
+    """What both plugins together say of every node; of two refusals, the spread's, as the scheduler asks it first.
+
+    `pods` may hold anything that the API server does: pending, finished and terminating pods are sorted out here.
+    """
+    world = World(nodes, namespaces)
+    for number, existing in enumerate(pods):
+        node = existing.get("spec", {}).get("nodeName")
+        if node and not is_finished(existing):
+            world.place(f"{number}", existing, node)
+    return {name: check(pod, name, world) for name in world.nodes}
+
+
+def check(pod: JsonObject, node: str, world: World) -> Finding:
+    """What both plugins say of one node."""
+    spread = TopologySpread(pod, world).check(node)
+    return spread if spread != SUCCESS else InterPodAffinity(pod, world).check(node)
+
+
+class InterPodAffinity:
+    """The filter of InterPodAffinity for one pod: three sets of domains, then look-ups."""
+
+    def __init__(self, pod: JsonObject, world: World) -> None:
+        self.world = world
+        self.is_parsable = are_parsable(pod)
+        if not self.is_parsable:
+            return
+        self.wanted = [Term(raw, namespace_of(pod)) for raw in required_pod_terms(pod, AFFINITY)]
+        self.repelled = [Term(raw, namespace_of(pod)) for raw in required_pod_terms(pod, ANTI_AFFINITY)]
+        self.selects_itself = all(term.selects_for_incoming(pod, world.namespaces) for term in self.wanted)
+        self.matched = self._matched()
+        self.occupied = self._occupied()
+        self.forbidden = self._forbidden(pod)
+
+    def check(self, node: str) -> Finding:
+        """The first failure of: required affinity, own anti-affinity, existing pods' anti-affinity."""
+        if not self.is_parsable:
+            return UNPARSABLE_TERM
+        if not self._is_attracted(node):
+            return AFFINITY_REFUSED
+        if any(self._domain(node, term) in self.occupied for term in self.repelled):
+            return ANTI_AFFINITY_REFUSED
+        if any(domain in self.forbidden for domain in labels_of(self.world.nodes[node]).items()):
+            return EXISTING_REFUSED
+        return SUCCESS
+
+    def _is_attracted(self, node: str) -> bool:
+        if any(self.world.domain(node, term.key) is None for term in self.wanted):
+            return False
+        if all(self._domain(node, term) in self.matched for term in self.wanted):
+            return True
+        # The first pod of a group that wants to be near itself may go anywhere.
+        return not self.matched and self.selects_itself
+
+    def _domain(self, node: str, term: Term) -> Domain:
+        """The node's domain for a term, or one that no pod is ever in when the node lacks the key."""
+        value = self.world.domain(node, term.key)
+        return ("", "") if value is None else (term.key, value)
+
+    def _domains(self, placed: Placed, terms: Iterable[Term]) -> set[Domain]:
+        found = ((term.key, self.world.domain(placed.node, term.key)) for term in terms)
+        return {(key, value) for key, value in found if value is not None}
+
+    def _matched(self) -> set[Domain]:
+        """The domains of pods that match every term of the required affinity at once."""
+        domains: set[Domain] = set()
+        for placed in self._candidates(self.wanted[:1]):
+            if all(term.selects_for_incoming(placed.pod, self.world.namespaces) for term in self.wanted):
+                domains |= self._domains(placed, self.wanted)
+        return domains
+
+    def _occupied(self) -> set[Domain]:
+        """The domains of pods that match a term of the own anti-affinity, term by term."""
+        domains: set[Domain] = set()
+        for term in self.repelled:
+            for placed in self._candidates([term]):
+                if term.selects_for_incoming(placed.pod, self.world.namespaces):
+                    domains |= self._domains(placed, [term])
+        return domains
+
+    def _forbidden(self, pod: JsonObject) -> set[Domain]:
+        """The domains of pods that do not want this pod near."""
+        domains: set[Domain] = set()
+        for placed in self.world.repelling.values():
+            if placed.node not in self.world.nodes:
+                continue
+            raws = required_pod_terms(placed.pod, ANTI_AFFINITY)
+            if are_parsable(placed.pod, required_of=ANTI_AFFINITY):
+                terms = [Term(raw, namespace_of(placed.pod)) for raw in raws]
+                hits = [term for term in terms if term.selects_for_existing(pod, self.world.namespaces)]
+                domains |= self._domains(placed, hits)
+        return domains
+
+    def _candidates(self, terms: Sequence[Term]) -> Iterable[Placed]:
+        for term in terms:
+            for namespace in self.world.by_namespace:
+                if term.covers(namespace, self.world.namespaces.get(namespace)):
+                    yield from self.world.pods(namespace)
+
+
+class TopologySpread:
+    """The hard constraints of one pod: counts per domain over the nodes that take part, then look-ups."""
+
+    def __init__(self, pod: JsonObject, world: World, constraints: Sequence[JsonObject] | None = None) -> None:
+        self.pod = pod
+        self.world = world
+        own = pod["spec"].get("topologySpreadConstraints") or []
+        self.constraints = [
+            constraint
+            for constraint in (own if constraints is None else constraints)
+            if constraint["whenUnsatisfiable"] == "DoNotSchedule"
+        ]
+        self.is_parsable = all(is_parsable(constraint.get("labelSelector")) for constraint in self.constraints)
+        self.counts = [self._count(constraint) for constraint in self.constraints] if self.is_parsable else []
+
+    def check(self, node: str) -> Finding:
+        """The first constraint that fails, in the order of the pod's spec."""
+        if not self.is_parsable:
+            return UNPARSABLE_CONSTRAINT
+        for constraint, counts in zip(self.constraints, self.counts, strict=True):
+            domain = self.world.domain(node, constraint["topologyKey"])
+            if domain is None:
+                return SPREAD_UNLABELLED
+            least = min(counts.values(), default=0)
+            if len(counts) < (constraint.get("minDomains") or 1):
+                least = 0
+            selector = effective_selector(constraint, self.pod)
+            itself = 1 if selects(selector, labels_of(self.pod)) else 0
+            if counts.get(domain, 0) + itself - least > constraint["maxSkew"]:
+                return SPREAD_REFUSED
+        return SUCCESS
+
+    def _count(self, constraint: JsonObject) -> Mapping[str, int]:
+        """Matching pods per domain; a domain without any counts 0 as soon as one node of it takes part."""
+        key = constraint["topologyKey"]
+        part = {name for name in self.world.nodes if self._takes_part(name, constraint)}
+        counts = Counter({self.world.domain(name, key) or "": 0 for name in part})
+        selector = effective_selector(constraint, self.pod)
+        if is_empty(selector):  # counts nobody, although it would select everybody
+            return counts
+        for placed in self.world.pods(namespace_of(self.pod)):
+            if placed.node in part and not is_terminating(placed.pod) and selects(selector, labels_of(placed.pod)):
+                counts[self.world.domain(placed.node, key) or ""] += 1
+        return counts
+
+    def _takes_part(self, name: str, constraint: JsonObject) -> bool:
+        node = self.world.nodes[name]
+        labels = labels_of(node)
+        if any(each["topologyKey"] not in labels for each in self.constraints):
+            return False
+        if (constraint.get("nodeAffinityPolicy") or "Honor") == "Honor" and not matches_node_affinity(self.pod, node):
+            return False
+        return (constraint.get("nodeTaintsPolicy") or "Ignore") == "Ignore" or tolerates_taints(self.pod, node)
