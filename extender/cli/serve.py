@@ -80,6 +80,7 @@ async def _run(service: Service, supervisor: Supervisor) -> None:
     async def say_stopping() -> None:
         service.readiness.hold("shutdown", "the service is stopping")
 
+    supervisor.stop_on_signals()  # before anybody is told that we run, and may tell us to stop
     async with AsyncExitStack() as server:
         try:
             await server.enter_async_context(service.listening())
@@ -87,7 +88,6 @@ async def _run(service: Service, supervisor: Supervisor) -> None:
             raise CommandError(f"cannot listen on {service.settings.server.bind_address}: {error}") from None
         supervisor.add_drain("readiness", say_stopping, 1.0)
         supervisor.add_drain("answers in flight", server.aclose, _ANSWERS_IN_FLIGHT_SECONDS)
-        supervisor.stop_on_signals()
         await supervisor.run()
     _LOG.info("stopped")
 

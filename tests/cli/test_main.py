@@ -1,0 +1,51 @@
+"""The command as a whole: its exit codes, and where its words go."""
+
+import subprocess
+import sys
+from importlib.metadata import entry_points, version
+from pathlib import Path
+
+import pytest
+
+from extender.cli.main import main
+
+
+def test_version_prints_what_is_installed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["version"]) == 0
+    assert capsys.readouterr().out == f"extender {version('placement-extender')}\n"
+
+
+@pytest.mark.parametrize("argv", [[], ["dance"], ["config"], ["serve", "--log-level", "loud"]], ids=" ".join)
+def test_wrong_usage_is_exit_code_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(argv)
+    assert left.value.code == 2
+    assert "usage: extender" in capsys.readouterr().err
+
+
+def test_a_wrong_address_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["serve", "--bind-address", "8888"])
+    assert 'expected an address such as "127.0.0.1:8888"' in capsys.readouterr().err
+
+
+def test_what_a_command_cannot_do_is_told_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--config", "/nowhere/extender.yaml"]) == 1
+    assert capsys.readouterr().err == "extender: /nowhere/extender.yaml: No such file or directory\n"
+
+
+def test_ctrl_c_is_exit_code_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("extender.cli.version.run", interrupted)
+    assert main(["version"]) == 130
+
+
+def test_the_console_script_and_python_m_are_the_same_command(tmp_path: Path) -> None:
+    (script,) = entry_points(group="console_scripts", name="extender")
+    assert script.load() is main
+    ran = subprocess.run(
+        [sys.executable, "-m", "extender", "version"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert ran.stdout == f"extender {version('placement-extender')}\n"

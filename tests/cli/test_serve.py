@@ -1,0 +1,153 @@
+"""`extender serve` as a process, and the service put together against the embedded control plane."""
+
+import asyncio
+import json
+import re
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+
+from extender.settings import API_VERSION, KIND
+from extender.simulate.apiserver import ApiServer
+from tests.fakes import PATIENCE
+from tests.simulate.plain import HOSTNAME, anti_affinity, namespace, node, pod, term
+
+OBJECTS = [
+    namespace("default"),
+    node("node-a", "z1"),
+    node("node-b", "z2"),
+    pod("web-1", on="node-a", labels={"app": "web"}),
+]
+APART = pod("web-2", labels={"app": "web"}, affinity=anti_affinity(term(HOSTNAME, app="web")))
+QUESTION = {"Pod": APART, "NodeNames": ["node-a", "node-b"]}
+ANNOUNCED = re.compile(r'answering url="(http://[^"]+)"')
+
+
+@asynccontextmanager
+async def serving(*arguments: str) -> AsyncIterator[tuple[Process, str]]:
+    """An `extender serve` process on a free port, and its URL; ended on leaving if it has not ended itself."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "extender", "serve", "--bind-address", "127.0.0.1:0", *arguments), stderr=PIPE
+    )
+    try:
+        yield process, await url_of(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def url_of(process: Process) -> str:
+    """What it announces in its log."""
+    assert process.stderr
+    seen = ""
+    async with asyncio.timeout(PATIENCE):
+        while line := (await process.stderr.readline()).decode():
+            seen += line
+            if found := ANNOUNCED.search(line):
+                return found[1]
+    raise AssertionError(f"it ended without an address:\n{seen}")
+
+
+async def ask(url: str, question: object = QUESTION) -> Any:
+    """Filter's answer."""
+    async with aiohttp.ClientSession() as session, session.post(f"{url}/filter", json=question) as answer:
+        assert answer.status == 200
+        return await answer.json()
+
+
+async def passing(url: str, names: list[str]) -> None:
+    """Return once filter answers these names; the watch needs a moment to tell."""
+    async with asyncio.timeout(PATIENCE):
+        while (await ask(url))["NodeNames"] != names:  # noqa: ASYNC110 (another process)
+            await asyncio.sleep(0.01)
+
+
+async def ready(url: str) -> None:
+    """Return once it says that it is ready."""
+    async with asyncio.timeout(PATIENCE), aiohttp.ClientSession() as session:
+        while (await session.get(f"{url}/readyz")).status != 200:  # noqa: ASYNC110 (another process)
+            await asyncio.sleep(0.01)
+
+
+def snapshot(folder: Path) -> str:
+    """The objects as kubectl prints them, in a file."""
+    path = folder / "cluster.json"
+    objects = [found | {"metadata": {"uid": f"uid-{n}"} | found["metadata"]} for n, found in enumerate(OBJECTS)]
+    path.write_bytes(orjson.dumps({"kind": "List", "items": objects}))
+    return str(path)
+
+
+def configuration(folder: Path, **sections: object) -> str:
+    """A configuration file; JSON is YAML."""
+    path = folder / "extender.yaml"
+    path.write_text(json.dumps({"apiVersion": API_VERSION, "kind": KIND, **sections}), "utf-8")
+    return str(path)
+
+
+async def test_a_snapshot_is_answered_from_at_once(tmp_path: Path) -> None:
+    async with serving("--snapshot", snapshot(tmp_path)) as (_, url):
+        assert (await ask(url))["NodeNames"] == ["node-b"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_ends_it_in_order(tmp_path: Path, number: signal.Signals) -> None:
+    async with serving("--snapshot", snapshot(tmp_path)) as (process, _):
+        process.send_signal(number)
+        async with asyncio.timeout(PATIENCE):
+            assert await process.wait() == 0
+
+
+async def test_an_address_in_use_is_told_without_a_traceback(tmp_path: Path) -> None:
+    async with serving("--snapshot", snapshot(tmp_path)) as (_, url):
+        address = url.removeprefix("http://")
+        command = ("-m", "extender", "serve", "--snapshot", snapshot(tmp_path), "--bind-address", address)
+        second = await asyncio.create_subprocess_exec(sys.executable, *command, stderr=PIPE)
+        _, told = await second.communicate()
+    assert second.returncode == 1
+    assert f"extender: cannot listen on {address}: ".encode() in told
+    assert b"Traceback" not in told
+
+
+async def test_a_kubeconfig_that_is_not_there_is_told_without_a_traceback(tmp_path: Path) -> None:
+    config = configuration(tmp_path, kube={"kubeconfig": "/nowhere/kubeconfig"})
+    command = ("-m", "extender", "serve", "--config", config)
+    process = await asyncio.create_subprocess_exec(sys.executable, *command, stderr=PIPE)
+    _, told = await process.communicate()
+    assert process.returncode == 1
+    assert b"extender: kubeconfig /nowhere/kubeconfig: " in told
+    assert b"Traceback" not in told
+
+
+async def test_a_cluster_is_followed_from_its_first_list_on(tmp_path: Path) -> None:
+    async with ApiServer() as api:
+        api.store.load(json.loads(json.dumps(OBJECTS)))
+        kubeconfig = api.write_kubeconfig(tmp_path / "kubeconfig")
+        config = configuration(tmp_path, kube={"kubeconfig": str(kubeconfig)})
+        async with serving("--config", config) as (_, url):
+            await ready(url)
+            assert (await ask(url))["NodeNames"] == ["node-b"]
+            async with aiohttp.ClientSession() as session:
+                pods = f"{api.url}/api/v1/namespaces/default/pods"
+                await session.post(pods, json=pod("web-3", on="node-b", labels={"app": "web"}))
+                await passing(url, [])
+                await session.delete(f"{pods}/web-1?gracePeriodSeconds=0")
+                await passing(url, ["node-a"])
+
+
+async def test_nothing_is_answered_while_the_cluster_cannot_be_read(tmp_path: Path) -> None:
+    async with ApiServer() as api:
+        kubeconfig = api.write_kubeconfig(tmp_path / "kubeconfig")
+    config = configuration(tmp_path, kube={"kubeconfig": str(kubeconfig)})
+    async with serving("--config", config) as (_, url), aiohttp.ClientSession() as session:
+        assert (await session.post(f"{url}/filter", json=QUESTION)).status == 503
+        checks = await (await session.get(f"{url}/readyz?verbose")).text()
+    assert "[-]pods failed: " in checks
