@@ -27,6 +27,8 @@ from extender.telemetry.metrics import Metrics
 from extender.verbs.filtering import filter_nodes
 from extender.verbs.preemption import advise_preemption
 from extender.verbs.prioritizing import prioritize_nodes
+from extender.verbs.remembering import RefusalMemory
+from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 from extender.wire.kinds import (
     NAMESPACES,
     NODES,
@@ -73,8 +75,13 @@ class Service:
     def verbs(self) -> Verbs:
         """The decisions, bound to this index, these settings and this source of chance."""
         view, settings, chance = self.index.view, self.settings, self.chance
+        memory = RefusalMemory(settings.answers.refusal_memory_bytes)
+
+        def decide(args: ExtenderArgs) -> FilterResult:
+            return filter_nodes(args, view, settings, chance.getrandbits(32))
+
         return Verbs(
-            filter=lambda args: filter_nodes(args, view, settings, chance.getrandbits(32)),
+            filter=lambda args: memory.filter(args, view, decide),
             prioritize=lambda args: prioritize_nodes(args, view, settings),
             preempt=lambda args: advise_preemption(args, view, settings),
         )

@@ -56,8 +56,7 @@ def _count(args: ExtenderArgs) -> int:
 
 def _reasons(result: FilterResult) -> set[str]:
     """The reasons in an answer that lets no node pass, as labels of a metric."""
-    texts = {*result.failed.values(), *result.unresolvable.values()}
-    return {_LABELS.get(text, "other") for text in texts}
+    return {_LABELS.get(text, "other") for text in result.texts()}
 
 
 def _json(body: bytes) -> web.Response:

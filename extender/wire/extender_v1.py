@@ -15,6 +15,7 @@ from msgspec import Raw
 
 from extender.model.objects import Node, Pod
 from extender.model.victims import Candidate, Victim
+from extender.wire.constraints import decode
 from extender.wire.errors import WireError, from_msgspec
 from extender.wire.objects_json import NodeJson, PodJson
 from extender.wire.trim import trim_node, trim_pod
@@ -25,12 +26,14 @@ class ExtenderArgs:
     """A filter or prioritize question: the asking pod, and the nodes either by name or as objects.
 
     ``raw_nodes`` are the objects as they came, in the order of ``nodes``: those that pass are sent back unchanged.
+    ``raw_names`` are the bytes of the names: equal bytes are the same question.
     """
 
     pod: Pod
     node_names: list[str] | None = None
     nodes: list[Node] | None = None
     raw_nodes: list[Raw] = field(default_factory=list)
+    raw_names: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +41,19 @@ class FilterResult:
     """Names that passed, in the order in which they should be tried, and texts for those that did not.
 
     ``unresolvable`` are refusals that taking pods away cannot cure; both maps are empty unless no node passed.
+    ``encoded`` is the answer as it was given before, where it is given again; ``told`` are its texts.
     """
 
     passed: Sequence[str]
     failed: Mapping[str, str] = field(default_factory=dict)
     unresolvable: Mapping[str, str] = field(default_factory=dict)
     error: str = ""
+    encoded: bytes = b""
+    told: frozenset[str] = frozenset()
+
+    def texts(self) -> frozenset[str]:
+        """The distinct refusal texts of the answer."""
+        return self.told or frozenset((*self.failed.values(), *self.unresolvable.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +75,7 @@ class _NodeListJson(msgspec.Struct):
 class _ArgsJson(msgspec.Struct, rename="pascal"):
     pod: PodJson | None = None
     nodes: _NodeListJson | None = None
-    node_names: list[str] | None = None
+    node_names: Raw = Raw(b"")
 
 
 class _MetaPodJson(msgspec.Struct):
@@ -91,6 +101,7 @@ class _PreemptionArgsJson(msgspec.Struct, rename="pascal"):
 _ARGS = msgspec.json.Decoder(_ArgsJson)
 _PREEMPTION_ARGS = msgspec.json.Decoder(_PreemptionArgsJson)
 _NODE = msgspec.json.Decoder(NodeJson)
+_NAMES = msgspec.json.Decoder(list[str] | None)
 _LOOSE = msgspec.json.Decoder(dict[str, Raw])
 _GO_NAMES = {name.lower(): name for name in ("Pod", "Nodes", "NodeNames", "NodeNameToVictims", "NodeNameToMetaVictims")}
 
@@ -104,10 +115,12 @@ def decode_args(body: bytes) -> ExtenderArgs:
     except msgspec.MsgspecError as error:
         raise from_msgspec(error) from None
     pod = _asking_pod(parsed.pod)
-    if parsed.node_names is None and parsed.nodes is not None:
+    raw_names = bytes(parsed.node_names)
+    names = decode(_NAMES, raw_names, "NodeNames")
+    if names is None and parsed.nodes is not None:
         raw = parsed.nodes.items or []
         return ExtenderArgs(pod, nodes=[_node(item, i) for i, item in enumerate(raw)], raw_nodes=raw)
-    return ExtenderArgs(pod, parsed.node_names or [])
+    return ExtenderArgs(pod, names or [], raw_names=raw_names)
 
 
 def _asking_pod(parsed: PodJson | None) -> Pod:
@@ -137,7 +150,7 @@ def _with_go_names(body: bytes) -> bytes:
 
 def encode_filter(result: FilterResult) -> bytes:
     """The answer to a question by names."""
-    return orjson.dumps(
+    return result.encoded or orjson.dumps(
         {
             "Nodes": None,
             "NodeNames": result.passed,
