@@ -1,14 +1,29 @@
 """The settings: defaults, the strict reading of a document, and what is refused with which words."""
 
+import ast
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from extender import settings as settings_module
 from extender.model.documents import DocumentError
 from extender.model.units import Duration
 from extender.settings import API_VERSION, KIND, Settings, default_settings, parse_settings, settings_document
 
+PACKAGE = Path(settings_module.__file__).parent
 HEAD = {"apiVersion": API_VERSION, "kind": KIND}
+
+
+def field_names(section: type[msgspec.Struct]) -> set[str]:
+    """The names of all settings, as code reads them."""
+    names: set[str] = set()
+    for field in msgspec.structs.fields(section):
+        names.add(field.name)
+        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+            names |= field_names(field.type)
+    return names
 
 
 def nested(path: str, value: object) -> dict[str, Any]:
@@ -173,3 +188,11 @@ def test_offload_mode_with_both_rules_off_is_refused() -> None:
     off = {"enabled": False}
     document = HEAD | {"rules": {"interPodAffinity": off, "topologySpread": off}}
     assert problems_of(document) == ["rules: mode offload with both rules off leaves nobody to decide"]
+
+
+def test_every_setting_is_read_somewhere() -> None:
+    """A setting that does nothing would be a promise that is not kept."""
+    sources = [path for path in PACKAGE.rglob("*.py") if path.name != "settings.py"]
+    trees = [ast.parse(path.read_text("utf-8")) for path in sources]
+    read = {node.attr for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    assert {name for name in field_names(Settings) if name not in read} == set()

@@ -61,6 +61,7 @@ class Service:
     index: ClusterIndex
     readiness: Readiness
     metrics: Metrics
+    memory: RefusalMemory
     chance: Random
     feeding: Feeding | None = None
 
@@ -74,8 +75,7 @@ class Service:
 
     def verbs(self) -> Verbs:
         """The decisions, bound to this index, these settings and this source of chance."""
-        view, settings, chance = self.index.view, self.settings, self.chance
-        memory = RefusalMemory(settings.answers.refusal_memory_bytes)
+        view, settings, memory, chance = self.index.view, self.settings, self.memory, self.chance
 
         def decide(args: ExtenderArgs) -> FilterResult:
             return filter_nodes(args, view, settings, chance.getrandbits(32))
@@ -95,8 +95,7 @@ def service_of_cluster(settings: Settings, session: Session, clock: Clock, chanc
     feeds = [ListWatch(session.reads, kind, options, clock, chance) for kind in kinds]
     stale_after = settings.kube.watch.inactivity_timeout * _STALE_FACTOR
     feeding = Feeding(index, feeds, clock, FeedingOptions(stale_after=stale_after), settle_memory)
-    service = Service(settings, index, Readiness(feeding), Metrics(installed_version()), chance, feeding)
-    service.metrics.report_index(index.statistics)
+    service = _join(settings, index, Readiness(feeding), chance, feeding)
     service.metrics.report_feeds(lambda: feeding.statuses().values())
     service.metrics.report_lag(lambda: {kind: status.lag(clock.now()) for kind, status in feeding.statuses().items()})
     return service
@@ -108,9 +107,18 @@ def service_of_objects(settings: Settings, objects: Iterable[Object], chance: Ra
     for found in objects:
         index.upsert(found)
     settle_memory()
-    service = Service(settings, index, Readiness(), Metrics(installed_version()), chance)
-    service.metrics.report_index(index.statistics)
-    return service
+    return _join(settings, index, Readiness(), chance)
+
+
+def _join(
+    settings: Settings, index: ClusterIndex, readiness: Readiness, chance: Random, feeding: Feeding | None = None
+) -> Service:
+    """What both kinds of service have in common."""
+    metrics = Metrics(installed_version())
+    memory = RefusalMemory(settings.answers.refusal_memory_bytes)
+    metrics.report_index(index.statistics)
+    metrics.report_memory(lambda: memory.hits, lambda: memory.bytes)
+    return Service(settings, index, readiness, metrics, memory, chance, feeding)
 
 
 def watch_options(watch: Watch) -> WatchOptions:

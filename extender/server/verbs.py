@@ -28,6 +28,8 @@ async def filter_nodes(request: web.Request) -> web.Response:
     args = decode_args(await request.read())
     metrics.asked(_count(args))
     result = app.verbs.filter(args)
+    if result.error:
+        metrics.failed("undecidable")
     app.metrics.passed(len(result.passed))
     app.metrics.refused(_reasons(result))
     return _json(encode_filter(result) if args.nodes is None else encode_filter_nodes(result, args))

@@ -23,7 +23,7 @@ from prometheus_client import (
 )
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from extender.telemetry.statistics import FeedCollector, FeedFigures, StatisticsCollector
+from extender.telemetry.statistics import CountCollector, FeedCollector, FeedFigures, StatisticsCollector
 
 VERBS: Final = ("filter", "prioritize", "preempt")
 OK: Final = 200
@@ -146,6 +146,13 @@ class Metrics:
         """Read the index's own statistics at each scrape."""
         text = "Entries in the index: objects by kind, and what is counted for them."
         self._registry.register(StatisticsCollector("extender_index_entries", text, "kind", statistics))
+
+    def report_memory(self, hits: Callable[[], int], held: Callable[[], int]) -> None:
+        """Read at each scrape how many refusals were given again from memory, and the bytes that it holds."""
+        text = "Refusals given again from memory, since nothing they rest on had changed."
+        self._registry.register(CountCollector("extender_filter_remembered", text, hits))
+        size = Gauge("extender_filter_memory_bytes", "Size of the remembered refusals.", registry=self._registry)
+        size.set_function(held)
 
     def report_readiness(self, checks: Callable[[], Mapping[str, str]]) -> None:
         """Read at each scrape which readiness checks pass; an empty text is a pass."""

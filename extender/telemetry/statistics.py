@@ -32,6 +32,23 @@ class StatisticsCollector(Collector):
         return [GaugeMetricFamily(self._name, self._text, labels=[self._label])]
 
 
+class CountCollector(Collector):
+    """One counter without labels, which somebody else counts."""
+
+    def __init__(self, name: str, text: str, count: Callable[[], int]) -> None:
+        self._name = name
+        self._text = text
+        self._count = count
+
+    def collect(self) -> Iterator[Metric]:
+        """Called by the registry at each scrape."""
+        yield CounterMetricFamily(self._name, self._text, value=self._count())
+
+    def describe(self) -> list[Metric]:
+        """Called at registration."""
+        return [CounterMetricFamily(self._name, self._text)]
+
+
 class FeedFigures(Protocol):
     """What is read of a feed. `restarts` is by reason, from a closed set; counts only grow."""
 

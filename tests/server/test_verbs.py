@@ -76,3 +76,14 @@ async def test_requests_nodes_and_refusals_are_counted(aiohttp_client: AiohttpCl
     assert "extender_filter_passed_nodes_sum 0.0" in page
     assert 'extender_filter_refusals_total{reason="affinity"} 1.0' in page
     assert 'extender_request_duration_seconds_count{verb="filter"} 1.0' in page
+
+
+async def test_a_pod_that_cannot_be_decided_is_told_in_the_error_and_counted(aiohttp_client: AiohttpClient) -> None:
+    def gives_up(_: ExtenderArgs) -> FilterResult:
+        return FilterResult((), error="pod has constraints that cannot be parsed")
+
+    client = await aiohttp_client(app_with(Verbs(gives_up, scores_by_length, every_candidate)))
+    answer = await client.post("/filter", json=BY_NAMES)
+    assert (await answer.json())["Error"] == "pod has constraints that cannot be parsed"
+    page = await (await client.get("/metrics")).text()
+    assert 'extender_request_failures_total{reason="undecidable",verb="filter"} 1.0' in page
