@@ -21,6 +21,7 @@ from extender.wire.kinds import Event, Kind, Status
 
 _LOG = logging.getLogger(__name__)
 _MOST_NAMES_REMEMBERED: Final = 10_000
+_IS_GONE: Final = {"ADDED": False, "MODIFIED": False, "DELETED": True}
 
 T = TypeVar("T", bound=Pod | Node | Namespace | Workload)
 
@@ -123,7 +124,11 @@ class SliceDecoder(Generic[T]):
     @staticmethod
     def _add(event: Event[T], taken: Slice[T]) -> None:
         if event.object is not None:
-            taken.changes.append((event.object, event.type == "DELETED"))
+            gone = _IS_GONE.get(event.type)
+            if gone is None:
+                taken.lost_change = True  # a type that this version of the API does not have
+                return
+            taken.changes.append((event.object, gone))
         elif event.type == "ERROR":
             taken.failure = event.status or Status()
             return

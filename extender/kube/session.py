@@ -73,6 +73,7 @@ class Connection:
         self._options = options
         # Its session reads up to twice 2 MiB ahead, so a watch in a burst is read in megabytes, not in lines.
         self._client = ApiClient(configuration)
+        self._is_closed = False
 
     async def call(
         self,
@@ -113,11 +114,20 @@ class Connection:
 
     async def close(self) -> None:
         """Close all connections; requests in flight end with ``Unreachable``."""
+        self._is_closed = True
         await self._client.close()
 
     async def _request(
         self, method: str, path: str, query: Query, body: Body | None, content_type: str
     ) -> ClientResponse:
+        try:
+            return await self._send(method, path, query, body, content_type)
+        except (RuntimeError, AssertionError) as error:
+            if not self._is_closed:
+                raise
+            raise Unreachable(f"{method} {path}: the session is closed") from error  # its own words for that vary
+
+    async def _send(self, method: str, path: str, query: Query, body: Body | None, content_type: str) -> ClientResponse:
         headers = {"Accept": JSON, "Accept-Encoding": "identity", "Content-Type": content_type}
         headers["User-Agent"] = self._options.user_agent
         for setting in (await self._configuration.auth_settings()).values():

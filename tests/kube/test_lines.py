@@ -1,0 +1,36 @@
+"""Lines out of chunks: whatever the cuts, the same lines, and no time beyond the bytes."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.kube.lines import LineSplitter
+
+
+@given(st.lists(st.binary(max_size=12).map(lambda line: line.replace(b"\n", b"x"))), st.lists(st.integers(0, 200)))
+def test_any_cuts_give_the_same_lines(lines: list[bytes], cuts: list[int]) -> None:
+    data = b"".join(line + b"\n" for line in lines)
+    edges = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
+    splitter = LineSplitter()
+    found = [line for start, end in pairwise(edges) for line in splitter.feed(data[start:end])]
+    assert found == [line for line in lines if line]
+
+
+def test_what_stands_after_the_last_newline_is_no_line_yet() -> None:
+    splitter = LineSplitter()
+    assert splitter.feed(b"one\ntw") == [b"one"]
+    assert splitter.feed(b"o") == []
+    assert splitter.feed(b"\n") == [b"two"]
+
+
+def test_a_long_line_is_joined_once() -> None:
+    """Joining at each chunk would copy 3 GB for this line."""
+    splitter = LineSplitter()
+    piece = b"x" * 65_536
+    assert all(splitter.feed(piece) == [] for _ in range(320))
+    (line,) = splitter.feed(b"\n")
+    assert len(line) == 320 * 65_536
+    assert splitter._pieces == []

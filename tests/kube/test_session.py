@@ -1,0 +1,89 @@
+"""Connections: time limits, what is sent with each request, an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from extender.kube.credentials import Access
+from extender.kube.errors import Refused, Unreachable
+from extender.kube.session import Session, SessionOptions, open_session
+from tests.fakes import FakeClock, until
+from tests.kube.scripted import CUT, END, ScriptedApi, body, held, page, status, watch
+
+
+async def test_a_call_gives_the_body(api: ScriptedApi, session: Session) -> None:
+    api.script("/api/v1/x", body(b'{"a": 1}'))
+    assert await session.reads.call("GET", "/api/v1/x", query={"limit": "5"}) == b'{"a": 1}'
+    (seen,) = api.requests
+    assert seen.query == {"limit": "5"}
+    assert seen.headers["Accept"] == "application/json"
+    assert seen.headers["Accept-Encoding"] == "identity", "unpacking would cost the loop more than the network"
+    assert seen.headers["User-Agent"] == "placement-extender"
+    assert "Authorization" not in seen.headers
+
+
+async def test_a_refusal_is_raised_with_its_text(api: ScriptedApi, session: Session) -> None:
+    api.script("/api/v1/x", status(403, "not yours", "Forbidden"))
+    with pytest.raises(Refused, match="403 not yours"):
+        await session.writes.call("POST", "/api/v1/x", body={"a": 1})
+    assert api.requests[0].body == {"a": 1}
+
+
+async def test_no_call_waits_longer_than_its_limit(api: ScriptedApi, session: Session) -> None:
+    api.script("/api/v1/x", held(page(), asyncio.Event()))
+    with pytest.raises(Unreachable, match="timed out"):
+        await session.reads.call("GET", "/api/v1/x", limit=0.05)
+
+
+async def test_no_call_waits_longer_than_the_session_allows(api: ScriptedApi, clock: FakeClock) -> None:
+    api.script("/api/v1/x", held(page(), asyncio.Event()))
+    async with open_session(Access(host=api.url), clock, SessionOptions(request_timeout=0.05)) as session:
+        with pytest.raises(Unreachable, match="timed out"):
+            await session.reads.call("GET", "/api/v1/x")
+
+
+async def test_a_body_that_stops_in_the_middle_is_bounded_too(api: ScriptedApi, session: Session) -> None:
+    api.script("/api/v1/x", watch(b"half"))
+    with pytest.raises(Unreachable, match="timed out"):
+        await session.reads.call("GET", "/api/v1/x", limit=0.05)
+
+
+async def test_a_body_that_is_cut_is_unreachable(api: ScriptedApi, session: Session) -> None:
+    api.script("/api/v1/x", watch(b"half", then=CUT))
+    with pytest.raises(Unreachable):
+        await session.reads.call("GET", "/api/v1/x")
+
+
+async def test_a_stream_tells_silence_from_its_end(api: ScriptedApi, session: Session) -> None:
+    api.script("/api/v1/x", watch(b"one\n"), watch(b"two\n", then=END))
+    async with session.reads.stream("/api/v1/x", {}) as stream:
+        assert await stream.read(5.0) == b"one\n"
+        assert await stream.read(0.02) is None
+        assert await stream.read(0.0) is None
+    async with session.reads.stream("/api/v1/x", {}) as stream:
+        assert await stream.read(5.0) == b"two\n"
+        assert await stream.read(5.0) == b""
+
+
+async def test_writes_do_not_wait_for_reads(api: ScriptedApi, clock: FakeClock) -> None:
+    """Even when every connection for reading is held by a stream."""
+    api.script("/api/v1/pods", *(held(page(), asyncio.Event()) for _ in range(40)))
+    api.script("/api/v1/x", body(b"{}"))
+    async with open_session(Access(host=api.url), clock) as session:
+        reads = [asyncio.create_task(session.reads.call("GET", "/api/v1/pods")) for _ in range(40)]
+        assert await session.writes.call("POST", "/api/v1/x", body={}) == b"{}"
+        for read in reads:
+            read.cancel()
+        await asyncio.gather(*reads, return_exceptions=True)
+
+
+async def test_closing_ends_what_is_in_flight(api: ScriptedApi, clock: FakeClock) -> None:
+    async with open_session(Access(host=api.url), clock) as session:
+        call = asyncio.create_task(session.reads.call("GET", "/api/v1/x"))
+        await until(lambda: api.requests)
+    with pytest.raises(Unreachable):
+        await call
+    with pytest.raises(Unreachable, match="closed"):
+        await session.reads.call("GET", "/api/v1/x")

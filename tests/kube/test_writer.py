@@ -1,0 +1,248 @@
+"""What the writer sends, and what the control plane makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from extender.kube.credentials import Access
+from extender.kube.effects import PodCondition, PodEvent, PodRef
+from extender.kube.errors import Conflict, KubeError, NotFound, Refused, Throttled, Unreachable
+from extender.kube.leases import Lease
+from extender.kube.session import open_session
+from extender.kube.writer import Writer
+from extender.simulate.apiserver import ApiServer
+from extender.simulate.kinds import DISRUPTION_BUDGETS, EVENTS, NAMESPACES, NODES, PODS
+from tests.fakes import FakeClock
+from tests.kube.scripted import ScriptedApi, body, status
+from tests.simulate import plain
+
+NOON = datetime(2026, 11, 20, 12, 0, 0, 1234, tzinfo=UTC)
+POD = PodRef("default", "web", "uid-web")
+PATH = "/api/v1/namespaces/default/pods/web"
+LEASE = Lease("kube-system", "extender", holder="one", acquire_time=NOON, renew_time=NOON, transitions=3)
+
+
+@pytest.fixture
+async def plane() -> AsyncIterator[ApiServer]:
+    """An embedded control plane with a namespace, a node and a pod."""
+    async with ApiServer() as server:
+        for name in ("default", "kube-system"):
+            server.operations.create(NAMESPACES, plain.namespace(name))
+        server.operations.create(NODES, plain.node("node-a"))
+        server.operations.create(PODS, plain.pod("web", labels={"app": "web"}))
+        yield server
+
+
+@pytest.fixture
+async def writer(plane: ApiServer) -> AsyncIterator[Writer]:
+    """A writer to that control plane."""
+    async with open_session(Access(host=plane.url), FakeClock()) as session:
+        yield Writer(session.writes, "placement-extender", "one")
+
+
+@pytest.fixture
+async def scripted(api: ScriptedApi) -> AsyncIterator[Writer]:
+    """A writer to a scripted apiserver."""
+    async with open_session(Access(host=api.url), FakeClock()) as session:
+        yield Writer(session.writes, "placement-extender", "one")
+
+
+def web(plane: ApiServer) -> dict[str, Any]:
+    """The pod as the control plane holds it."""
+    return plane.store.find(PODS, "default/web").read()
+
+
+def ref(plane: ApiServer) -> PodRef:
+    """Who the pod is."""
+    return PodRef("default", "web", web(plane)["metadata"]["uid"])
+
+
+# -- effects --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_nomination_is_set_and_taken_back(plane: ApiServer, writer: Writer) -> None:
+    await writer.nominate(ref(plane), "node-a")
+    assert web(plane)["status"]["nominatedNodeName"] == "node-a"
+    await writer.nominate(ref(plane), "")
+    assert "nominatedNodeName" not in web(plane)["status"]
+
+
+async def test_conditions_are_merged_by_type(plane: ApiServer, writer: Writer) -> None:
+    for number in (1, 2):
+        condition = PodCondition("DisruptionTarget", "True", "PreemptionByScheduler", f"attempt {number}", NOON)
+        await writer.set_condition(ref(plane), condition)
+    await writer.set_condition(ref(plane), PodCondition("Other", "False", "Why", "", NOON))
+    found = {entry["type"]: entry for entry in web(plane)["status"]["conditions"]}
+    assert sorted(found) == ["DisruptionTarget", "Other"]
+    assert found["DisruptionTarget"]["message"] == "attempt 2"
+    assert found["DisruptionTarget"]["lastTransitionTime"] == "2026-11-20T12:00:00Z"
+
+
+async def test_an_annotation_is_set_and_removed_beside_others(plane: ApiServer, writer: Writer) -> None:
+    await writer.annotate(ref(plane), "example.com/keep", "1")
+    await writer.annotate(ref(plane), "example.com/nudge", "2")
+    assert web(plane)["metadata"]["annotations"] == {"example.com/keep": "1", "example.com/nudge": "2"}
+    await writer.annotate(ref(plane), "example.com/nudge", None)
+    assert web(plane)["metadata"]["annotations"] == {"example.com/keep": "1"}
+    assert web(plane)["metadata"]["labels"] == {"app": "web"}
+
+
+async def test_a_pod_is_bound_once(plane: ApiServer, writer: Writer) -> None:
+    await writer.bind(ref(plane), "node-a")
+    assert web(plane)["spec"]["nodeName"] == "node-a"
+    with pytest.raises(Conflict):
+        await writer.bind(ref(plane), "node-a")
+
+
+async def test_a_pod_is_deleted(plane: ApiServer, writer: Writer) -> None:
+    await writer.delete(ref(plane), grace_seconds=0)
+    assert plane.store.table(PODS).latest() == []
+    with pytest.raises(NotFound):
+        await writer.delete(POD)
+
+
+async def test_an_eviction_asks_the_budget(plane: ApiServer, writer: Writer) -> None:
+    await writer.bind(ref(plane), "node-a")
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "all", "namespace": "default"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}},
+    }
+    plane.operations.create(DISRUPTION_BUDGETS, budget)
+    with pytest.raises(Throttled) as caught:
+        await writer.evict(ref(plane))
+    assert caught.value.retry_after > 0
+    plane.store.remove(DISRUPTION_BUDGETS, "default/all")
+    await writer.evict(ref(plane))
+
+
+EFFECTS: list[tuple[str, Callable[[Writer, PodRef], Awaitable[None]]]] = [
+    ("nominate", lambda writer, pod: writer.nominate(pod, "node-a")),
+    ("condition", lambda writer, pod: writer.set_condition(pod, PodCondition("A", "True", "B", "", NOON))),
+    ("annotate", lambda writer, pod: writer.annotate(pod, "a", "b")),
+    ("delete", lambda writer, pod: writer.delete(pod)),
+    ("evict", lambda writer, pod: writer.evict(pod)),
+    ("bind", lambda writer, pod: writer.bind(pod, "node-a")),
+]
+
+
+@pytest.mark.parametrize("effect", [effect for _, effect in EFFECTS], ids=[name for name, _ in EFFECTS])
+async def test_no_effect_reaches_a_namesake(
+    plane: ApiServer, writer: Writer, effect: Callable[[Writer, PodRef], Awaitable[None]]
+) -> None:
+    before = web(plane)
+    with pytest.raises(Conflict):
+        await effect(writer, PodRef("default", "web", "uid-of-an-earlier-web"))
+    assert web(plane) == before
+
+
+@pytest.mark.parametrize("effect", [effect for _, effect in EFFECTS], ids=[name for name, _ in EFFECTS])
+async def test_a_pod_that_is_gone_is_not_found(
+    writer: Writer, effect: Callable[[Writer, PodRef], Awaitable[None]]
+) -> None:
+    with pytest.raises(NotFound):
+        await effect(writer, PodRef("default", "nobody", "uid"))
+
+
+async def test_an_event_is_recorded_at_the_pod(plane: ApiServer, writer: Writer) -> None:
+    await writer.create_event(PodEvent(ref(plane), "Warning", "Refused", "Placing", "ü" * 2000, NOON))
+    (found,) = [stored.read() for stored in plane.store.table(EVENTS).latest()]
+    assert found["regarding"]["uid"] == ref(plane).uid
+    assert (found["reason"], found["type"], found["action"]) == ("Refused", "Warning", "Placing")
+    assert found["eventTime"] == "2026-11-20T12:00:00.001234Z"
+    assert len(found["note"].encode()) == 1024
+
+
+# -- leases ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_lease_is_made_read_and_replaced(writer: Writer) -> None:
+    made = await writer.create_lease(LEASE)
+    assert (made.holder, made.renew_time, made.transitions) == ("one", NOON, 3)
+    assert await writer.get_lease("kube-system", "extender") == made
+    released = Lease("kube-system", "extender", holder="", resource_version=made.resource_version)
+    assert (await writer.update_lease(released)).holder == ""
+
+
+async def test_only_one_of_two_gets_a_lease(writer: Writer) -> None:
+    made = await writer.create_lease(LEASE)
+    with pytest.raises(Conflict):
+        await writer.create_lease(LEASE)
+    await writer.update_lease(replace(made, holder="two"))
+    with pytest.raises(Conflict):
+        await writer.update_lease(replace(made, holder="three"))
+    assert (await writer.get_lease("kube-system", "extender")).holder == "two"
+
+
+async def test_a_lease_that_nobody_made_is_not_found(writer: Writer) -> None:
+    with pytest.raises(NotFound):
+        await writer.get_lease("kube-system", "extender")
+
+
+async def test_an_update_keeps_labels_and_writes_utc_whatever_the_zone(api: ScriptedApi, scripted: Writer) -> None:
+    path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/extender"
+    answer = '{"metadata": {"name": "extender", "labels": {"team": "x"}, "resourceVersion": "7"}, "spec": null}'
+    api.script(path, body(answer), body(answer))
+    found = await scripted.get_lease("kube-system", "extender")
+    local = NOON.astimezone(timezone(timedelta(hours=5)))
+    await scripted.update_lease(
+        Lease(found.namespace or "kube-system", found.name, "me", 15, local, local, 1, "7", found.labels)
+    )
+    sent = api.requests[1].body
+    assert sent["metadata"]["labels"] == {"team": "x"}
+    assert sent["metadata"]["resourceVersion"] == "7"
+    assert sent["spec"]["renewTime"] == "2026-11-20T12:00:00.001234Z"
+
+
+async def test_an_answer_that_is_no_lease_is_an_error_of_ours(api: ScriptedApi, scripted: Writer) -> None:
+    api.script("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/extender", body("<html>"))
+    with pytest.raises(Unreachable, match="no Lease"):
+        await scripted.get_lease("kube-system", "extender")
+
+
+# -- the wire -------------------------------------------------------------------------------------------------------
+
+
+async def test_each_effect_is_one_request_with_its_own_media_type(api: ScriptedApi, scripted: Writer) -> None:
+    api.script(f"{PATH}/status", body("{}"), body("{}"))
+    api.script(PATH, body("{}"), body("{}"))
+    await scripted.nominate(POD, "node-a")
+    await scripted.set_condition(POD, PodCondition("A", "True", "B", "c", NOON))
+    await scripted.annotate(POD, "k", "v")
+    await scripted.delete(POD)
+    assert [(seen.method, seen.headers["Content-Type"]) for seen in api.requests] == [
+        ("PATCH", "application/merge-patch+json"),
+        ("PATCH", "application/strategic-merge-patch+json"),
+        ("PATCH", "application/merge-patch+json"),
+        ("DELETE", "application/json"),
+    ]
+    assert api.requests[0].body == {"metadata": {"uid": "uid-web"}, "status": {"nominatedNodeName": "node-a"}}
+    assert api.requests[3].body["preconditions"] == {"uid": "uid-web"}
+    assert "gracePeriodSeconds" not in api.requests[3].body
+
+
+async def test_names_cannot_leave_their_place_in_the_path(api: ScriptedApi, scripted: Writer) -> None:
+    api.script("/api/v1/namespaces/a/b/pods/../c", status(404))
+    with pytest.raises(KubeError):
+        await scripted.delete(PodRef("a/b", "../c", "u"))
+    assert [seen.path for seen in api.requests] == ["/api/v1/namespaces/a/b/pods/../c"]
+
+
+async def test_nothing_is_tried_twice(api: ScriptedApi, scripted: Writer) -> None:
+    """Whether to try again is decided by the loop, which knows what it was for."""
+    api.script(PATH, status(500), body("{}"))
+    with pytest.raises(Unreachable):
+        await scripted.annotate(POD, "k", "v")
+    assert len(api.requests) == 1
+
+
+async def test_a_refusal_keeps_the_server_s_words(api: ScriptedApi, scripted: Writer) -> None:
+    api.script(PATH, status(403, 'pods "web" is forbidden', "Forbidden"))
+    with pytest.raises(Refused, match='pods "web" is forbidden'):
+        await scripted.delete(POD)
