@@ -63,21 +63,25 @@ class World:
         self.nodes = {name_of(node): node for node in nodes}
         self.namespaces = {name_of(namespace): labels_of(namespace) for namespace in namespaces}
         self.by_namespace: dict[str, dict[str, Placed]] = {}
-        self.repelling: dict[str, Placed] = {}
+        self.repelling: dict[str, tuple[Placed, list[Term]]] = {}
+        self._namespace_by_key: dict[str, str] = {}
 
     def place(self, key: str, pod: JsonObject, node: str) -> None:
         """Count a pod on a node, in place of what was counted under that key."""
         self.remove(key)
         placed = Placed(pod, node)
-        self.by_namespace.setdefault(namespace_of(pod), {})[key] = placed
-        if required_pod_terms(pod, ANTI_AFFINITY):
-            self.repelling[key] = placed
+        namespace = self._namespace_by_key[key] = namespace_of(pod)
+        self.by_namespace.setdefault(namespace, {})[key] = placed
+        terms = required_pod_terms(pod, ANTI_AFFINITY)
+        if terms and are_parsable(pod, required_of=ANTI_AFFINITY):
+            self.repelling[key] = placed, [Term(raw, namespace) for raw in terms]
 
     def remove(self, key: str) -> None:
         """Count a pod no longer."""
-        for pods in self.by_namespace.values():
-            pods.pop(key, None)
-        self.repelling.pop(key, None)
+        namespace = self._namespace_by_key.pop(key, None)
+        if namespace is not None:
+            del self.by_namespace[namespace][key]
+            self.repelling.pop(key, None)
 
     def pods(self, namespace: str | None = None) -> Iterable[Placed]:
         """The pods that count, of one namespace or of all; those on unknown nodes are no part of anything."""
@@ -156,9 +160,12 @@ class InterPodAffinity:
 
     def _matched(self) -> set[Domain]:
         """The domains of pods that match every term of the required affinity at once."""
+        if not self.wanted:
+            return set()
+        first, *others = self.wanted
         domains: set[Domain] = set()
-        for placed in self._candidates(self.wanted[:1]):
-            if all(term.selects_for_incoming(placed.pod, self.world.namespaces) for term in self.wanted):
+        for placed in self._selected(first):
+            if all(term.selects_for_incoming(placed.pod, self.world.namespaces) for term in others):
                 domains |= self._domains(placed, self.wanted)
         return domains
 
@@ -166,29 +173,26 @@ class InterPodAffinity:
         """The domains of pods that match a term of the own anti-affinity, term by term."""
         domains: set[Domain] = set()
         for term in self.repelled:
-            for placed in self._candidates([term]):
-                if term.selects_for_incoming(placed.pod, self.world.namespaces):
-                    domains |= self._domains(placed, [term])
+            for placed in self._selected(term):
+                domains |= self._domains(placed, [term])
         return domains
 
     def _forbidden(self, pod: JsonObject) -> set[Domain]:
         """The domains of pods that do not want this pod near."""
         domains: set[Domain] = set()
-        for placed in self.world.repelling.values():
-            if placed.node not in self.world.nodes:
-                continue
-            raws = required_pod_terms(placed.pod, ANTI_AFFINITY)
-            if are_parsable(placed.pod, required_of=ANTI_AFFINITY):
-                terms = [Term(raw, namespace_of(placed.pod)) for raw in raws]
+        for placed, terms in self.world.repelling.values():
+            if placed.node in self.world.nodes:
                 hits = [term for term in terms if term.selects_for_existing(pod, self.world.namespaces)]
                 domains |= self._domains(placed, hits)
         return domains
 
-    def _candidates(self, terms: Sequence[Term]) -> Iterable[Placed]:
-        for term in terms:
-            for namespace in self.world.by_namespace:
-                if term.covers(namespace, self.world.namespaces.get(namespace)):
-                    yield from self.world.pods(namespace)
+    def _selected(self, term: Term) -> Iterable[Placed]:
+        """The pods that a term of the incoming pod selects."""
+        for namespace in self.world.by_namespace:
+            if term.covers(namespace, self.world.namespaces.get(namespace)):
+                for placed in self.world.pods(namespace):
+                    if selects(term.selector, labels_of(placed.pod)):
+                        yield placed
 
 
 class TopologySpread:

@@ -52,12 +52,12 @@ class Term:
     def selects_for_incoming(self, other: JsonObject, namespaces: Mapping[str, Mapping[str, str]]) -> bool:
         """As a term of the incoming pod: a namespace without an object is reached by name or by `{}` only."""
         namespace = namespace_of(other)
-        return self.covers(namespace, namespaces.get(namespace)) and selects(self.selector, labels_of(other))
+        return selects(self.selector, labels_of(other)) and self.covers(namespace, namespaces.get(namespace))
 
     def selects_for_existing(self, incoming: JsonObject, namespaces: Mapping[str, Mapping[str, str]]) -> bool:
         """As a term of an existing pod: a namespace without an object counts as one without labels."""
         namespace = namespace_of(incoming)
-        return self.covers(namespace, namespaces.get(namespace, {})) and selects(self.selector, labels_of(incoming))
+        return selects(self.selector, labels_of(incoming)) and self.covers(namespace, namespaces.get(namespace, {}))
 
 
 def effective_selector(constraint: JsonObject, pod: JsonObject) -> JsonObject | None:

@@ -1,0 +1,77 @@
+"""What happened in a run, in true order: every change that the store saw, and every decision of the scheduling loop.
+
+A decision stands where the loop took it, not where its binding arrived: parallel binds overtake each other. Written
+during the run, read by `verdict.py` afterwards.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+from extender.simulate.json_objects import JsonObject
+from extender.simulate.kinds import NAMESPACES, NODES, PODS, Kind
+from extender.simulate.store import Change, Store, Stored
+
+WATCHED = (PODS, NODES, NAMESPACES)
+
+
+class Decision(NamedTuple):
+    """A pod that the loop has put on a node; times are the monotonic clock's."""
+
+    number: int
+    asked_at: float
+    decided_at: float
+    uid: str
+    pod: JsonObject
+    node: str
+
+    @property
+    def name(self) -> str:
+        """`namespace/name` of the pod."""
+        return f"{self.pod['metadata']['namespace']}/{self.pod['metadata']['name']}"
+
+
+class Undone(NamedTuple):
+    """A decision whose binding failed: from here on the pod does not count."""
+
+    uid: str
+
+
+class Happened(NamedTuple):
+    """A change in the store."""
+
+    kind: Kind
+    change: Change
+
+
+Entry: TypeAlias = Decision | Undone | Happened
+
+
+class Journal:
+    """The cluster as it was at the start, and what happened since."""
+
+    def __init__(self, store: Store) -> None:
+        self.start: dict[Kind, list[Stored]] = {kind: store.table(kind).latest() for kind in WATCHED}
+        self.entries: list[Entry] = []
+        self.decisions = 0
+        self._stops = [store.table(kind).listen(self._note(store, kind)) for kind in WATCHED]
+
+    def decided(self, asked_at: float, decided_at: float, uid: str, pod: JsonObject, node: str) -> Decision:
+        """Note a decision and give it its number."""
+        self.decisions += 1
+        decision = Decision(self.decisions, asked_at, decided_at, uid, pod, node)
+        self.entries.append(decision)
+        return decision
+
+    def undone(self, uid: str) -> None:
+        """Note that a decision came to nothing."""
+        self.entries.append(Undone(uid))
+
+    def close(self) -> None:
+        """Listen no longer."""
+        for stop in self._stops:
+            stop()
+        self._stops.clear()
+
+    def _note(self, store: Store, kind: Kind) -> Callable[[], None]:
+        table = store.table(kind)
+        return lambda: self.entries.append(Happened(kind, table.changes[-1]))

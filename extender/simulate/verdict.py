@@ -1,0 +1,141 @@
+"""The judgement of a run: which placements broke a hard constraint, by brute force, in the order of the decisions.
+
+A placement counts as right if it was right by some state that the API server had while the question was open or
+shortly before (`lag`): nobody can know a change that is still on its way. The loop's own decisions always count, at
+once and exactly; that is what an extender has to get right under load.
+"""
+
+from typing import NamedTuple
+
+from extender.simulate.journal import Decision, Happened, Journal, Undone
+from extender.simulate.json_objects import is_finished, labels_of, name_of, node_of, uid_of
+from extender.simulate.judge import SUCCESS, Finding, World, check
+from extender.simulate.kinds import NAMESPACES, NODES, PODS, Kind
+from extender.simulate.store import DELETED, Change, Stored
+
+
+class Violation(NamedTuple):
+    """A placement that broke a constraint, and which."""
+
+    decision: Decision
+    finding: Finding
+
+    def __str__(self) -> str:
+        """One line for a report."""
+        return f"decision {self.decision.number}: {self.decision.name} on {self.decision.node}: {self.finding.reason}"
+
+
+def violations(journal: Journal, *, lag: float = 0.25) -> list[Violation]:
+    """Every violation of a run, in the order of the decisions. O(pods) for each decision, at worst."""
+    replay = Replay(journal)
+    found: list[Violation] = []
+    recent: list[Happened] = []
+    for entry in journal.entries:
+        if isinstance(entry, Happened):
+            replay.apply(entry)
+            recent.append(entry)
+        elif isinstance(entry, Undone):
+            replay.undo_decision(entry.uid)
+        else:
+            recent = [item for item in recent if item.change.at >= entry.asked_at - lag]
+            finding = replay.judge(entry, recent)
+            if finding != SUCCESS:
+                found.append(Violation(entry, finding))
+            replay.decide(entry)
+    return found
+
+
+class Replay:
+    """The world as it was at each point of a journal."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.world = World()
+        self._decided: dict[str, Decision] = {}
+        for kind, rows in journal.start.items():
+            for stored in rows:
+                self._show(kind, stored, None)
+
+    def apply(self, entry: Happened) -> None:
+        """Take a change in."""
+        self._show(entry.kind, _after(entry.change), _before(entry.change))
+
+    def take_back(self, entry: Happened) -> None:
+        """Show the world as it was before a change; a pod that was decided on counts whether or not it was known."""
+        before, after = _before(entry.change), _after(entry.change)
+        if entry.kind is PODS and before is None and after is not None and uid_of(after.read()) in self._decided:
+            return
+        self._show(entry.kind, before, after)
+
+    def decide(self, decision: Decision) -> None:
+        """Count a pod where the loop has put it."""
+        self._decided[decision.uid] = decision
+        self.world.place(decision.uid, decision.pod, decision.node)
+
+    def undo_decision(self, uid: str) -> None:
+        """Count a pod no longer whose binding failed."""
+        if self._decided.pop(uid, None) is not None:
+            self.world.remove(uid)
+
+    def judge(self, decision: Decision, recent: list[Happened]) -> Finding:
+        """What is wrong with a placement now; nothing if it was right by a state that could still be believed in."""
+        finding = self._check(decision)
+        if finding == SUCCESS:
+            return finding
+        windows = [[entry for entry in recent if entry.kind is kind] for kind in (NAMESPACES, NODES, PODS)]
+        return SUCCESS if self._was_right(decision, windows) else finding
+
+    def _was_right(self, decision: Decision, windows: list[list[Happened]]) -> bool:
+        """Whether the placement is right without the newest changes of each kind; kinds arrive independently."""
+        if not windows:
+            return self._check(decision) == SUCCESS
+        first, *rest = windows
+        taken_back: list[Happened] = []
+        is_right = self._was_right(decision, rest)
+        for entry in reversed(first):
+            if is_right:
+                break
+            self.take_back(entry)
+            taken_back.append(entry)
+            is_right = self._was_right(decision, rest)
+        for entry in reversed(taken_back):
+            self.apply(entry)
+        return is_right
+
+    def _check(self, decision: Decision) -> Finding:
+        # A node that went away under the decision breaks no constraint; the pod will be gone with it.
+        if decision.node not in self.world.nodes:
+            return SUCCESS
+        return check(decision.pod, decision.node, self.world)
+
+    def _show(self, kind: Kind, stored: Stored | None, other: Stored | None) -> None:
+        if kind is PODS:
+            self._show_pod(stored, other)
+        elif stored is None:
+            gone = name_of(other.read()) if other is not None else ""
+            (self.world.nodes if kind is NODES else self.world.namespaces).pop(gone, None)
+        elif kind is NODES:
+            self.world.nodes[stored.key] = stored.read()
+        else:
+            self.world.namespaces[stored.key] = labels_of(stored.read())
+
+    def _show_pod(self, stored: Stored | None, other: Stored | None) -> None:
+        if stored is None:
+            if other is not None:
+                self.world.remove(uid_of(other.read()))
+            return
+        pod = stored.read()
+        uid = uid_of(pod)
+        decision = self._decided.get(uid)
+        node = node_of(pod) or (decision.node if decision is not None else "")
+        if node and not is_finished(pod):
+            self.world.place(uid, pod, node)
+        else:
+            self.world.remove(uid)
+
+
+def _after(change: Change) -> Stored | None:
+    return None if change.type == DELETED else change.stored
+
+
+def _before(change: Change) -> Stored | None:
+    return change.previous
