@@ -6,7 +6,7 @@ import re
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -47,14 +47,19 @@ async def serving(*arguments: str) -> AsyncIterator[tuple[Process, str]]:
 
 async def url_of(process: Process) -> str:
     """What it announces in its log."""
+    return await line_of(process, ANNOUNCED)
+
+
+async def line_of(process: Process, pattern: re.Pattern[str]) -> str:
+    """What the pattern's group finds in the first line of the log that has it."""
     assert process.stderr
     seen = ""
     async with asyncio.timeout(PATIENCE):
         while line := (await process.stderr.readline()).decode():
             seen += line
-            if found := ANNOUNCED.search(line):
+            if found := pattern.search(line):
                 return found[1]
-    raise AssertionError(f"it ended without an address:\n{seen}")
+    raise AssertionError(f"it ended without {pattern.pattern}:\n{seen}")
 
 
 async def ask(url: str, question: object = QUESTION) -> Any:
@@ -64,18 +69,39 @@ async def ask(url: str, question: object = QUESTION) -> Any:
         return await answer.json()
 
 
+async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
+    """Return once something about another process holds, which can only be asked for."""
+    async with asyncio.timeout(PATIENCE):
+        while not await holds():  # noqa: ASYNC110 (there is no event across processes)
+            await asyncio.sleep(0.01)
+
+
 async def passing(url: str, names: list[str]) -> None:
     """Return once filter answers these names; the watch needs a moment to tell."""
-    async with asyncio.timeout(PATIENCE):
-        while (await ask(url))["NodeNames"] != names:  # noqa: ASYNC110 (another process)
-            await asyncio.sleep(0.01)
+
+    async def answers() -> bool:
+        return bool((await ask(url))["NodeNames"] == names)
+
+    await eventually(answers)
+
+
+async def in_flight(session: aiohttp.ClientSession, url: str) -> None:
+    """Return once it says that it is reading a request."""
+
+    async def reads() -> bool:
+        return "extender_requests_in_flight 1.0" in await (await session.get(f"{url}/metrics")).text()
+
+    await eventually(reads)
 
 
 async def ready(url: str) -> None:
     """Return once it says that it is ready."""
-    async with asyncio.timeout(PATIENCE), aiohttp.ClientSession() as session:
-        while (await session.get(f"{url}/readyz")).status != 200:  # noqa: ASYNC110 (another process)
-            await asyncio.sleep(0.01)
+    async with aiohttp.ClientSession() as session:
+
+        async def is_ready() -> bool:
+            return (await session.get(f"{url}/readyz")).status == 200
+
+        await eventually(is_ready)
 
 
 def snapshot(folder: Path) -> str:
@@ -103,6 +129,26 @@ async def test_a_signal_ends_it_in_order(tmp_path: Path, number: signal.Signals)
     async with serving("--snapshot", snapshot(tmp_path)) as (process, _):
         process.send_signal(number)
         async with asyncio.timeout(PATIENCE):
+            assert await process.wait() == 0
+
+
+async def test_a_request_in_flight_is_finished_before_it_ends(tmp_path: Path) -> None:
+    stopping = asyncio.Event()
+    body = orjson.dumps(QUESTION)
+
+    async def slow_body() -> AsyncIterator[bytes]:
+        yield body[:10]
+        await stopping.wait()
+        yield body[10:]
+
+    async with serving("--snapshot", snapshot(tmp_path)) as (process, url), aiohttp.ClientSession() as session:
+        waiting = asyncio.create_task(session.post(f"{url}/filter", data=slow_body()))
+        await in_flight(session, url)
+        process.send_signal(signal.SIGTERM)
+        await line_of(process, re.compile("(stopping: SIGTERM)"))
+        stopping.set()
+        async with asyncio.timeout(PATIENCE):
+            assert (await (await waiting).json())["NodeNames"] == ["node-b"]
             assert await process.wait() == 0
 
 
