@@ -1,0 +1,157 @@
+"""One question after the other, in process: bytes in, decoded, decided, encoded, each part timed; and its echo.
+
+The echo decodes the same bytes and answers without deciding: what remains of a real answer is our decision. Around
+each question stand the watch events that it has in life: the pod is created, then bound to the node that the answer
+named first, and another pod of the bench goes. So the counts change between any two questions.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from time import perf_counter_ns
+
+from extender.index.cluster import ClusterIndex
+from extender.simulate.bench.cluster import SyntheticCluster
+from extender.simulate.bench.pods import PodId
+from extender.simulate.bench.quantiles import Figures, milliseconds, shares
+from extender.simulate.bench.questions import Questions
+from extender.simulate.bench.scenario import Point
+from extender.simulate.bench.subject import Decisions, apply
+from extender.wire.extender_v1 import FilterResult, decode_args, encode_filter, encode_priorities
+from extender.wire.kinds import PODS
+
+_WARM_UP = 50
+_ALIVE = 200  # so many placed pods of the bench stand at a time
+
+
+@dataclass(slots=True)
+class Times:
+    """What was measured, in nanoseconds and bytes."""
+
+    decode: list[int] = field(default_factory=list)
+    decide: list[int] = field(default_factory=list)
+    encode: list[int] = field(default_factory=list)
+    filter: list[int] = field(default_factory=list)
+    refused: list[int] = field(default_factory=list)
+    echo: list[int] = field(default_factory=list)
+    echo_all: list[int] = field(default_factory=list)
+    prioritize: list[int] = field(default_factory=list)
+    prioritize_echo: list[int] = field(default_factory=list)
+    event: list[int] = field(default_factory=list)
+    first: list[int] = field(default_factory=list)
+    bytes_in: int = 0
+    bytes_out: int = 0
+
+    def figures(self) -> Figures:
+        """All of it by name."""
+        asked = len(self.filter)
+        found = shares({"decode": self.decode, "decide": self.decide, "encode": self.encode})
+        for name in ("filter", "decode", "decide", "encode", "refused", "echo", "prioritize", "event", "first"):
+            found |= milliseconds(getattr(self, name), name)
+        found |= milliseconds(self.echo_all, "echoAll") | milliseconds(self.prioritize_echo, "prioritizeEcho")
+        if asked:
+            found |= {"bytesIn": self.bytes_in / asked, "bytesOut": self.bytes_out / asked}
+            found["requestsPerSecond"] = 1e9 * asked / sum(self.filter)
+        return found | {"refusedShare": len(self.refused) / max(1, asked + len(self.refused))}
+
+
+class Player:
+    """Plays the questions of points against one loaded index."""
+
+    def __init__(self, cluster: SyntheticCluster, index: ClusterIndex) -> None:
+        self._cluster = cluster
+        self._index = index
+        self._asked = 0
+        self._alive: deque[tuple[PodId, str, str]] = deque()
+
+    def play(self, decisions: Decisions, point: Point) -> Figures:
+        """Ask as many questions of one point as the scenario wants, after a few that are not counted."""
+        scenario = self._cluster.load.scenario
+        questions = Questions(self._cluster, point.names, scenario.seed)
+        for _ in range(_WARM_UP):
+            self._ask(decisions, questions, Times())
+        times = Times()
+        for _ in range(scenario.asking.questions):
+            self._ask(decisions, questions, times)
+        return times.figures()
+
+    def ask_first(self, decisions: Decisions) -> Figures:
+        """Ask once for each selector: what a question costs that has never been asked before."""
+        load = self._cluster.load
+        questions, times = Questions(self._cluster, min(500, len(self._cluster.nodes)), load.scenario.seed), Times()
+        for _ in range(max(load.selectors, load.scenario.template.turns)):
+            self._filter(decisions, questions.filter_body(self._next_asker()), times)
+        return milliseconds([*times.filter, *times.refused], "first")
+
+    def _next_asker(self) -> PodId:
+        self._asked += 1
+        return self._cluster.asker(self._asked)
+
+    def _ask(self, decisions: Decisions, questions: Questions, times: Times) -> None:
+        pod = self._next_asker()
+        self._apply(self._cluster.writer.pending_line(pod), times)
+        body = questions.filter_body(pod)
+        passed = self._filter(decisions, body, times)
+        if not passed:
+            return
+        self._echo(body, len(passed), times.echo)
+        self._echo(body, None, times.echo_all)
+        self._prioritize(decisions, body if self._prioritizes_all else questions.prioritize_body(pod, passed), times)
+        self._place(pod, passed[0], times)
+
+    @property
+    def _prioritizes_all(self) -> bool:
+        return self._cluster.load.scenario.asking.prioritize == "asked"
+
+    @staticmethod
+    def _filter(decisions: Decisions, body: bytes, times: Times) -> Sequence[str]:
+        started = perf_counter_ns()
+        args = decode_args(body)
+        decoded = perf_counter_ns()
+        result = decisions.filter(args)
+        decided = perf_counter_ns()
+        answer = encode_filter(result)
+        encoded = perf_counter_ns()
+        if not result.passed:
+            times.refused.append(encoded - started)
+            return ()
+        times.decode.append(decoded - started)
+        times.decide.append(decided - decoded)
+        times.encode.append(encoded - decided)
+        times.filter.append(encoded - started)
+        times.bytes_in += len(body)
+        times.bytes_out += len(answer)
+        return result.passed
+
+    @staticmethod
+    def _echo(body: bytes, count: int | None, into: list[int]) -> None:
+        """The same request answered with its first names, or with all of them."""
+        started = perf_counter_ns()
+        args = decode_args(body)
+        encode_filter(FilterResult((args.node_names or [])[:count]))
+        into.append(perf_counter_ns() - started)
+
+    def _prioritize(self, decisions: Decisions, body: bytes, times: Times) -> None:
+        started = perf_counter_ns()
+        scores = decisions.prioritize(decode_args(body))
+        encode_priorities(scores)
+        answered = perf_counter_ns()
+        args = decode_args(body)
+        names = (args.node_names or [])[: len(scores)]
+        encode_priorities(dict.fromkeys(names, 0))
+        times.prioritize_echo.append(perf_counter_ns() - answered)
+        times.prioritize.append(answered - started)
+
+    def _place(self, pod: PodId, node: str, times: Times) -> None:
+        """The pod is bound, and the oldest one of ours goes."""
+        writer, zone = self._cluster.writer, self._cluster.zone_named(node)
+        self._apply(writer.bound_line(pod, node, zone), times)
+        self._alive.append((pod, node, zone))
+        if len(self._alive) > _ALIVE:
+            self._apply(writer.bound_line(*self._alive.popleft(), b"DELETED"), times)
+
+    def _apply(self, line: bytes, times: Times) -> None:
+        """One watch line decoded and applied."""
+        started = perf_counter_ns()
+        apply(self._index, PODS.decode_event(line))
+        times.event.append(perf_counter_ns() - started)

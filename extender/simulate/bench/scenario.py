@@ -1,0 +1,171 @@
+"""Bench scenario files: what stands in the cluster, who asks, what is varied, and which bounds the figures must keep.
+
+Read strictly, each fault named by its path. Nothing is played here. Called by the command line and by tests.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+from msgspec import Meta, Struct
+
+from extender.model.documents import DocumentError, read_document, without_nulls
+
+Positive: TypeAlias = Annotated[int, Meta(ge=1)]
+Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
+Measure: TypeAlias = Literal["questions", "events", "herd", "relabel", "service", "load"]
+Prioritize: TypeAlias = Literal["answered", "asked", "never"]
+
+# What a point of the matrix is told apart by, in the order in which tables show it.
+DIMENSIONS: Final = ("pods", "selectors", "names", "shortlist")
+
+
+class _Part(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """What all parts of a scenario have in common."""
+
+
+class PodTemplate(_Part, frozen=True):
+    """What asking and existing pods have in common.
+
+    In texts `{v}` is the number of the pod's selector; a text that is just `{t}` becomes a number from 1 to `turns`.
+    """
+
+    labels: dict[str, str]
+    spec: dict[str, Any] = {}
+    turns: Positive = 1
+
+
+class ClusterPart(_Part, frozen=True):
+    """The cluster. Pods stand in all namespaces, or with `oneNamespace` all in one, as spread counts within one only.
+
+    `mostPerSelector`: further existing pods carry no terms (required anti-affinity has no room for more than nodes).
+    """
+
+    nodes: Positive = 5000
+    zones: Positive = 10
+    namespaces: Positive = 100
+    namespace_labels: dict[str, str] = {}
+    one_namespace: bool = False
+    most_per_selector: Positive = 1_000_000
+
+
+class AskingPart(_Part, frozen=True):
+    """How questions are asked: so many of each point, and a share of askers that want nodes with an SSD."""
+
+    questions: Positive = 1000
+    node_selector_share: Share = 0.0
+    prioritize: Prioritize = "answered"
+
+
+class Case(_Part, frozen=True):
+    """A part of the matrix: every combination of its lists is a point, and `measure` says what is measured there."""
+
+    labels: tuple[str, ...]
+    measure: tuple[Measure, ...] = ("questions",)
+    pods: tuple[Positive, ...] = (5000,)
+    selectors: tuple[Positive, ...] = (100,)
+    names: tuple[Positive, ...] = (500,)
+    shortlist: tuple[Annotated[int, Meta(ge=0)], ...] = (50,)
+    rate: Annotated[float, Meta(ge=0)] = 0.0  # pod events per second while a service is asked over HTTP
+
+
+class Bound(_Part, frozen=True):
+    """One promise: a figure is at most (or at least) a number, or that many times another figure.
+
+    `relativeTo` names a figure of the same point; `baseline` the same figure of the point that differs in these
+    dimensions. `where` limits the bound to points with these values.
+    """
+
+    figure: str
+    at_most: float | None = None
+    at_least: float | None = None
+    relative_to: str = ""
+    baseline: dict[str, int] = {}
+    where: dict[str, int] = {}
+
+    def __post_init__(self) -> None:
+        """Refuse a bound that bounds nothing, or that looks at dimensions that do not exist."""
+        if (self.at_most is None) == (self.at_least is None):
+            raise ValueError("figure: expected either atMost or atLeast")
+        if self.relative_to and self.baseline:
+            raise ValueError("relativeTo: must not be set together with baseline")
+        unknown = sorted({*self.baseline, *self.where} - set(DIMENSIONS))
+        if unknown:
+            raise ValueError(f"where: expected dimensions ({', '.join(DIMENSIONS)}), got {', '.join(unknown)}")
+
+
+class BenchScenario(_Part, frozen=True, kw_only=True):
+    """A workload with its matrix and its bounds."""
+
+    api_version: Literal["placement.extender.dev/v1alpha1"]
+    kind: Literal["BenchScenario"]
+    name: str
+    description: str = ""
+    seed: int = 1
+    template: PodTemplate
+    cluster: ClusterPart = ClusterPart()
+    asking: AskingPart = AskingPart()
+    cases: tuple[Case, ...]
+    bounds: tuple[Bound, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse a request for more names than there are nodes."""
+        for number, case in enumerate(self.cases):
+            if max(case.names, default=0) > self.cluster.nodes:
+                raise ValueError(f"cases[{number}].names: must not be more than cluster.nodes, {self.cluster.nodes}")
+
+
+class Point(Struct, frozen=True):
+    """One combination of the matrix within a load of the cluster."""
+
+    names: int
+    shortlist: int
+    measures: frozenset[str]
+
+
+class Load(Struct, frozen=True):
+    """One cluster to be loaded, in a process of its own, and the points that are played on it."""
+
+    scenario: BenchScenario
+    pods: int
+    selectors: int
+    points: tuple[Point, ...]
+    rate: float = 0.0
+
+    def place(self, point: Point) -> dict[str, int]:
+        """The point's dimensions by name."""
+        return {"pods": self.pods, "selectors": self.selectors, "names": point.names, "shortlist": point.shortlist}
+
+
+def parse_bench(document: object) -> BenchScenario:
+    """Read a parsed YAML document. Raises DocumentError with every problem and its path."""
+    scenario = read_document(without_nulls(document), BenchScenario)
+    if not all((case.pods and case.selectors and case.names and case.shortlist) for case in scenario.cases):
+        raise DocumentError(["cases: a list must not be empty"])
+    return scenario
+
+
+def plan(scenario: BenchScenario, label: str = "") -> list[Load]:
+    """The clusters to load for the cases that carry the label (all without one), each point once."""
+    measures: dict[tuple[int, int], dict[tuple[int, int], set[str]]] = {}
+    rates: dict[tuple[int, int], float] = {}
+    for case in labelled(scenario, label):
+        for pods, selectors in itertools.product(case.pods, case.selectors):
+            points = measures.setdefault((pods, selectors), {})
+            rates[pods, selectors] = max(case.rate, rates.get((pods, selectors), 0.0))
+            for key in itertools.product(case.names, case.shortlist):
+                points.setdefault(key, set()).update(case.measure)
+    return [
+        Load(scenario, *key, tuple(Point(*point, frozenset(found)) for point, found in points.items()), rates[key])
+        for key, points in measures.items()
+    ]
+
+
+def labelled(scenario: BenchScenario, label: str) -> Iterator[Case]:
+    """The cases that carry a label; an empty label is carried by all."""
+    return (case for case in scenario.cases if not label or label in case.labels)
+
+
+def labels_in(scenarios: Iterable[BenchScenario]) -> list[str]:
+    """Every label that stands in the scenarios."""
+    return sorted({label for scenario in scenarios for case in scenario.cases for label in case.labels})
