@@ -25,16 +25,18 @@ Mode = Literal["offload", "augment"]
 
 # What `null` stands for, by mode: in augment mode the in-tree plugins decide and score, so our copies of them rest,
 # and the scheduler's own answers are not cut short.
-_BY_MODE: Final[dict[str, dict[tuple[str, ...], bool | int]]] = {
+_BY_MODE: Final[dict[str, dict[tuple[str, ...], bool | int | str]]] = {
     "offload": {
         ("rules", "interPodAffinity", "enabled"): True,
         ("rules", "topologySpread", "enabled"): True,
         ("answers", "shortlist"): 50,
+        ("placement",): "decisive",
     },
     "augment": {
         ("rules", "interPodAffinity", "enabled"): False,
         ("rules", "topologySpread", "enabled"): False,
         ("answers", "shortlist"): 0,
+        ("placement",): "cooperative",
     },
 }
 
@@ -182,17 +184,32 @@ class Answers(_Section, frozen=True):
     refusal_memory_bytes: ByteSize = ByteSize(16 * 2**20)
 
 
+class AssumedPods(_Section, frozen=True):
+    """How long a pod counts as placed by our answer alone, and how long a question waits for such a pod's node."""
+
+    enabled: bool = True
+    expiry: Duration = Duration(120)
+    wait: Duration = Duration(1)
+    distrust: Duration = Duration(2)
+
+    def __post_init__(self) -> None:
+        """Refuse an expiry under which no pod would be assumed at all."""
+        _require_positive(self, "expiry")
+
+
 class Settings(_Section, frozen=True):
     """The whole configuration. `Settings()` is what an empty document means: offload mode with all defaults."""
 
     api_version: Literal["placement.extender.dev/v1alpha1"] = API_VERSION
     kind: Literal["ExtenderConfiguration"] = KIND
     mode: Mode = "offload"
+    placement: Literal["decisive", "cooperative"] = "decisive"
     logging: Logging = Logging()
     server: Server = Server()
     kube: Kube = Kube()
     rules: Rules = Rules()
     answers: Answers = Answers()
+    assumed_pods: AssumedPods = AssumedPods()
 
     def __post_init__(self) -> None:
         """Refuse what each part allows by itself but the mode does not."""

@@ -35,16 +35,22 @@ def audit_steps(index: ClusterIndex) -> Iterator[Callable[[], list[str]]]:
 
 def _placed(index: ClusterIndex) -> Iterator[tuple[Pod, Node]]:
     nodes = {node.name: node for node in index.topology.nodes if node is not None}
-    for pod in index.pods.values():
+    for pod in _standing(index):
         node = nodes.get(pod.node)
         if node is not None:
             yield pod, node
 
 
+def _standing(index: ClusterIndex) -> Iterator[Pod]:
+    """Every pod with a node: shown by the watch, or assumed on one."""
+    yield from (pod for pod in index.pods.values() if pod.node)
+    yield from (assumed.pod for assumed in index.assumed.held.values() if assumed.pod.node)
+
+
 def _check_tables(index: ClusterIndex) -> list[str]:
     problems = []
-    shapes = Counter((pod.shape, pod.terminating) for pod in index.pods.values() if pod.node)
-    held = {(p.shape, p.terminating): sum(p.nodes.values()) for p in index.placements}
+    shapes = Counter((pod.shape, pod.terminating) for pod in _standing(index))
+    held = Counter({(p.shape, p.terminating): sum(p.nodes.values()) for p in index.placements})
     if shapes != held:
         problems.append(f"placements hold {sum(held.values())} pods of {len(held)} shapes, the table {len(shapes)}")
     here = sum(len(index.pods_on(number)) for number in range(len(index.topology.nodes)))

@@ -7,21 +7,25 @@ take the node's pods out of their groups, move the node, put them back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from extender.index.assumed import AssumedPods
+from extender.index.budgets import Budgets
 from extender.index.domains import KeyDomains, Topology, same_place
 from extender.index.groups import Group
 from extender.index.namespaces import Namespaces
+from extender.index.nominations import Nominations
 from extender.index.placements import Placement, Placements
 from extender.index.questions import Questions
 from extender.index.selections import Selections
 from extender.index.spread_counts import SpreadCounts
 from extender.index.term_counts import TermCounts
-from extender.index.view import ClusterView, Question
+from extender.index.view import ClusterView, GroupView, Question
+from extender.index.what_if import WhatIf
 from extender.index.workloads import Workloads
 from extender.model.labels import Labels
-from extender.model.objects import Namespace, Node, Object, Pod, PodShape, Workload
+from extender.model.objects import DisruptionBudget, Namespace, Node, Object, Pod, PodShape, Workload
 from extender.model.resources import Resources, add
 from extender.settings import Rules
 
@@ -36,13 +40,17 @@ class ClusterIndex:
         self.topology = Topology()
         self.namespaces = Namespaces()
         self.workloads = Workloads()
+        self.budgets = Budgets()
+        self.nominations = Nominations()
         self.placements = Placements(self._placement_added, self._placement_gone)
         self.selections = Selections(self.placements, self.namespaces)
         self.terms = TermCounts(self.topology, self.namespaces, self.selections)
         self.spreads = SpreadCounts(self.topology, self.selections)
         self.questions = Questions(rules, self.terms, self.spreads, self.namespaces, self.workloads)
+        self.assumed = AssumedPods(self.placements, self._count)
         self._on_node: dict[int, dict[str, Pod]] = {}
         self._requested: dict[int, dict[str, int]] = {}
+        self._priorities: dict[int, int] = {}
 
     @property
     def view(self) -> ClusterView:
@@ -60,6 +68,8 @@ class ClusterIndex:
                 return self._change_namespace(obj.name, obj)
             case Workload():
                 return self.workloads.change(obj.key, obj)
+            case DisruptionBudget():
+                return self.budgets.change(obj.key, obj)
 
     def delete(self, obj: Object) -> bool:
         """Applies the disappearance of an object; False where it was not there."""
@@ -72,6 +82,8 @@ class ClusterIndex:
                 return self._change_namespace(obj.name, None)
             case Workload():
                 return self.workloads.change(obj.key, None)
+            case DisruptionBudget():
+                return self.budgets.change(obj.key, None)
 
     def replace(self, kind: str, objects: Iterable[Object]) -> int:
         """Applies a complete list of one kind (`Kind.name`): what is not in it is gone. Returns the changes made."""
@@ -90,6 +102,8 @@ class ClusterIndex:
                 return [node for node in self.topology.nodes if node is not None]
             case "namespaces":
                 return list(self.namespaces.objects.values())
+            case "poddisruptionbudgets":
+                return list(self.budgets.objects.values())
             case _:
                 return [held for held in self.workloads.objects.values() if f"{held.kind.lower()}s" == kind]
 
@@ -101,10 +115,13 @@ class ClusterIndex:
             del self.pods[uid]
         else:
             self.pods[uid] = new
+        if uid in self.assumed.held:
+            self.assumed.observe(uid, old, new)
         if old is not None and old.node:
             self._count(old, -1)
         if new is not None and new.node:
             self._count(new, 1)
+        self.nominations.change(uid, new)
         return True
 
     def _count(self, pod: Pod, sign: int) -> None:
@@ -112,6 +129,11 @@ class ClusterIndex:
         number = self.topology.number(pod.node)
         self.placements.put(pod.shape, pod.terminating, number, sign)
         add(self._requested.setdefault(number, {}), pod.requests, sign)
+        left = self._priorities.get(pod.priority, 0) + sign
+        if left:
+            self._priorities[pod.priority] = left
+        else:
+            del self._priorities[pod.priority]
         here = self._on_node.setdefault(number, {})
         if sign > 0:
             here[pod.uid] = pod
@@ -154,6 +176,16 @@ class ClusterIndex:
         self.selections.namespace_changed(name, self.namespaces.change(name, new))
         return True
 
+    def assume(self, pod: Pod, nodes: Sequence[str], now: float) -> None:
+        """From now on the pod counts as standing on the node, or with several nodes as standing on one of them.
+
+        A pod that the watch has already shown on a node is left alone. No nodes: nothing is assumed.
+        """
+        known = self.pods.get(pod.uid)
+        self.assumed.settle(pod.uid)
+        if nodes and not (known is not None and known.node):
+            self.assumed.assume(pod, tuple(nodes), now)
+
     def _placement_added(self, placement: Placement) -> None:
         self.terms.placement_added(placement)
         self.selections.placement_added(placement)
@@ -179,6 +211,21 @@ class ClusterIndex:
     def grounds(self, question: Question) -> int:
         """Changes whenever the filter's answer may have changed: versions only grow, so their sum never repeats."""
         return self.topology.version + sum(group.version for group in question.filter_groups())
+
+    def is_pending(self, question: Question) -> bool:
+        """Whether the filter's answer may hang on a pod whose node is not known yet."""
+        return self.assumed.several > 0 and any(group.pending for group in question.filter_groups())
+
+    def possible(self, group: GroupView) -> Mapping[int, int]:
+        """By domain, how many pods whose node is not known yet may stand there."""
+        return self.assumed.possible(group, self.topology.known)
+
+    def is_touched(self, shape: PodShape) -> bool:
+        """Whether placing a pod of this shape can change another pod's answer, as far as anybody has asked."""
+        placement = self.placements.find(shape, terminating=False)
+        if placement is not None:
+            return bool(placement.groups)
+        return not shape.affinity.is_empty or self.selections.would_count(Placement(shape, terminating=False))
 
     def key(self, topology_key: str) -> KeyDomains:
         """The domains of a topology key."""
@@ -229,10 +276,57 @@ class ClusterIndex:
                 group.add(number, 1)
                 group.version = version
 
+    @contextmanager
+    def what_if(self) -> Iterator[WhatIf]:
+        """Inside the block pods may be taken away, put back, or made to stand somewhere; on leaving all is undone."""
+        tried = WhatIf(self.topology, self.placements)
+        try:
+            yield tried
+        finally:
+            tried.undo()
+
+    def is_counted(self, pod: Pod, question: Question) -> bool:
+        """Whether a filter's answer to the question counts this placed pod anywhere. O(groups)."""
+        placement = self.placements.find(pod.shape, terminating=pod.terminating)
+        asked = {id(group) for group in question.filter_groups()}
+        return placement is not None and any(id(group) in asked for group in placement.groups)
+
+    def has_below(self, priority: int) -> bool:
+        """Whether any pod that stands somewhere has a lower priority. O(distinct priorities)."""
+        return any(held < priority for held in self._priorities)
+
+    @property
+    def nominated(self) -> Mapping[str, Mapping[str, Pod]]:
+        """The pods that are to come to a node, by node name and UID."""
+        return self.nominations.by_node
+
+    def promised(self, uid: str) -> str:
+        """The node that a running plan promises to a pod, empty without one."""
+        return self.nominations.promised.get(uid, "")
+
+    @property
+    def claims_version(self) -> int:
+        """Grows with every change of nominations, promises and disruption budgets."""
+        return self.nominations.version + self.budgets.version
+
+    def promise(self, pod: Pod, node: str) -> None:
+        """A plan for the pod is being carried out on the node; `withdraw` ends it."""
+        self.nominations.promise(self.pods.get(pod.uid, pod), node)
+
+    def withdraw(self, uid: str) -> None:
+        """The plan for the pod is over; its nomination counts as its status has it."""
+        self.nominations.withdraw(uid, self.pods.get(uid))
+
+    def budgets_in(self, namespace: str) -> Collection[DisruptionBudget]:
+        """The disruption budgets of a namespace."""
+        return self.budgets.of(namespace)
+
     def statistics(self) -> dict[str, int]:
         """Sizes of everything that is kept, for metrics."""
-        parts = (self.topology, self.namespaces, self.terms, self.spreads, self.questions)
+        counts = (self.terms, self.spreads, self.questions, self.nominations)
+        parts = (self.topology, self.namespaces, self.budgets, *counts)
         result = {"pods": len(self.pods), "shapes": len(self.placements), "workloads": len(self.workloads.objects)}
+        result["assumed_pods"] = len(self.assumed.held)
         for part in parts:
             result |= part.statistics()
         return result
@@ -242,7 +336,7 @@ def _key(obj: Object) -> str:
     match obj:
         case Pod():
             return obj.uid
-        case Workload():
+        case Workload() | DisruptionBudget():
             return obj.key
         case _:
             return obj.name

@@ -21,9 +21,10 @@ class Group:
     """Pods per domain. ``askers`` counts the compiled questions that hold the group (an inverse group: its owners).
 
     ``_levels`` is the distribution of the counts (count to number of domains), which has the extremes at hand.
+    ``pending`` is how many pods would count here whose node is not known yet (`assumed`).
     """
 
-    __slots__ = ("_levels", "askers", "counts", "domain_of", "key", "version")
+    __slots__ = ("_levels", "askers", "counts", "domain_of", "key", "pending", "version")
 
     def __init__(self, key: KeyDomains) -> None:
         self.key = key
@@ -31,6 +32,7 @@ class Group:
         self.counts: dict[int, int] = {}
         self.version = 0
         self.askers = 0
+        self.pending = 0
         self._levels: dict[int, int] = {}
 
     def add(self, node: int, pods: int) -> None:

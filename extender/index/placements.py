@@ -14,15 +14,19 @@ from extender.model.selectors import Requirement
 
 
 class Placement:
-    """Pods of one shape, terminating or not: how many on which node, and the groups that count them."""
+    """Pods of one shape, terminating or not: how many on which node, and the groups that count them.
 
-    __slots__ = ("groups", "nodes", "shape", "terminating")
+    ``pending`` is how many more of them stand on a node that is not known yet.
+    """
+
+    __slots__ = ("groups", "nodes", "pending", "shape", "terminating")
 
     def __init__(self, shape: PodShape, *, terminating: bool) -> None:
         self.shape = shape
         self.terminating = terminating
         self.nodes: dict[int, int] = {}
         self.groups: list[Group] = []
+        self.pending = 0
 
     def count_in(self, group: Group, sign: int) -> None:
         """Adds all these pods to a group, or with ``sign`` -1 takes them out. O(nodes they stand on)."""
@@ -32,11 +36,13 @@ class Placement:
     def join(self, group: Group) -> None:
         """From now on the group counts these pods."""
         self.groups.append(group)
+        group.pending += self.pending
         self.count_in(group, 1)
 
     def leave(self, group: Group) -> None:
         """The group counts these pods no more."""
         self.groups.remove(group)
+        group.pending -= self.pending
         self.count_in(group, -1)
 
 
@@ -73,7 +79,16 @@ class Placements:
             del nodes[node]
         for group in placement.groups:
             group.add(node, pods)
-        if not nodes:
+        if not nodes and not placement.pending:
+            self._remove(placement)
+
+    def expect(self, shape: PodShape, pods: int) -> None:
+        """So many pods more (or fewer) of a shape stand on a node that is not known yet. O(groups)."""
+        placement = self._all.get((shape, False)) or self._add(shape, terminating=False)
+        placement.pending += pods
+        for group in placement.groups:
+            group.pending += pods
+        if not placement.nodes and not placement.pending:
             self._remove(placement)
 
     def _add(self, shape: PodShape, *, terminating: bool) -> Placement:

@@ -192,6 +192,11 @@ class Selections:
             if placement not in selection.members and selection.selects(placement):
                 selection.enter(placement)
 
+    def would_count(self, placement: Placement) -> bool:
+        """Whether any selection would make the placement a member. O(labels + candidates)."""
+        shape = placement.shape
+        return any(each.selects(placement) for each in self._anchors.candidates(shape.namespace, shape.labels))
+
     def placement_gone(self, placement: Placement) -> None:
         """Forgets an empty placement."""
         shape = placement.shape

@@ -6,12 +6,12 @@ change, so a verb, which is one synchronous function, always sees one consistent
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from extender.model.objects import Node, Pod, PodShape
+from extender.model.objects import DisruptionBudget, Node, Pod, PodShape
 from extender.model.resources import Resources
 from extender.model.spread import SpreadConstraint
 
@@ -60,12 +60,20 @@ class GroupView(Protocol):
         """Where the group counts."""
 
     @property
+    def domain_of(self) -> Sequence[DomainNumber]:
+        """In which domain a node's pods count: 0 where they do not."""
+
+    @property
     def counts(self) -> Mapping[DomainNumber, int]:
         """Pods by domain number, never zero."""
 
     @property
     def version(self) -> int:
         """Grows with every change of the counts."""
+
+    @property
+    def pending(self) -> int:
+        """How many pods would count here whose node is not known yet."""
 
     def greatest(self) -> int:
         """The largest count of a domain; 0 where nobody is counted. O(distinct counts)."""
@@ -138,6 +146,22 @@ class Question:
         return (*self.affinity, *self.anti, *self.inverse, *(ask.group for ask in self.hard))
 
 
+class WhatIfView(Protocol):
+    """Changes that are tried out on the counts and undone when the block ends."""
+
+    def take(self, pod: Pod) -> None:
+        """The pod, which stands on its node, does not count any more. O(groups that count it)."""
+
+    def put_back(self, pod: Pod) -> None:
+        """A pod that was taken counts again."""
+
+    def stand(self, pod: Pod, node: NodeNumber) -> None:
+        """A pod that has no node counts on this one. Ask for questions afterwards: its own terms may be new ones."""
+
+    def leave(self) -> None:
+        """All pods that were made to stand are gone again."""
+
+
 class ClusterView(Protocol):
     """The read-only face of the index."""
 
@@ -154,6 +178,15 @@ class ClusterView(Protocol):
 
     def grounds(self, question: Question) -> int:
         """A number that changes whenever the filter's answer to the question may have changed."""
+
+    def is_pending(self, question: Question) -> bool:
+        """Whether the filter's answer may hang on a pod whose node is not known yet. O(groups)."""
+
+    def possible(self, group: GroupView) -> Mapping[DomainNumber, int]:
+        """By domain, how many pods whose node is not known yet may stand there. O(such pods × their nodes)."""
+
+    def is_touched(self, shape: PodShape) -> bool:
+        """Whether placing a pod of this shape can change another pod's answer, as far as anybody has asked."""
 
     def key(self, topology_key: str) -> KeyView:
         """The domains of a topology key."""
@@ -179,3 +212,26 @@ class ClusterView(Protocol):
 
     def without(self, pods: Sequence[Pod]) -> AbstractContextManager[None]:
         """Inside the block the pods do not count; ask for the question before the block, as it makes groups."""
+
+    def what_if(self) -> AbstractContextManager[WhatIfView]:
+        """As `without`, for pods that come and go inside the block one by one."""
+
+    def is_counted(self, pod: Pod, question: Question) -> bool:
+        """Whether a filter's answer to the question counts this placed pod anywhere. O(groups)."""
+
+    def has_below(self, priority: int) -> bool:
+        """Whether any pod that stands somewhere has a lower priority. O(distinct priorities)."""
+
+    @property
+    def nominated(self) -> Mapping[str, Mapping[str, Pod]]:
+        """The pods that are to come to a node, nominated or promised, by node name and UID; no empty entry."""
+
+    def promised(self, uid: str) -> str:
+        """The node that a running plan promises to a pod, empty without one."""
+
+    @property
+    def claims_version(self) -> int:
+        """Grows with every change of nominations, promises and disruption budgets."""
+
+    def budgets_in(self, namespace: str) -> Collection[DisruptionBudget]:
+        """The disruption budgets of a namespace."""

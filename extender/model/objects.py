@@ -14,7 +14,7 @@ import msgspec
 from extender.model.labels import NO_LABELS, Labels
 from extender.model.node_affinity import ANY_NODE, NodeAffinity, PreferredNodeTerm
 from extender.model.resources import Resources
-from extender.model.selectors import LabelSelector
+from extender.model.selectors import NOTHING, LabelSelector
 from extender.model.spread import NO_SPREAD, SpreadConstraints
 from extender.model.taints import Taint, Toleration
 from extender.model.terms import NO_AFFINITY, PodAffinity
@@ -49,7 +49,12 @@ class PodShape:
 
 
 class Pod(msgspec.Struct, frozen=True, gc=False):
-    """A pod. ``node`` is empty while it is not assigned; ``finished`` pods are no part of any count."""
+    """A pod. ``node`` is empty while it is not assigned; ``finished`` pods are no part of any count.
+
+    ``preempted``: somebody has marked it as the victim of a preemption (condition DisruptionTarget, KEP-3329).
+    ``refusal``: the scheduler's last word on why it is pending (PodScheduled=False), empty where there is none.
+    ``has_unseen_needs``: it asks a node for host ports, volumes or devices, which the index does not hold.
+    """
 
     uid: str
     name: str
@@ -63,6 +68,9 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     nominated_node: str = ""
     requests: Resources = NO_RESOURCES
     start_time: datetime | None = None
+    preempted: bool = False
+    has_unseen_needs: bool = False
+    refusal: str = ""
 
     @property
     def namespace(self) -> str:
@@ -114,4 +122,31 @@ class Workload(msgspec.Struct, frozen=True, gc=False):
         return f"{self.kind}/{self.namespace}/{self.name}"
 
 
-Object = Pod | Node | Namespace | Workload
+class DisruptionBudget(msgspec.Struct, frozen=True, gc=False):
+    """A PodDisruptionBudget: whom it protects, and how many of them may go now.
+
+    ``disrupted`` are names of pods whose eviction the apiserver has let through already: they are not counted twice.
+    https://kubernetes.io/docs/concepts/workloads/pods/disruptions/
+    """
+
+    namespace: str
+    name: str
+    selector: LabelSelector = NOTHING
+    allowed: int = 0
+    disrupted: frozenset[str] = frozenset()
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+    def protects(self, pod: Pod) -> bool:
+        """Whether taking the pod away uses up one of the disruptions that are allowed."""
+        return (
+            self.namespace == pod.namespace
+            and self.selector.matches(pod.shape.labels)
+            and pod.name not in self.disrupted
+        )
+
+
+Object = Pod | Node | Namespace | Workload | DisruptionBudget

@@ -27,6 +27,12 @@ class Reason(Enum):
     AFFINITY = ("node(s) didn't match pod affinity rules", False)
     ANTI_AFFINITY = ("node(s) didn't match pod anti-affinity rules", True)
     EXISTING_ANTI_AFFINITY = ("node(s) didn't satisfy existing pods anti-affinity rules", True)
+    CORDONED = ("node(s) were unschedulable", False)
+    TAINT = ("node(s) had untolerated taint(s)", False)
+    NODE_AFFINITY = ("node(s) didn't match Pod's node affinity/selector", False)
+    NO_ROOM = ("node(s) had too few resources left", True)
+    NOMINATED = ("node(s) are kept for nominated pods of equal or higher priority", True)
+    PREEMPTING = ("node(s) wait until the pods that this pod preempts are gone", True)
     UNKNOWN_NODE = ("node(s) not known to the extender yet", False)
     MALFORMED_POD = ("pod has affinity or spread constraints that cannot be parsed", False)
 

@@ -6,10 +6,10 @@ hypothetical (an autoscaler's template). Rules see positions and domain numbers 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from extender.index.view import KeyView, SpreadGroupView
+from extender.index.view import ClusterView, GroupView, KeyView, SpreadGroupView
 from extender.model.objects import Node
 
 
@@ -22,8 +22,26 @@ class Frame(Protocol):
     def new_domains(self, group: SpreadGroupView) -> int:
         """How many domains would be eligible for the group only because of nodes that the index does not know."""
 
+    def most(self, group: GroupView) -> Mapping[int, int]:
+        """The greatest count that each domain may have."""
 
-class IndexFrame:
+    def may_count(self, group: GroupView) -> bool:
+        """Whether the group may count anybody at all."""
+
+
+class CertainFrame:
+    """What the index counts is all there is."""
+
+    def most(self, group: GroupView) -> Mapping[int, int]:
+        """The counts themselves."""
+        return group.counts
+
+    def may_count(self, group: GroupView) -> bool:
+        """Whether it does."""
+        return bool(group.counts)
+
+
+class IndexFrame(CertainFrame):
     """The nodes of the index; a position is a node number."""
 
     def domains(self, key: KeyView) -> Sequence[int]:
@@ -35,7 +53,7 @@ class IndexFrame:
         return 0
 
 
-class RequestFrame:
+class RequestFrame(CertainFrame):
     """The nodes of a request, by their order there. O(nodes) for each key that is asked."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
@@ -63,3 +81,36 @@ class RequestFrame:
                 if domain is None or not group.is_eligible_domain(domain):
                     found.add(value)
         return len(found)
+
+
+class WorstCaseFrame:
+    """Another frame, with the pods whose node is not known yet taken to stand wherever that is worst.
+
+    They add to what anti-affinity and skew count in every domain where they may be; they satisfy no affinity, they
+    raise no minimum, and they end the privilege of the first pod of a group.
+    """
+
+    def __init__(self, frame: Frame, view: ClusterView) -> None:
+        self._frame = frame
+        self._view = view
+
+    def domains(self, key: KeyView) -> Sequence[int]:
+        """As the other frame has them."""
+        return self._frame.domains(key)
+
+    def new_domains(self, group: SpreadGroupView) -> int:
+        """As the other frame counts them."""
+        return self._frame.new_domains(group)
+
+    def most(self, group: GroupView) -> Mapping[int, int]:
+        """The counts with every such pod added wherever it may be. O(such pods × their nodes)."""
+        if not group.pending:
+            return group.counts
+        counts = dict(group.counts)
+        for domain, pods in self._view.possible(group).items():
+            counts[domain] = counts.get(domain, 0) + pods
+        return counts
+
+    def may_count(self, group: GroupView) -> bool:
+        """Whether it counts anybody or somebody is pending."""
+        return bool(group.counts) or group.pending > 0

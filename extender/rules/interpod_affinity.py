@@ -70,20 +70,23 @@ def prepare_filter(question: Question, frame: Frame) -> AffinityFilter:
     """The filter of a question. O(terms)."""
     if question.affinity_errors:
         return AffinityFilter(Status(Code.UNRESOLVABLE, f"parsing pod: {_joined(question.affinity_errors)}"))
-    inverse = [group for group in question.inverse if group.counts]
+    inverse = [group for group in question.inverse if frame.may_count(group)]
     if not (question.affinity or question.anti or inverse):
         return AffinityFilter(SKIP)
 
-    def clause(group: GroupView) -> Clause:
+    def near(group: GroupView) -> Clause:
         return Clause(frame.domains(group.key), group.counts)
 
-    nobody = not any(group.counts for group in question.affinity)
+    def apart(group: GroupView) -> Clause:
+        return Clause(frame.domains(group.key), frame.most(group))
+
+    nobody = not any(map(frame.may_count, question.affinity))
     return AffinityFilter(
         SUCCESS,
-        near=tuple(map(clause, question.affinity)),
+        near=tuple(map(near, question.affinity)),
         first_pod=nobody and question.matches_itself,
-        apart=tuple(map(clause, question.anti)),
-        inverse=tuple(map(clause, inverse)),
+        apart=tuple(map(apart, question.anti)),
+        inverse=tuple(map(apart, inverse)),
     )
 
 

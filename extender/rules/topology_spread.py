@@ -72,7 +72,7 @@ def _clause(ask: SpreadQuestion, frame: Frame) -> HardClause:
     least = 0 if added else group.least()
     minimum = global_minimum(least, group.domains + added, constraint.min_domains)
     limit = largest_allowed(constraint, minimum, matches_itself=bool(ask.self_match))
-    return HardClause(frame.domains(group.key), group.counts, limit)
+    return HardClause(frame.domains(group.key), frame.most(group), limit)
 
 
 @dataclass(frozen=True, slots=True)

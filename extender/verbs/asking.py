@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from extender.index.view import ClusterView
+from extender.model.objects import Node
 from extender.rules.frames import Frame, IndexFrame, RequestFrame
 from extender.wire.extender_v1 import ExtenderArgs
 
@@ -17,11 +18,15 @@ _GROWTH = 2
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What was asked about: the names in the request's order, and how positions find their domains."""
+    """What was asked about: the names in the request's order, and how positions find their domains.
+
+    ``view`` is None where the request brought its own ``nodes``.
+    """
 
     names: Sequence[str]
     frame: Frame
     view: ClusterView | None = None
+    nodes: Sequence[Node] = ()
 
     def __len__(self) -> int:
         return len(self.names)
@@ -37,6 +42,10 @@ class Asked:
     def position(self, name: str) -> int | None:
         """The position of one name, None where the index does not know it."""
         return self.names.index(name) if self.view is None else self.view.known.get(name)
+
+    def node(self, position: int) -> Node | None:
+        """The node at a position."""
+        return self.nodes[position] if self.view is None else self.view.node(position)
 
     def names_at(self, positions: Sequence[int]) -> list[str]:
         """The names at these positions, in their order."""
@@ -56,5 +65,5 @@ class Asked:
 def ask(args: ExtenderArgs, view: ClusterView) -> Asked:
     """The request's nodes, in either form. O(1) for names."""
     if args.nodes is not None:
-        return Asked([node.name for node in args.nodes], RequestFrame(args.nodes))
+        return Asked([node.name for node in args.nodes], RequestFrame(args.nodes), nodes=args.nodes)
     return Asked(args.node_names or [], IndexFrame(), view)

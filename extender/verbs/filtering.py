@@ -8,46 +8,53 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from extender.index.view import ClusterView, Question
+from extender.index.view import ClusterView
+from extender.model.objects import Pod
 from extender.model.verdicts import Code, Reason
 from extender.rules import catalog
 from extender.rules.catalog import PreparedFilters
+from extender.rules.frames import WorstCaseFrame
 from extender.settings import Settings
 from extender.verbs.asking import Asked, ask
-from extender.verbs.ranking import best_passing
+from extender.verbs.choosing import choose_node
+from extender.verbs.ranking import Search, best_passing
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 
 
-def filter_nodes(args: ExtenderArgs, view: ClusterView, settings: Settings, seed: int) -> FilterResult:
+def filter_nodes(args: ExtenderArgs, view: ClusterView, settings: Settings, seed: int, avoid: str = "") -> FilterResult:
     """Decides the asked nodes. ``seed`` turns where the search starts, so that equal nodes are chosen fairly.
+
+    ``avoid`` is a node that the pod was sent to without arriving (decisive placement only). Where the answer hangs on
+    a pod whose node is not known yet, that pod is taken to stand wherever it is worst.
 
     Nodes refused go under ``unresolvable`` even where taking pods away would help: the scheduler answers a plain
     refusal with preemption attempts that cannot see our rules, and with a hot loop of retries.
     """
     question = view.question(args.pod.shape)
     asked = ask(args, view)
-    filters = catalog.prepare_filters(question, asked.frame)
+    frame = WorstCaseFrame(asked.frame, view) if view.is_pending(question) else asked.frame
+    filters = catalog.prepare_filters(question, frame)
     failure = filters.failure
     if failure is not None and failure.code is Code.ERROR:
         return FilterResult((), error=failure.reason)
-    passed = _passed(question, filters, asked, view, settings, seed)
+    passed = _passed(Search(question, filters, asked, view, settings), args.pod, seed, avoid)
     if passed or not asked.names:
         return FilterResult(passed)
     return FilterResult((), unresolvable=_refusals(filters, asked, failure.reason if failure else ""))
 
 
-def _passed(
-    question: Question, filters: PreparedFilters, asked: Asked, view: ClusterView, settings: Settings, seed: int
-) -> Sequence[str]:
-    """All names that pass, in the request's order, or the best ``answers.shortlist`` of them."""
+def _passed(search: Search, pod: Pod, seed: int, avoid: str) -> Sequence[str]:
+    """One name where the place must be known at once, else the best ``answers.shortlist`` names or all that pass."""
+    asked, settings = search.asked, search.settings
     most = settings.answers.shortlist
+    if len(asked) > 1 and settings.placement == "decisive" and search.view.is_touched(pod.shape):
+        return asked.names_at(choose_node(search, pod, seed % len(asked), avoid))
     if most and len(asked) > most:
-        nodes = best_passing(question, filters, asked, view, settings, most=most, turn=seed % len(asked))
-        return asked.names_at(nodes)
+        return asked.names_at([node for _, node in best_passing(search, most, seed % len(asked))])
     nodes = asked.positions()
-    if filters.passes_all and len(nodes) == len(asked):
+    if search.filters.passes_all and len(nodes) == len(asked):
         return asked.names
-    return asked.names_at(filters.passing(nodes))
+    return asked.names_at(search.filters.passing(nodes))
 
 
 def _refusals(filters: PreparedFilters, asked: Asked, failure: str) -> dict[str, str]:

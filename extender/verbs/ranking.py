@@ -6,7 +6,6 @@ rank that any node could have is known beforehand, and the search ends once enou
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
@@ -25,10 +24,23 @@ _TOLERANCE = 1e-9
 _NEVER = float("-inf")
 _SPARE = 4  # a first piece a quarter larger than what is wanted mostly saves a second one
 
+Ranked = list[tuple[float, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """One question ready to be searched: what is asked, of whom, and which filters a node must pass."""
+
+    question: Question
+    filters: PreparedFilters
+    asked: Asked
+    view: ClusterView
+    settings: Settings
+
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One group's share of a rank."""
+    """One group's share of a rank; ``best`` is the most that any node can get from it."""
 
     weight: float
     domains: Sequence[int]
@@ -36,33 +48,24 @@ class _Part:
     best: float
 
 
-def best_passing(
-    question: Question,
-    filters: PreparedFilters,
-    asked: Asked,
-    view: ClusterView,
-    settings: Settings,
-    *,
-    most: int,
-    turn: int,
-) -> list[int]:
-    """Up to ``most`` positions that pass, the best ranked first found, starting from name number ``turn``.
+def best_passing(search: Search, most: int, turn: int) -> Ranked:
+    """Up to ``most`` positions that pass, with their ranks, best first, starting from the name number ``turn``.
 
     Without preferences O(most) names are looked at; with one rule's preferences it ends as soon as ``most`` nodes of
     the best possible rank are found. Only where both rules have preferences all passing nodes are scored.
     """
-    hard_weight = settings.rules.inter_pod_affinity.hard_pod_affinity_weight
-    groups = weighted_groups(question, hard_weight)
+    question, asked = search.question, search.asked
+    groups = weighted_groups(question, search.settings.rules.inter_pod_affinity.hard_pod_affinity_weight)
     if groups and question.soft:
-        return _best_scored(question, filters, asked, view, settings, most=most, turn=turn)
-    parts = [_affinity_part(part.weight, part.group, asked.frame) for part in groups]
+        return _scored(search, most, turn)
+    parts = [_part(part.weight, part.group, asked.frame) for part in groups]
     required: list[Sequence[int]] = []
     if question.soft and not question.soft_error:
-        parts, required = _spread_parts(question, view, asked)
-    return _search(filters, asked, parts, required, most=most, turn=turn)
+        parts, required = _spread_parts(question, search.view, asked)
+    return _ranked(search, parts, required, most, turn) if parts else _unranked(search, most, turn)
 
 
-def _affinity_part(weight: float, group: GroupView, frame: Frame) -> _Part:
+def _part(weight: float, group: GroupView, frame: Frame) -> _Part:
     best = weight * (group.greatest() if weight > 0 else group.smallest())
     return _Part(weight, frame.domains(group.key), group.counts, best)
 
@@ -73,32 +76,36 @@ def _spread_parts(question: Question, view: ClusterView, asked: Asked) -> tuple[
     for ask in question.soft:
         key = view.key(ask.constraint.topology_key)
         size = len(asked) if ask.constraint.topology_key == HOSTNAME else len(key.nodes_in)
-        parts.append(_affinity_part(-topology_weight(size), ask.group, asked.frame))
+        parts.append(_part(-topology_weight(size), ask.group, asked.frame))
         if question.soft_needs_all_keys and (asked.view is None or key.labelled < len(view.known)):
             required.append(asked.frame.domains(key))
     return parts, required
 
 
-def _search(
-    filters: PreparedFilters, asked: Asked, parts: list[_Part], required: list[Sequence[int]], *, most: int, turn: int
-) -> list[int]:
+def _unranked(search: Search, most: int, turn: int) -> Ranked:
+    """The first that pass: all are equal."""
+    found: list[int] = []
+    for piece in search.asked.pieces(turn, most + most // _SPARE):
+        found.extend(search.filters.passing(piece))
+        if len(found) >= most:
+            break
+    return [(0.0, node) for node in found[:most]]
+
+
+def _ranked(search: Search, parts: list[_Part], required: list[Sequence[int]], most: int, turn: int) -> Ranked:
+    """The best by rank; ends early when enough nodes reach the best rank that there can be."""
     target = sum(part.best for part in parts) - _TOLERANCE
-    best: list[int] = []
-    ranked: list[tuple[float, int]] = []
-    for piece in asked.pieces(turn, most + most // _SPARE):
-        passing = filters.passing(piece)
-        if not parts:
-            best.extend(passing)
-        else:
-            ranks = _ranks(passing, parts, required)
-            ranked.extend(zip(ranks, passing, strict=True))
-            best.extend([node for rank, node in zip(ranks, passing, strict=True) if rank >= target])
+    best: Ranked = []
+    every: Ranked = []
+    for piece in search.asked.pieces(turn, most + most // _SPARE):
+        passing = search.filters.passing(piece)
+        ranked = list(zip(_ranks(passing, parts, required), passing, strict=True))
+        best.extend([item for item in ranked if item[0] >= target])
         if len(best) >= most:
             return best[:most]
-    others = [item for item in ranked if item[0] < target]
-    if len(best) + len(others) > most:
-        others.sort(key=itemgetter(0), reverse=True)
-    return best + [node for _, node in others[: most - len(best)]]
+        every.extend(ranked)
+    every.sort(key=itemgetter(0), reverse=True)  # stable, so that equals keep the order of the turn
+    return every[:most]
 
 
 def _ranks(nodes: Sequence[int], parts: list[_Part], required: list[Sequence[int]]) -> list[float]:
@@ -114,19 +121,11 @@ def _ranks(nodes: Sequence[int], parts: list[_Part], required: list[Sequence[int
     return ranks
 
 
-def _best_scored(
-    question: Question,
-    filters: PreparedFilters,
-    asked: Asked,
-    view: ClusterView,
-    settings: Settings,
-    *,
-    most: int,
-    turn: int,
-) -> list[int]:
+def _scored(search: Search, most: int, turn: int) -> Ranked:
     """Scores every passing node as prioritize would: the two rules' points add up only once they are normalised."""
-    passing = [node for piece in asked.pieces(turn, len(asked)) for node in filters.passing(piece)]
-    if len(passing) <= most:
-        return passing
-    score_of = points(question, view, settings, asked.frame, passing).of
-    return heapq.nlargest(most, passing, key=score_of.__getitem__)
+    asked = search.asked
+    passing = [node for piece in asked.pieces(turn, len(asked)) for node in search.filters.passing(piece)]
+    score_of = points(search.question, search.view, search.settings, asked.frame, passing).of
+    ranked = [(float(score_of[node]), node) for node in passing]
+    ranked.sort(key=itemgetter(0), reverse=True)
+    return ranked[:most]

@@ -13,12 +13,12 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec import Raw
 
-from extender.model.objects import Namespace, Node, Pod, Workload
+from extender.model.objects import DisruptionBudget, Namespace, Node, Pod, Workload
 from extender.wire.errors import WireError, from_msgspec
-from extender.wire.objects_json import MetaJson, NamespaceJson, NodeJson, PodJson, WorkloadJson
-from extender.wire.trim import trim_namespace, trim_node, trim_pod, trim_workload
+from extender.wire.objects_json import BudgetJson, MetaJson, NamespaceJson, NodeJson, PodJson, WorkloadJson
+from extender.wire.trim import trim_budget, trim_namespace, trim_node, trim_pod, trim_workload
 
-T = TypeVar("T", bound=Pod | Node | Namespace | Workload)
+T = TypeVar("T", bound=Pod | Node | Namespace | Workload | DisruptionBudget)
 
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
@@ -179,3 +179,10 @@ REPLICATION_CONTROLLERS = _workloads(
 )
 REPLICA_SETS = _workloads("replicasets", "/apis/apps/v1/replicasets", "ReplicaSet")
 STATEFUL_SETS = _workloads("statefulsets", "/apis/apps/v1/statefulsets", "StatefulSet")
+DISRUPTION_BUDGETS: Kind[DisruptionBudget] = Kind(
+    "poddisruptionbudgets",
+    "/apis/policy/v1/poddisruptionbudgets",
+    BudgetJson,
+    trim_budget,
+    lambda budget: budget.key,
+)

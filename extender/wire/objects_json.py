@@ -44,6 +44,7 @@ class ContainerJson(_Json):
 
     resources: ResourcesJson | None = None
     restart_policy: str | None = None
+    ports: Raw = NOTHING
 
 
 class PodSpecJson(_Json):
@@ -61,6 +62,8 @@ class PodSpecJson(_Json):
     init_containers: list[ContainerJson] | None = None
     overhead: dict[str, Quantity] | None = None
     resources: ResourcesJson | None = None
+    volumes: Raw = NOTHING
+    resource_claims: Raw = NOTHING
 
 
 class PodStatusJson(_Json):
@@ -69,6 +72,16 @@ class PodStatusJson(_Json):
     phase: str | None = None
     nominated_node_name: str | None = None
     start_time: datetime | None = None
+    conditions: Raw = NOTHING
+
+
+class ConditionJson(_Json):
+    """PodCondition."""
+
+    type: str = ""
+    status: str = ""
+    reason: str | None = None
+    message: str | None = None
 
 
 class PodJson(_Json):
@@ -125,6 +138,27 @@ class WorkloadJson(_Json):
 
     metadata: MetaJson | None = None
     spec: WorkloadSpecJson | None = None
+
+
+class BudgetSpecJson(_Json):
+    """PodDisruptionBudgetSpec."""
+
+    selector: Raw = NOTHING
+
+
+class BudgetStatusJson(_Json):
+    """PodDisruptionBudgetStatus. ``disrupted_pods`` has the time of each eviction by the pod's name."""
+
+    disruptions_allowed: int | None = None
+    disrupted_pods: dict[str, str | None] | None = None
+
+
+class BudgetJson(_Json):
+    """PodDisruptionBudget."""
+
+    metadata: MetaJson | None = None
+    spec: BudgetSpecJson | None = None
+    status: BudgetStatusJson | None = None
 
 
 class RequirementJson(_Json):

@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 
+import msgspec
+
 from extender.model.labels import NO_LABELS
-from extender.model.objects import NO_RESOURCES, Namespace, Node, Pod, PodShape, Workload
+from extender.model.objects import NO_RESOURCES, DisruptionBudget, Namespace, Node, Pod, PodShape, Workload
 from extender.model.resources import QuantityError, Resources, add, largest, parse_resources, total
-from extender.model.selectors import LabelSelector, SelectorError, parse_selector
+from extender.model.selectors import NOTHING, LabelSelector, SelectorError, parse_selector
 from extender.model.taints import Taint
 from extender.wire.constraints import (
+    decode,
     parse_affinity,
     parse_controller,
     parse_label_selector,
@@ -25,6 +28,9 @@ from extender.wire.constraints import (
 )
 from extender.wire.errors import WireError
 from extender.wire.objects_json import (
+    BudgetJson,
+    BudgetStatusJson,
+    ConditionJson,
     ContainerJson,
     MetaJson,
     NamespaceJson,
@@ -41,6 +47,7 @@ from extender.wire.objects_json import (
 _NO_META = MetaJson()
 _NO_SPEC = PodSpecJson()
 _NO_STATUS = PodStatusJson()
+_CONDITIONS = msgspec.json.Decoder(list[ConditionJson] | None)
 _ABSENT = (b"", b"null", b"[]", b"{}")
 
 Amounts = tuple[tuple[str, Quantity], ...]
@@ -71,7 +78,30 @@ def trim_pod(raw: PodJson) -> Pod:
         status.nominated_node_name or "",
         _requests(spec),
         status.start_time,
+        b'"PreemptionByScheduler"' in bytes(status.conditions),
+        _has_unseen_needs(spec),
+        "" if spec.node_name else _refusal(bytes(status.conditions)),
     )
+
+
+def _refusal(conditions: bytes) -> str:
+    """The text of PodScheduled=False; only pods without a node are looked at."""
+    if b'"PodScheduled"' not in conditions:
+        return ""
+    for condition in decode(_CONDITIONS, conditions, "status.conditions") or ():
+        if condition.type == "PodScheduled" and condition.status == "False":
+            return f"{condition.reason}: {condition.message}"
+    return ""
+
+
+def _has_unseen_needs(spec: PodSpecJson) -> bool:
+    """Whether the node must offer more than what we count. Looks for words only: nothing is parsed for it."""
+    if bytes(spec.resource_claims) not in _ABSENT:
+        return True
+    volumes = bytes(spec.volumes)
+    if b'"persistentVolumeClaim"' in volumes or b'"ephemeral"' in volumes:
+        return True
+    return any(b'"hostPort"' in bytes(each.ports) for each in spec.containers or ())
 
 
 @lru_cache(maxsize=32768)
@@ -182,6 +212,22 @@ def trim_workload(raw: WorkloadJson, kind: str) -> Workload:
     selector = bytes(raw.spec.selector) if raw.spec else b""
     parse = _map_selector if kind in ("Service", "ReplicationController") else parse_label_selector
     return Workload(kind, meta.namespace or "", meta.name or "", parse(selector, "spec.selector"))
+
+
+_NO_BUDGET_STATUS = BudgetStatusJson()
+
+
+def trim_budget(raw: BudgetJson) -> DisruptionBudget:
+    """A disruption budget; one without a selector, or with one that cannot be read, protects nobody."""
+    meta, status = raw.metadata or _NO_META, raw.status or _NO_BUDGET_STATUS
+    selector = parse_label_selector(bytes(raw.spec.selector) if raw.spec else b"", "spec.selector")
+    return DisruptionBudget(
+        meta.namespace or "",
+        meta.name or "",
+        selector or NOTHING,
+        status.disruptions_allowed or 0,
+        frozenset(status.disrupted_pods or ()),
+    )
 
 
 def _map_selector(raw: bytes, path: str) -> LabelSelector | None:

@@ -54,6 +54,7 @@ def settings_of(case: Case) -> Settings:
             "apiVersion": "placement.extender.dev/v1alpha1",
             "kind": "ExtenderConfiguration",
             "rules": {"interPodAffinity": affinity, "topologySpread": config["topologySpread"]},
+            "placement": "cooperative",
             "answers": {"shortlist": 0},
         }
     )

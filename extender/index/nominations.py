@@ -1,0 +1,67 @@
+"""Which pods are to come to which node: nominated in their status, or promised by a plan that is being carried out.
+
+A nomination is ``status.nominatedNodeName`` of a pod without a node (KEP-5278). A promise is ours, counts from the
+moment a plan is submitted, and wins over an older nomination of the same pod. Both end where the pod gets a node.
+Fact this rests on: a pod is filed under at most one node, and `_node_of` is the way back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from extender.model.objects import Pod
+
+_NOBODY: Mapping[str, Pod] = {}
+
+
+class Nominations:
+    """Pods to come, by node name and UID. ``version`` grows with every change."""
+
+    def __init__(self) -> None:
+        self.by_node: dict[str, dict[str, Pod]] = {}
+        self.promised: dict[str, str] = {}
+        self.version = 0
+        self._node_of: dict[str, str] = {}
+
+    def change(self, uid: str, pod: Pod | None) -> None:
+        """A pod is now so, None where it is gone. O(1), and next to nothing for a pod that was never nominated."""
+        if uid in self._node_of or uid in self.promised or (pod is not None and pod.nominated_node):
+            self._file(uid, pod)
+
+    def promise(self, pod: Pod, node: str) -> None:
+        """From now on the pod counts as nominated to the node, whatever its status says. ``withdraw`` ends it."""
+        self.promised[pod.uid] = node
+        self._file(pod.uid, pod)
+
+    def withdraw(self, uid: str, pod: Pod | None) -> None:
+        """The promise is over; ``pod`` as the index knows it now."""
+        if self.promised.pop(uid, None) is not None:
+            self._file(uid, pod)
+
+    def _file(self, uid: str, pod: Pod | None) -> None:
+        node = self._wanted(uid, pod)
+        old = self._node_of.pop(uid, "")
+        if old:
+            here = self.by_node[old]
+            before = here.pop(uid)
+            if not here:
+                del self.by_node[old]
+            self.version += node != old or before != pod
+        else:
+            self.version += bool(node)
+        if node and pod is not None:
+            self._node_of[uid] = node
+            self.by_node.setdefault(node, {})[uid] = pod
+
+    def _wanted(self, uid: str, pod: Pod | None) -> str:
+        if pod is None or pod.node or pod.terminating or pod.finished:
+            return ""
+        return self.promised.get(uid) or pod.nominated_node
+
+    def on(self, node: str) -> Mapping[str, Pod]:
+        """The pods that are to come to the node, by UID. O(1)."""
+        return self.by_node.get(node, _NOBODY)
+
+    def statistics(self) -> dict[str, int]:
+        """How many nominations and promises stand."""
+        return {"nominations": len(self._node_of), "promises": len(self.promised)}

@@ -1,0 +1,70 @@
+"""A what-if on the live counts: pods taken away, put back, or standing where they do not, and all undone in the end.
+
+For the dry run of a preemption, which asks the same rules as the filter does, once per pod that it might spare. It
+is one synchronous block, so nobody else ever sees the counts in between; versions of groups are restored too, so what
+was remembered of answers stays good.
+"""
+
+from __future__ import annotations
+
+from extender.index.domains import Topology
+from extender.index.groups import Group
+from extender.index.placements import Placements
+from extender.model.objects import Pod
+
+
+class WhatIf:
+    """The changes of one what-if. ``undo`` must be called before anything else happens to the index."""
+
+    def __init__(self, topology: Topology, placements: Placements) -> None:
+        self._topology = topology
+        self._placements = placements
+        self._taken: dict[str, Pod] = {}
+        self._standing: list[tuple[Pod, int]] = []
+        self._versions: dict[int, tuple[Group, int]] = {}
+
+    def take(self, pod: Pod) -> None:
+        """The pod, which stands on its node, does not count any more. O(groups that count it)."""
+        if pod.uid not in self._taken:
+            self._taken[pod.uid] = pod
+            self._count(pod, -1)
+
+    def put_back(self, pod: Pod) -> None:
+        """A pod that was taken counts again."""
+        if self._taken.pop(pod.uid, None) is not None:
+            self._count(pod, 1)
+
+    def stand(self, pod: Pod, node: int) -> None:
+        """A pod that has no node counts on this one. Ask for questions afterwards: its own terms may be new ones."""
+        self._remember(pod)
+        self._placements.put(pod.shape, False, node, 1)
+        self._standing.append((pod, node))
+
+    def leave(self) -> None:
+        """All pods that were made to stand are gone again."""
+        while self._standing:
+            pod, node = self._standing.pop()
+            self._placements.put(pod.shape, False, node, -1)
+
+    def undo(self) -> None:
+        """Everything is as it was."""
+        self.leave()
+        for pod in list(self._taken.values()):
+            self.put_back(pod)
+        for group, version in self._versions.values():
+            group.version = version
+        self._versions.clear()
+
+    def _count(self, pod: Pod, sign: int) -> None:
+        placement = self._placements.find(pod.shape, terminating=pod.terminating)
+        if placement is None:
+            return
+        number = self._topology.number(pod.node)
+        for group in placement.groups:
+            self._versions.setdefault(id(group), (group, group.version))
+            group.add(number, sign)
+
+    def _remember(self, pod: Pod) -> None:
+        placement = self._placements.find(pod.shape, terminating=False)
+        for group in placement.groups if placement is not None else ():
+            self._versions.setdefault(id(group), (group, group.version))
