@@ -80,6 +80,7 @@ async def _run(service: Service, supervisor: Supervisor) -> None:
     async def say_stopping() -> None:
         service.readiness.hold("shutdown", "the service is stopping")
 
+    service.metrics.report_restarts(lambda: supervisor.restarts)
     supervisor.stop_on_signals()  # before anybody is told that we run, and may tell us to stop
     async with AsyncExitStack() as server:
         try:

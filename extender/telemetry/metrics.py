@@ -21,6 +21,7 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
+from prometheus_client.core import CounterMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from extender.telemetry.statistics import CountCollector, FeedCollector, FeedFigures, StatisticsCollector
@@ -171,6 +172,13 @@ class Metrics:
     def report_feeds(self, feeds: Callable[[], Iterable[FeedFigures]]) -> None:
         """Read at each scrape how every feed is doing."""
         self._registry.register(FeedCollector(feeds))
+
+    def report_restarts(self, restarts: Callable[[], Mapping[str, float]]) -> None:
+        """Read at each scrape how often each long-lived task died and was started again."""
+        text = "Long-lived tasks that failed and were started again."
+        self._registry.register(
+            StatisticsCollector("extender_task_restarts", text, "task", restarts, CounterMetricFamily)
+        )
 
     def render(self) -> bytes:
         """The metrics page; its content type is `EXPOSITION_TYPE`."""

@@ -10,26 +10,36 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+Family = type[GaugeMetricFamily | CounterMetricFamily]
+
 
 class StatisticsCollector(Collector):
-    """One gauge with one label, whose values are the items of a mapping at the time of the scrape."""
+    """One gauge or counter with one label, whose values are the items of a mapping at the time of the scrape."""
 
-    def __init__(self, name: str, text: str, label: str, statistics: Callable[[], Mapping[str, float]]) -> None:
+    def __init__(
+        self,
+        name: str,
+        text: str,
+        label: str,
+        statistics: Callable[[], Mapping[str, float]],
+        family: Family = GaugeMetricFamily,
+    ) -> None:
         self._name = name
         self._text = text
         self._label = label
         self._statistics = statistics
+        self._family = family
 
     def collect(self) -> Iterator[Metric]:
         """Called by the registry at each scrape. Cost: one call of the statistics, O(its items)."""
-        family = GaugeMetricFamily(self._name, self._text, labels=[self._label])
+        family = self._family(self._name, self._text, labels=[self._label])
         for key, value in self._statistics().items():
             family.add_metric([key], value)
         yield family
 
     def describe(self) -> list[Metric]:
         """Called at registration, so that two collectors of one name are refused without asking for figures."""
-        return [GaugeMetricFamily(self._name, self._text, labels=[self._label])]
+        return [self._family(self._name, self._text, labels=[self._label])]
 
 
 class CountCollector(Collector):

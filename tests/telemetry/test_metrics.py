@@ -29,6 +29,7 @@ def full_page() -> str:
     metrics.report_feeds(lambda: [Feed()])
     metrics.report_lag(lambda: {"pods": 1.5})
     metrics.report_in_flight(lambda: 2)
+    metrics.report_restarts(lambda: {"feed pods": 4})
     metrics.report_memory(lambda: 5, lambda: 600)
     metrics.verbs["filter"].answered(200, 0.003, 7000, 300)
     metrics.verbs["filter"].failed("malformed")
@@ -70,6 +71,7 @@ def test_the_build_is_told() -> None:
         'extender_decode_errors_total{resource="pods"} 0.0',
         'extender_watch_restarts_total{reason="expired",resource="pods"} 2.0',
         "extender_requests_in_flight 2.0",
+        'extender_task_restarts_total{task="feed pods"} 4.0',
         "extender_filter_remembered_total 5.0",
         "extender_filter_memory_bytes 600.0",
         'extender_request_failures_total{reason="malformed",verb="filter"} 1.0',
