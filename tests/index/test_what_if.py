@@ -1,0 +1,96 @@
+"""A what-if counts as if the change were real, and leaves no trace."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from extender.index.audit import audit
+from extender.index.cluster import ClusterIndex
+from extender.index.view import Question
+from extender.model.objects import Pod
+from extender.rules.catalog import prepare_filters
+from extender.rules.frames import IndexFrame
+from tests.builders import term
+from tests.contenders import cluster, contender, stage
+
+ASKING = contender("asking", app="web", apart=[term("host", app="web")])
+
+
+def passing(held: ClusterIndex, question: Question | None = None) -> list[str]:
+    filters = prepare_filters(question or held.view.question(ASKING.shape), IndexFrame())
+    return [held.view.node_names[node] for node in filters.passing(sorted(held.known.values()))]
+
+
+def web(name: str, on: str = "", **fields: object) -> Pod:
+    return contender(name, on=on, app="web", **fields)
+
+
+def test_pods_that_are_taken_and_put_back_change_the_answer_one_by_one() -> None:
+    first, second = web("w1", on="n1"), web("w2", on="n2")
+    held = cluster(stage("n1"), stage("n2"), first, second)
+    question = held.view.question(ASKING.shape)
+    with held.view.what_if() as tried:
+        seen = [passing(held, question)]
+        for step in (tried.take, tried.put_back):
+            for each in (first, second):
+                step(each)
+                seen.append(passing(held, question))
+    assert seen == [[], ["n1"], ["n1", "n2"], ["n2"], []]
+
+
+def test_a_pod_is_taken_once_however_often_it_is_said() -> None:
+    there = web("w1", on="n1")
+    held = cluster(stage("n1"), there)
+    passing(held)
+    with held.view.what_if() as tried:
+        tried.take(there)
+        tried.take(there)
+        tried.put_back(there)
+        tried.put_back(there)
+        inside = passing(held)
+    assert (inside, audit(held)) == ([], [])
+
+
+def test_a_pod_that_is_made_to_stand_counts_with_its_own_terms_too() -> None:
+    held = cluster(stage("n1"), stage("n2"))
+    coming = contender("coming", apart=[term("host", app="web")])
+    with held.view.what_if() as tried:
+        tried.stand(coming, held.known["n1"])
+        inside = passing(held)
+        tried.leave()
+        after = passing(held)
+    assert (inside, after) == (["n2"], ["n1", "n2"])
+
+
+def test_afterwards_everything_is_as_it_was() -> None:
+    there = web("w1", on="n1")
+    held = cluster(stage("n1"), stage("n2"), there)
+    question = held.view.question(ASKING.shape)
+    before = held.view.grounds(question), held.statistics()
+    with held.view.what_if() as tried:
+        tried.take(there)
+        tried.stand(web("coming"), held.known["n2"])
+    assert (held.view.grounds(question), held.statistics()) == before
+    assert audit(held) == []
+    assert held.view.question(ASKING.shape) is question
+
+
+def test_a_failure_inside_leaves_no_trace_either() -> None:
+    there = web("w1", on="n1")
+    held = cluster(stage("n1"), there)
+    passing(held)
+
+    def fail() -> None:
+        raise LookupError
+
+    with suppress(LookupError), held.view.what_if() as tried:
+        tried.take(there)
+        fail()
+    assert audit(held) == []
+
+
+def test_only_pods_that_a_question_counts_are_counted_for_it() -> None:
+    there, other = web("w1", on="n1"), contender("other", on="n1", app="db")
+    held = cluster(stage("n1"), there, other)
+    question = held.view.question(ASKING.shape)
+    assert [held.view.is_counted(each, question) for each in (there, other)] == [True, False]
