@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -131,33 +131,28 @@ class FakeFeed:
 
 
 class FakeIndex:
-    """An index that only remembers: objects by kind, and each call it was given."""
+    """An index that only remembers: objects by kind, and each call it was given. ``on_call`` is told of each first."""
 
     def __init__(self) -> None:
         self.objects: dict[str, Object] = {}
         self.calls: list[str] = []
+        self.on_call: Callable[[], None] = lambda: None
 
     def upsert(self, obj: Object) -> bool:
         """Remember it."""
-        return self._note(f"upsert {identity(obj)}", self.objects.get(identity(obj)) != obj, obj)
+        self._note(f"upsert {identity(obj)}")
+        changed = self.objects.get(identity(obj)) != obj
+        self.objects[identity(obj)] = obj
+        return changed
 
     def delete(self, obj: Object) -> bool:
         """Forget it."""
-        return self._note(f"delete {identity(obj)}", self.objects.pop(identity(obj), None) is not None)
+        self._note(f"delete {identity(obj)}")
+        return self.objects.pop(identity(obj), None) is not None
 
-    def replace(self, kind: str, objects: Iterable[Object]) -> int:
-        """Only these of the kind."""
-        fresh = {identity(found): found for found in objects}
-        old = {key: found for key, found in self.objects.items() if key.startswith(f"{kind}/")}
-        self.objects = {key: found for key, found in self.objects.items() if key not in old} | fresh
-        self._note(f"replace {kind} {len(fresh)}", changed=True)
-        return sum(old.get(key) != fresh.get(key) for key in {*old, *fresh})
-
-    def _note(self, call: str, changed: bool, obj: Object | None = None) -> bool:  # noqa: FBT001
+    def _note(self, call: str) -> None:
+        self.on_call()
         self.calls.append(call)
-        if obj is not None:
-            self.objects[identity(obj)] = obj
-        return changed
 
 
 def identity(obj: Object) -> str:

@@ -6,7 +6,7 @@ Interfaces stand where they are consumed. ``kube`` and ``index`` fit them by sha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from extender.kube.effects import PodCondition, PodEvent, PodRef
@@ -61,9 +61,6 @@ class IndexSink(Protocol):
 
     def delete(self, obj: Object) -> bool:
         """Forget an object; False if it was not known."""
-
-    def replace(self, kind: str, objects: Iterable[Object]) -> int:
-        """Make these all objects of the kind by applying the difference; returns the number of changes."""
 
 
 class ClusterWriter(Protocol):
