@@ -7,10 +7,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from extender.cli import config, serve, version
+from extender.cli import config, serve, simulate, version
 from extender.cli.command import CommandError, Run
 
-COMMANDS = (serve, config, version)
+COMMANDS = (serve, simulate, config, version)
 INTERRUPTED = 130
 
 

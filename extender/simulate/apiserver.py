@@ -203,7 +203,7 @@ class ApiServer:
 
     def _write(self, request: web.BaseRequest, target: Target, body: Any) -> web.StreamResponse:
         if target.kind is PODS and target.name and request.method in {"POST", "DELETE"}:
-            return self._write_pod(request.method, target, body)
+            return self._write_pod(request, target, body)
         if request.method == "POST" and not target.name:
             stored = self.operations.create(target.kind, body, namespace=target.namespace)
             return _object(target.kind, stored, code=201)
@@ -212,17 +212,17 @@ class ApiServer:
         if request.method == "PATCH" and target.name:
             return _object(target.kind, self.operations.patch(target, body, request.content_type))
         if request.method == "DELETE" and target.name:
-            return _json(self.operations.delete(target, body or {}))
+            return _json(self.operations.delete(target, _delete_options(request, body)))
         raise api_errors.ApiError(405, "MethodNotAllowed", "the server does not allow this method on the resource")
 
-    def _write_pod(self, method: str, target: Target, body: Any) -> web.StreamResponse:
-        match method, target.subresource:
+    def _write_pod(self, request: web.BaseRequest, target: Target, body: Any) -> web.StreamResponse:
+        match request.method, target.subresource:
             case "POST", "binding":
                 self.pods.bind(target, body)
             case "POST", "eviction":
                 self.pods.evict(target, body)
             case "DELETE", "":
-                return _json(self.pods.delete(target, body or {}))
+                return _json(self.pods.delete(target, _delete_options(request, body)))
             case _:
                 raise api_errors.ApiError(404, "NotFound", "the server could not find the requested resource")
         return _json(api_errors.success(), code=201)
@@ -236,6 +236,14 @@ def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) 
 async def _body(request: web.BaseRequest) -> Any:
     raw = await request.read()
     return orjson.loads(raw) if raw else None
+
+
+def _delete_options(request: web.BaseRequest, body: Any) -> JsonObject:
+    """DeleteOptions come in the body or, as kubectl and some clients send the grace period, in the query."""
+    options: JsonObject = dict(body or {})
+    if "gracePeriodSeconds" in request.query and "gracePeriodSeconds" not in options:
+        options["gracePeriodSeconds"] = int(request.query["gracePeriodSeconds"])
+    return options
 
 
 async def _stream(request: web.BaseRequest) -> web.StreamResponse:

@@ -9,6 +9,7 @@ from extender.simulate.json_objects import JsonObject, labels_of, set_condition,
 from extender.simulate.kinds import Kind
 
 _NOT_READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_TOPOLOGY = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 _POD_SPEC: JsonObject = {
     "restartPolicy": "Always",
     "terminationGracePeriodSeconds": 30,
@@ -35,6 +36,22 @@ def complete_new(kind: Kind, obj: JsonObject, priority: int | None) -> None:
         status.setdefault("allocatable", dict(status.get("capacity") or {}))
     elif kind.has_status:
         obj.setdefault("status", {})
+
+
+def complete_loaded(kind: Kind, obj: JsonObject) -> None:
+    """Fill in the defaults of an object that is there from the start; what it says of its status stands."""
+    status = obj.get("status")
+    complete_new(kind, obj, None)
+    if kind.plural == "pods":
+        obj["status"] = status or {"phase": "Running" if obj["spec"].get("nodeName") else "Pending"}
+
+
+def copy_topology(pod: JsonObject, node: JsonObject) -> None:
+    """Copy a node's zone and region to a pod that is bound to it."""
+    labels = labels_of(node)
+    copied = {key: labels[key] for key in _TOPOLOGY if key in labels}
+    if copied:
+        pod["metadata"]["labels"] = {**labels_of(pod), **copied}
 
 
 def _complete_pod(pod: JsonObject, priority: int | None) -> None:

@@ -66,6 +66,13 @@ class Journal:
         """Note that a decision came to nothing."""
         self.entries.append(Undone(uid))
 
+    def rate(self) -> float:
+        """Decisions per second between the first question and the last decision; 0 without a decision."""
+        taken = [entry for entry in self.entries if isinstance(entry, Decision)]
+        if not taken:
+            return 0.0
+        return len(taken) / max(taken[-1].decided_at - taken[0].asked_at, 1e-9)
+
     def close(self) -> None:
         """Listen no longer."""
         for stop in self._stops:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from extender.simulate import api_errors, defaulting, patching
-from extender.simulate.json_objects import JsonObject, timestamp
-from extender.simulate.kinds import NAMESPACES, PRIORITY_CLASSES, Kind, Target
+from extender.simulate.json_objects import JsonObject, node_of, timestamp
+from extender.simulate.kinds import NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Kind, Target
 from extender.simulate.store import Store, Stored
 
 # What an update cannot change; taken over from the object as it is.
@@ -47,6 +47,8 @@ class Operations:
         body = _body(obj)
         defaulting.stamp(body, self.store.new_uid())
         defaulting.complete_new(kind, body, self._priority(body))
+        if kind is PODS:
+            self.copy_topology(body)
         return self.store.put(kind, body)
 
     def replace(self, target: Target, obj: JsonObject) -> Stored:
@@ -77,6 +79,12 @@ class Operations:
         if target.kind is NAMESPACES:
             self._terminate_namespace(target)
         return self.store.remove(target.kind, target.key).read()
+
+    def copy_topology(self, pod: JsonObject) -> None:
+        """Give a bound pod the zone and region of its node (PodTopologyLabels, on by default since 1.35)."""
+        stored = self.store.table(NODES).objects.get(node_of(pod))
+        if stored is not None:  # the real API server takes unknown nodes, too
+            defaulting.copy_topology(pod, stored.read())
 
     def _update(self, target: Target, stored: Stored, new: JsonObject) -> Stored:
         kind, old = target.kind, stored.read()

@@ -8,12 +8,9 @@ import asyncio
 from extender.simulate import api_errors
 from extender.simulate.disruption import disruptions_allowed, matching_budgets
 from extender.simulate.json_objects import JsonObject, is_finished, is_terminating, node_of, set_condition, timestamp
-from extender.simulate.kinds import NODES, PODS, Target
+from extender.simulate.kinds import PODS, Target
 from extender.simulate.operations import Operations, check_preconditions
 from extender.simulate.store import Store
-
-# Binding copies these from the node to the pod (PodTopologyLabels, on by default since 1.35).
-_COPIED = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 
 
 class PodOperations:
@@ -36,7 +33,7 @@ class PodOperations:
             check_preconditions(target, pod, {"uid": metadata["uid"]})
         self._refuse_binding(target, pod)
         pod["spec"]["nodeName"] = node
-        self._label_with_topology(pod, node)
+        self.operations.copy_topology(pod)
         annotations = {**(pod["metadata"].get("annotations") or {}), **(metadata.get("annotations") or {})}
         if annotations:
             pod["metadata"]["annotations"] = annotations
@@ -93,15 +90,6 @@ class PodOperations:
         message = f'Operation cannot be fulfilled on pods/binding "{target.name}": {problem}'
         details = {"name": target.name, "kind": "pods/binding"}
         raise api_errors.ApiError(409, "Conflict", message, details=details)
-
-    def _label_with_topology(self, pod: JsonObject, node: str) -> None:
-        stored = self.store.table(NODES).objects.get(node)
-        if stored is None:  # the real API server binds to unknown nodes, too
-            return
-        labels = stored.read()["metadata"].get("labels") or {}
-        copied = {key: labels[key] for key in _COPIED if key in labels}
-        if copied:
-            pod["metadata"]["labels"] = {**(pod["metadata"].get("labels") or {}), **copied}
 
     @staticmethod
     def _grace(pod: JsonObject, options: JsonObject) -> int:

@@ -15,7 +15,7 @@ from extender.model.units import Duration
 # A number, or a least and a most from which the seed draws. Their limits are checked by hand: msgspec 0.22 crashes
 # on a union of a constrained number and a tuple.
 Amount: TypeAlias = int | tuple[int, int]
-_AMOUNTS: Final = ("count", "placed", "pending", "violations")
+_AMOUNTS: Final = ("count", "placed", "pending")
 PartT = TypeVar("PartT", bound=Struct)
 Labels: TypeAlias = dict[str, str]
 
@@ -142,6 +142,7 @@ class Settle(_Part, frozen=True):
     """Wait until the queue is quiet."""
 
     timeout: Duration = Duration(60)
+    calm: Duration = Duration(0.3)  # how long nothing must have happened
 
 
 class Pause(_Part, frozen=True):
@@ -155,7 +156,6 @@ class Expect(_Part, frozen=True):
 
     placed: Amount | None = None
     pending: Amount | None = None
-    violations: Amount = 0
 
 
 Action: TypeAlias = (

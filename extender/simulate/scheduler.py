@@ -92,6 +92,7 @@ class SchedulingLoop:
         self._first_node = 0
         self._last_news = time.monotonic()
         self._is_scheduling = False
+        self.is_running = False
 
     async def start(self) -> None:
         """Take in what is there and begin to schedule."""
@@ -105,9 +106,11 @@ class SchedulingLoop:
         self._writer = PodWriter(self._session, self._api_url)
         self._extender = ExtenderClient(self._stanza, self._session) if self._stanza else None
         self._main = asyncio.create_task(self._run(), name="scheduling loop")
+        self.is_running = True
 
     async def stop(self) -> None:
         """End the loop and what it has in flight. An error that ended it before is raised here."""
+        self.is_running = False
         for stop in self._stops:
             stop()
         self.journal.close()
@@ -118,6 +121,11 @@ class SchedulingLoop:
         for result in (*self._failures, *results):
             if isinstance(result, Exception):
                 raise result
+
+    @property
+    def extender_calls(self) -> int:
+        """How many requests the extender has got."""
+        return self._extender.calls if self._extender else 0
 
     @property
     def is_busy(self) -> bool:

@@ -1,0 +1,92 @@
+"""`extender simulate`: plays a scenario on an embedded cluster, with the real service, and judges the outcome.
+
+The last line is `placed P, pending Q, violations V`. The exit code is 1 when a constraint was broken or something came
+out otherwise than the scenario expects.
+"""
+
+import argparse
+import json
+import sys
+from collections import Counter
+
+from extender.cli.command import CommandError, Commands
+from extender.cli.embedded import read_objects, read_scenario, scenario_settings, service_running
+from extender.cli.running import run_on_loop
+from extender.settings import Settings
+from extender.simulate.play import Narrator, Player, StepFailed
+from extender.simulate.report import Report
+from extender.simulate.scenario import Play
+from extender.simulate.stage import Stage
+from extender.telemetry.logs import configure
+
+_SHOWN = 10  # pods and violations listed by name; the JSON form has them all
+
+
+def add_parser(commands: Commands) -> None:
+    """The scenario, the seed, and the form of the result."""
+    parser = commands.add_parser("simulate", help="play a scenario on an embedded cluster and judge the placements")
+    parser.add_argument("scenario", metavar="SCENARIO", help="a scenario file, such as config/demo/scenario.yaml")
+    parser.add_argument("--seed", type=int, help="instead of the scenario's")
+    parser.add_argument(
+        "-o", "--output", choices=["text", "json"], default="text", help="json: one document on standard output"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0 when all went as expected and no constraint was broken, else 1."""
+    configure("error", "text")
+    return simulate(arguments.scenario, arguments.seed, as_json=arguments.output == "json")
+
+
+def simulate(path: str, seed: int | None, *, as_json: bool = False) -> int:
+    """Play a scenario file and print what came of it."""
+    play = read_scenario(path)
+    settings = scenario_settings(play, path)
+    objects = read_objects(play, path)
+    narrate: Narrator = _to_stderr if as_json else print
+    used = play.scenario.seed if seed is None else seed
+    try:
+        report = run_on_loop(perform(play, settings, used, objects, narrate))
+    except StepFailed as error:
+        raise CommandError(f"{path}: {error}") from None
+    _print(report, as_json=as_json)
+    return 0 if report.is_good else 1
+
+
+async def perform(
+    play: Play, settings: Settings, seed: int, objects: list[dict[str, object]], narrate: Narrator
+) -> Report:
+    """Set the stage, start the service in front of it, take all steps, and judge."""
+    async with (
+        Stage(play, seed, objects) as stage,
+        service_running(settings, stage.api.url, seed) as (url, _),
+    ):
+        await stage.begin(url)
+        player = Player(stage, narrate)
+        await player.run(play.steps)
+        return await player.finish()
+
+
+def _print(report: Report, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(report.document(), indent=2))
+        _to_stderr(report.last_line)
+        return
+    print(
+        f"\n{report.decisions} decisions on {report.nodes_used} nodes in {report.seconds:.1f} s, "
+        f"{report.decisions_per_second:.0f}/s, {report.calls} calls of the extender"
+    )
+    for message, count in Counter(message for _, message in report.waiting).most_common(_SHOWN):
+        first = next(pod for pod, said in report.waiting if said == message)
+        others = f" and {count - 1} more" if count > 1 else ""
+        print(f"pending: {first}{others}: {message or 'not tried'}")
+    for violation in report.violations[:_SHOWN]:
+        print(f"violation: {violation}")
+    for failure in report.failures:
+        print(f"not as expected: {failure}")
+    print(report.last_line)
+
+
+def _to_stderr(text: str) -> None:
+    print(text, file=sys.stderr)

@@ -1,0 +1,100 @@
+"""The embedded cluster that one scenario is played on: an API server, and the scheduling loop in front of it.
+
+Holds what the actions work on and counts what came of them; which steps are taken is `play.py`'s. The extender is
+started by the caller between `async with Stage(...)` and `begin`, since it reads this cluster like any other.
+"""
+
+from collections.abc import Sequence
+from random import Random
+from types import TracebackType
+from typing import Self
+
+from extender.simulate.apiserver import ApiServer, PlaneSettings
+from extender.simulate.extender_client import ExtenderStanza
+from extender.simulate.json_objects import JsonObject, is_finished, is_terminating
+from extender.simulate.kinds import PODS
+from extender.simulate.scenario import Play, SchedulerPart
+from extender.simulate.scheduler import LoopSettings, SchedulingLoop
+from extender.simulate.store import Stored
+from extender.simulate.synthetic import make_cluster
+
+
+class Stage:
+    """One cluster in memory. `api` is its API server, `loop` its scheduler once it has begun."""
+
+    def __init__(self, play: Play, seed: int, files: Sequence[JsonObject] = ()) -> None:
+        scenario = play.scenario
+        self.play = play
+        self.seed = seed
+        self.chance = Random(seed)
+        self.numbers: dict[str, int] = {}  # the last number given to pods, by the beginning of their names
+        plane = scenario.plane
+        self.api = ApiServer(
+            PlaneSettings(
+                history=plane.history,
+                slow_after=plane.slow_after,
+                bookmark_every=plane.bookmark_every,
+                kubelet_delay=plane.kubelet_delay,
+                seed=seed,
+            )
+        )
+        self.api.store.load(make_cluster(scenario.cluster, play.templates, files, self.chance))
+        self._loop: SchedulingLoop | None = None
+
+    @property
+    def loop(self) -> SchedulingLoop:
+        """The scheduling loop. RuntimeError before `begin`."""
+        if self._loop is None:
+            raise RuntimeError("the stage has not begun to schedule")
+        return self._loop
+
+    async def __aenter__(self) -> Self:
+        await self.api.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self.stop_scheduling()
+        finally:
+            await self.api.stop()
+
+    async def begin(self, extender_url: str) -> None:
+        """Start to schedule, asking the extender at that address; an empty address: nobody is asked."""
+        part = self.play.scenario.scheduler
+        stanza = stanza_of(part, extender_url) if extender_url else None
+        settings = LoopSettings(
+            percentage_of_nodes_to_score=part.percentage_of_nodes_to_score,
+            bind_delay=(float(part.bind_delay[0]), float(part.bind_delay[1])),
+            cache_delay=part.cache_delay,
+            seed=self.seed,
+        )
+        self._loop = SchedulingLoop(self.api.store, self.api.url, stanza, settings)
+        await self._loop.start()
+
+    async def stop_scheduling(self) -> None:
+        """End the loop; what it has decided can still be read. An error that had ended it is raised here."""
+        if self._loop is not None and self._loop.is_running:
+            await self._loop.stop()
+
+    def pods(self) -> list[Stored]:
+        """All pods as they are now, by name."""
+        return self.api.store.table(PODS).latest()
+
+    def pending(self) -> list[JsonObject]:
+        """The pods that have no node yet."""
+        unbound = [stored.read() for stored in self.pods() if not stored.node]
+        return [pod for pod in unbound if not is_finished(pod) and not is_terminating(pod)]
+
+
+def stanza_of(part: SchedulerPart, extender_url: str) -> ExtenderStanza:
+    """The scenario's scheduler settings as the scheduler's `extenders` entry."""
+    return ExtenderStanza(
+        url_prefix=extender_url,
+        prioritize_verb="prioritize" if part.prioritize else "",
+        weight=part.weight,
+        node_cache_capable=part.node_cache_capable,
+        ignorable=part.ignorable,
+        http_timeout=part.http_timeout,
+    )
