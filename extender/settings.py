@@ -78,6 +78,31 @@ class Paths(_Section, frozen=True):
             taken.add(path)
 
 
+class Tls(_Section, frozen=True):
+    """HTTPS, from PEM files that are read again when they change. Without a certificate we speak plain HTTP.
+
+    With a client CA only probes are answered without a certificate of it; `client_names` are common or alternative
+    names of which a certificate must have one, and none given means that any certificate will do.
+    """
+
+    cert_file: str = ""
+    key_file: str = ""
+    client_ca_file: str = msgspec.field(default="", name="clientCAFile")
+    client_names: tuple[str, ...] = ()
+    min_version: Literal["VersionTLS12", "VersionTLS13"] = "VersionTLS12"
+
+    def __post_init__(self) -> None:
+        """Refuse halves: each file without which another would do nothing, or would seem to protect."""
+        for field, value, other, needed in (
+            ("certFile", self.cert_file, "keyFile", self.key_file),
+            ("keyFile", self.key_file, "certFile", self.cert_file),
+            ("clientCAFile", self.client_ca_file, "certFile", self.cert_file),
+            ("clientNames", self.client_names, "clientCAFile", self.client_ca_file),
+        ):
+            if value and not needed:
+                raise ValueError(f"{field}: needs {other}")
+
+
 class Server(_Section, frozen=True):
     """The HTTP side. `max_in_flight` counts verb requests that are being read or answered."""
 
@@ -85,6 +110,7 @@ class Server(_Section, frozen=True):
     max_body_bytes: ByteSize = ByteSize(32 * 2**20)
     request_timeout: Duration = Duration(4)
     max_in_flight: Annotated[int, Meta(ge=1)] = 100
+    tls: Tls = Tls()
     paths: Paths = Paths()
 
     def __post_init__(self) -> None:
@@ -197,6 +223,31 @@ class AssumedPods(_Section, frozen=True):
         _require_positive(self, "expiry")
 
 
+class Steering(_Section, frozen=True):
+    """Writes that get refused pods asked about again. `per_second` limits both kinds together."""
+
+    nominate: bool = True
+    nudge: bool = True
+    per_second: Annotated[int, Meta(ge=1)] = 50
+
+
+class Preemption(_Section, frozen=True):
+    """Who preempts, and how. `deadline` bounds the writes of one preemption, `stuck_after` the wait for its success."""
+
+    mode: Literal["advise", "execute", "off"] = "execute"
+    eviction: Literal["delete", "evict"] = "delete"
+    cross_node: bool = False
+    max_parallel_deletes: Annotated[int, Meta(ge=1)] = 16
+    writes_per_second: Annotated[int, Meta(ge=1)] = 200
+    deadline: Duration = Duration(30)
+    stuck_after: Duration = Duration(60)
+    backoff: Backoff = Backoff(initial=Duration(0.1), max=Duration(5))
+
+    def __post_init__(self) -> None:
+        """Refuse times in which nothing could be done."""
+        _require_positive(self, "deadline", "stuck_after")
+
+
 class Settings(_Section, frozen=True):
     """The whole configuration. `Settings()` is what an empty document means: offload mode with all defaults."""
 
@@ -210,6 +261,8 @@ class Settings(_Section, frozen=True):
     rules: Rules = Rules()
     answers: Answers = Answers()
     assumed_pods: AssumedPods = AssumedPods()
+    steering: Steering = Steering()
+    preemption: Preemption = Preemption()
 
     def __post_init__(self) -> None:
         """Refuse what each part allows by itself but the mode does not."""

@@ -80,7 +80,7 @@ async def service_running(settings: Settings, api_url: str, seed: int) -> AsyncI
     async with open_session(Access(host=api_url), clock) as session:
         service = service_of_cluster(settings, session, clock, chance)
         supervisor = Supervisor(clock, chance)
-        for name, job in service.feeding.jobs() if service.feeding else ():
+        for name, job in service.jobs:
             supervisor.add(name, job)
         running = asyncio.create_task(supervisor.run(), name="extender")
         try:

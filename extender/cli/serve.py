@@ -67,7 +67,7 @@ async def _serve_cluster(settings: Settings, access: Access) -> None:
             _LOG.info("reading the cluster", extra={"apiserver": session.host})
             service = service_of_cluster(settings, session, clock, chance)
             supervisor = Supervisor(clock, chance)
-            for name, job in service.feeding.jobs() if service.feeding else ():
+            for name, job in service.jobs:
                 supervisor.add(name, job)
             await _run(service, supervisor)
     except BadAccess as error:

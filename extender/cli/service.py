@@ -5,7 +5,8 @@
 
 import gc
 import logging
-from collections.abc import AsyncIterator, Iterable
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from random import Random
@@ -17,17 +18,21 @@ from extender.kube.list_watch import ListWatch
 from extender.kube.options import WatchOptions
 from extender.kube.session import Session
 from extender.kube.timing import BackoffOptions, Clock
-from extender.model.objects import Object
+from extender.kube.writer import Writer
+from extender.model.objects import Object, Pod
 from extender.server.app import listening, make_app
 from extender.server.collaborators import Verbs
 from extender.settings import Settings, Watch
 from extender.tasks.feeding import Feeding, FeedingOptions, reads_workloads
 from extender.tasks.readiness import Readiness
+from extender.tasks.settling import Decide, Settling, SettlingOptions
+from extender.tasks.steering import Steering, SteeringOptions
 from extender.telemetry.metrics import Metrics
 from extender.verbs.filtering import filter_nodes
 from extender.verbs.preemption import advise_preemption
 from extender.verbs.prioritizing import prioritize_nodes
 from extender.verbs.remembering import RefusalMemory
+from extender.verbs.steering import find_elsewhere
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 from extender.wire.kinds import (
     NAMESPACES,
@@ -42,6 +47,11 @@ from extender.wire.kinds import (
 
 _LOG = logging.getLogger(__name__)
 
+# Under this name events are reported.
+COMPONENT: Final = "placement-extender"
+
+Job = tuple[str, Callable[[], Awaitable[None]]]
+
 _ALWAYS: Final[tuple[Kind[Any], ...]] = (NAMESPACES, NODES, PODS)
 _FOR_DEFAULT_CONSTRAINTS: Final[tuple[Kind[Any], ...]] = (
     SERVICES,
@@ -55,70 +65,116 @@ _STALE_FACTOR: Final = 1.2
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The parts. `feeding` is None where the index was filled once, from a file."""
+    """The parts, and the jobs that keep them going, by name; a service that answers from a file has none."""
 
     settings: Settings
     index: ClusterIndex
     readiness: Readiness
     metrics: Metrics
-    memory: RefusalMemory
-    chance: Random
-    feeding: Feeding | None = None
+    verbs: Verbs
+    jobs: tuple[Job, ...] = ()
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[str]:
         """Answer the scheduler until the block is left; yields the base URL. Raises OSError if the address is taken."""
-        app = make_app(self.settings, self.verbs(), self.readiness, self.metrics, installed_version())
+        app = make_app(self.settings, self.verbs, self.readiness, self.metrics, installed_version())
         async with listening(app, self.settings.server.bind_address) as url:
             _LOG.info("answering", extra={"url": url, "mode": self.settings.mode})
             yield url
 
-    def verbs(self) -> Verbs:
-        """The decisions, bound to this index, these settings and this source of chance."""
-        view, settings, memory, chance = self.index.view, self.settings, self.memory, self.chance
-
-        def decide(args: ExtenderArgs) -> FilterResult:
-            return filter_nodes(args, view, settings, chance.getrandbits(32))
-
-        return Verbs(
-            filter=lambda args: memory.filter(args, view, decide),
-            prioritize=lambda args: prioritize_nodes(args, view, settings),
-            preempt=lambda args: advise_preemption(args, view, settings),
-        )
-
 
 def service_of_cluster(settings: Settings, session: Session, clock: Clock, chance: Random) -> Service:
-    """A service whose index follows a cluster. Its feeding's jobs are still to be run."""
+    """A service whose index follows a cluster. Its jobs are still to be run."""
     index = ClusterIndex(settings.rules)
-    kinds = _ALWAYS + (_FOR_DEFAULT_CONSTRAINTS if reads_workloads(settings.rules.topology_spread) else ())
-    options = watch_options(settings.kube.watch)
-    feeds = [ListWatch(session.reads, kind, options, clock, chance) for kind in kinds]
-    stale_after = settings.kube.watch.inactivity_timeout * _STALE_FACTOR
-    feeding = Feeding(index, feeds, clock, FeedingOptions(stale_after=stale_after), settle_memory)
-    service = _join(settings, index, Readiness(feeding), chance, feeding)
-    service.metrics.report_feeds(lambda: feeding.statuses().values())
-    service.metrics.report_lag(lambda: {kind: status.lag(clock.now()) for kind, status in feeding.statuses().items()})
-    return service
+    memory = RefusalMemory(settings.answers.refusal_memory_bytes)
+    feeding = _feeding(index, settings, session, clock, chance)
+    writer = Writer(session.writes, COMPONENT, socket.gethostname())
+    jobs: list[Job] = list(feeding.jobs())
+
+    def find(pod: Pod) -> tuple[str, bool]:
+        return find_elsewhere(pod, index.view, settings, chance.getrandbits(32))
+
+    steering = Steering(index, writer, clock, _steering_options(settings), find)
+    settling = Settling(
+        index, clock, _settling_options(settings), _decision(index, settings, memory, chance), steering.consider
+    )
+    if settings.assumed_pods.enabled:
+        jobs.append(("assumed pods", settling.run))
+    if settings.steering.nominate:
+        jobs.append(("steering", steering.steer))
+    if settings.steering.nudge:
+        jobs.append(("nudging", steering.nudge))
+    verbs = _verbs(settling.filter, index, settings)
+    metrics = _metrics(index, memory)
+    metrics.report_feeds(lambda: feeding.statuses().values())
+    metrics.report_lag(lambda: {kind: status.lag(clock.now()) for kind, status in feeding.statuses().items()})
+    return Service(settings, index, Readiness(feeding), metrics, verbs, tuple(jobs))
 
 
 def service_of_objects(settings: Settings, objects: Iterable[Object], chance: Random) -> Service:
-    """A service that answers from given objects for as long as it runs."""
+    """A service that answers from given objects for as long as it runs; nothing is assumed, as nothing will confirm it."""
     index = ClusterIndex(settings.rules)
     for found in objects:
         index.upsert(found)
     settle_memory()
-    return _join(settings, index, Readiness(), chance)
-
-
-def _join(
-    settings: Settings, index: ClusterIndex, readiness: Readiness, chance: Random, feeding: Feeding | None = None
-) -> Service:
-    """What both kinds of service have in common."""
-    metrics = Metrics(installed_version())
     memory = RefusalMemory(settings.answers.refusal_memory_bytes)
+    decide = _decision(index, settings, memory, chance)
+
+    async def decided(args: ExtenderArgs) -> FilterResult:
+        return decide(args, "")
+
+    return Service(settings, index, Readiness(), _metrics(index, memory), _verbs(decided, index, settings))
+
+
+def _feeding(index: ClusterIndex, settings: Settings, session: Session, clock: Clock, chance: Random) -> Feeding:
+    """The feeds of every kind that the settings make us read."""
+    kinds = _ALWAYS + (_FOR_DEFAULT_CONSTRAINTS if reads_workloads(settings.rules.topology_spread) else ())
+    options = watch_options(settings.kube.watch)
+    feeds = [ListWatch(session.reads, kind, options, clock, chance) for kind in kinds]
+    stale_after = settings.kube.watch.inactivity_timeout * _STALE_FACTOR
+    return Feeding(index, feeds, clock, FeedingOptions(stale_after=stale_after), settle_memory)
+
+
+def _decision(index: ClusterIndex, settings: Settings, memory: RefusalMemory, chance: Random) -> Decide:
+    """The filter verb bound to the index, with refusals from memory where nothing is pending."""
+    view = index.view
+
+    def decide(args: ExtenderArgs, avoid: str) -> FilterResult:
+        def afresh(args: ExtenderArgs) -> FilterResult:
+            return filter_nodes(args, view, settings, chance.getrandbits(32), avoid)
+
+        return memory.filter(args, view, afresh)
+
+    return decide
+
+
+def _verbs(
+    decided: Callable[[ExtenderArgs], Awaitable[FilterResult]], index: ClusterIndex, settings: Settings
+) -> Verbs:
+    """All verbs, bound to the index and the settings."""
+    view = index.view
+    return Verbs(
+        filter=decided,
+        prioritize=lambda args: prioritize_nodes(args, view, settings),
+        preempt=lambda args: advise_preemption(args, view, settings),
+    )
+
+
+def _metrics(index: ClusterIndex, memory: RefusalMemory) -> Metrics:
+    metrics = Metrics(installed_version())
     metrics.report_index(index.statistics)
     metrics.report_memory(lambda: memory.hits, lambda: memory.bytes)
-    return Service(settings, index, readiness, metrics, memory, chance, feeding)
+    return metrics
+
+
+def _settling_options(settings: Settings) -> SettlingOptions:
+    found = settings.assumed_pods
+    return SettlingOptions(found.enabled, found.expiry, found.wait, found.distrust)
+
+
+def _steering_options(settings: Settings) -> SteeringOptions:
+    found = settings.steering
+    return SteeringOptions(found.nominate, found.nudge, per_second=found.per_second)
 
 
 def watch_options(watch: Watch) -> WatchOptions:

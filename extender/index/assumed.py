@@ -31,12 +31,16 @@ class Assumed:
 
 
 class AssumedPods:
-    """All assumed pods by UID. ``several`` counts those whose node is not known."""
+    """All assumed pods by UID. ``several`` counts those whose node is not known.
+
+    ``ended`` counts those that ended without the watch telling, ``expired`` those of them that ran out of time.
+    """
 
     def __init__(self, placements: Placements, count: Callable[[Pod, int], None]) -> None:
         self.held: dict[str, Assumed] = {}
         self.several = 0
         self.expired = 0
+        self.ended = 0
         self.on_settled: Callable[[], None] = _nobody
         self._placements = placements
         self._count = count
@@ -86,7 +90,9 @@ class AssumedPods:
         ended = [uid for uid in failed if uid in self.held and now - self.held[uid].since >= distrust]
         late = [uid for uid, assumed in self.held.items() if now - assumed.since >= expiry]
         self.expired += len(late)
-        return sum(self.settle(uid) is not None for uid in {*ended, *late})
+        count = sum(self.settle(uid) is not None for uid in {*ended, *late})
+        self.ended += count
+        return count
 
     def possible(self, group: GroupView, known: Mapping[str, int]) -> dict[int, int]:
         """By domain of the group, how many of the pods whose node is not known may stand there."""

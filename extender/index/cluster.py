@@ -176,6 +176,10 @@ class ClusterIndex:
         self.selections.namespace_changed(name, self.namespaces.change(name, new))
         return True
 
+    def unwatched_version(self) -> int:
+        """Grows with every change that may help a refused pod and that the scheduler does not watch."""
+        return self.namespaces.version + self.workloads.version + self.assumed.ended
+
     def assume(self, pod: Pod, nodes: Sequence[str], now: float) -> None:
         """From now on the pod counts as standing on the node, or with several nodes as standing on one of them.
 

@@ -3,7 +3,7 @@
 The composition root builds them, tests build others. Nothing here decides, and nothing is made on first use.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,10 +19,11 @@ from extender.wire.extender_v1 import ExtenderArgs, FilterResult, PreemptionArgs
 class Verbs:
     """The decisions, already bound to the view they read, the settings and their source of chance.
 
-    Plain functions: while one runs nothing else does, so it sees one state of the index.
+    Deciding is a plain function: while it runs nothing else does, so it sees one state of the index. A filter may wait
+    before that for a pod that it hangs on.
     """
 
-    filter: Callable[[ExtenderArgs], FilterResult]
+    filter: Callable[[ExtenderArgs], Awaitable[FilterResult]]
     prioritize: Callable[[ExtenderArgs], Mapping[str, int]]
     preempt: Callable[[PreemptionArgs], Sequence[Candidate]]
 

@@ -27,7 +27,7 @@ async def filter_nodes(request: web.Request) -> web.Response:
     metrics = app.metrics.verbs["filter"]
     args = decode_args(await request.read())
     metrics.asked(_count(args))
-    result = app.verbs.filter(args)
+    result = await app.verbs.filter(args)
     if result.error:
         metrics.failed("undecidable")
     app.metrics.passed(len(result.passed))

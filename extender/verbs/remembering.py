@@ -2,7 +2,8 @@
 
 Every cluster event makes the scheduler ask again for every refused pod (measured: 200 refused pods and 20 binds are
 4,000 calls). A remembered refusal is valid for the same question object, the same names and the same `grounds`, a
-number that the index changes whenever the answer may have changed, so it is never stale.
+number that the index changes whenever the answer may have changed, so it is never stale. Answers that hang on a pod
+whose node is not known yet are not remembered.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ class RefusalMemory:
             return decide(args)
         key = (args.pod.shape, args.raw_names)
         question = view.question(args.pod.shape)
+        if view.is_pending(question):
+            return decide(args)
         known = self._held.get(key)
         if known is not None:
             if known.question is question and known.grounds == view.grounds(question):

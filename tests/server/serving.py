@@ -43,7 +43,7 @@ class Switch:
         return self.missing
 
 
-def everything_passes(args: ExtenderArgs) -> FilterResult:
+async def everything_passes(args: ExtenderArgs) -> FilterResult:
     """Answers the nodes that were asked, in either form."""
     return FilterResult(args.node_names or [node.name for node in args.nodes or ()])
 

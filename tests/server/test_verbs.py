@@ -65,7 +65,7 @@ async def test_unknown_fields_are_ignored_as_go_does(aiohttp_client: AiohttpClie
 
 
 async def test_requests_nodes_and_refusals_are_counted(aiohttp_client: AiohttpClient) -> None:
-    def nothing_passes(args: ExtenderArgs) -> FilterResult:
+    async def nothing_passes(args: ExtenderArgs) -> FilterResult:
         return FilterResult((), unresolvable=dict.fromkeys(args.node_names or (), Reason.AFFINITY.text))
 
     client = await aiohttp_client(app_with(Verbs(nothing_passes, scores_by_length, every_candidate)))
@@ -79,7 +79,7 @@ async def test_requests_nodes_and_refusals_are_counted(aiohttp_client: AiohttpCl
 
 
 async def test_a_pod_that_cannot_be_decided_is_told_in_the_error_and_counted(aiohttp_client: AiohttpClient) -> None:
-    def gives_up(_: ExtenderArgs) -> FilterResult:
+    async def gives_up(_: ExtenderArgs) -> FilterResult:
         return FilterResult((), error="pod has constraints that cannot be parsed")
 
     client = await aiohttp_client(app_with(Verbs(gives_up, scores_by_length, every_candidate)))

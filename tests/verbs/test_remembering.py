@@ -30,7 +30,7 @@ class Asker:
     """An index of two nodes with a web pod on each, the memory, and a count of real decisions."""
 
     def __init__(self, most_bytes: int = 1 << 20) -> None:
-        self.settings = Settings()
+        self.settings = Settings(placement="cooperative")
         self.index = ClusterIndex(self.settings.rules)
         self.memory = RefusalMemory(most_bytes)
         self.decided = 0

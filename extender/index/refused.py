@@ -1,0 +1,38 @@
+"""Whom we refused: the pods that sit in the scheduler's queue on our word.
+
+The scheduler asks again by itself on events that it watches. It does not watch namespace labels, Services or owners of
+workloads, nor the end of our own assumptions; when one of these changes, the pods here are looked at again, so that
+those which would pass now can be woken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from extender.model.objects import Pod
+
+MOST_REFUSED = 20_000
+
+
+class RefusedPods:
+    """The refused pods by UID, the longest refused first; bounded."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, Pod] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __iter__(self) -> Iterator[Pod]:
+        return iter(list(self._held.values()))
+
+    def add(self, pod: Pod) -> None:
+        """Remembers a refusal. O(1)."""
+        self._held.pop(pod.uid, None)
+        self._held[pod.uid] = pod
+        if len(self._held) > MOST_REFUSED:
+            del self._held[next(iter(self._held))]
+
+    def discard(self, uid: str) -> None:
+        """Forgets a pod that was let through, bound or deleted."""
+        self._held.pop(uid, None)

@@ -1,0 +1,118 @@
+"""The files of server.tls, read and checked before they are used: what is wrong is told by setting and file.
+
+Reads PEM and says what stands in it. Opens no socket and builds no context; `tls` does, with what passed here.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+from cryptography.x509.oid import NameOID
+
+from extender.settings import Tls
+
+SERVER: Final = "server"
+CLIENT_CA: Final = "client_ca"
+_CERT_FILE: Final = "server.tls.certFile"
+_KEY_FILE: Final = "server.tls.keyFile"
+_CLIENT_CA_FILE: Final = "server.tls.clientCAFile"
+
+
+class TlsError(Exception):
+    """Raised when a file of server.tls cannot be used; the text begins with the setting and the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """The content of the files as it was at one moment; `client_ca` is empty where clients are not verified."""
+
+    cert: bytes
+    key: bytes
+    client_ca: bytes
+
+
+def read_material(tls: Tls) -> Material:
+    """The files as they are now: three small reads. Raises TlsError."""
+    client_ca = _read(_CLIENT_CA_FILE, tls.client_ca_file) if tls.client_ca_file else b""
+    return Material(_read(_CERT_FILE, tls.cert_file), _read(_KEY_FILE, tls.key_file), client_ca)
+
+
+def check_material(material: Material, tls: Tls, now: datetime) -> Mapping[str, datetime]:
+    """By name of the certificate the moment at which it ends. Raises TlsError when clients would refuse it, or it them."""
+    place = f"{_CERT_FILE} {tls.cert_file}"
+    leaf = _certificates(material.cert, place)[0]  # what follows it is the chain to the CA
+    _check_key(material.key, leaf, tls)
+    _check_time(leaf, place, now)
+    ends = {SERVER: leaf.not_valid_after_utc}
+    if material.client_ca:
+        ends[CLIENT_CA] = _check_authorities(material.client_ca, f"{_CLIENT_CA_FILE} {tls.client_ca_file}", now)
+    return ends
+
+
+def _read(setting: str, path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise TlsError(f"{setting} {path}: {error.strerror}") from None
+
+
+def _certificates(pem: bytes, place: str) -> Sequence[x509.Certificate]:
+    try:
+        return x509.load_pem_x509_certificates(pem)
+    except ValueError:
+        raise TlsError(f"{place}: holds no certificate in PEM form") from None
+
+
+def _check_key(pem: bytes, leaf: x509.Certificate, tls: Tls) -> None:
+    """The most common mistake: one of the two files is from before the renewal."""
+    place = f"{_KEY_FILE} {tls.key_file}"
+    try:
+        key = load_pem_private_key(pem, password=None)
+    except TypeError:
+        raise TlsError(f"{place}: is protected by a password, which nobody is there to type") from None
+    except ValueError:
+        raise TlsError(f"{place}: holds no private key in PEM form") from None
+    form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    if key.public_key().public_bytes(*form) != leaf.public_key().public_bytes(*form):
+        raise TlsError(f"{place}: is not the key of the certificate in {_CERT_FILE} {tls.cert_file}")
+
+
+def _check_time(found: x509.Certificate, place: str, now: datetime) -> None:
+    if now > found.not_valid_after_utc:
+        raise TlsError(f'{place}: certificate "{_title(found)}" expired on {found.not_valid_after_utc:%Y-%m-%dT%H:%M:%SZ}')
+    if now < found.not_valid_before_utc:
+        begin = f"{found.not_valid_before_utc:%Y-%m-%dT%H:%M:%SZ}"
+        raise TlsError(f'{place}: certificate "{_title(found)}" is not valid before {begin}')
+
+
+def _check_authorities(pem: bytes, place: str, now: datetime) -> datetime:
+    """When the first authority that is valid now ends.
+
+    During a rotation the old one stands beside the new, and its end is nobody's concern once it has passed.
+    """
+    found = _certificates(pem, place)
+    authorities = [certificate for certificate in found if _is_authority(certificate)]
+    if not authorities:
+        raise TlsError(f'{place}: certificate "{_title(found[0])}" is not that of an authority (basicConstraints)')
+    valid = [one for one in authorities if one.not_valid_before_utc <= now <= one.not_valid_after_utc]
+    if not valid:
+        _check_time(authorities[-1], place, now)
+    return min(one.not_valid_after_utc for one in valid)
+
+
+def _is_authority(found: x509.Certificate) -> bool:
+    """Certificates of version 1 have no extensions and may stand for an authority."""
+    try:
+        return found.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except x509.ExtensionNotFound:
+        return found.version is x509.Version.v1
+
+
+def _title(found: x509.Certificate) -> str:
+    """The common name, else the whole subject."""
+    names = found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return str(names[0].value) if names else found.subject.rfc4514_string()

@@ -1,0 +1,114 @@
+"""HTTPS: contexts built from the files of server.tls, and swapped whole when the files change.
+
+The socket keeps the context that it was opened with; each handshake is handed over to the newest one by the SNI
+callback, which OpenSSL calls also where the client names no server (an IP address in the URL). So a new certificate,
+key or client CA counts for every new connection, and connections that stand are not touched. A CA that was taken out
+of the file is gone with the old context, which loading into the same context could not do.
+
+Knows nothing of HTTP; who a client is allowed to be is decided in `peers`.
+"""
+
+import logging
+import ssl
+from collections import Counter
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Final, Never
+
+from extender.kube.timing import Clock
+from extender.server.certificates import TlsError, check_material, read_material
+from extender.settings import Tls
+
+_LOG = logging.getLogger(__name__)
+_LOOK_SECONDS: Final = 5.0  # a renewed Secret takes a minute to reach the files; seconds more are nothing
+_VERSIONS: Final = {"VersionTLS12": ssl.TLSVersion.TLSv1_2, "VersionTLS13": ssl.TLSVersion.TLSv1_3}
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class ServerTls:
+    """The TLS side of the socket. `context` is for listening; `ends` and `reloads` are for metrics.
+
+    Raises TlsError when the files cannot be used. `reloads` counts by "succeeded" and "failed".
+    """
+
+    def __init__(self, tls: Tls, now: Callable[[], datetime] = _now) -> None:
+        self.reloads: Counter[str] = Counter({"succeeded": 0, "failed": 0})
+        self._tls = tls
+        self._now = now
+        self._problem = ""
+        self._load()
+        self.context = _context_of(tls)
+        self.context.sni_callback = self._hand_over
+
+    @property
+    def ends(self) -> Mapping[str, float]:
+        """By name of the certificate, the Unix time at which it expires."""
+        return {name: end.timestamp() for name, end in self._ends.items()}
+
+    def reload(self) -> None:
+        """Take the files in if they have changed. What cannot be used is told once, and the old ones stay in use."""
+        try:
+            changed = read_material(self._tls) != self._material
+            if changed:
+                self._load()
+        except TlsError as error:
+            self._keep_old(str(error))
+            return
+        self._problem = ""
+        if changed:
+            self.reloads["succeeded"] += 1
+            ends = {name: end.isoformat() for name, end in self._ends.items()}
+            _LOG.info("certificates read again", extra={"expire": ends})
+
+    async def follow(self, clock: Clock) -> None:
+        """Look at the files for ever. By content: a mounted Secret changes by a link, whose times say nothing."""
+        while True:
+            await clock.sleep(_LOOK_SECONDS)
+            self.reload()
+
+    def _load(self) -> None:
+        """Raises TlsError, and then nothing has changed."""
+        material = read_material(self._tls)
+        ends = check_material(material, self._tls, self._now())
+        context = _context_of(self._tls)
+        if read_material(self._tls) != material:  # the context is built from the files, not from what was checked
+            raise TlsError(f"server.tls.certFile {self._tls.cert_file}: changed while it was read")
+        self._material, self._ends, self._current = material, ends, context
+
+    def _keep_old(self, problem: str) -> None:
+        """Count and log a failure once, however often the same files are looked at."""
+        if problem != self._problem:
+            self.reloads["failed"] += 1
+            _LOG.error("the old certificates stay in use", extra={"problem": problem})
+        self._problem = problem
+
+    def _hand_over(self, handshake: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+        """Called by OpenSSL in each handshake, before a certificate is chosen."""
+        handshake.context = self._current
+
+
+def _context_of(tls: Tls) -> ssl.SSLContext:
+    """A context for servers. Raises TlsError for what only OpenSSL objects to, such as a key that is too short."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = _VERSIONS[tls.min_version]
+    # A resumed session would go on under the CA that it was begun under, whatever the file says now.
+    context.num_tickets = 0
+    context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
+    context.set_alpn_protocols(["http/1.1"])
+    try:
+        context.load_cert_chain(tls.cert_file, tls.key_file, password=_refuse_password)
+        if tls.client_ca_file:
+            # Optional, as probes of the kubelet bring no certificate; `peers` refuses everybody else without one.
+            context.verify_mode = ssl.CERT_OPTIONAL
+            context.load_verify_locations(tls.client_ca_file)
+    except OSError as error:  # also every ssl.SSLError
+        raise TlsError(f"server.tls.certFile {tls.cert_file}: {error}") from None
+    return context
+
+
+def _refuse_password() -> Never:
+    """Without this OpenSSL would ask at the terminal."""
+    raise TlsError("server.tls.keyFile: is protected by a password, which nobody is there to type")

@@ -1,0 +1,112 @@
+"""Questions and assumed pods: lets a question wait for what it hangs on, asks the verb, and assumes what was answered.
+
+The scheduler asks for the next pod before the watch shows the last one, so an answer counts from the moment it is
+given. A question that hangs on a pod whose node is not known yet waits until that pod has settled, at most ``wait``
+seconds; then the verb counts the pod wherever it is worst. A question that hangs on nobody never waits.
+Given to the server by ``cli``; decides nothing itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from extender.index.assumed import AssumedPods
+from extender.index.view import ClusterView
+from extender.model.objects import Pod
+from extender.tasks.ports import Clock
+from extender.wire.extender_v1 import ExtenderArgs, FilterResult
+
+_REVIEW_SECONDS: Final = 0.25
+
+Decide = Callable[[ExtenderArgs, str], FilterResult]
+Answered = Callable[[ExtenderArgs, FilterResult], None]
+
+
+class AssumingIndex(Protocol):
+    """What settling needs of the index."""
+
+    @property
+    def view(self) -> ClusterView:
+        """The readers."""
+
+    @property
+    def assumed(self) -> AssumedPods:
+        """The assumed pods."""
+
+    def assume(self, pod: Pod, nodes: Sequence[str], now: float) -> None:
+        """Counts a pod as standing on one of the nodes from now on."""
+
+
+@dataclass(frozen=True, slots=True)
+class SettlingOptions:
+    """Whether pods are assumed; in seconds, until that expires, a question gives up, a report of failure is believed."""
+
+    enabled: bool = True
+    expiry: float = 120.0
+    wait: float = 1.0
+    distrust: float = 2.0
+
+
+class Settling:
+    """The filter verb with its effect on the assumed pods. ``waits`` and ``given_up`` count questions that waited."""
+
+    def __init__(
+        self, index: AssumingIndex, clock: Clock, options: SettlingOptions, decide: Decide, answered: Answered
+    ) -> None:
+        self.waits = 0
+        self.given_up = 0
+        self._index = index
+        self._clock = clock
+        self._options = options
+        self._decide = decide
+        self._answered = answered
+        self._settled = asyncio.Event()
+        index.assumed.on_settled = self._settled.set
+
+    async def filter(self, args: ExtenderArgs) -> FilterResult:
+        """Decides a question. The pod's own earlier assumption ends first: a new question means that it failed."""
+        previous = self._index.assumed.settle(args.pod.uid)
+        if self._hangs(args.pod):
+            await self._wait_for(args.pod)
+            previous = self._index.assumed.settle(args.pod.uid) or previous
+        avoid = previous.nodes[0] if previous is not None and len(previous.nodes) == 1 else ""
+        result = self._decide(args, avoid)
+        if result.passed and self._options.enabled:
+            self._assume(args, result.passed)
+        self._answered(args, result)
+        return result
+
+    def _assume(self, args: ExtenderArgs, nodes: Sequence[str]) -> None:
+        known = self._index.view.known
+        if args.nodes is not None and not all(name in known for name in nodes):
+            return  # hypothetical nodes: somebody tries what would be, and places nothing
+        self._index.assume(args.pod, nodes, self._clock.now())
+
+    def _hangs(self, pod: Pod) -> bool:
+        view = self._index.view
+        return self._index.assumed.several > 0 and view.is_pending(view.question(pod.shape))
+
+    async def _wait_for(self, pod: Pod) -> None:
+        self.waits += 1
+        deadline = self._clock.now() + self._options.wait
+        while self._hangs(pod):
+            left = deadline - self._clock.now()
+            if left <= 0:
+                self.given_up += 1
+                return
+            self._settled.clear()
+            try:
+                async with asyncio.timeout(left):
+                    await self._settled.wait()
+            except TimeoutError:
+                continue
+
+    async def run(self) -> None:
+        """Ends assumptions that expired or failed, until cancelled."""
+        options = self._options
+        while True:
+            await self._clock.sleep(_REVIEW_SECONDS)
+            self._index.assumed.review(self._clock.now(), options.expiry, options.distrust)

@@ -1,0 +1,83 @@
+"""The choice among nodes of a preemption, and what goes into the plan for the chosen one.
+
+Shared by the two ways into a preemption: the preempt verb, and the filter that refuses every node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from extender.index.view import ClusterView, NodeNumber
+from extender.model.objects import Pod
+from extender.model.plans import PreemptionPlan
+from extender.model.victims import best_candidates
+from extender.verbs.victims import DryRun, Removal
+
+# As kube-scheduler: a dry run ends when so many candidates are found (minCandidateNodesPercentage and -Absolute).
+_LEAST_PERCENT = 10
+_LEAST_NODES = 100
+# Nodes looked at for that, at most: a time limit by count, as there is no clock here.
+MOST_VISITED = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSearch:
+    """Dry runs over many nodes, from a random place on, until there are enough to choose from."""
+
+    run: DryRun
+    seed: int
+    checks_room: bool = False
+    most_visited: int = MOST_VISITED
+
+    def among(self, nodes: Sequence[NodeNumber]) -> Removal | None:
+        """The best removal found, None where none of the nodes looked at helps. O(nodes looked at × dry run)."""
+        return best_removal(self._found(nodes), self.seed)
+
+    def _found(self, nodes: Sequence[NodeNumber]) -> list[Removal]:
+        found: list[Removal] = []
+        if not nodes:
+            return found
+        wanted = max(len(nodes) * _LEAST_PERCENT // 100, _LEAST_NODES)
+        turn = self.seed % len(nodes)
+        for at in range(min(len(nodes), self.most_visited)):
+            removal = self.run.on(nodes[(turn + at) % len(nodes)], checks_room=self.checks_room)
+            if removal is not None and removal.victims:
+                found.append(removal)
+                if len(found) >= wanted and any(not each.pdb_violations for each in found):
+                    break
+        return found
+
+
+def best_removal(removals: Iterable[Removal], seed: int) -> Removal | None:
+    """The one on the node that the scheduler would prefer; ``seed`` chooses where several are equal."""
+    by_node = {each.node: each for each in removals}
+    best = best_candidates(each.candidate() for each in by_node.values())
+    return by_node[best[seed % len(best)].node] if best else None
+
+
+def plan_of(pod: Pod, removal: Removal, view: ClusterView) -> PreemptionPlan:
+    """The plan that carries out a removal."""
+    to_come = view.nominated.get(removal.node, {})
+    displaced = tuple(each for each in to_come.values() if each.priority < pod.priority)
+    return PreemptionPlan(pod, removal.node, removal.victims, displaced, removal.pdb_violations)
+
+
+def awaited_node(pod: Pod, view: ClusterView) -> str:
+    """The node on which the pod's victims are on their way out, empty where nothing is awaited.
+
+    That is while a plan runs, and afterwards, as for kube-scheduler, while a pod that was preempted is still
+    terminating on the nominated node. Until then nobody else is preempted for this pod.
+    """
+    promised = view.promised(pod.uid)
+    if promised:
+        return promised
+    known = view.pod(pod.uid)
+    node = (known.nominated_node if known is not None else "") or pod.nominated_node
+    number = view.known.get(node)
+    if not node or number is None:
+        return ""
+    going = any(
+        each.terminating and each.preempted and each.priority < pod.priority for each in view.pods_on(number).values()
+    )
+    return node if going else ""

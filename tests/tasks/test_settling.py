@@ -1,0 +1,174 @@
+"""What an answer does before the watch shows it: it counts, others wait for it or take the worst case, and it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import orjson
+import pytest
+
+from extender.index.audit import audit
+from extender.index.cluster import ClusterIndex
+from extender.kube.timing import SystemClock
+from extender.settings import Settings
+from extender.tasks.settling import Settling, SettlingOptions
+from extender.verbs.filtering import filter_nodes
+from extender.wire.extender_v1 import ExtenderArgs, FilterResult, decode_args
+from extender.wire.kinds import NODES, PODS
+
+JsonObject = dict[str, Any]
+
+HOST = "kubernetes.io/hostname"
+NODE_NAMES = ("n1", "n2", "n3")
+ON_EACH = {"topologyKey": HOST, "labelSelector": {"matchLabels": {"app": "web"}}}
+APART = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [ON_EACH]}}}
+SPREAD = {
+    "topologySpreadConstraints": [{**ON_EACH, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}],
+}
+NEAR = {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [ON_EACH]}}}
+
+
+class Played:
+    """Three nodes, and the filter verb with its effect on assumed pods."""
+
+    def __init__(self, placement: str, wait: float = 0.05, *, assumes: bool = True) -> None:
+        self.settings = Settings(placement="decisive" if placement == "decisive" else "cooperative")
+        self.index = ClusterIndex(self.settings.rules)
+        self.clock = SystemClock()
+        self.answered: list[FilterResult] = []
+        for name in NODE_NAMES:
+            self.index.upsert(NODES.decode_object(orjson.dumps({"metadata": {"name": name, "labels": {HOST: name}}})))
+        options = SettlingOptions(enabled=assumes, wait=wait)
+        self.settling = Settling(self.index, self.clock, options, self._decide, lambda _, r: self.answered.append(r))
+
+    def _decide(self, args: ExtenderArgs, avoid: str) -> FilterResult:
+        return filter_nodes(args, self.index.view, self.settings, len(self.answered), avoid)
+
+    async def ask(self, name: str, spec: JsonObject, nodes: tuple[str, ...] = NODE_NAMES) -> list[str]:
+        body = {"Pod": _pod(name, spec), "NodeNames": nodes}
+        return list((await self.settling.filter(decode_args(orjson.dumps(body)))).passed)
+
+    def show(self, name: str, spec: JsonObject, on: str = "", **more: Any) -> None:
+        pod = _pod(name, {**spec, "nodeName": on} if on else spec)
+        self.index.upsert(PODS.decode_object(orjson.dumps({**pod, **more})))
+
+
+def _pod(name: str, spec: JsonObject) -> JsonObject:
+    return {"metadata": {"name": name, "namespace": "ns", "uid": name, "labels": {"app": "web"}}, "spec": spec}
+
+
+async def test_two_pods_that_must_be_apart_get_different_nodes_before_any_watch_event() -> None:
+    played = Played("decisive")
+    chosen = [await played.ask(f"w{i}", APART) for i in range(4)]
+    assert sorted(chosen) == [[], ["n1"], ["n2"], ["n3"]]
+    assert audit(played.index) == []
+
+
+async def test_without_assumed_pods_they_meet() -> None:
+    """What the feature is for: the same questions, and nothing remembered of the answers."""
+    played = Played("decisive", assumes=False)
+    chosen = [await played.ask(f"w{i}", APART) for i in range(4)]
+    assert all(chosen)
+
+
+async def test_the_watch_event_replaces_the_assumption_and_nothing_is_counted_twice() -> None:
+    played = Played("decisive")
+    (node,) = await played.ask("w0", SPREAD)
+    played.show("w0", SPREAD, on=node)
+    assert played.index.assumed.held == {}
+    assert audit(played.index) == []
+    for other in ("w1", "w2"):
+        assert node not in await played.ask(other, SPREAD)
+
+
+async def test_a_deleted_pod_is_assumed_no_more() -> None:
+    played = Played("decisive")
+    played.show("w0", APART)
+    await played.ask("w0", APART)
+    pod = played.index.view.pod("w0")
+    assert pod is not None
+    played.index.delete(pod)
+    assert played.index.assumed.held == {}
+    assert audit(played.index) == []
+
+
+async def test_a_pod_asked_again_is_sent_elsewhere_than_where_it_did_not_arrive() -> None:
+    played = Played("decisive")
+    first = await played.ask("w0", APART)
+    second = await played.ask("w0", APART)
+    assert first != second
+    assert await played.ask("w0", APART, tuple(second)) == second  # unless there is no other
+    assert len(played.index.assumed.held) == 1
+
+
+async def test_a_question_waits_for_the_pod_that_it_hangs_on() -> None:
+    played = Played("cooperative", wait=30)
+    await played.ask("w0", APART)
+    waiting = asyncio.create_task(played.ask("w1", APART))
+    while not played.settling.waits:  # noqa: ASYNC110 (it starts to wait within a step or two of the loop)
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    played.show("w0", APART, on="n2")
+    assert sorted(await waiting) == ["n1", "n3"]
+
+
+@pytest.mark.parametrize("spec", [APART, SPREAD])
+async def test_after_the_wait_the_pod_counts_wherever_it_may_be(spec: JsonObject) -> None:
+    played = Played("cooperative", wait=0.01)
+    assert sorted(await played.ask("w0", spec, ("n1", "n2"))) == ["n1", "n2"]
+    assert await played.ask("w1", spec) == ["n3"]
+    assert played.settling.given_up == 1
+
+
+async def test_a_pod_whose_node_is_unknown_satisfies_no_affinity_and_ends_the_first_pod_s_privilege() -> None:
+    played = Played("cooperative", wait=0.01)
+    assert len(await played.ask("w0", NEAR)) == 3
+    assert await played.ask("w1", NEAR) == []
+    played.show("w0", NEAR, on="n2")
+    assert await played.ask("w1", NEAR) == ["n2"]
+
+
+async def test_a_question_that_hangs_on_nobody_never_waits() -> None:
+    played = Played("cooperative", wait=30)
+    await played.ask("w0", APART)
+    body = {"Pod": {"metadata": {"name": "x", "uid": "x", "namespace": "other"}, "spec": {}}, "NodeNames": NODE_NAMES}
+    result = await played.settling.filter(decode_args(orjson.dumps(body)))
+    assert sorted(result.passed) == ["n1", "n2", "n3"]
+    assert played.settling.waits == 0
+
+
+async def test_hypothetical_nodes_place_nobody() -> None:
+    played = Played("decisive")
+    nodes = {"items": [{"metadata": {"name": "template", "labels": {HOST: "template"}}}]}
+    body = {"Pod": _pod("w0", APART), "Nodes": nodes}
+    assert (await played.settling.filter(decode_args(orjson.dumps(body)))).passed == ["template"]
+    assert played.index.assumed.held == {}
+
+
+def _refused(text: str) -> JsonObject:
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": text}
+    return {"status": {"phase": "Pending", "conditions": [condition]}}
+
+
+async def test_a_late_report_of_failure_ends_the_assumption_and_an_early_one_does_not() -> None:
+    """Reports that come within two seconds of the answer are of an earlier attempt (measured on the real scheduler)."""
+    played = Played("decisive")
+    await played.ask("w0", APART)
+    (held,) = played.index.assumed.held.values()
+    played.show("w0", APART, **_refused("earlier"))
+    assert played.index.assumed.review(held.since + 0.3, expiry=120, distrust=2) == 0
+    assert played.index.assumed.review(held.since + 5, expiry=120, distrust=2) == 0
+    played.show("w0", APART, **_refused("this time"))
+    assert played.index.assumed.review(held.since + 5, expiry=120, distrust=2) == 1
+    assert audit(played.index) == []
+
+
+async def test_an_assumption_expires() -> None:
+    played = Played("decisive")
+    await played.ask("w0", APART)
+    (held,) = played.index.assumed.held.values()
+    assert played.index.assumed.review(held.since + 119, expiry=120, distrust=2) == 0
+    assert played.index.assumed.review(held.since + 121, expiry=120, distrust=2) == 1
+    assert played.index.assumed.expired == 1
+    assert played.index.statistics()["shapes"] == 0
