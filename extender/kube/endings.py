@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from extender.kube.errors import Expired, KubeError, Refused, Throttled
+from extender.kube.errors import NO_CONNECTION, Expired, KubeError, Refused, Throttled
 from extender.kube.feed_status import Why
 from extender.wire.kinds import Status
 
@@ -41,7 +41,11 @@ def ending_of_error(error: KubeError) -> Ending:
         return Ending(Why.BAD_VERSION, text, relist=True, retry_after=wait)
     if isinstance(error, Refused):
         return Ending(Why.REFUSED, text)
-    return Ending(Why.UNREACHABLE, text, retry_after=wait, doubtful=error.status >= HTTPStatus.INTERNAL_SERVER_ERROR)
+    # A server that was away may come back with an older history, from a backup. It would take our version for one from
+    # the future and tell us nothing until it gets there.
+    was_away = error.reason == NO_CONNECTION
+    doubtful = error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    return Ending(Why.UNREACHABLE, text, relist=was_away, retry_after=wait, doubtful=doubtful)
 
 
 def ending_of_status(status: Status) -> Ending:

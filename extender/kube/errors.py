@@ -20,6 +20,7 @@ from kubernetes_asyncio.config import ConfigException
 
 from extender.wire.kinds import decode_status
 
+NO_CONNECTION: Final = "NoConnection"  # our own reason: nobody took the call, so whoever does next may be a new server
 DEFAULT_RETRY_AFTER: Final = 1.0
 LONGEST_RETRY_AFTER: Final = 60.0
 _MESSAGE_LENGTH: Final = 500  # proxies answer whole HTML pages
@@ -111,5 +112,7 @@ def translated(doing: str) -> Iterator[None]:
         raise Unreachable(f"{doing}: timed out") from error
     except ConfigException as error:
         raise BadAccess(f"{doing}: {error}") from error
+    except aiohttp.ClientConnectorError as error:
+        raise Unreachable(f"{doing}: {error}", reason=NO_CONNECTION) from error
     except (aiohttp.ClientError, OSError, ApiException, asyncio.IncompleteReadError) as error:
         raise Unreachable(f"{doing}: {type(error).__name__}: {error}") from error

@@ -10,8 +10,8 @@ Facts it rests on (API concepts, KEP-3157; measured on 1.36 where said):
    version misses nothing. After 410, as status or as event, only a new list does.
 3. The version moves on when the sink has taken the changes, not before: whatever breaks in between is sent again.
 4. Until a new list is complete the sink knows nothing of it; it then gets all objects at once.
-5. A server with a history newer than its data (restored from a backup) filters everything up to our version, bookmarks
-   too: it is silent. So the second silence in a row lists again.
+5. A server that came back with an older history (restored from a backup) filters everything up to our version, bookmarks
+   too: it is silent. So we list again when nobody took our call, and after the second silence in a row.
 """
 
 from __future__ import annotations

@@ -129,8 +129,8 @@ def held(reply: Reply, gate: asyncio.Event) -> Reply:
 END, CUT, STAY = "end", "cut", "stay"
 
 
-def watch(*lines: bytes | dict[str, Any], then: str = STAY, chunk: int = 0) -> Reply:
-    """A watch that sends lines, then ends properly, is cut in the middle of the stream, or stays open and silent.
+def watch(*lines: bytes | dict[str, Any], then: str | asyncio.Event = STAY, chunk: int = 0) -> Reply:
+    """A watch that sends lines, then ends properly (at once or at an event), is cut in the middle, or stays open and silent.
 
     Bytes are sent as they are, without a newline; ``chunk`` cuts everything into pieces of that size.
     """
@@ -143,6 +143,8 @@ def watch(*lines: bytes | dict[str, Any], then: str = STAY, chunk: int = 0) -> R
             await response.write(data[start : start + (chunk or len(data))])
         if then == STAY:
             await asyncio.get_running_loop().create_future()
+        if isinstance(then, asyncio.Event):
+            await then.wait()
         if then == CUT and request.transport:
             request.transport.abort()
         return response

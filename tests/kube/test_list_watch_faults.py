@@ -7,7 +7,6 @@ import logging
 
 import pytest
 
-from extender.kube.feed_status import Phase
 from extender.kube.options import WatchOptions
 from extender.kube.session import SessionOptions
 from extender.wire.kinds import NAMESPACES
@@ -167,13 +166,28 @@ async def test_missing_permissions_are_told_and_tried_again(api: ScriptedApi, fo
     assert (found.error, found.restarts) == ("403 namespaces is forbidden", {"refused": 1})
 
 
-async def test_nobody_listening_is_waited_for(following: Following, api: ScriptedApi) -> None:
+async def test_a_server_that_was_away_is_listed_again(api: ScriptedApi, following: Following) -> None:
+    """It may be another one, with another history; it would keep silent about all that is behind our version."""
+    over, configuration = asyncio.Event(), following.session.reads._configuration
+    api.script(PATH, page(namespace("old"), version="900"), watch(bookmark(901), then=over))
+    feed = following.start()
+    await until(lambda: feed.status().resource_version == "901")
+    configuration.host = "http://127.0.0.1:1"
+    over.set()
+    await until(lambda: feed.status().restarts.get("unreachable", 0) >= 3)
+    assert sorted(following.sink.objects) == ["old"], "answers go on meanwhile"
+    api.script(PATH, page(namespace("new"), version="3"))
+    configuration.host = api.url
+    await following.names("new")
+
+
+async def test_nobody_listening_at_the_start_is_waited_for(api: ScriptedApi, following: Following) -> None:
     following.session.reads._configuration.host = "http://127.0.0.1:1"
     feed = following.start()
     await until(lambda: feed.status().restarts.get("unreachable", 0) >= 2)
-    assert feed.status().phase is Phase.WAITING or not feed.status().synced
-    following.session.reads._configuration.host = api.url
+    assert (feed.status().synced, "Cannot connect" in feed.status().error) == (False, True)
     api.script(PATH, page(namespace("a"), version="5"))
+    following.session.reads._configuration.host = api.url
     await following.names("a")
 
 

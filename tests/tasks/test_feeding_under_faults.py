@@ -1,0 +1,191 @@
+"""The whole way in, from the apiserver to the counts, while connections break: afterwards the index is the cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from random import Random
+
+import pytest
+
+from extender.index.audit import audit
+from extender.index.cluster import ClusterIndex
+from extender.kube.credentials import Access
+from extender.kube.list_watch import ListWatch
+from extender.kube.options import WatchOptions
+from extender.kube.session import open_session
+from extender.settings import Rules
+from extender.simulate.api_errors import ApiError
+from extender.simulate.apiserver import ApiServer, PlaneSettings
+from extender.simulate.faults import Call, ConnectionCut, Faults
+from extender.simulate.kinds import NAMESPACES, NODES, PODS
+from extender.tasks.feeding import Feeding
+from extender.tasks.ports import ObjectFeed
+from extender.wire import kinds as wire
+from tests.fakes import FakeClock, until
+from tests.simulate import plain
+
+OPTIONS = WatchOptions(page_limit=7, max_silence=5.0, initial_silence=5.0)
+
+
+class Weather(Faults):
+    """Every so often: an error instead of an answer, a line cut in the middle, lines twice, a bookmark kept back."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = Random(seed)
+        self.is_fair = False
+        self.struck: set[str] = set()
+
+    async def before_answer(self, call: Call) -> None:
+        """Refuse one request in five."""
+        if self.is_fair or self.chance.random() > 0.2:
+            return
+        code = self.chance.choice([410, 429, 500, 503, 504])
+        self.struck.add(str(code))
+        if code == 410 and not call.is_watch and "continue" not in call.query:
+            code = 500  # a list without a token cannot be too old
+        raise ApiError(code, "Expired" if code == 410 else "Unlucky", "bad weather")
+
+    async def watch_lines(self, call: Call, lines: Sequence[bytes]) -> Sequence[bytes]:
+        """Send them, or something like them."""
+        del call
+        fate = self.chance.random()
+        if self.is_fair or fate > 0.3:
+            return lines
+        if fate < 0.1:
+            self.struck.add("cut")
+            whole = b"".join(lines)
+            raise ConnectionCut(whole[: self.chance.randrange(len(whole) + 1)])
+        if fate < 0.2:
+            self.struck.add("twice")
+            return [*lines, *lines]
+        self.struck.add("no bookmark")
+        return [line for line in lines if b'"BOOKMARK"' not in line or b"initial-events-end" in line]
+
+    def watch_error(self, call: Call) -> bytes | None:
+        """Open one watch in ten with an ERROR."""
+        del call
+        if self.is_fair or self.chance.random() > 0.1:
+            return None
+        self.struck.add("error event")
+        status = {"kind": "Status", "code": self.chance.choice([410, 500]), "message": "bad weather"}
+        return json.dumps({"type": "ERROR", "object": status}).encode() + b"\n"
+
+
+class Plane:
+    """An embedded control plane, an index that follows it, and somebody who changes it all the time."""
+
+    def __init__(self, server: ApiServer, weather: Weather, seed: int) -> None:
+        self.server = server
+        self.weather = weather
+        self.chance = Random(seed)
+        self.index = ClusterIndex(Rules())
+        self.feeding: Feeding | None = None
+
+    def change(self, number: int) -> None:
+        """One step of any kind."""
+        operations, store, chance = self.server.operations, self.server.store, self.chance
+        pods = store.table(PODS).latest()
+        what = chance.random()
+        if what < 0.5 or not pods:
+            on = f"node-{chance.randrange(4)}"
+            operations.create(PODS, plain.pod(f"p{number}", on=on, labels={"app": chance.choice("abc")}))
+        elif what < 0.7:
+            store.remove(PODS, chance.choice(pods).key)
+        elif what < 0.8:
+            operations.change(PODS, chance.choice(pods).key, lambda pod: pod["metadata"]["labels"].update(app="z"))
+        elif what < 0.9:
+            zone = f"z{chance.randrange(3)}"
+            key = f"node-{chance.randrange(4)}"
+            operations.change(NODES, key, lambda node: node["metadata"]["labels"].update({plain.ZONE: zone}))
+        else:
+            team = chance.choice("xy")
+            operations.change(NAMESPACES, "default", lambda space: space["metadata"]["labels"].update(team=team))
+
+    def held(self) -> list[str]:
+        """What the index holds, as text: parsed selectors are compared by identity."""
+        nodes = [node for node in self.index.topology.nodes if node is not None]
+        return sorted(map(repr, [*self.index.pods.values(), *nodes, *self.index.namespaces.objects.values()]))
+
+    def real(self) -> list[str]:
+        """What the control plane holds, through the same decoding."""
+        tables = self.server.store.table
+        return sorted(
+            [
+                *(repr(wire.PODS.decode_object(stored.body)) for stored in tables(PODS).latest()),
+                *(repr(wire.NODES.decode_object(stored.body)) for stored in tables(NODES).latest()),
+                *(repr(wire.NAMESPACES.decode_object(stored.body)) for stored in tables(NAMESPACES).latest()),
+            ]
+        )
+
+
+async def keep(run: Callable[[], Awaitable[None]]) -> None:
+    """A pump as a task."""
+    await run()
+
+
+@asynccontextmanager
+async def plane(seed: int, options: WatchOptions) -> AsyncIterator[Plane]:
+    """A plane whose feeds run; a pump that dies fails the test."""
+    weather = Weather(seed)
+    async with ApiServer(PlaneSettings(bookmark_every=0.01, history=200, seed=seed)) as server:
+        server.faults = weather
+        server.operations.create(NAMESPACES, plain.namespace("default"))
+        for number in range(4):
+            server.operations.create(NODES, plain.node(f"node-{number}", f"z{number % 2}"))
+        found, clock = Plane(server, weather, seed), FakeClock()
+        async with open_session(Access(host=server.url), clock) as session, asyncio.TaskGroup() as group:
+            feeds: list[ObjectFeed] = [
+                ListWatch(session.reads, wire.NAMESPACES, options, clock, Random(seed)),
+                ListWatch(session.reads, wire.NODES, options, clock, Random(seed)),
+                ListWatch(session.reads, wire.PODS, options, clock, Random(seed)),
+            ]
+            found.feeding = Feeding(found.index, feeds, clock)
+            tasks = [group.create_task(keep(run)) for _, run in found.feeding.jobs()]
+            yield found
+            for task in tasks:
+                task.cancel()
+
+
+@pytest.mark.parametrize("watch_list", [True, False], ids=["streaming lists", "pages"])
+@pytest.mark.parametrize("seed", range(5))
+async def test_after_any_weather_the_index_is_the_cluster_and_its_counts_are_true(
+    seed: int,
+    watch_list: bool,  # noqa: FBT001
+) -> None:
+    options = WatchOptions(watch_list=watch_list, page_limit=7, max_silence=5.0, initial_silence=5.0)
+    async with plane(seed, options) as found:
+        for number in range(400):
+            found.change(number)
+            if number % 100 == 99:
+                found.server.store.compact()
+            if number % 7 == 0:
+                await asyncio.sleep(0.001)
+        found.weather.is_fair = True
+        await until(lambda: found.held() == found.real())
+        assert audit(found.index) == []
+        assert found.feeding is not None
+        assert found.feeding.is_ready
+    assert len(found.weather.struck) >= 3, "there was weather"
+
+
+async def test_a_restarted_server_with_a_new_history_is_taken_over_as_it_is(unused_tcp_port: int) -> None:
+    """Versions begin anew and every object is another one."""
+    clock, index = FakeClock(), ClusterIndex(Rules())
+    first, second = ApiServer(PlaneSettings(bookmark_every=0.01)), ApiServer(PlaneSettings(bookmark_every=0.01, seed=9))
+    for number in range(50):
+        first.operations.create(NAMESPACES, plain.namespace(f"old-{number}"))
+    second.operations.create(NAMESPACES, plain.namespace("new"))
+    await first.start(unused_tcp_port)
+    async with open_session(Access(host=first.url), clock) as session, asyncio.TaskGroup() as group:
+        feed = ListWatch(session.reads, wire.NAMESPACES, OPTIONS, clock, Random(1))
+        task = group.create_task(keep(Feeding(index, [feed], clock).jobs()[0][1]))
+        await until(lambda: len(index.namespaces.objects) == 50)
+        await first.stop()
+        await until(lambda: feed.status().restarts.get("unreachable"))
+        await second.start(unused_tcp_port)
+        await until(lambda: list(index.namespaces.objects) == ["new"])
+        await second.stop()
+        task.cancel()
