@@ -1,0 +1,139 @@
+"""The pods of a real cluster as they are now, kept by list and watch, so that a test can wait for what should come.
+
+The stand-in kubelet listens here: nobody else would finish the deletion of a pod that has a node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TypeAlias
+
+import aiohttp
+
+from extender.simulate.json_objects import (
+    JsonObject,
+    condition_of,
+    is_terminating,
+    name_of,
+    namespace_of,
+    node_of,
+    uid_of,
+)
+from tests.e2e.client import PODS, Api, ApiFailure, pod_path
+
+Listener: TypeAlias = Callable[[JsonObject], None]
+
+PATIENCE = 60.0  # seconds for what should take a fraction of one; the machine may be busy
+
+
+class Board:
+    """All pods by `namespace/name`. `bound_at` has the monotonic time at which each was first seen on a node."""
+
+    def __init__(self, api: Api) -> None:
+        self.pods: dict[str, JsonObject] = {}
+        self.bound_at: dict[str, float] = {}
+        self.listeners: list[Listener] = []
+        self._api = api
+        self._changed = asyncio.Condition()
+
+    async def run(self) -> None:
+        """Follow for ever; an apiserver that is away is waited for."""
+        while True:
+            try:
+                found, version = await self._api.list(PODS)
+                await self._show_all(found)
+                async for event in self._api.watch(PODS, version):
+                    if event["type"] == "ERROR":
+                        break
+                    await self._show(event["object"], gone=event["type"] == "DELETED")
+            except (aiohttp.ClientError, ApiFailure, TimeoutError):
+                await asyncio.sleep(0.2)  # how long the server is away is not ours to know
+
+    async def until(self, holds: Callable[[], object], within: float = PATIENCE) -> None:
+        """Return when the condition holds. TimeoutError when it never does."""
+        async with asyncio.timeout(within), self._changed:
+            await self._changed.wait_for(lambda: bool(holds()))
+
+    async def bound(self, *pods: JsonObject, within: float = PATIENCE) -> list[str]:
+        """The nodes of pods, in order, once all have one."""
+        names = [key_of(pod) for pod in pods]
+        try:
+            await self.until(lambda: all(self.node(name) for name in names), within)
+        except TimeoutError:
+            waiting = {name: self.message(name) for name in names if not self.node(name)}
+            raise AssertionError(
+                f"{len(waiting)} of {len(names)} pods have no node: {dict(list(waiting.items())[:5])}"
+            ) from None
+        return [self.node(name) for name in names]
+
+    async def refused(self, pod: JsonObject) -> str:
+        """What the PodScheduled condition says, once the pod has been refused."""
+        name = key_of(pod)
+        await self.until(lambda: self.message(name))
+        return self.message(name)
+
+    def node(self, name: str) -> str:
+        """A pod's node; empty while it has none."""
+        return node_of(self.pods[name]) if name in self.pods else ""
+
+    def message(self, name: str) -> str:
+        """Why a pod was refused; empty when it was not."""
+        condition = condition_of(self.pods.get(name, {}), "PodScheduled") or {}
+        return str(condition.get("message") or "") if condition.get("status") == "False" else ""
+
+    async def _show_all(self, found: list[JsonObject]) -> None:
+        self.pods = {}
+        for pod in found:
+            await self._show(pod)
+
+    async def _show(self, pod: JsonObject, *, gone: bool = False) -> None:
+        name = key_of(pod)
+        if gone:
+            self.pods.pop(name, None)
+        else:
+            self.pods[name] = pod
+            if node_of(pod):
+                self.bound_at.setdefault(name, time.monotonic())
+            for listener in self.listeners:
+                listener(pod)
+        async with self._changed:
+            self._changed.notify_all()
+
+
+class Kubelet:
+    """Finishes deletions: a pod on a node goes away only when its kubelet says that it has ended."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._ending: dict[str, asyncio.Task[None]] = {}
+
+    def look(self, pod: JsonObject) -> None:
+        """A pod has changed."""
+        if is_terminating(pod) and node_of(pod) and uid_of(pod) not in self._ending:
+            self._ending[uid_of(pod)] = asyncio.create_task(self._api.delete(pod_path(pod), grace=0))
+
+    async def stop(self) -> None:
+        """Wait for the deletions under way."""
+        await asyncio.gather(*self._ending.values(), return_exceptions=True)
+
+
+@asynccontextmanager
+async def following(api: Api) -> AsyncIterator[Board]:
+    """A board that is kept, and a kubelet for its pods, until the block is left."""
+    board, kubelet = Board(api), Kubelet(api)
+    board.listeners.append(kubelet.look)
+    task = asyncio.create_task(board.run(), name="board")
+    try:
+        yield board
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await kubelet.stop()
+
+
+def key_of(pod: JsonObject) -> str:
+    """`namespace/name`, as the scheduler's log has it."""
+    return f"{namespace_of(pod)}/{name_of(pod)}"

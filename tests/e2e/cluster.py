@@ -1,0 +1,111 @@
+"""One test's cluster on a control plane: objects to begin with, the extender and the scheduler, and the judgement.
+
+`open_cluster` begins with an empty one and leaves an empty one, so that tests can share a control plane.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+from extender.simulate.json_objects import JsonObject, name_of
+from tests.e2e.board import Board, following
+from tests.e2e.client import NAMESPACES, NODES, PODS, Api, connect, pod_path
+from tests.e2e.control_plane import ControlPlane, scheduler_document
+from tests.e2e.judging import violations
+from tests.e2e.serving import Extender
+from tests.fakes import PATIENCE
+from tests.simulate.plain import node
+
+_KEPT = {"default", "kube-system", "kube-public", "kube-node-lease"}
+
+
+class Cluster:
+    """`api` writes objects, `board` shows the pods, `plane` has the processes."""
+
+    def __init__(self, plane: ControlPlane, api: Api, board: Board, folder: Path) -> None:
+        self.plane = plane
+        self.api = api
+        self.board = board
+        self.folder = folder
+
+    async def add_nodes(self, zones: int, per_zone: int, **more: Any) -> list[str]:
+        """Nodes `z1-1`, `z1-2`, ... in zones `z1`, ...; returns their names."""
+        names = [(f"z{zone}-{number}", f"z{zone}") for zone in range(1, zones + 1) for number in range(1, per_zone + 1)]
+        await self.api.create(*(node(name, zone, **more) for name, zone in names))
+        return [name for name, _ in names]
+
+    @asynccontextmanager
+    async def scheduled(
+        self, mode: str = "offload", *, settings: Mapping[str, Any] | None = None, **stanza: Any
+    ) -> AsyncIterator[Extender]:
+        """kube-scheduler with our configuration of that mode, and `extender serve` for it to ask."""
+        with self.extender({"mode": mode, **(settings or {})}) as extender:
+            await eventually_ready(extender)
+            document = scheduler_document(mode, extender.url, **stanza)
+            try:
+                await asyncio.to_thread(self.plane.start_scheduler, document)
+                yield extender
+            finally:
+                self.plane.scheduler.stop()
+
+    @contextmanager
+    def extender(self, settings: Mapping[str, Any]) -> Iterator[Extender]:
+        """`extender serve` alone."""
+        with Extender(self.folder, self.plane.kubeconfig, settings) as extender:
+            yield extender
+
+    async def violations(self) -> list[str]:
+        """What the brute-force judge finds wrong, in the order of the scheduler's decisions."""
+        return await violations(self.api, self.plane.scheduler.log())
+
+
+async def eventually_ready(extender: Extender) -> None:
+    """Return once the extender has read the cluster."""
+    async with asyncio.timeout(PATIENCE * 3):
+        while not await extender.is_ready():  # noqa: ASYNC110 -- there is no event across processes
+            await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def open_cluster(plane: ControlPlane, folder: Path) -> AsyncIterator[Cluster]:
+    """Connect; on leaving, remove all nodes, pods and namespaces that did not stand there before."""
+    async with connect(plane.url, plane.token, plane.authority) as api, following(api) as board:
+        try:
+            yield Cluster(plane, api, board, folder)
+        finally:
+            await _empty(api)
+
+
+async def _empty(api: Api) -> None:
+    pods, _ = await api.list(PODS)
+    await _each(api, [pod_path(pod) for pod in pods])
+    nodes, _ = await api.list(NODES)
+    await _each(api, [f"{NODES}/{name_of(found)}" for found in nodes])
+    namespaces, _ = await api.list(NAMESPACES)
+    for namespace in namespaces:
+        if name_of(namespace) not in _KEPT:
+            await _remove_namespace(api, namespace)
+
+
+async def _each(api: Api, paths: list[str]) -> None:
+    """Delete at once, many at a time."""
+    waiting = iter(paths)
+
+    async def delete() -> None:
+        for path in waiting:
+            await api.delete(path, grace=0)
+
+    await asyncio.gather(*(delete() for _ in range(min(32, len(paths)))))
+
+
+async def _remove_namespace(api: Api, namespace: JsonObject) -> None:
+    """A namespace goes when its finalizer does; the controller that takes it away does not run here."""
+    path = f"{NAMESPACES}/{name_of(namespace)}"
+    await api.delete(path)
+    finished = {**namespace, "spec": {"finalizers": []}}
+    finished["metadata"] = {"name": name_of(namespace)}
+    await api.request("PUT", f"{path}/finalize", finished, allow=[404])

@@ -1,0 +1,38 @@
+"""Fixtures: one real control plane for all tests, and for each test an empty cluster on it.
+
+Everything in this folder needs real binaries; without them it is skipped, and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.cluster import Cluster, open_cluster
+from tests.e2e.control_plane import ControlPlane
+from tests.e2e.programs import PROGRAMS, VARIABLE, assets_directory
+
+
+@pytest.fixture(scope="session")
+def assets() -> Path:
+    """The directory of the programs."""
+    found = assets_directory()
+    if found is None:
+        pytest.skip(f"{VARIABLE} is not set: it names a directory with {', '.join(PROGRAMS)}")
+    return found
+
+
+@pytest.fixture(scope="session")
+def plane(assets: Path) -> Iterator[ControlPlane]:
+    """A running etcd and kube-apiserver, shared: starting them takes longer than most tests."""
+    with ControlPlane(assets) as started:
+        yield started
+
+
+@pytest.fixture
+async def cluster(plane: ControlPlane, tmp_path: Path) -> AsyncIterator[Cluster]:
+    """An empty cluster; what a test leaves behind is removed."""
+    async with open_cluster(plane, tmp_path) as opened:
+        yield opened

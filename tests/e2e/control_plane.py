@@ -1,0 +1,208 @@
+"""A real control plane on loopback: etcd and kube-apiserver, and kube-scheduler once a configuration is given.
+
+Everything lives in one temporary folder and on free ports, and goes away with `stop`, also when starting has failed.
+Admission that needs controllers we do not run (service accounts, node conditions as taints) is off, and so are the
+limits on requests, which a load of thousands of pods would meet.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import secrets
+import shutil
+import ssl
+import tempfile
+from collections.abc import Mapping
+from copy import deepcopy
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import yaml
+
+from tests.e2e.certificates import make_certificates
+from tests.e2e.programs import Program, free_ports
+
+HOST = "127.0.0.1"
+CONFIG = Path(__file__).resolve().parents[2] / "config"
+_NO_ADMISSION = "ServiceAccount,TaintNodesByCondition"
+# Of all files only the scheduling cycle's speaks at level 3: one line when the scheduler takes up a pod. `judging.py`
+# reads the order of decisions from it.
+_LOG_CYCLES = "--vmodule=schedule_one=3"
+
+
+class ControlPlane:
+    """The processes and how to reach them. `url`, `token` and `authority` are for clients, `kubeconfig` for programs."""
+
+    def __init__(self, assets: Path) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="placement-e2e-"))
+        self.token = secrets.token_hex(16)
+        etcd_port, peer_port, self._port = free_ports(3)
+        self.url = f"https://{HOST}:{self._port}"
+        self.kubeconfig = self.folder / "kubeconfig"
+        self.authority = self.folder / "ca.crt"
+        self._etcd_port = etcd_port
+        self._assets = assets
+        self._scheduler_port = 0
+        self.etcd = Program("etcd", self._etcd_command(peer_port), self.folder)
+        self.apiserver = Program("kube-apiserver", self._apiserver_command(), self.folder)
+        self.scheduler = Program("kube-scheduler", [], self.folder)
+
+    # -- beginning and end --------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start etcd and kube-apiserver; returns when objects can be written."""
+        make_certificates(self.folder)
+        (self.folder / "tokens.csv").write_text(f'{self.token},e2e,e2e,"system:masters"\n', "utf-8")
+        self.kubeconfig.write_text(yaml.safe_dump(self._kubeconfig()), "utf-8")
+        self.etcd.start(lambda: _answers(http.client.HTTPConnection(HOST, self._etcd_port, timeout=5), "/health"))
+        self.start_apiserver()
+
+    def start_apiserver(self) -> None:
+        """Start it, for the first time or again on the same port and data."""
+        # The namespace is written by a hook of the start, a moment after readyz.
+        self.apiserver.start(lambda: self._answers("/readyz") and self._answers("/api/v1/namespaces/default"))
+
+    def start_scheduler(self, document: Mapping[str, Any]) -> None:
+        """Start kube-scheduler with a KubeSchedulerConfiguration; returns when its caches are filled."""
+        (self._scheduler_port,) = free_ports(1)
+        file = self.folder / "kube-scheduler.yaml"
+        file.write_text(yaml.safe_dump(self._filled_in(document)), "utf-8")
+        self.scheduler.command = [
+            str(self._assets / "kube-scheduler"),
+            *(f"--config={file}", f"--bind-address={HOST}", f"--secure-port={self._scheduler_port}"),
+            f"--cert-dir={self.folder / 'scheduler-certificates'}",
+            "--authorization-always-allow-paths=/readyz,/metrics",
+            *("-v=2", _LOG_CYCLES),
+        ]
+        self.scheduler.log_file.unlink(missing_ok=True)
+        self.scheduler.start(lambda: _answers(self._to_scheduler(), "/readyz"))
+
+    def scheduler_metrics(self) -> str:
+        """The scheduler's metrics page."""
+        connection = self._to_scheduler()
+        try:
+            connection.request("GET", "/metrics")
+            return connection.getresponse().read().decode()
+        finally:
+            connection.close()
+
+    def stop(self) -> None:
+        """End everything and remove the folder."""
+        try:
+            for program in (self.scheduler, self.apiserver, self.etcd):
+                program.stop()
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def compact(self) -> None:
+        """Make etcd forget all history: a watch cache that starts afterwards knows no older resourceVersion."""
+        key = base64.b64encode(b"any").decode()
+        revision = self._ask_etcd("/v3/kv/range", {"key": key})["header"]["revision"]
+        self._ask_etcd("/v3/kv/compaction", {"revision": revision, "physical": True})
+
+    # -- commands -----------------------------------------------------------------------------------------------
+
+    def _etcd_command(self, peer_port: int) -> list[str]:
+        client, peer = f"http://{HOST}:{self._etcd_port}", f"http://{HOST}:{peer_port}"
+        return [
+            str(self._assets / "etcd"),
+            f"--data-dir={self.folder / 'etcd'}",
+            *(f"--listen-client-urls={client}", f"--advertise-client-urls={client}"),
+            *(f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}"),
+            f"--initial-cluster=default={peer}",
+            *("--unsafe-no-fsync", "--log-level=warn"),  # what it holds need not outlive it
+        ]
+
+    def _apiserver_command(self) -> list[str]:
+        folder = self.folder
+        return [
+            str(self._assets / "kube-apiserver"),
+            f"--etcd-servers=http://{HOST}:{self._etcd_port}",
+            *(f"--bind-address={HOST}", f"--advertise-address={HOST}", f"--secure-port={self._port}"),
+            *(f"--cert-dir={folder}", f"--tls-cert-file={folder / 'server.crt'}"),
+            f"--tls-private-key-file={folder / 'server.key'}",
+            f"--token-auth-file={folder / 'tokens.csv'}",
+            "--authorization-mode=RBAC",
+            f"--service-account-issuer={self.url}",
+            f"--service-account-key-file={folder / 'tokens.pub'}",
+            f"--service-account-signing-key-file={folder / 'tokens.key'}",
+            *("--service-cluster-ip-range=10.0.0.0/24", "--endpoint-reconciler-type=none"),
+            f"--disable-admission-plugins={_NO_ADMISSION}",
+            "--enable-priority-and-fairness=false",
+            *("--max-requests-inflight=0", "--max-mutating-requests-inflight=0"),
+        ]
+
+    def _kubeconfig(self) -> dict[str, Any]:
+        cluster = {"server": self.url, "certificate-authority": str(self.authority)}
+        return {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "e2e", "cluster": cluster}],
+            "users": [{"name": "e2e", "user": {"token": self.token}}],
+            "contexts": [{"name": "e2e", "context": {"cluster": "e2e", "user": "e2e"}}],
+            "current-context": "e2e",
+        }
+
+    def _filled_in(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        """The configuration with what only this control plane knows; its own client limits would bound the load."""
+        filled = deepcopy(dict(document))
+        client = {"kubeconfig": str(self.kubeconfig), "qps": 5000, "burst": 10000}
+        filled["clientConnection"] = {**client, **filled.get("clientConnection", {})}
+        filled["leaderElection"] = {"leaderElect": False}
+        return filled
+
+    # -- looking ------------------------------------------------------------------------------------------------
+
+    def _answers(self, path: str) -> bool:
+        trust = ssl.create_default_context(cafile=str(self.authority))
+        connection = http.client.HTTPSConnection(HOST, self._port, timeout=5, context=trust)
+        return _answers(connection, path, {"Authorization": f"Bearer {self.token}"})
+
+    def _to_scheduler(self) -> http.client.HTTPSConnection:
+        # It makes a certificate of its own for this one port of loopback.
+        blind = ssl.create_default_context()
+        blind.check_hostname, blind.verify_mode = False, ssl.CERT_NONE
+        return http.client.HTTPSConnection(HOST, self._scheduler_port, timeout=30, context=blind)
+
+    def _ask_etcd(self, path: str, body: Mapping[str, Any]) -> Any:
+        connection = http.client.HTTPConnection(HOST, self._etcd_port, timeout=30)
+        try:
+            connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+            return json.loads(connection.getresponse().read())
+        finally:
+            connection.close()
+
+
+def scheduler_document(mode: str, extender_url: str, **stanza: Any) -> dict[str, Any]:
+    """Our own configuration for kube-scheduler, with the extender's address, and fields of its entry replaced."""
+    document: dict[str, Any] = yaml.safe_load((CONFIG / f"kube-scheduler-{mode}.yaml").read_text("utf-8"))
+    (entry,) = document["extenders"]
+    entry.update(urlPrefix=extender_url, **stanza)
+    return document
+
+
+def _answers(connection: http.client.HTTPConnection, path: str, headers: Mapping[str, str] | None = None) -> bool:
+    """Whether a path answers 200 now."""
+    try:
+        connection.request("GET", path, headers=dict(headers or {}))
+        return connection.getresponse().status == http.client.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()

@@ -1,0 +1,83 @@
+"""`extender serve` as a process of its own, with our own configuration file, and what can be asked of it from outside."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from extender.simulate.json_objects import JsonObject
+from tests.e2e.control_plane import CONFIG, HOST
+from tests.e2e.programs import Program, our_command
+
+_ANNOUNCED = re.compile(r'answering url="(http://[^"]+)"')
+
+
+class Extender:
+    """The process. `url` is known once it has been started."""
+
+    def __init__(self, folder: Path, kubeconfig: Path, settings: Mapping[str, Any] | None = None) -> None:
+        document = yaml.safe_load((CONFIG / "extender.yaml").read_text("utf-8"))
+        _merge(document, {"kube": {"kubeconfig": str(kubeconfig)}})
+        _merge(document, settings or {})
+        file = folder / "extender.yaml"
+        file.write_text(yaml.safe_dump(document), "utf-8")
+        command = our_command("serve", "--config", str(file), "--bind-address", f"{HOST}:0")
+        self.program = Program("extender", command, folder, {"PYTHONUNBUFFERED": "1"})
+        self.url = ""
+
+    def __enter__(self) -> Self:
+        try:
+            self.program.log_file.unlink(missing_ok=True)
+            self.program.start(self._is_announced)
+        except BaseException:
+            self.program.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.program.stop()
+
+    async def is_ready(self) -> bool:
+        """Whether it would answer questions."""
+        async with aiohttp.ClientSession() as session, session.get(f"{self.url}/readyz") as answer:
+            return answer.status == 200
+
+    async def passing(self, pod: JsonObject, nodes: list[str]) -> set[str]:
+        """The nodes that filter lets pass; what it says instead when it cannot answer is raised."""
+        question = {"Pod": pod, "NodeNames": nodes}
+        async with aiohttp.ClientSession() as session, session.post(f"{self.url}/filter", json=question) as answer:
+            body = await answer.json(content_type=None)
+        if answer.status != 200 or body["Error"]:
+            raise AssertionError(f"filter answered {answer.status}: {body}")
+        return set(body["NodeNames"])
+
+    async def metric(self, name: str, **labels: str) -> float:
+        """The sum of a metric over the series that carry these labels; 0 when there is none."""
+        async with aiohttp.ClientSession() as session, session.get(f"{self.url}/metrics") as answer:
+            page = await answer.text()
+        families = text_string_to_metric_families(page)
+        samples = [sample for family in families for sample in family.samples if sample.name == name]
+        return sum(sample.value for sample in samples if labels.items() <= sample.labels.items())
+
+    def _is_announced(self) -> bool:
+        found = _ANNOUNCED.search(self.program.log())
+        self.url = found[1] if found else ""
+        return found is not None
+
+
+def _merge(document: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    """Put values into a document, section by section."""
+    for key, value in changes.items():
+        if isinstance(value, Mapping) and isinstance(document.get(key), dict):
+            _merge(document[key], value)
+        else:
+            document[key] = value
