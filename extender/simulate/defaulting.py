@@ -9,7 +9,7 @@ from extender.simulate.json_objects import JsonObject, labels_of, set_condition,
 from extender.simulate.kinds import Kind
 
 _NOT_READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-_TOPOLOGY = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
+TOPOLOGY_LABELS = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 _POD_SPEC: JsonObject = {
     "restartPolicy": "Always",
     "terminationGracePeriodSeconds": 30,
@@ -49,7 +49,7 @@ def complete_loaded(kind: Kind, obj: JsonObject) -> None:
 def copy_topology(pod: JsonObject, node: JsonObject) -> None:
     """Copy a node's zone and region to a pod that is bound to it."""
     labels = labels_of(node)
-    copied = {key: labels[key] for key in _TOPOLOGY if key in labels}
+    copied = {key: labels[key] for key in TOPOLOGY_LABELS if key in labels}
     if copied:
         pod["metadata"]["labels"] = {**labels_of(pod), **copied}
 

@@ -7,8 +7,17 @@ once and exactly; that is what an extender has to get right under load.
 
 from typing import NamedTuple
 
+from extender.simulate.defaulting import TOPOLOGY_LABELS
 from extender.simulate.journal import Decision, Happened, Journal, Undone
-from extender.simulate.json_objects import is_finished, labels_of, name_of, node_of, uid_of
+from extender.simulate.json_objects import (
+    JsonObject,
+    is_finished,
+    is_terminating,
+    labels_of,
+    name_of,
+    node_of,
+    uid_of,
+)
 from extender.simulate.judge import SUCCESS, Finding, World, check
 from extender.simulate.kinds import NAMESPACES, NODES, PODS, Kind
 from extender.simulate.store import DELETED, Change, Stored
@@ -32,8 +41,9 @@ def violations(journal: Journal, *, lag: float = 0.25) -> list[Violation]:
     recent: list[Happened] = []
     for entry in journal.entries:
         if isinstance(entry, Happened):
+            if replay.is_news(entry):
+                recent.append(entry)
             replay.apply(entry)
-            recent.append(entry)
         elif isinstance(entry, Undone):
             replay.undo_decision(entry.uid)
         else:
@@ -54,6 +64,11 @@ class Replay:
         for kind, rows in journal.start.items():
             for stored in rows:
                 self._show(kind, stored, None)
+
+    def is_news(self, entry: Happened) -> bool:
+        """Whether a change can matter to a decision; a pending pod, a status or the binding of a decision cannot."""
+        before, after = _before(entry.change), _after(entry.change)
+        return self._substance(entry.kind, before) != self._substance(entry.kind, after)
 
     def apply(self, entry: Happened) -> None:
         """Take a change in."""
@@ -101,6 +116,27 @@ class Replay:
             self.apply(entry)
         return is_right
 
+    def _substance(self, kind: Kind, stored: Stored | None) -> object:
+        """What the judge reads of an object; the topology labels that a binding adds to a pod are left out."""
+        if stored is None:
+            return None
+        obj = stored.read()
+        labels = labels_of(obj)
+        if kind is NAMESPACES:
+            return labels
+        if kind is NODES:
+            return labels, (obj.get("spec") or {}).get("taints")
+        node = self._node_of(obj)
+        own = {key: value for key, value in labels.items() if key not in TOPOLOGY_LABELS}
+        return (node, own, is_terminating(obj)) if node else None
+
+    def _node_of(self, pod: JsonObject) -> str:
+        """Where a pod counts: where it is bound, or where the loop has put it; nowhere when it has finished."""
+        if is_finished(pod):
+            return ""
+        decision = self._decided.get(uid_of(pod))
+        return node_of(pod) or (decision.node if decision is not None else "")
+
     def _check(self, decision: Decision) -> Finding:
         # A node that went away under the decision breaks no constraint; the pod will be gone with it.
         if decision.node not in self.world.nodes:
@@ -124,13 +160,11 @@ class Replay:
                 self.world.remove(uid_of(other.read()))
             return
         pod = stored.read()
-        uid = uid_of(pod)
-        decision = self._decided.get(uid)
-        node = node_of(pod) or (decision.node if decision is not None else "")
-        if node and not is_finished(pod):
-            self.world.place(uid, pod, node)
+        node = self._node_of(pod)
+        if node:
+            self.world.place(uid_of(pod), pod, node)
         else:
-            self.world.remove(uid)
+            self.world.remove(uid_of(pod))
 
 
 def _after(change: Change) -> Stored | None:
