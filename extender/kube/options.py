@@ -29,5 +29,5 @@ class WatchOptions:
     watch_slack: float = 30.0
     max_silence: float = 150.0
     batch_events: int = 500
-    slice_seconds: float = 0.005
+    slice_seconds: float = 0.003
     backoff: BackoffOptions = field(default_factory=BackoffOptions)

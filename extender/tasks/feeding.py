@@ -33,7 +33,7 @@ class FeedingOptions:
     ``stale_after``: a kind of which nothing was heard for so long, not even a bookmark, counts as not ready.
     """
 
-    slice_seconds: float = 0.005
+    slice_seconds: float = 0.003
     stale_after: float = 180.0
 
 
@@ -195,8 +195,8 @@ class _Pump:
             key = _key(found)
             listed.add(key)
             yield None if self._held.get(key) == found else (found, False)
-        for key, held in list(self._held.items()):
-            yield None if key in listed else (held, True)
+        for key in list(self._held):  # keys alone: a hundred thousand pairs at once would call the collector
+            yield None if key in listed else (self._held[key], True)
 
     def _put(self, found: Object, *, gone: bool) -> bool:
         """One step; False if nothing that the index reads has changed, and then the object it holds is ours too."""
