@@ -20,11 +20,11 @@ class IndexDriftError(RuntimeError):
 class Group:
     """Pods per domain. ``askers`` counts the compiled questions that hold the group (an inverse group: its owners).
 
-    ``_levels`` is the distribution of the counts (count to number of domains), which has the extremes at hand.
+    ``levels`` has the domains by their count, so that the extremes and the fullest domains are at hand.
     ``pending`` is how many pods would count here whose node is not known yet (`assumed`).
     """
 
-    __slots__ = ("_levels", "askers", "counts", "domain_of", "key", "pending", "version")
+    __slots__ = ("askers", "counts", "domain_of", "key", "levels", "pending", "version")
 
     def __init__(self, key: KeyDomains) -> None:
         self.key = key
@@ -33,7 +33,7 @@ class Group:
         self.version = 0
         self.askers = 0
         self.pending = 0
-        self._levels: dict[int, int] = {}
+        self.levels: dict[int, set[int]] = {}
 
     def add(self, node: int, pods: int) -> None:
         """Counts so many pods more (or fewer) on a node. O(1); raises ``IndexDriftError`` below zero."""
@@ -44,26 +44,26 @@ class Group:
         new = old + pods
         if new < 0:
             raise IndexDriftError(f"{pods} pods in {self.key.key}={self.key.value(domain)} make {new}")
-        levels = self._levels
+        levels = self.levels
         if old:
-            if levels[old] == 1:
+            level = levels[old]
+            level.discard(domain)
+            if not level:
                 del levels[old]
-            else:
-                levels[old] -= 1
         if new:
             self.counts[domain] = new
-            levels[new] = levels.get(new, 0) + 1
+            levels.setdefault(new, set()).add(domain)
         else:
             self.counts.pop(domain, None)
         self.version += 1
 
     def greatest(self) -> int:
         """The largest count of a domain, 0 where nobody is counted. O(distinct counts)."""
-        return max(self._levels, default=0)
+        return max(self.levels, default=0)
 
     def smallest(self) -> int:
         """The smallest count over all domains of the key. O(distinct counts)."""
-        return 0 if len(self.counts) < len(self.key.nodes_in) else min(self._levels, default=0)
+        return 0 if len(self.counts) < len(self.key.nodes_in) else min(self.levels, default=0)
 
 
 class SpreadGroup(Group):
@@ -83,7 +83,7 @@ class SpreadGroup(Group):
 
     def least(self) -> int:
         """The smallest count over the eligible domains, 0 where there is none. O(distinct counts)."""
-        return 0 if len(self.counts) < len(self.scope.domains) else min(self._levels, default=0)
+        return 0 if len(self.counts) < len(self.scope.domains) else min(self.levels, default=0)
 
     def is_eligible_domain(self, domain: int) -> bool:
         """Whether some eligible node stands in the domain."""

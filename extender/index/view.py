@@ -7,6 +7,7 @@ change, so a verb, which is one synchronous function, always sees one consistent
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -74,6 +75,10 @@ class GroupView(Protocol):
     @property
     def pending(self) -> int:
         """How many pods would count here whose node is not known yet."""
+
+    @property
+    def levels(self) -> Mapping[int, AbstractSet[DomainNumber]]:
+        """The domains by their count; none for zero."""
 
     def greatest(self) -> int:
         """The largest count of a domain; 0 where nobody is counted. O(distinct counts)."""

@@ -47,9 +47,14 @@ class Asked:
         """The node at a position."""
         return self.nodes[position] if self.view is None else self.view.node(position)
 
+    @property
+    def known_names(self) -> Sequence[str]:
+        """Names by position, also of nodes that were not asked about."""
+        return self.names if self.view is None else self.view.node_names
+
     def names_at(self, positions: Sequence[int]) -> list[str]:
         """The names at these positions, in their order."""
-        names = self.names if self.view is None else self.view.node_names
+        names = self.known_names
         return [names[position] for position in positions]
 
     def pieces(self, turn: int, first: int) -> Iterator[list[int]]:

@@ -17,11 +17,13 @@ from extender.rules.catalog import PreparedFilters
 from extender.rules.frames import Frame
 from extender.rules.interpod_affinity import weighted_groups
 from extender.settings import Settings
+from extender.verbs import fullest
 from extender.verbs.asking import Asked
 from extender.verbs.scoring import points
 
 _TOLERANCE = 1e-9
 _NEVER = float("-inf")
+_LONG = 1000  # names from which on looking up all of them costs more than starting from the fullest domains
 _SPARE = 4  # a first piece a quarter larger than what is wanted mostly saves a second one
 
 Ranked = list[tuple[float, int]]
@@ -58,6 +60,8 @@ def best_passing(search: Search, most: int, turn: int) -> Ranked:
     groups = weighted_groups(question, search.settings.rules.inter_pod_affinity.hard_pod_affinity_weight)
     if groups and question.soft:
         return _scored(search, most, turn)
+    if groups and asked.view is not None and len(asked) >= _LONG and fullest.applies(groups):
+        return fullest.best_from_the_top(groups, search.filters, asked, most, turn)
     parts = [_part(part.weight, part.group, asked.frame) for part in groups]
     required: list[Sequence[int]] = []
     if question.soft and not question.soft_error:
@@ -95,15 +99,16 @@ def _unranked(search: Search, most: int, turn: int) -> Ranked:
 def _ranked(search: Search, parts: list[_Part], required: list[Sequence[int]], most: int, turn: int) -> Ranked:
     """The best by rank; ends early when enough nodes reach the best rank that there can be."""
     target = sum(part.best for part in parts) - _TOLERANCE
-    best: Ranked = []
-    every: Ranked = []
+    best: list[int] = []
+    looked_at: list[tuple[Sequence[int], list[float]]] = []
     for piece in search.asked.pieces(turn, most + most // _SPARE):
         passing = search.filters.passing(piece)
-        ranked = list(zip(_ranks(passing, parts, required), passing, strict=True))
-        best.extend([item for item in ranked if item[0] >= target])
+        ranks = _ranks(passing, parts, required)
+        best.extend([node for node, rank in zip(passing, ranks, strict=True) if rank >= target])
         if len(best) >= most:
-            return best[:most]
-        every.extend(ranked)
+            return [(target, node) for node in best[:most]]
+        looked_at.append((passing, ranks))
+    every = [item for passing, ranks in looked_at for item in zip(ranks, passing, strict=True)]
     every.sort(key=itemgetter(0), reverse=True)  # stable, so that equals keep the order of the turn
     return every[:most]
 
