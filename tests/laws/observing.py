@@ -1,0 +1,153 @@
+"""What can be seen of an index from outside: counts by name instead of number, answers of the verbs, sizes.
+
+Two indexes that hold the same cluster must look the same here, whatever way they came to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import orjson
+
+from extender.index.cluster import ClusterIndex
+from extender.index.view import ClusterView, GroupView, Question
+from extender.model.objects import Object, PodShape
+from extender.model.verdicts import Code
+from extender.rules import catalog
+from extender.rules.frames import IndexFrame
+from extender.settings import Settings
+from extender.verbs.filtering import filter_nodes
+from extender.verbs.prioritizing import prioritize_nodes
+from extender.wire.kinds import PODS
+from tests.builders import Json, asking, settings
+from tests.strategies import Ask, Change, Step, decoded
+
+# Every passing node is answered and points are not rounded, so that nothing can hide. A default constraint filters.
+WHOLE_ANSWERS: Final = settings(
+    rules={
+        "interPodAffinity": {"hardPodAffinityWeight": 5},
+        "topologySpread": {
+            "defaultingType": "List",
+            "defaultConstraints": [
+                {"maxSkew": 1, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"},
+                {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "ScheduleAnyway"},
+            ],
+        },
+    },
+    answers={"shortlist": 0, "scoreScale": "inTree"},
+)
+SYSTEM_DEFAULTS: Final = settings(answers={"shortlist": 0, "scoreScale": "inTree"})
+
+
+@dataclass
+class Cluster:
+    """The objects that there are, as JSON by kind and key: the plain table that an index must agree with."""
+
+    objects: dict[tuple[str, str], Json] = field(default_factory=dict)
+
+    def put(self, change: Change) -> None:
+        """Apply one change to the table."""
+        if change.body is None:
+            self.objects.pop((change.kind, change.key), None)
+        else:
+            self.objects[change.kind, change.key] = change.body
+
+    def of(self, kind: str) -> list[Json]:
+        """All objects of a kind."""
+        return [body for (name, _), body in self.objects.items() if name == kind]
+
+    def decoded(self, kind: str) -> list[Object]:
+        """All objects of a kind, as the service reads them."""
+        return [decoded(kind, body) for body in self.of(kind)]
+
+
+def apply(index: ClusterIndex, cluster: Cluster, step: Step) -> None:
+    """Take one step with an index and with the table beside it."""
+    if isinstance(step, Ask):
+        index.view.question(shape_of(step.pod))
+        return
+    before = cluster.objects.get((step.kind, step.key))
+    cluster.put(step)
+    if step.body is not None:
+        index.upsert(decoded(step.kind, step.body))
+    elif before is not None:
+        index.delete(decoded(step.kind, before))
+
+
+def built(history: Iterable[Step], chosen: Settings = WHOLE_ANSWERS) -> tuple[ClusterIndex, Cluster]:
+    """An index and the table after a history."""
+    index, cluster = ClusterIndex(chosen.rules), Cluster()
+    for step in history:
+        apply(index, cluster, step)
+    return index, cluster
+
+
+def fresh(cluster: Cluster, chosen: Settings = WHOLE_ANSWERS) -> ClusterIndex:
+    """An index that has only ever been told of the objects that there are now."""
+    index = ClusterIndex(chosen.rules)
+    for (kind, _), body in cluster.objects.items():
+        index.upsert(decoded(kind, body))
+    return index
+
+
+def shape_of(pod: Json) -> PodShape:
+    """The shape of a pod, by the real decoding."""
+    return PODS.decode_object(orjson.dumps(pod)).shape
+
+
+def asked(history: Iterable[Step]) -> list[Json]:
+    """The pods that a history asks about."""
+    return [step.pod for step in history if isinstance(step, Ask)]
+
+
+Counts = list[tuple[str, dict[str, int]]]
+
+
+def groups_of(question: Question) -> Iterator[GroupView]:
+    """Every group of a question, those of scores included."""
+    yield from question.filter_groups()
+    for weighted in (*question.preferences, *question.inverse_preferences):
+        yield weighted.group
+    yield from question.inverse_required
+    yield from (ask.group for ask in question.soft)
+
+
+def counts_of(view: ClusterView, pod: Json) -> Counts:
+    """Pods by domain for each group of the pod's question; inverse groups come in no particular order."""
+    question = view.question(shape_of(pod))
+    made = [(each.key.key, {each.key.value(d): n for d, n in each.counts.items()}) for each in groups_of(question)]
+    return sorted(made, key=repr)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What the verbs say of one pod over all nodes, by name."""
+
+    passed: frozenset[str]
+    texts: dict[str, str]
+    error: str
+    scores: dict[str, int]
+
+
+def answers_of(view: ClusterView, pod: Json, chosen: Settings = WHOLE_ANSWERS) -> Answers:
+    """Filter over all nodes and prioritize over those that pass."""
+    result = filter_nodes(asking(pod, *sorted(view.known)), view, chosen, seed=1)
+    scores = prioritize_nodes(asking(pod, *result.passed), view, chosen)
+    return Answers(frozenset(result.passed), dict(result.unresolvable), result.error, dict(scores))
+
+
+def seen(index: ClusterIndex, pods: Sequence[Json], chosen: Settings = WHOLE_ANSWERS) -> list[tuple[Counts, Answers]]:
+    """Everything that can be seen of an index through these questions."""
+    return [(counts_of(index.view, pod), answers_of(index.view, pod, chosen)) for pod in pods]
+
+
+def verdicts_of(view: ClusterView, pod: Json) -> dict[str, tuple[str, str]]:
+    """Code and reason for each node, also where other nodes pass."""
+    question = view.question(shape_of(pod))
+    filters = catalog.prepare_filters(question, IndexFrame())
+    if (failure := filters.failure) is not None:
+        return dict.fromkeys(view.known, (failure.code.value, failure.reason))
+    found = {name: filters.refusal(number) for name, number in view.known.items()}
+    return {name: (r.code.value, r.text) if r else (Code.SUCCESS.value, "") for name, r in found.items()}

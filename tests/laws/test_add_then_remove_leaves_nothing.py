@@ -1,0 +1,72 @@
+"""What has come and gone leaves no count, no group of its own and no number behind."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.index import questions
+from extender.index.audit import audit
+from extender.index.cluster import ClusterIndex
+from tests.builders import pod_json
+from tests.laws.observing import Cluster, asked, built, groups_of, shape_of
+from tests.strategies import Ask, Step, decoded, histories
+
+# Compiled questions and what only they hold are kept for the next replica; the rest must fall to zero.
+KEPT_FOR_QUESTIONS = {"questions", "term_groups", "spread_groups", "scopes", "topology_keys", "namespace_selectors"}
+
+
+def _empty(index: ClusterIndex, cluster: Cluster, order: list[int]) -> None:
+    """Delete every object, in an order of Hypothesis' choice."""
+    left = list(cluster.objects.items())
+    for turn in order:
+        if left:
+            (kind, _), body = left.pop(turn % len(left))
+            index.delete(decoded(kind, body))
+    for (kind, _), body in left:
+        index.delete(decoded(kind, body))
+
+
+@given(histories(), st.lists(st.integers(0, 100), max_size=12))
+def test_a_cluster_that_was_emptied_has_no_counts_and_no_numbers(history: list[Step], order: list[int]) -> None:
+    index, cluster = built(history)
+    _empty(index, cluster, order)
+    sizes = index.statistics()
+    assert {name: size for name, size in sizes.items() if size and name not in KEPT_FOR_QUESTIONS} == {}
+    for pod in asked(history):
+        assert [group.counts for group in groups_of(index.view.question(shape_of(pod))) if group.counts] == []
+    assert (dict(index.view.known), set(index.view.node_names) - {""}) == ({}, set())
+    assert audit(index) == []
+
+
+@given(histories(), st.lists(st.integers(0, 100), max_size=12))
+def test_groups_go_with_the_last_question_that_asked_for_them(history: list[Step], order: list[int]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(questions, "MOST_QUESTIONS", 1)
+        index, cluster = built([*history, Ask(pod_json("plain"))])
+        _empty(index, cluster, order)
+        index.view.question(shape_of(pod_json("plain")))
+    sizes = index.statistics()
+    assert {name: sizes[name] for name in KEPT_FOR_QUESTIONS - {"topology_keys"}} == {
+        "questions": 1,
+        "term_groups": 0,
+        "spread_groups": 0,
+        "scopes": 0,
+        "namespace_selectors": 0,
+    }
+
+
+@given(histories())
+def test_a_node_that_comes_back_gets_its_pods_back(history: list[Step]) -> None:
+    index, cluster = built(history)
+    pods = asked(history)
+    before = [index.view.question(shape_of(pod)) for pod in pods]
+    counts = [[dict(group.counts) for group in groups_of(question)] for question in before]
+    for body in cluster.of("nodes"):
+        index.delete(decoded("nodes", body))
+        index.upsert(decoded("nodes", body))
+    assert audit(index) == []
+    after = [index.view.question(shape_of(pod)) for pod in pods]
+    totals = [[sum(group.counts.values()) for group in groups_of(question)] for question in after]
+    assert totals == [[sum(each.values()) for each in one] for one in counts]

@@ -1,0 +1,44 @@
+"""After any sequence of changes every running count equals a recount from the objects alone."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+
+from extender.index import questions
+from extender.index.audit import audit
+from extender.index.cluster import ClusterIndex
+from extender.settings import Settings
+from tests.laws.observing import SYSTEM_DEFAULTS, WHOLE_ANSWERS, Cluster, apply, asked, fresh, seen
+from tests.strategies import Step, histories
+
+
+@given(histories())
+def test_counts_are_true_after_each_step(history: list[Step]) -> None:
+    index, cluster = ClusterIndex(WHOLE_ANSWERS.rules), Cluster()
+    for step in history:
+        apply(index, cluster, step)
+        assert audit(index) == []
+
+
+@pytest.mark.parametrize("chosen", [WHOLE_ANSWERS, SYSTEM_DEFAULTS], ids=["List defaults", "System defaults"])
+@given(history=histories())
+def test_answers_are_those_of_an_index_that_was_never_changed(chosen: Settings, history: list[Step]) -> None:
+    index, cluster = ClusterIndex(chosen.rules), Cluster()
+    for step in history:
+        apply(index, cluster, step)
+    pods = asked(history)
+    assert seen(index, pods, chosen) == seen(fresh(cluster, chosen), pods, chosen)
+
+
+@given(history=histories())
+def test_counts_are_true_while_questions_are_forgotten_for_new_ones(history: list[Step]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(questions, "MOST_QUESTIONS", 1)
+        index, cluster = ClusterIndex(WHOLE_ANSWERS.rules), Cluster()
+        for step in history:
+            apply(index, cluster, step)
+            assert audit(index) == []
+            assert index.statistics()["questions"] <= 1
+        pods = asked(history)
+        assert seen(index, pods) == seen(fresh(cluster), pods)
