@@ -18,6 +18,7 @@ from extender.index.namespaces import Namespaces
 from extender.index.nominations import Nominations
 from extender.index.placements import Placement, Placements
 from extender.index.questions import Questions
+from extender.index.refused import RefusedPods
 from extender.index.selections import Selections
 from extender.index.spread_counts import SpreadCounts
 from extender.index.term_counts import TermCounts
@@ -47,6 +48,7 @@ class ClusterIndex:
         self.terms = TermCounts(self.topology, self.namespaces, self.selections)
         self.spreads = SpreadCounts(self.topology, self.selections)
         self.questions = Questions(rules, self.terms, self.spreads, self.namespaces, self.workloads)
+        self.refused = RefusedPods()
         self.assumed = AssumedPods(self.placements, self._count)
         self._on_node: dict[int, dict[str, Pod]] = {}
         self._requested: dict[int, dict[str, int]] = {}
@@ -115,6 +117,8 @@ class ClusterIndex:
             del self.pods[uid]
         else:
             self.pods[uid] = new
+        if new is None or new.node:
+            self.refused.discard(uid)
         if uid in self.assumed.held:
             self.assumed.observe(uid, old, new)
         if old is not None and old.node:
@@ -330,7 +334,7 @@ class ClusterIndex:
         counts = (self.terms, self.spreads, self.questions, self.nominations)
         parts = (self.topology, self.namespaces, self.budgets, *counts)
         result = {"pods": len(self.pods), "shapes": len(self.placements), "workloads": len(self.workloads.objects)}
-        result["assumed_pods"] = len(self.assumed.held)
+        result |= {"assumed_pods": len(self.assumed.held), "refused_pods": len(self.refused)}
         for part in parts:
             result |= part.statistics()
         return result

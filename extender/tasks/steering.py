@@ -40,6 +40,10 @@ class SteeredIndex(Protocol):
     def view(self) -> ClusterView:
         """The readers."""
 
+    @property
+    def refused(self) -> RefusedPods:
+        """Whom we refused; pods that are bound or deleted leave by themselves."""
+
     def unwatched_version(self) -> int:
         """Grows with every change that may help a refused pod and that the scheduler does not watch."""
 
@@ -63,7 +67,6 @@ class Steering:
     def __init__(
         self, index: SteeredIndex, writer: ClusterWriter, clock: Clock, options: SteeringOptions, find: FindElsewhere
     ) -> None:
-        self.refused = RefusedPods()
         self.results: Counter[tuple[str, str]] = Counter()
         self._index = index
         self._writer = writer
@@ -79,9 +82,9 @@ class Steering:
         """Takes note of an answer. A refusal of all asked nodes is queued, to be searched outside of the answer. O(1)."""
         pod = args.pod
         if result.passed or result.error:
-            self.refused.discard(pod.uid)
+            self._index.refused.discard(pod.uid)
             return
-        self.refused.add(pod)
+        self._index.refused.add(pod)
         asks_all = args.node_names is None or len(args.node_names) >= len(self._index.view.known)
         if self._options.steers and not asks_all and pod.uid not in self._queued and not self._is_hopeless(pod):
             self._queued.add(pod.uid)
@@ -148,17 +151,13 @@ class Steering:
                 await self._look_again()
 
     async def _look_again(self) -> None:
-        for number, pod in enumerate(self.refused):
-            shown = self._index.view.pod(pod.uid)
-            if shown is None or shown.node:
-                self.refused.discard(pod.uid)
-                continue
+        for number, pod in enumerate(self._index.refused):
             if number % _SLICE == _SLICE - 1:
                 await self._clock.sleep(0)
             if self._options.nudges and self._touchable(pod) and self._find(pod)[1]:
                 if await self._write("nudge", pod, self._writer.annotate(_ref(pod), NUDGE, f"{self._clock.now():.3f}")):
                     _LOG.info("nudged", extra={"pod": pod.full_name})
-                self.refused.discard(pod.uid)
+                self._index.refused.discard(pod.uid)
                 await self._clock.sleep(1 / self._options.per_second)
 
     async def _write(self, kind: str, pod: Pod, call: Awaitable[None]) -> bool:
