@@ -75,11 +75,8 @@ class Replay:
         self._show(entry.kind, _after(entry.change), _before(entry.change))
 
     def take_back(self, entry: Happened) -> None:
-        """Show the world as it was before a change; a pod that was decided on counts whether or not it was known."""
-        before, after = _before(entry.change), _after(entry.change)
-        if entry.kind is PODS and before is None and after is not None and uid_of(after.read()) in self._decided:
-            return
-        self._show(entry.kind, before, after)
+        """Show the world as it was before a change."""
+        self._show(entry.kind, _before(entry.change), _after(entry.change))
 
     def decide(self, decision: Decision) -> None:
         """Count a pod where the loop has put it."""

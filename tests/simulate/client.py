@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -74,10 +74,3 @@ async def connect(url: str) -> AsyncIterator[Client]:
         yield client
         for stream in client.streams:
             stream.response.close()
-
-
-async def eventually(holds: Callable[[], object]) -> None:
-    """Let the loop run until `holds` does; TimeoutError when it never does."""
-    async with asyncio.timeout(5):
-        while not holds():  # noqa: ASYNC110 -- the state looked at has no event to wait for
-            await asyncio.sleep(0.001)

@@ -6,7 +6,8 @@ from extender.simulate.apiserver import ApiServer, PlaneSettings
 from extender.simulate.kinds import NAMESPACES as NAMESPACE_KIND
 from extender.simulate.kinds import PODS as POD_KIND
 from extender.simulate.kinds import Target
-from tests.simulate.client import NAMESPACES, PODS, Client, connect, eventually, names
+from tests.fakes import until
+from tests.simulate.client import NAMESPACES, PODS, Client, connect, names
 from tests.simulate.plain import namespace, pod
 
 _INITIAL = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
@@ -160,4 +161,4 @@ async def test_a_client_that_goes_away_leaves_no_listener(client: Client, api: A
     api.operations.create(POD_KIND, pod("a"))
     await stream.next()
     stream.response.close()
-    await eventually(lambda: not api.store.table(POD_KIND)._listeners)
+    await until(lambda: not api.store.table(POD_KIND)._listeners)
