@@ -1,0 +1,155 @@
+"""The filter verb with preemption around it: nominated pods counted, plans begun, and running plans not disturbed.
+
+Wrapped around the plain filter by ``cli``. Three things are added to its answer:
+
+1. A node to which pods of equal or higher priority are nominated passes only if the pod passes there with them and
+   without them, as in kube-scheduler (RunFilterPluginsWithNominatedPods). Lower ones do not count.
+2. A pod refused on every node only because of pods of lower priority gets a plan. kube-scheduler cannot help it: it
+   never asks for preemption on nodes that only an extender refuses.
+3. While a plan runs, the awaited node alone is told as one on which preemption may help, all others as unresolvable.
+   Anything else makes the scheduler wipe the nomination, or try preemption over and over (measured).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from extender.index.view import ClusterView, Question
+from extender.model.objects import PodShape
+from extender.model.plans import PreemptionPlan
+from extender.model.verdicts import Reason
+from extender.rules import catalog
+from extender.rules.frames import IndexFrame
+from extender.settings import Settings
+from extender.verbs.candidates import NodeSearch, awaited_node, plan_of
+from extender.verbs.steering import find_elsewhere
+from extender.verbs.victims import DryRun, rivals_on
+from extender.wire.extender_v1 import ExtenderArgs, FilterResult
+
+Answer = Callable[[ExtenderArgs], FilterResult]
+
+_MOST_HOPELESS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class FilterDecision:
+    """The answer, and the plan that is to be carried out because of it, if any."""
+
+    result: FilterResult
+    plan: PreemptionPlan | None = None
+
+
+class HopelessPods:
+    """Questions for which no plan was found, so that a herd of refused pods is not searched for at every event.
+
+    Valid for the same names, question and priority, and while neither counts nor claims have changed.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[tuple[PodShape, int, bytes], tuple[Question, int, int]] = {}
+
+    def __contains__(self, key: tuple[ExtenderArgs, ClusterView]) -> bool:
+        args, view = key
+        return bool(args.raw_names) and self._held.get(_key(args)) == _grounds(args, view)
+
+    def add(self, args: ExtenderArgs, view: ClusterView) -> None:
+        """Remembers that nothing helps, for as long as nothing changes."""
+        if len(self._held) >= _MOST_HOPELESS:
+            self._held.clear()
+        if args.raw_names:
+            self._held[_key(args)] = _grounds(args, view)
+
+
+def _key(args: ExtenderArgs) -> tuple[PodShape, int, bytes]:
+    return args.pod.shape, args.pod.priority, args.raw_names
+
+
+def _grounds(args: ExtenderArgs, view: ClusterView) -> tuple[Question, int, int]:
+    question = view.question(args.pod.shape)
+    return question, view.grounds(question), view.claims_version
+
+
+def decide_filter(
+    args: ExtenderArgs, view: ClusterView, settings: Settings, hopeless: HopelessPods, answer: Answer, *, seed: int
+) -> FilterDecision:
+    """``answer`` is the plain filter. Costs nothing more where it passes a node and nobody is nominated anywhere."""
+    if args.nodes is not None or settings.preemption.mode == "off":
+        return FilterDecision(answer(args))
+    crowded = _crowded(args, view)
+    result = answer(_less(args, crowded) if crowded else args)
+    if result.passed or result.error or not args.node_names:
+        return FilterDecision(result)
+    awaited = awaited_node(args.pod, view)
+    plan = None if awaited else _plan(args, view, settings, hopeless, seed)
+    node = plan.node if plan is not None else awaited
+    if not crowded and node not in args.node_names:
+        return FilterDecision(result, plan)
+    return FilterDecision(_refusal(args, view, result, crowded, node), plan)
+
+
+def _crowded(args: ExtenderArgs, view: ClusterView) -> set[str]:
+    """The asked nodes that pods to come do not leave to this one. O(nominated nodes × dry run)."""
+    if not view.nominated:
+        return set()
+    run = DryRun(args.pod, view)
+    asked = set(args.node_names or ())
+    return {node for node in view.nominated if node in asked and not _leaves_room(node, run)}
+
+
+def _leaves_room(node: str, run: DryRun) -> bool:
+    rivals = rivals_on(run.pod, node, run.view)
+    if not rivals:
+        return True
+    with run.view.what_if() as tried:
+        return run.passes_beside(rivals, run.view.known[node], tried)
+
+
+def _less(args: ExtenderArgs, names: set[str]) -> ExtenderArgs:
+    """The question about the other nodes. Its names are not those that came, so nothing is remembered under them."""
+    return replace(args, node_names=[name for name in args.node_names or () if name not in names], raw_names=b"")
+
+
+def _plan(
+    args: ExtenderArgs, view: ClusterView, settings: Settings, hopeless: HopelessPods, seed: int
+) -> PreemptionPlan | None:
+    """A plan for a pod that was refused on every asked node, None where preempting cannot or may not help."""
+    pod = args.pod
+    if settings.preemption.mode != "execute" or pod.never_preempts or not view.has_below(pod.priority):
+        return None
+    if (args, view) in hopeless:
+        return None
+    plan = _search(args, view, settings, seed)
+    if plan is None:
+        hopeless.add(args, view)
+    return plan
+
+
+def _search(args: ExtenderArgs, view: ClusterView, settings: Settings, seed: int) -> PreemptionPlan | None:
+    pod, names = args.pod, args.node_names or []
+    run = DryRun(pod, view, across=settings.preemption.cross_node)
+    if run.is_hopeless or not run.has_constraints:
+        return None
+    if len(names) < len(view.known) and find_elsewhere(pod, view, settings, seed)[0]:
+        return None  # a node outside of the scheduler's sample passes as things are: nobody has to die for that
+    filters = catalog.prepare_filters(view.question(pod.shape), IndexFrame())
+    numbers = [number for name in names if (number := view.known.get(name)) is not None]
+    curable = [number for number in numbers if (reason := filters.refusal(number)) is None or reason.resolvable]
+    removal = NodeSearch(run, seed).among(curable)
+    return plan_of(pod, removal, view) if removal is not None else None
+
+
+def _refusal(
+    args: ExtenderArgs, view: ClusterView, result: FilterResult, crowded: set[str], awaited: str
+) -> FilterResult:
+    """A refusal told anew, with the texts for crowded nodes and the awaited one."""
+    texts = dict(result.unresolvable)
+    if not texts:
+        filters = catalog.prepare_filters(view.question(args.pod.shape), IndexFrame())
+        for name in args.node_names or ():
+            number = view.known.get(name)
+            reason = Reason.UNKNOWN_NODE if number is None else filters.refusal(number)
+            texts[name] = reason.text if reason else ""
+    texts |= dict.fromkeys(crowded, Reason.NOMINATED.text)
+    failed = {awaited: Reason.PREEMPTING.text} if awaited and texts.pop(awaited, None) is not None else {}
+    return FilterResult((), failed, texts)

@@ -1,0 +1,172 @@
+"""Laws of preemption: a plan works, is as small as it can be, and takes nobody who is as important as the preemptor."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.index.audit import audit
+from extender.index.cluster import ClusterIndex
+from extender.model.objects import Object, Pod
+from extender.model.plans import PreemptionPlan
+from extender.model.verdicts import Reason
+from extender.rules import catalog, node_fit
+from extender.rules.frames import IndexFrame
+from extender.verbs.deciding import HopelessPods, decide_filter
+from extender.verbs.filtering import filter_nodes
+from extender.verbs.preemption import decide_preemption
+from tests.builders import asking, preempting, settings, spread, term
+from tests.contenders import budget, cluster, contender, contender_json, stage
+
+PREEMPTOR = 10
+NAMES = ("n1", "n2", "n3")
+NODES = [stage("n1", "z1"), stage("n2", "z1"), stage("n3", "z2", cpu=2000)]
+APPS = ("web", "db")
+Standing: TypeAlias = tuple[str, str, int, dict[str, Any], bool, int]
+CONSTRAINTS: list[dict[str, Any]] = [
+    *({"apart": [term(key, app=app)]} for key in ("host", "zone") for app in APPS),
+    {"near": [term("zone", app="db")], "apart": [term("host", app="web")]},
+    {"spreads": [spread("zone", app="web")]},
+    {"spreads": [spread("host", 2, app="web"), spread("zone", 2, app="db")]},
+]
+UNCONSTRAINED: dict[str, Any] = {}
+
+priorities = st.sampled_from([PREEMPTOR - 3, PREEMPTOR - 2, PREEMPTOR - 1, PREEMPTOR])
+carried = st.sampled_from([UNCONSTRAINED, UNCONSTRAINED, *CONSTRAINTS])
+
+
+def standing_on(*names: str) -> st.SearchStrategy[Standing]:
+    """A pod on one of the nodes: its app, priority, constraints, whether it is going, and when it started."""
+    return st.tuples(
+        st.sampled_from(names), st.sampled_from(APPS), priorities, carried, st.booleans(), st.integers(0, 59)
+    )
+
+
+standing = standing_on(*NAMES)
+budgets = st.lists(
+    st.builds(lambda app, allowed: budget(f"keep-{app}", allowed, app=app), st.sampled_from(APPS), st.integers(0, 2)),
+    max_size=2,
+)
+coming = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(APPS), priorities), max_size=2)
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> list[Object]:
+    """Nodes, pods of around the preemptor's priority, budgets, and pods nominated here and there."""
+    crowd = [*(draw(standing_on(name)) for name in NAMES), *draw(st.lists(standing, max_size=8))]
+    pods = [
+        contender(f"p{i}", on=on, app=app, priority=priority, terminating=going, minute=minute, cpu=1000, **fields)
+        for i, (on, app, priority, fields, going, minute) in enumerate(crowd)
+    ]
+    nominated = [
+        contender(f"c{i}", nominated=on, app=app, priority=priority, cpu=500)
+        for i, (on, app, priority) in enumerate(draw(coming))
+    ]
+    return [*NODES, *pods, *nominated, *draw(budgets)]
+
+
+def rules_pass(held: ClusterIndex, pod: Pod, node: str, *, room: bool = False) -> bool:
+    """Whether our rules let the pod pass, with and without the pods that are to come to the node.
+
+    ``room``: node fit counts too. It always does beside pods to come, as the scheduler may not know of them yet.
+    """
+    number = held.known[node]
+
+    def passes() -> bool:
+        return catalog.prepare_filters(held.view.question(pod.shape), IndexFrame()).refusal(number) is None
+
+    rivals = [
+        each
+        for each in held.view.nominated.get(node, {}).values()
+        if each.priority >= pod.priority and each.uid != pod.uid
+    ]
+    with held.view.what_if() as tried:
+        for each in rivals:
+            tried.stand(each, number)
+        with_them = passes()
+    fits = not (rivals or room) or node_fit.refusal(pod, held.view, number, rivals) is not Reason.NO_ROOM
+    return passes() and with_them and fits
+
+
+def after(objects: list[Object], gone: tuple[Pod, ...]) -> ClusterIndex:
+    """The same cluster without these pods."""
+    uids = {each.uid for each in gone}
+    return cluster(*(each for each in objects if not (isinstance(each, Pod) and each.uid in uids)))
+
+
+def check(
+    plan: PreemptionPlan, objects: list[Object], spareable: tuple[Pod, ...] | None = None, *, room: bool = False
+) -> None:
+    """The laws for one plan; ``spareable`` are the victims that we added ourselves, if not all."""
+    pod = plan.preemptor
+    assert plan.victims
+    assert all(each.priority < pod.priority for each in plan.victims)
+    assert list(plan.victims) == sorted(plan.victims, key=lambda each: -each.priority)
+    assert all(each.priority < pod.priority and each.nominated_node == plan.node for each in plan.displaced)
+    assert rules_pass(after(objects, plan.victims), pod, plan.node, room=room)
+    for spared in plan.victims if spareable is None else spareable:
+        left = tuple(each for each in plan.victims if each.uid != spared.uid)
+        assert not rules_pass(after(objects, left), pod, plan.node, room=room), f"{spared.name} goes for nothing"
+
+
+@given(
+    objects=clusters(),
+    fields=st.sampled_from(CONSTRAINTS),
+    app=st.sampled_from(APPS),
+    across=st.booleans(),
+    seed=st.integers(0, 9),
+)
+def test_a_plan_of_the_filter_works_and_is_minimal(
+    *,
+    objects: list[Object],
+    fields: dict[str, Any],
+    app: str,
+    across: bool,
+    seed: int,
+) -> None:
+    held = cluster(*objects)
+    by = settings(preemption={"crossNode": across})
+    args = asking(contender_json("asking", priority=PREEMPTOR, app=app, **fields), *NAMES)
+    decision = decide_filter(
+        args, held.view, by, HopelessPods(), lambda asked: filter_nodes(asked, held.view, by, seed), seed=seed
+    )
+    assert audit(held) == []
+    if decision.plan is not None:
+        assert not decision.result.passed
+        check(decision.plan, objects)
+
+
+@given(clusters(), carried, st.sampled_from(APPS), st.data())
+def test_a_plan_of_the_preempt_verb_keeps_the_schedulers_victims_and_adds_as_few_as_it_takes(
+    objects: list[Object], fields: dict[str, Any], app: str, data: st.DataObject
+) -> None:
+    held = cluster(*objects)
+    lower = [each for each in held.pods.values() if each.node and each.priority < PREEMPTOR]
+    offered: dict[str, list[str]] = {}
+    for each in data.draw(st.lists(st.sampled_from(lower), unique_by=lambda pod: pod.uid)) if lower else []:
+        offered.setdefault(each.node, []).append(each.uid)
+    args = preempting(contender_json("asking", priority=PREEMPTOR, cpu=1000, app=app, **fields), offered)
+    plan = decide_preemption(args, held.view, settings(), 0).plan
+    assert audit(held) == []
+    if plan is not None:
+        theirs = set(offered.get(plan.node, ()))
+        assert theirs <= {each.uid for each in plan.victims}
+        ours = tuple(each for each in plan.victims if each.uid not in theirs)
+        check(plan, objects, ours, room=plan.node not in offered)
+
+
+@given(clusters(), st.sampled_from(CONSTRAINTS), st.sampled_from(APPS))
+def test_where_the_filter_makes_no_plan_no_removal_on_one_node_would_help(
+    objects: list[Object], fields: dict[str, Any], app: str
+) -> None:
+    held = cluster(*objects)
+    args = asking(contender_json("asking", priority=PREEMPTOR, app=app, **fields), *NAMES)
+    decision = decide_filter(
+        args, held.view, settings(), HopelessPods(), lambda asked: filter_nodes(asked, held.view, settings(), 0), seed=0
+    )
+    if decision.plan is None and not decision.result.passed:
+        for node in NAMES:
+            lower = tuple(each for each in held.pods.values() if each.node == node and each.priority < PREEMPTOR)
+            assert not lower or not rules_pass(after(objects, lower), args.pod, node)

@@ -1,0 +1,184 @@
+"""The preempt verb: what is answered, and what is planned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from extender.model.objects import Object
+from extender.model.plans import PreemptionPlan
+from extender.settings import Settings, default_settings
+from extender.verbs.preemption import PreemptionDecision, decide_preemption
+from tests.builders import preempting, settings, term
+from tests.contenders import budget, cluster, contender, contender_json, stage
+
+IMPORTANT = 100
+EXECUTE, ADVISE, OFF = (settings(preemption={"mode": mode}) for mode in ("execute", "advise", "off"))
+LONELY = contender_json("asking", priority=IMPORTANT, apart=[term("host", app="web")])
+LARGE = contender_json("asking", priority=IMPORTANT, cpu=2000)
+FULL: list[Object] = [
+    stage("n1"),
+    stage("n2"),
+    contender("a", on="n1", cpu=4000, priority=5),
+    contender("b", on="n2", cpu=4000, priority=3),
+]
+
+
+def decide(
+    candidates: Mapping[str, Sequence[str]],
+    *objects: Object,
+    pod: dict[str, object] | None = None,
+    by: Settings = EXECUTE,
+    promised: str = "",
+    violations: int = 0,
+    seed: int = 0,
+) -> PreemptionDecision:
+    held = cluster(*objects)
+    args = preempting(
+        LARGE if pod is None else pod, {n: [f"uid-{v}" for v in vs] for n, vs in candidates.items()}, violations
+    )
+    if promised:
+        held.promise(args.pod, promised)
+    return decide_preemption(args, held.view, by, seed)
+
+
+def told(plan: PreemptionPlan | None) -> tuple[str, list[str]] | None:
+    return None if plan is None else (plan.node, [each.name for each in plan.victims])
+
+
+class TestExecute:
+    """We choose, and the scheduler does nothing."""
+
+    def test_the_answer_is_empty_and_the_plan_is_for_the_node_with_the_least_important_victims(self) -> None:
+        decision = decide({"n1": ["a"], "n2": ["b"]}, *FULL)
+        assert (decision.candidates, told(decision.plan)) == ((), ("n2", ["b"]))
+
+    def test_the_number_of_violated_budgets_counts_before_priority(self) -> None:
+        guarded = [*FULL[:3], contender("b", on="n2", cpu=4000, priority=3, app="db"), budget(app="db")]
+        held = cluster(*guarded)
+        args = preempting(LARGE, {"n1": ["uid-a"]})
+        worse = preempting(LARGE, {"n2": ["uid-b"]}, violations=1)
+        args.candidates.extend(worse.candidates)
+        plan = decide_preemption(args, held.view, EXECUTE, 0).plan
+        assert told(plan) == ("n1", ["a"])
+
+    def test_equal_nodes_are_chosen_by_the_seed(self) -> None:
+        equal: list[Object] = [
+            stage("n1"),
+            stage("n2"),
+            contender("a", on="n1", cpu=4000),
+            contender("b", on="n2", cpu=4000),
+        ]
+        chosen = [told(decide({"n1": ["a"], "n2": ["b"]}, *equal, seed=seed).plan) for seed in range(2)]
+        assert chosen == [("n1", ["a"]), ("n2", ["b"])]
+
+    def test_victims_that_our_constraints_need_are_added_to_the_schedulers(self) -> None:
+        blocking = contender("web", on="n1", app="web", minute=1)
+        decision = decide({"n1": ["a"]}, *FULL, blocking, pod=LONELY)
+        assert told(decision.plan) == ("n1", ["a", "web"])
+
+    def test_a_node_on_which_a_more_important_pod_is_in_the_way_is_not_chosen(self) -> None:
+        blocking = contender("web", on="n2", app="web", priority=IMPORTANT)
+        assert told(decide({"n1": ["a"], "n2": ["b"]}, *FULL, blocking, pod=LONELY).plan) == ("n1", ["a"])
+
+    def test_candidates_without_victims_get_them_from_our_constraints(self) -> None:
+        blocking = contender("web", on="n1", app="web")
+        assert told(decide({"n1": []}, stage(), blocking, pod=LONELY).plan) == ("n1", ["web"])
+
+    def test_a_candidate_that_needs_no_victims_at_all_is_no_plan(self) -> None:
+        assert decide({"n1": []}, stage(), pod=LONELY) == PreemptionDecision()
+
+    def test_a_second_question_for_the_same_pod_starts_nothing_while_a_plan_runs(self) -> None:
+        assert decide({"n1": ["a"], "n2": ["b"]}, *FULL, promised="n1") == PreemptionDecision()
+
+    @pytest.mark.parametrize(
+        ("preempted", "starts"), [pytest.param(True, False, id="our victim"), pytest.param(False, True, id="no victim")]
+    )
+    def test_nothing_is_started_while_a_victim_is_still_terminating_on_the_nominated_node(
+        self, *, preempted: bool, starts: bool
+    ) -> None:
+        waiting = contender_json("asking", priority=IMPORTANT, cpu=2000, nominated="n1")
+        going = contender("going", on="n1", terminating=True, preempted=preempted)
+        assert (decide({"n1": ["a"]}, *FULL, going, pod=waiting).plan is not None) is starts
+
+    def test_a_pod_that_never_preempts_preempts_nobody(self) -> None:
+        modest = contender_json("asking", priority=IMPORTANT, never_preempts=True)
+        assert decide({"n1": ["a"]}, *FULL, pod=modest) == PreemptionDecision()
+
+    def test_a_victim_that_the_index_does_not_know_is_never_in_a_plan(self) -> None:
+        assert told(decide({"n1": ["a", "ghost"]}, *FULL[:1], *FULL[2:3]).plan) == ("n1", ["a"])
+        assert told(decide({"n1": ["a", "ghost"], "n2": ["b"]}, *FULL).plan) == ("n2", ["b"])
+        assert told(decide({"n1": ["ghost"]}, stage(), pod=LARGE).plan) is None
+
+    def test_a_known_node_is_preferred_even_if_its_victims_are_more_important(self) -> None:
+        assert told(decide({"n1": ["a"], "n2": ["b", "ghost"]}, *FULL).plan) == ("n1", ["a"])
+
+    def test_a_pod_of_equal_priority_is_no_victim_whoever_says_so(self) -> None:
+        peer = contender("peer", on="n1", cpu=4000, priority=IMPORTANT)
+        assert decide({"n1": ["peer"]}, stage(), peer).plan is None
+
+    def test_nominations_of_lower_priority_on_the_node_are_to_be_cleared(self) -> None:
+        lower, peer = (
+            contender(name, nominated="n1", priority=priority)
+            for name, priority in (("lower", 50), ("peer", IMPORTANT))
+        )
+        plan = decide({"n1": ["a"]}, *FULL, lower, peer).plan
+        assert plan is not None
+        assert [each.name for each in plan.displaced] == ["lower"]
+
+
+class TestNextStep:
+    """A preemptor whose candidates all fall through is not left without a next step."""
+
+    TAKEN = contender("rival", cpu=4000, priority=IMPORTANT, nominated="n1")
+
+    def test_other_nodes_are_tried_when_none_of_the_candidates_helps(self) -> None:
+        assert told(decide({"n1": ["a"]}, *FULL, self.TAKEN).plan) == ("n2", ["b"])
+
+    def test_no_other_node_is_tried_for_needs_that_the_index_does_not_hold(self) -> None:
+        volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+        needy = contender_json("asking", priority=IMPORTANT, cpu=2000, volumes=volumes)
+        assert decide({"n1": ["a"]}, *FULL, self.TAKEN, pod=needy) == PreemptionDecision(ask_again=True)
+
+    def test_no_other_node_is_tried_where_the_scheduler_has_rules_that_we_do_not_see(self) -> None:
+        augment = default_settings("augment")
+        assert decide({"n1": ["a"]}, *FULL, self.TAKEN, by=augment) == PreemptionDecision(ask_again=True)
+
+    def test_with_all_nodes_tried_there_is_nothing_to_ask_again_for(self) -> None:
+        assert decide({"n1": ["a"]}, FULL[0], FULL[2], self.TAKEN) == PreemptionDecision()
+
+    def test_a_tainted_node_is_not_among_the_others(self) -> None:
+        tainted = stage("n2", taints=[{"key": "gpu", "effect": "NoSchedule"}])
+        assert decide({"n1": ["a"]}, FULL[0], tainted, *FULL[2:], self.TAKEN).plan is None
+
+
+class TestAdvise:
+    """The scheduler acts on what we leave of its candidates."""
+
+    def test_candidates_that_help_are_answered_as_they_came(self) -> None:
+        decision = decide({"n1": ["a"], "n2": ["b"]}, *FULL, by=ADVISE, violations=2)
+        answered = {each.node: ([v.uid for v in each.victims], each.pdb_violations) for each in decision.candidates}
+        assert answered == {"n1": (["uid-a"], 2), "n2": (["uid-b"], 2)}
+        assert decision.plan is None
+
+    def test_candidates_on_which_our_rules_still_refuse_are_dropped(self) -> None:
+        blocking = contender("web", on="n1", app="web")
+        decision = decide({"n1": ["a"], "n2": ["b"]}, *FULL, blocking, pod=LONELY, by=ADVISE)
+        assert [each.node for each in decision.candidates] == ["n2"]
+
+    def test_a_candidate_that_came_without_victims_is_never_answered_without(self) -> None:
+        blocking = contender("web", on="n1", app="web")
+        decision = decide({"n1": [], "n2": []}, stage("n1"), stage("n2"), blocking, pod=LONELY, by=ADVISE)
+        assert [(each.node, [v.uid for v in each.victims]) for each in decision.candidates] == [("n1", ["uid-web"])]
+
+
+def test_switched_off_the_candidates_pass_as_they_came_unless_they_are_empty() -> None:
+    decision = decide({"n1": ["a"], "n2": []}, *FULL, by=OFF)
+    assert [each.node for each in decision.candidates] == ["n1"]
+
+
+@pytest.mark.parametrize("by", [EXECUTE, ADVISE], ids=["execute", "advise"])
+def test_a_pod_whose_constraints_cannot_be_read_is_not_preempted_for(by: Settings) -> None:
+    broken = contender_json("asking", priority=IMPORTANT, apart=[term("host", selector={"matchLabels": {"a": "b c"}})])
+    assert decide({"n1": ["a"]}, *FULL, pod=broken, by=by) in (PreemptionDecision(), PreemptionDecision([]))

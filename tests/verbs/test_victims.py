@@ -1,0 +1,149 @@
+"""The dry run for one node: who has to go, who is spared, and in which order."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.index.audit import audit
+from extender.index.cluster import ClusterIndex
+from extender.model.objects import Object, Pod
+from extender.verbs.victims import DryRun
+from tests.builders import spread, term
+from tests.contenders import budget, cluster, contender, stage
+
+IMPORTANT = 100
+
+
+def removed(
+    asking: Pod,
+    *objects: Object,
+    node: str = "n1",
+    taken: tuple[Pod, ...] = (),
+    room: bool = False,
+    across: bool = False,
+) -> list[str] | None:
+    """The names of the victims in the order of the answer; None where nothing helps."""
+    held = cluster(*objects)
+    removal = DryRun(asking, held.view, across=across).on(held.known[node], taken, checks_room=room)
+    assert audit(held) == [], "a dry run leaves no trace"
+    return None if removal is None else [each.name for each in removal.victims]
+
+
+def web(name: str, on: str = "n1", **fields: object) -> Pod:
+    return contender(name, on=on, app="web", **fields)
+
+
+def lonely(name: str = "asking", **fields: object) -> Pod:
+    return contender(name, priority=IMPORTANT, apart=[term("host", app="web")], **fields)
+
+
+def large(cpu: int = 2000, **fields: object) -> Pod:
+    return contender("asking", cpu=cpu, priority=IMPORTANT, **fields)
+
+
+def test_only_the_pods_that_are_in_the_way_go() -> None:
+    assert removed(lonely(), stage(), web("w1"), web("w2"), contender("db", on="n1", app="db")) == ["w1", "w2"]
+
+
+def test_a_pod_of_equal_or_higher_priority_is_never_a_victim() -> None:
+    assert removed(lonely(), stage(), web("w1", priority=IMPORTANT)) is None
+    assert removed(lonely(), stage(), web("w1", priority=IMPORTANT - 1)) == ["w1"]
+
+
+def test_the_most_important_pods_are_spared_first() -> None:
+    pods = [contender(f"p{number}", on="n1", cpu=1000, priority=number) for number in (1, 3, 2, 4)]
+    assert removed(large(), stage(cpu=4000), *pods, room=True) == ["p2", "p1"]
+
+
+def test_among_equals_the_one_that_runs_longest_is_spared_first() -> None:
+    pods = [contender(f"p{minute}", on="n1", cpu=1000, minute=minute) for minute in (30, 10, 20)]
+    starting = contender("starting", on="n1", cpu=1000)
+    assert removed(large(), stage(cpu=4000), *pods, starting, room=True) == ["p30", "starting"]
+
+
+def test_pods_that_a_budget_protects_are_spared_before_more_important_ones() -> None:
+    guarded = contender("guarded", on="n1", cpu=2000, priority=1, app="db")
+    other = contender("other", on="n1", cpu=2000, priority=50)
+    assert removed(large(), stage(cpu=4000), guarded, other, room=True) == ["guarded"]
+    assert removed(large(), stage(cpu=4000), guarded, other, budget(app="db"), room=True) == ["other"]
+    assert removed(large(), stage(cpu=4000), guarded, other, budget(allowed=1, app="db"), room=True) == ["guarded"]
+
+
+@pytest.mark.parametrize(("allowed", "violations"), [(0, 2), (1, 1), (2, 0)])
+def test_violated_budgets_are_counted_victim_by_victim(allowed: int, violations: int) -> None:
+    held = cluster(stage(), web("w1"), web("w2"), budget(allowed=allowed, app="web"))
+    removal = DryRun(lonely(), held.view).on(held.known["n1"])
+    assert removal is not None
+    assert removal.candidate().pdb_violations == violations
+
+
+def test_a_pod_that_is_going_violates_no_budget() -> None:
+    held = cluster(stage(), web("w1", terminating=True), budget(app="web"))
+    removal = DryRun(lonely(), held.view).on(held.known["n1"])
+    assert removal is not None
+    assert removal.pdb_violations == 0
+
+
+def test_existing_anti_affinity_is_a_reason_to_go_too() -> None:
+    owner = contender("owner", on="n1", apart=[term("host", app="api")])
+    assert removed(contender("asking", priority=IMPORTANT, app="api"), stage(), owner) == ["owner"]
+
+
+def test_skew_is_cured_by_as_few_as_it_takes() -> None:
+    spreading = contender("asking", priority=IMPORTANT, app="web", spreads=[spread("host", 2, app="web")])
+    pods = [web("w1", minute=1), web("w2", minute=2), web("w3", minute=3)]
+    assert removed(spreading, stage(), stage("n2"), *pods) == ["w2", "w3"]
+
+
+def test_a_pod_that_the_preemptor_needs_near_is_spared_where_it_can_be() -> None:
+    needy = contender("asking", priority=IMPORTANT, near=[term("zone", app="db")], apart=[term("host", app="web")])
+    friend = contender("friend", on="n2", app="db")
+    assert removed(needy, stage("n1", "z"), stage("n2", "z"), friend, web("w1")) == ["w1"]
+
+
+def test_a_node_is_no_use_where_the_preemptor_needs_a_lower_pod_that_stands_there() -> None:
+    needy = contender("asking", priority=IMPORTANT, near=[term("host", app="db")], apart=[term("host", app="web")])
+    assert removed(needy, stage(), contender("friend", on="n1", app="db"), web("w1")) is None
+
+
+def test_room_is_judged_only_where_nobody_else_has() -> None:
+    full = contender("p", on="n1", cpu=4000)
+    assert removed(large(), stage(cpu=4000), full) == []
+    assert removed(large(), stage(cpu=4000), full, room=True) == ["p"]
+    assert removed(large(), stage(cpu=4000, unschedulable=True), full, room=True) is None
+
+
+def test_the_victims_that_the_scheduler_chose_stay_and_ours_come_in_addition() -> None:
+    chosen, blocking = contender("chosen", on="n1", priority=1), web("w1")
+    assert removed(lonely(), stage(), chosen, blocking, taken=(chosen,)) == ["chosen", "w1"]
+
+
+def test_room_for_a_nominated_pod_of_equal_or_higher_priority_is_made_as_well() -> None:
+    pods = [contender(f"p{number}", on="n1", cpu=1000, minute=number) for number in range(4)]
+    for rival, expected in ((IMPORTANT, ["p0", "p1", "p2", "p3"]), (IMPORTANT - 1, ["p2", "p3"])):
+        coming = contender("coming", cpu=2000, priority=rival, nominated="n1")
+        taken = tuple(pods[2:])
+        assert removed(large(), stage(cpu=4000), *pods, coming, taken=taken) == expected
+
+
+def test_a_node_is_no_use_where_a_nominated_pod_of_equal_priority_keeps_the_preemptor_out() -> None:
+    for rival, expected in ((IMPORTANT, None), (IMPORTANT - 1, ["w1"])):
+        coming = contender("coming", priority=rival, nominated="n1", app="web")
+        assert removed(lonely(), stage(), web("w1"), coming) == expected
+
+
+def test_a_nominated_pod_that_stands_there_by_now_is_not_counted_twice() -> None:
+    here = contender("here", on="n1", cpu=2000, priority=IMPORTANT, nominated="n1")
+    assert removed(large(), stage(cpu=4000), here, room=True) == []
+
+
+def test_victims_stand_on_other_nodes_of_the_zone_only_where_that_is_allowed() -> None:
+    asking = contender("asking", priority=IMPORTANT, apart=[term("zone", app="web")])
+    objects = (stage("n1", "z1"), stage("n2", "z1"), stage("n3", "z2"), web("w2", on="n2"), web("w3", on="n3"))
+    assert removed(asking, *objects) is None
+    assert removed(asking, *objects, across=True) == ["w2"]
+
+
+def test_a_node_that_is_not_there_needs_no_victims() -> None:
+    held: ClusterIndex = cluster(web("w1", on="gone"))
+    assert DryRun(lonely(), held.view).on(held.topology.number("gone")) is None
