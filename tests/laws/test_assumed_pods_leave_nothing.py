@@ -1,0 +1,95 @@
+"""Pods that count by our answer alone, among all other changes: counts stay true, and what ends leaves nothing behind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.index.audit import audit
+from extender.index.cluster import ClusterIndex
+from extender.model.objects import Pod
+from tests.builders import Json
+from tests.laws.observing import (
+    WHOLE_ANSWERS,
+    Cluster,
+    answers_of,
+    apply,
+    asked,
+    built,
+    fresh,
+    seen,
+    shape_of,
+    verdicts_of,
+)
+from tests.strategies import NODE_NAMES, POD_NAMES, Change, Step, decoded, histories, pods, steps
+
+# A pod that was let through, and the nodes that were answered for it.
+Answer = tuple[Json, list[str]]
+
+ANSWERS: st.SearchStrategy[Answer] = st.tuples(
+    st.sampled_from(POD_NAMES).flatmap(pods), st.lists(st.sampled_from((*NODE_NAMES, "ghost")), unique=True, max_size=3)
+)
+MIXED = st.lists(st.one_of(steps(), steps(), ANSWERS), max_size=12)
+
+
+def _assume(index: ClusterIndex, answer: Answer) -> None:
+    body, names = answer
+    pod = decoded("pods", body)
+    assert isinstance(pod, Pod)
+    index.assume(pod, names, now=0.0)
+
+
+def _take(index: ClusterIndex, cluster: Cluster, step: Step | Answer) -> None:
+    if isinstance(step, tuple):
+        _assume(index, step)
+    else:
+        apply(index, cluster, step)
+
+
+@given(histories(6), MIXED)
+def test_counts_are_true_while_pods_are_assumed_and_settled(history: list[Step], more: Sequence[Step | Answer]) -> None:
+    index, cluster = built(history)
+    for step in more:
+        _take(index, cluster, step)
+        assert audit(index) == []
+
+
+@given(histories(6), MIXED)
+def test_assumptions_that_have_ended_leave_nothing_behind(history: list[Step], more: Sequence[Step | Answer]) -> None:
+    index, cluster = built(history)
+    for step in more:
+        _take(index, cluster, step)
+    index.assumed.review(now=1.0, expiry=0.0, distrust=0.0)
+    assert index.statistics()["assumed_pods"] == 0
+    assert audit(index) == []
+    questions = asked([*history, *(step for step in more if not isinstance(step, tuple))])
+    assert seen(index, questions) == seen(fresh(cluster), questions)
+
+
+@given(histories(), pods("p9"), st.sampled_from(NODE_NAMES), pods())
+def test_a_pod_assumed_on_one_node_counts_as_if_it_stood_there(
+    history: list[Step], coming: Json, node: str, asking: Json
+) -> None:
+    index, cluster = built(history)
+    coming = {**coming, "metadata": {**coming["metadata"]}, "status": {"phase": "Pending"}}
+    coming["metadata"].pop("deletionTimestamp", None)
+    _assume(index, (coming, [node]))
+    cluster.put(Change("pods", "p9", {**coming, "spec": {**coming["spec"], "nodeName": node}}))
+    assert verdicts_of(index.view, asking) == verdicts_of(fresh(cluster).view, asking)
+
+
+@given(histories(), pods("p9"), st.lists(st.sampled_from(NODE_NAMES), min_size=2, max_size=3, unique=True), pods())
+def test_a_node_that_passes_while_a_pod_s_place_is_unknown_passes_wherever_the_pod_is(
+    history: list[Step], coming: Json, names: list[str], asking: Json
+) -> None:
+    index, _ = built(history, WHOLE_ANSWERS)
+    coming = {**coming, "metadata": {**coming["metadata"]}, "status": {"phase": "Pending"}}
+    index.view.question(shape_of(asking))
+    _assume(index, (coming, names))
+    passing = answers_of(index.view, asking).passed
+    for node in names:
+        index.assumed.settle("uid-p9")
+        _assume(index, (coming, [node]))
+        assert passing <= answers_of(index.view, asking).passed
