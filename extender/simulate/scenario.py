@@ -235,7 +235,8 @@ class Play:
 
 def parse_scenario(document: object) -> Play:
     """Read a parsed YAML document. Raises DocumentError with every problem and its path."""
-    scenario = read_document(without_nulls(document), Scenario, required=("apiVersion", "kind", "name", "steps"))
+    cleaned = without_nulls(_with_bare_steps(document))
+    scenario = read_document(cleaned, Scenario, required=("apiVersion", "kind", "name", "steps"))
     problems: list[str] = []
     templates = {name: _read(raw, Template, f"templates.{name}", problems) for name, raw in scenario.templates.items()}
     steps = _read_steps(scenario.steps, "steps", problems)
@@ -245,6 +246,21 @@ def parse_scenario(document: object) -> Play:
         raise DocumentError(problems)
     known = {name: template for name, template in templates.items() if template is not None}
     return Play(scenario, known, steps, forever)
+
+
+def _with_bare_steps(document: object) -> object:
+    """`- settle:` without anything is a step with all its defaults, not a field left out."""
+    if not isinstance(document, dict):
+        return document
+    filled = dict(document)
+    for place in ("steps", "forever"):
+        if isinstance(filled.get(place), list):
+            filled[place] = [_filled(step) for step in filled[place]]
+    return filled
+
+
+def _filled(step: object) -> object:
+    return {verb: {} if body is None else body for verb, body in step.items()} if isinstance(step, dict) else step
 
 
 def _read_steps(raw: tuple[dict[str, Any], ...], place: str, problems: list[str]) -> tuple[Step, ...]:
@@ -264,7 +280,7 @@ def _read_steps(raw: tuple[dict[str, Any], ...], place: str, problems: list[str]
 
 def _read(document: object, kind: type[PartT], path: str, problems: list[str]) -> PartT | None:
     try:
-        return read_document({} if document is None else document, kind)
+        return read_document(document, kind)
     except DocumentError as error:
         # A problem of the whole part has no path of its own: "expected a mapping".
         for text in error.problems:
