@@ -12,11 +12,11 @@ Wrapped around the plain filter by ``cli``. Three things are added to its answer
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from extender.index.view import ClusterView, Question
-from extender.model.objects import PodShape
+from extender.model.objects import Pod, PodShape
 from extender.model.plans import PreemptionPlan
 from extender.model.verdicts import Reason
 from extender.rules import catalog
@@ -94,7 +94,16 @@ def _crowded(args: ExtenderArgs, view: ClusterView) -> set[str]:
         return set()
     run = DryRun(args.pod, view)
     asked = set(args.node_names or ())
-    return {node for node in view.nominated if node in asked and not _leaves_room(node, run)}
+    return {
+        node
+        for node, to_come in view.nominated.items()
+        if node in asked and (run.has_constraints or _repels(to_come)) and not _leaves_room(node, run)
+    }
+
+
+def _repels(to_come: Mapping[str, Pod]) -> bool:
+    """Whether any of the pods to come could keep out a pod that asks for nothing itself."""
+    return any(each.shape.affinity.required_anti for each in to_come.values())
 
 
 def _leaves_room(node: str, run: DryRun) -> bool:
