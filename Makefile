@@ -21,8 +21,8 @@ check: $(READY) ## what can be said without running the code
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(READY) ## how long decisions take
-	$(BIN)/extender bench
+bench: $(READY) ## how long decisions take; everything, in most of an hour: extender bench --label nightly --check
+	$(BIN)/extender bench --label short
 
 e2e: $(READY) ## against a real control plane: make e2e KUBE_ASSETS_DIR=/dir/with/etcd,kube-apiserver,kube-scheduler
 	KUBE_ASSETS_DIR="$(KUBE_ASSETS_DIR)" $(BIN)/pytest -m e2e -rs

@@ -7,52 +7,22 @@ named first, and another pod of the bench goes. So the counts change between any
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from time import perf_counter_ns
+from time import perf_counter_ns, thread_time_ns
 
 from extender.index.cluster import ClusterIndex
 from extender.simulate.bench.cluster import SyntheticCluster
+from extender.simulate.bench.echo import echo_filter, echo_scores
 from extender.simulate.bench.pods import PodId
-from extender.simulate.bench.quantiles import Figures, milliseconds, shares
+from extender.simulate.bench.quantiles import Figures, milliseconds
 from extender.simulate.bench.questions import Questions
 from extender.simulate.bench.scenario import Point
 from extender.simulate.bench.subject import Decisions, apply
-from extender.wire.extender_v1 import FilterResult, decode_args, encode_filter, encode_priorities
+from extender.simulate.bench.times import Times
+from extender.wire.extender_v1 import decode_args, encode_filter, encode_priorities
 from extender.wire.kinds import PODS
 
 _WARM_UP = 50
 _ALIVE = 200  # so many placed pods of the bench stand at a time
-
-
-@dataclass(slots=True)
-class Times:
-    """What was measured, in nanoseconds and bytes."""
-
-    decode: list[int] = field(default_factory=list)
-    decide: list[int] = field(default_factory=list)
-    encode: list[int] = field(default_factory=list)
-    filter: list[int] = field(default_factory=list)
-    refused: list[int] = field(default_factory=list)
-    echo: list[int] = field(default_factory=list)
-    echo_all: list[int] = field(default_factory=list)
-    prioritize: list[int] = field(default_factory=list)
-    prioritize_echo: list[int] = field(default_factory=list)
-    event: list[int] = field(default_factory=list)
-    first: list[int] = field(default_factory=list)
-    bytes_in: int = 0
-    bytes_out: int = 0
-
-    def figures(self) -> Figures:
-        """All of it by name."""
-        asked = len(self.filter)
-        found = shares({"decode": self.decode, "decide": self.decide, "encode": self.encode})
-        for name in ("filter", "decode", "decide", "encode", "refused", "echo", "prioritize", "event", "first"):
-            found |= milliseconds(getattr(self, name), name)
-        found |= milliseconds(self.echo_all, "echoAll") | milliseconds(self.prioritize_echo, "prioritizeEcho")
-        if asked:
-            found |= {"bytesIn": self.bytes_in / asked, "bytesOut": self.bytes_out / asked}
-            found["requestsPerSecond"] = 1e9 * asked / sum(self.filter)
-        return found | {"refusedShare": len(self.refused) / max(1, asked + len(self.refused))}
 
 
 class Player:
@@ -80,7 +50,7 @@ class Player:
         load = self._cluster.load
         questions, times = Questions(self._cluster, min(500, len(self._cluster.nodes)), load.scenario.seed), Times()
         for _ in range(max(load.selectors, load.scenario.template.turns)):
-            self._filter(decisions, questions.filter_body(self._next_asker()), times)
+            self._ask(decisions, questions, times)
         return milliseconds([*times.filter, *times.refused], "first")
 
     def _next_asker(self) -> PodId:
@@ -89,29 +59,26 @@ class Player:
 
     def _ask(self, decisions: Decisions, questions: Questions, times: Times) -> None:
         pod = self._next_asker()
-        self._apply(self._cluster.writer.pending_line(pod), times)
+        self._apply(self._cluster.writer.line("ADDED", "pending", pod), times)
         body = questions.filter_body(pod)
         passed = self._filter(decisions, body, times)
         if not passed:
             return
         self._echo(body, len(passed), times.echo)
         self._echo(body, None, times.echo_all)
-        self._prioritize(decisions, body if self._prioritizes_all else questions.prioritize_body(pod, passed), times)
+        if len(passed) > 1:  # the scheduler does not ask where there is no choice
+            self._prioritize(decisions, questions.prioritize_body(pod, passed), times)
         self._place(pod, passed[0], times)
-
-    @property
-    def _prioritizes_all(self) -> bool:
-        return self._cluster.load.scenario.asking.prioritize == "asked"
 
     @staticmethod
     def _filter(decisions: Decisions, body: bytes, times: Times) -> Sequence[str]:
-        started = perf_counter_ns()
+        used, started = thread_time_ns(), perf_counter_ns()
         args = decode_args(body)
         decoded = perf_counter_ns()
         result = decisions.filter(args)
         decided = perf_counter_ns()
         answer = encode_filter(result)
-        encoded = perf_counter_ns()
+        encoded, own = perf_counter_ns(), thread_time_ns() - used
         if not result.passed:
             times.refused.append(encoded - started)
             return ()
@@ -119,6 +86,7 @@ class Player:
         times.decide.append(decided - decoded)
         times.encode.append(encoded - decided)
         times.filter.append(encoded - started)
+        times.own.append(own)
         times.bytes_in += len(body)
         times.bytes_out += len(answer)
         return result.passed
@@ -127,28 +95,26 @@ class Player:
     def _echo(body: bytes, count: int | None, into: list[int]) -> None:
         """The same request answered with its first names, or with all of them."""
         started = perf_counter_ns()
-        args = decode_args(body)
-        encode_filter(FilterResult((args.node_names or [])[:count]))
+        encode_filter(echo_filter(decode_args(body), count))
         into.append(perf_counter_ns() - started)
 
-    def _prioritize(self, decisions: Decisions, body: bytes, times: Times) -> None:
+    @staticmethod
+    def _prioritize(decisions: Decisions, body: bytes, times: Times) -> None:
         started = perf_counter_ns()
         scores = decisions.prioritize(decode_args(body))
         encode_priorities(scores)
         answered = perf_counter_ns()
-        args = decode_args(body)
-        names = (args.node_names or [])[: len(scores)]
-        encode_priorities(dict.fromkeys(names, 0))
+        encode_priorities(echo_scores(decode_args(body), len(scores)))
         times.prioritize_echo.append(perf_counter_ns() - answered)
         times.prioritize.append(answered - started)
 
     def _place(self, pod: PodId, node: str, times: Times) -> None:
         """The pod is bound, and the oldest one of ours goes."""
         writer, zone = self._cluster.writer, self._cluster.zone_named(node)
-        self._apply(writer.bound_line(pod, node, zone), times)
+        self._apply(writer.line("MODIFIED", "bound", pod, node, zone), times)
         self._alive.append((pod, node, zone))
         if len(self._alive) > _ALIVE:
-            self._apply(writer.bound_line(*self._alive.popleft(), b"DELETED"), times)
+            self._apply(writer.line("DELETED", "ending", *self._alive.popleft()), times)
 
     def _apply(self, line: bytes, times: Times) -> None:
         """One watch line decoded and applied."""

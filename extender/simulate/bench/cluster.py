@@ -15,6 +15,7 @@ from extender.simulate.bench.pods import (
     namespace_line,
     node_line,
     node_name,
+    watch_line,
     zone_of,
 )
 from extender.simulate.bench.scenario import Load
@@ -50,11 +51,22 @@ class SyntheticCluster:
         """The watch lines of all namespaces."""
         return (namespace_line(f"ns-{i}", self.part.namespace_labels) for i in range(self.part.namespaces))
 
+    def replica_set_lines(self) -> Iterator[bytes]:
+        """The watch lines of the pods' owners, if the scenario wants them."""
+        if not self.part.replica_sets:
+            return
+        for selector in range(self.load.selectors):
+            for namespace in sorted({self.namespace(selector, rank) for rank in range(self._reach)}):
+                yield self.writer.owner_line(selector, namespace)
+
     def pod_lines(self) -> Iterator[bytes]:
         """The watch lines of all existing pods, selector by selector in turn."""
-        for pod, node in self.existing():
-            writer = self._plain if pod.is_plain else self.writer
-            yield writer.bound_line(pod, self.nodes[node], self.zone(node), b"ADDED")
+        return (watch_line("ADDED", self.running(pod, node)) for pod, node in self.existing())
+
+    def running(self, pod: PodId, node: int) -> bytes:
+        """The body of an existing pod."""
+        writer = self._plain if pod.is_plain else self.writer
+        return writer.write("running", pod, self.nodes[node], self.zone(node))
 
     def existing(self) -> Iterator[tuple[PodId, int]]:
         """Every existing pod with the number of its node."""

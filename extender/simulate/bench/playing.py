@@ -1,48 +1,40 @@
 """One load from the empty index to its figures, in a process of its own, so that memory and caches are its own.
 
-Called by the command line through `play_all`; what runs in the child is `play`.
+Called by the command line through `play_apart`; what runs in the child is `play`.
 """
 
 import multiprocessing
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from itertools import islice
-from pathlib import Path
 from time import perf_counter_ns
 from typing import Any, Final
 
-import msgspec
-
-from extender.settings import Answers, Settings
+from extender.settings import Settings
 from extender.simulate.bench.asking import Player
+from extender.simulate.bench.auditing import audit_within
 from extender.simulate.bench.cluster import SyntheticCluster
+from extender.simulate.bench.memory import resident_mebibytes
+from extender.simulate.bench.probes import ask_herd, feed_events, relabel_namespace
 from extender.simulate.bench.quantiles import Figures
-from extender.simulate.bench.scenario import Load
+from extender.simulate.bench.results import Played, Row
+from extender.simulate.bench.scenario import Load, Point
 from extender.simulate.bench.subject import MakeSubject, Subject, apply
-from extender.wire.kinds import NAMESPACES, NODES, PODS, Kind
+from extender.wire.kinds import NAMESPACES, NODES, PODS, REPLICA_SETS, Kind
 
+AUDIT_SECONDS: Final = 1.0
 _BATCH: Final = 1000
 
 
-class Row(msgspec.Struct, frozen=True):
-    """The figures of one point: of which scenario, how it was played, where it stands in the matrix."""
-
-    scenario: str
-    via: str
-    place: dict[str, int]
-    figures: Figures
+def play_apart(load: Load, make: MakeSubject) -> Iterator[Played]:
+    """What `play` gives in a fresh process; nothing if no point wants to be played in process."""
+    if any(point.measures - {"service"} for point in load.points):
+        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+            yield pool.submit(play, load, make).result()
 
 
-def play_all(loads: Iterable[Load], make: MakeSubject) -> Iterator[list[Row]]:
-    """The rows of each load, one load after the other, each in a fresh process."""
-    todo = list(loads)
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context, max_tasks_per_child=1) as pool:
-        yield from pool.map(play, todo, [make] * len(todo))
-
-
-def play(load: Load, make: MakeSubject) -> list[Row]:
-    """Load the cluster and play every point on it."""
+def play(load: Load, make: MakeSubject) -> Played:
+    """Load the cluster, play every point on it, and recount the index in the end."""
     before = resident_mebibytes()
     cluster, subject = SyntheticCluster(load), make()
     common = fill(cluster, subject)
@@ -51,10 +43,25 @@ def play(load: Load, make: MakeSubject) -> list[Row]:
     common |= player.ask_first(subject.decisions(Settings()))
     rows = []
     for point in load.points:
-        settings = msgspec.structs.replace(Settings(), answers=Answers(shortlist=point.shortlist))
-        figures = player.play(subject.decisions(settings), point)
+        if point.measures == {"service"}:
+            continue
+        figures = _play_point(point, player, cluster, subject)
         rows.append(Row(load.scenario.name, "process", load.place(point), common | figures))
-    return rows
+    return Played(rows, audit_within(subject.index, AUDIT_SECONDS, load.scenario.seed))
+
+
+def _play_point(point: Point, player: Player, cluster: SyntheticCluster, subject: Subject) -> Figures:
+    """Everything that is to be measured at one point."""
+    decisions, found = subject.decisions(point.settings), Figures()
+    if "questions" in point.measures:
+        found |= player.play(decisions, point)
+    if "events" in point.measures:
+        found |= feed_events(cluster, subject.index)
+    if "herd" in point.measures:
+        found |= ask_herd(cluster, subject.index, decisions, point.names)
+    if "relabel" in point.measures:
+        found |= relabel_namespace(cluster, subject.index, decisions, point.names)
+    return found
 
 
 def fill(cluster: SyntheticCluster, subject: Subject) -> Figures:
@@ -74,13 +81,5 @@ def fill(cluster: SyntheticCluster, subject: Subject) -> Figures:
 def _initial(cluster: SyntheticCluster) -> Iterator[tuple[Kind[Any], Iterator[bytes]]]:
     yield NAMESPACES, cluster.namespace_lines()
     yield NODES, cluster.node_lines()
+    yield REPLICA_SETS, cluster.replica_set_lines()
     yield PODS, cluster.pod_lines()
-
-
-def resident_mebibytes() -> float:
-    """The memory that this process has in use now, as Linux counts it; 0 elsewhere."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
-    except OSError:
-        return 0.0
-    return pages * 4096 / 2**20

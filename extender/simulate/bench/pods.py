@@ -18,9 +18,8 @@ HOSTNAME: Final = "kubernetes.io/hostname"
 SSD: Final = {"disktype": "ssd"}
 PLAIN: Final = PodTemplate(labels={"app": "plain"})
 
-_NAME, _NAMESPACE, _UID, _NODE, _ZONE = "@name@", "@namespace@", "@uid@", "@node@", "@zone@"
-_HELD = tuple(text.encode() for text in (_NAME, _NAMESPACE, _UID, _NODE, _ZONE))
-_MADE = "2026-01-01T00:00:00Z"
+_MADE: Final = "2026-01-01T00:00:00Z"
+_ON_A_NODE: Final = ("bound", "running", "ending")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,54 +52,56 @@ class PodWriter:
 
     def asking(self, pod: PodId) -> bytes:
         """The pod as kube-scheduler sends it: pending, without managed fields and kind."""
-        return self._fill("asking", pod, "", "")
+        return self.write("asking", pod)
 
-    def pending_line(self, pod: PodId) -> bytes:
-        """The watch line of its creation."""
-        return self._line(b"ADDED", self._fill("pending", pod, "", ""))
+    def line(self, event: str, state: str, pod: PodId, node: str = "", zone: str = "") -> bytes:
+        """The watch line of an event after which the pod is in that state."""
+        return watch_line(event, self.write(state, pod, node, zone))
 
-    def bound_line(self, pod: PodId, node: str, zone: str, event: bytes = b"MODIFIED") -> bytes:
-        """The watch line of its binding, which also adds the zone label of the node."""
-        return self._line(event, self.bound(pod, node, zone))
+    def write(self, state: str, pod: PodId, node: str = "", zone: str = "") -> bytes:
+        """The pod in one of the states, in the form of an item of a list (without kind).
 
-    def bound(self, pod: PodId, node: str, zone: str) -> bytes:
-        """The pod as it runs."""
-        return self._fill("bound", pod, node, zone)
+        `pending` as created, `bound` with its node and the zone label that binding adds, `running`, `ending`; `asking`
+        in the scheduler's form.
+        """
+        turn = pod.number % self._template.turns + 1
+        values = {b"name": pod.name, b"namespace": pod.namespace, b"uid": pod.uid, b"node": node, b"zone": zone}
+        pieces = self._written(state, pod.selector, turn, pod.wants_ssd)
+        return b"".join(values[piece].encode() if i % 2 else piece for i, piece in enumerate(pieces))
 
-    @staticmethod
-    def _line(event: bytes, body: bytes) -> bytes:
-        return b'{"type":"%s","object":{"kind":"Pod","apiVersion":"v1",%s}' % (event, body[1:])
+    def owner_line(self, selector: int, namespace: str) -> bytes:
+        """The watch line of the ReplicaSet that the pods of a selector belong to."""
+        labels = _filled(self._template.labels, selector, 1)
+        metadata = {"name": f"pod-{selector}", "namespace": namespace, "resourceVersion": "1"}
+        body = {"kind": "ReplicaSet", "apiVersion": "apps/v1", "metadata": metadata}
+        return orjson.dumps({"type": "ADDED", "object": body | {"spec": {"selector": {"matchLabels": labels}}}})
 
-    def _fill(self, state: str, pod: PodId, node: str, zone: str) -> bytes:
-        text = self._written(state, pod.selector, pod.number % self._template.turns + 1, pod.wants_ssd)
-        values = (pod.name, pod.namespace, pod.uid, node, zone)
-        for held, value in zip(_HELD, values, strict=True):
-            text = text.replace(held, value.encode())
-        return text
-
-    def _write(self, state: str, selector: int, turn: int, wants_ssd: bool) -> bytes:  # noqa: FBT001 (cached by position)
-        labels, spec = _filled({"labels": self._template.labels, "spec": self._template.spec}, selector, turn).values()
-        is_bound = state == "bound"
+    def _write(self, state: str, selector: int, turn: int, wants_ssd: bool) -> list[bytes]:  # noqa: FBT001
+        """The pod in pieces: text, the name of what goes in between, text, and so on."""
+        own = _filled({"labels": self._template.labels, "spec": self._template.spec}, selector, turn)
+        has_node = state in _ON_A_NODE
         metadata: JsonObject = {
-            "name": _NAME,
+            "name": "\0name\0",
             "generateName": "pod-",
-            "namespace": _NAMESPACE,
-            "uid": _UID,
+            "namespace": "\0namespace\0",
+            "uid": "\0uid\0",
             "resourceVersion": "1000",
             "generation": 1,
             "creationTimestamp": _MADE,
-            "labels": labels | ({ZONE: _ZONE} if is_bound else {}),
+            "labels": own["labels"] | ({ZONE: "\0zone\0"} if has_node else {}),
             "ownerReferences": [_owner(selector)],
         }
+        if state == "ending":
+            metadata |= {"deletionTimestamp": _MADE, "deletionGracePeriodSeconds": 30}
         if state != "asking":
-            metadata["managedFields"] = _managed_fields(is_bound=is_bound)
-        return orjson.dumps(
-            {
-                "metadata": metadata,
-                "spec": _spec(spec, wants_ssd=wants_ssd, is_bound=is_bound),
-                "status": _STATUS[state],
-            }
-        )
+            metadata["managedFields"] = _managed_fields(is_bound=has_node)
+        spec = _spec(own["spec"], wants_ssd=wants_ssd, has_node=has_node)
+        return orjson.dumps({"metadata": metadata, "spec": spec, "status": _STATUS[state]}).split(rb"\u0000")
+
+
+def watch_line(event: str, body: bytes) -> bytes:
+    """One line of a watch of pods."""
+    return b'{"type":"%s","object":{"kind":"Pod","apiVersion":"v1",%s}' % (event.encode(), body[1:])
 
 
 def _filled(value: Any, selector: int, turn: int) -> Any:
@@ -125,7 +126,7 @@ def _owner(selector: int) -> JsonObject:
     }
 
 
-def _spec(own: JsonObject, *, wants_ssd: bool, is_bound: bool) -> JsonObject:
+def _spec(own: JsonObject, *, wants_ssd: bool, has_node: bool) -> JsonObject:
     """Fields in the order in which the API writes them; what is not ours to vary is what defaulting makes of a pod."""
     spec: JsonObject = {
         "volumes": [{"name": "kube-api-access-x", "projected": {"sources": _TOKEN_SOURCES, "defaultMode": 420}}],
@@ -138,8 +139,8 @@ def _spec(own: JsonObject, *, wants_ssd: bool, is_bound: bool) -> JsonObject:
     }
     if wants_ssd:
         spec["nodeSelector"] = SSD
-    if is_bound:
-        spec["nodeName"] = _NODE
+    if has_node:
+        spec["nodeName"] = "\0node\0"
     spec["securityContext"] = {}
     if "affinity" in own:
         spec["affinity"] = own["affinity"]
@@ -224,28 +225,31 @@ _CONDITIONS: Final = [
     for kind in ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
 ]
 _PENDING: Final[JsonObject] = {"phase": "Pending", "qosClass": "Guaranteed"}
+_RUNNING: Final[JsonObject] = {
+    "phase": "Running",
+    "conditions": _CONDITIONS,
+    "hostIP": "10.1.2.3",
+    "podIP": "10.0.0.7",
+    "podIPs": [{"ip": "10.0.0.7"}],
+    "startTime": _MADE,
+    "containerStatuses": [
+        {
+            "name": "main",
+            "state": {"running": {"startedAt": _MADE}},
+            "ready": True,
+            "restartCount": 0,
+            "image": "registry.example/team/service:1.0.0",
+            "started": True,
+        }
+    ],
+    "qosClass": "Guaranteed",
+}
 _STATUS: Final[dict[str, JsonObject]] = {
     "asking": _PENDING,
     "pending": _PENDING,
-    "bound": {
-        "phase": "Running",
-        "conditions": _CONDITIONS,
-        "hostIP": "10.1.2.3",
-        "podIP": "10.0.0.7",
-        "podIPs": [{"ip": "10.0.0.7"}],
-        "startTime": _MADE,
-        "containerStatuses": [
-            {
-                "name": "main",
-                "state": {"running": {"startedAt": _MADE}},
-                "ready": True,
-                "restartCount": 0,
-                "image": "registry.example/team/service:1.0.0",
-                "started": True,
-            }
-        ],
-        "qosClass": "Guaranteed",
-    },
+    "bound": {"phase": "Pending", "conditions": _CONDITIONS[-1:], "qosClass": "Guaranteed"},
+    "running": _RUNNING,
+    "ending": _RUNNING,
 }
 
 
@@ -256,7 +260,7 @@ def _managed_fields(*, is_bound: bool) -> list[JsonObject]:
     spec |= {f"f:{name}": {} for name in ("affinity", "dnsPolicy", "restartPolicy", "schedulerName", "securityContext")}
     entries = [{"manager": "kube-controller-manager", "fieldsV1": {"f:metadata": {"f:labels": {}}, "f:spec": spec}}]
     if is_bound:
-        status: JsonObject = {f"f:{name}": {} for name in _STATUS["bound"]}
+        status: JsonObject = {f"f:{name}": {} for name in _RUNNING}
         entries.append({"manager": "kubelet", "fieldsV1": {"f:status": status}})
     base = {"operation": "Update", "apiVersion": "v1", "time": _MADE, "fieldsType": "FieldsV1"}
     return [base | entry for entry in entries]

@@ -7,17 +7,21 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
+import msgspec
 from msgspec import Meta, Struct
 
 from extender.model.documents import DocumentError, read_document, without_nulls
+from extender.settings import Settings, default_settings
 
 Positive: TypeAlias = Annotated[int, Meta(ge=1)]
 Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
-Measure: TypeAlias = Literal["questions", "events", "herd", "relabel", "service", "load"]
-Prioritize: TypeAlias = Literal["answered", "asked", "never"]
+# "decisive" names one node where a pod's place matters to others; "best50" the best 50 nodes, "all" every one.
+Answer: TypeAlias = Annotated[str, Meta(pattern="^(decisive|all|best[1-9][0-9]*)$")]
+Place: TypeAlias = dict[str, int | str]
+Measure: TypeAlias = Literal["questions", "events", "herd", "relabel", "service"]
 
 # What a point of the matrix is told apart by, in the order in which tables show it.
-DIMENSIONS: Final = ("pods", "selectors", "names", "shortlist")
+DIMENSIONS: Final = ("pods", "selectors", "names", "answer")
 
 
 class _Part(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -38,6 +42,7 @@ class PodTemplate(_Part, frozen=True):
 class ClusterPart(_Part, frozen=True):
     """The cluster. Pods stand in all namespaces, or with `oneNamespace` all in one, as spread counts within one only.
 
+    `replicaSets`: the pods' owners exist, so that pods without constraints get the default ones of the system.
     `mostPerSelector`: further existing pods carry no terms (required anti-affinity has no room for more than nodes).
     """
 
@@ -46,15 +51,19 @@ class ClusterPart(_Part, frozen=True):
     namespaces: Positive = 100
     namespace_labels: dict[str, str] = {}
     one_namespace: bool = False
+    replica_sets: bool = False
     most_per_selector: Positive = 1_000_000
 
 
 class AskingPart(_Part, frozen=True):
-    """How questions are asked: so many of each point, and a share of askers that want nodes with an SSD."""
+    """How questions are asked: so many of each point, and a share of askers that want nodes with an SSD.
+
+    `perSecond` limits them over HTTP (0: as fast as they are answered), as a scheduler is busy in between.
+    """
 
     questions: Positive = 1000
     node_selector_share: Share = 0.0
-    prioritize: Prioritize = "answered"
+    per_second: Annotated[float, Meta(ge=0)] = 0.0
 
 
 class Case(_Part, frozen=True):
@@ -65,7 +74,7 @@ class Case(_Part, frozen=True):
     pods: tuple[Positive, ...] = (5000,)
     selectors: tuple[Positive, ...] = (100,)
     names: tuple[Positive, ...] = (500,)
-    shortlist: tuple[Annotated[int, Meta(ge=0)], ...] = (50,)
+    answer: tuple[Answer, ...] = ("decisive",)
     rate: Annotated[float, Meta(ge=0)] = 0.0  # pod events per second while a service is asked over HTTP
 
 
@@ -73,15 +82,17 @@ class Bound(_Part, frozen=True):
     """One promise: a figure is at most (or at least) a number, or that many times another figure.
 
     `relativeTo` names a figure of the same point; `baseline` the same figure of the point that differs in these
-    dimensions. `where` limits the bound to points with these values.
+    dimensions. `where` limits the bound to points with these values, `via` to one of
+    the ways of playing them.
     """
 
     figure: str
+    via: Literal["process", "http"] | None = None
     at_most: float | None = None
     at_least: float | None = None
     relative_to: str = ""
-    baseline: dict[str, int] = {}
-    where: dict[str, int] = {}
+    baseline: Place = {}
+    where: Place = {}
 
     def __post_init__(self) -> None:
         """Refuse a bound that bounds nothing, or that looks at dimensions that do not exist."""
@@ -119,8 +130,18 @@ class Point(Struct, frozen=True):
     """One combination of the matrix within a load of the cluster."""
 
     names: int
-    shortlist: int
+    answer: str
     measures: frozenset[str]
+
+    @property
+    def settings(self) -> Settings:
+        """What makes a service answer so."""
+        settings = default_settings("offload")
+        if self.answer == "decisive":
+            return settings
+        shortlist = 0 if self.answer == "all" else int(self.answer.removeprefix("best"))
+        answers = msgspec.structs.replace(settings.answers, shortlist=shortlist)
+        return msgspec.structs.replace(settings, placement="cooperative", answers=answers)
 
 
 class Load(Struct, frozen=True):
@@ -132,28 +153,28 @@ class Load(Struct, frozen=True):
     points: tuple[Point, ...]
     rate: float = 0.0
 
-    def place(self, point: Point) -> dict[str, int]:
+    def place(self, point: Point) -> Place:
         """The point's dimensions by name."""
-        return {"pods": self.pods, "selectors": self.selectors, "names": point.names, "shortlist": point.shortlist}
+        return {"pods": self.pods, "selectors": self.selectors, "names": point.names, "answer": point.answer}
 
 
 def parse_bench(document: object) -> BenchScenario:
     """Read a parsed YAML document. Raises DocumentError with every problem and its path."""
     scenario = read_document(without_nulls(document), BenchScenario)
-    if not all((case.pods and case.selectors and case.names and case.shortlist) for case in scenario.cases):
+    if not all((case.pods and case.selectors and case.names and case.answer) for case in scenario.cases):
         raise DocumentError(["cases: a list must not be empty"])
     return scenario
 
 
 def plan(scenario: BenchScenario, label: str = "") -> list[Load]:
     """The clusters to load for the cases that carry the label (all without one), each point once."""
-    measures: dict[tuple[int, int], dict[tuple[int, int], set[str]]] = {}
+    measures: dict[tuple[int, int], dict[tuple[int, str], set[str]]] = {}
     rates: dict[tuple[int, int], float] = {}
     for case in labelled(scenario, label):
         for pods, selectors in itertools.product(case.pods, case.selectors):
             points = measures.setdefault((pods, selectors), {})
             rates[pods, selectors] = max(case.rate, rates.get((pods, selectors), 0.0))
-            for key in itertools.product(case.names, case.shortlist):
+            for key in itertools.product(case.names, case.answer):
                 points.setdefault(key, set()).update(case.measure)
     return [
         Load(scenario, *key, tuple(Point(*point, frozenset(found)) for point, found in points.items()), rates[key])

@@ -1,0 +1,130 @@
+"""`extender bench`: how long decisions take, on synthetic clusters of a given size, against an echo in the same run.
+
+Progress goes to standard error. The last lines are the bounds that were missed, if any, and the outcome of the audit;
+the exit code is 1 when a count has drifted, or with `--check` when a bound was missed.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+
+from extender.cli.bench_service import run_service
+from extender.cli.bench_subject import make_subject
+from extender.cli.command import CommandError, Commands
+from extender.cli.files import read_bytes, read_yaml
+from extender.model.documents import DocumentError
+from extender.simulate.bench.bounds import Checked, check_bounds
+from extender.simulate.bench.children import ChildError
+from extender.simulate.bench.comparison import compare
+from extender.simulate.bench.playing import play_apart
+from extender.simulate.bench.report import ratio_table, tables
+from extender.simulate.bench.results import Played, Results, decode_results, encode_results, results_of
+from extender.simulate.bench.scenario import BenchScenario, Load, labels_in, parse_bench, plan
+from extender.simulate.bench.serving import play_served
+
+SCENARIOS: Final = Path("config/scenarios/bench")
+_WIDTH: Final = 200
+
+
+def add_parser(commands: Commands) -> None:
+    """What is played, what it is held against, and the form of the result."""
+    parser = commands.add_parser("bench", help="measure how long decisions take")
+    parser.add_argument(
+        "scenarios", metavar="SCENARIO", nargs="*", help=f"scenario files; without any, those in {SCENARIOS}"
+    )
+    parser.add_argument("--label", default="", help="play only the cases that carry this label, such as short")
+    parser.add_argument("--check", action="store_true", help="exit with 1 when a figure misses a scenario's bound")
+    parser.add_argument("--compare", metavar="FILE", help="print the ratios to the results of an earlier run")
+    parser.add_argument("-o", "--output", choices=["table", "json"], default="table", help="the form of the result")
+    parser.add_argument("--out", metavar="FILE", help="write the results as JSON to a file as well")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0 when the audit found no drift and, with `--check`, every bound was kept."""
+    scenarios = read_scenarios(arguments.scenarios)
+    earlier = _read_results(arguments.compare) if arguments.compare else None
+    try:
+        results = results_of(list(_play(_loads(scenarios, arguments.label))))
+    except ChildError as error:
+        raise CommandError(str(error)) from None
+    if arguments.out:
+        Path(arguments.out).write_bytes(encode_results(results))
+    checked = check_bounds(scenarios, results.rows)
+    is_json = arguments.output == "json"
+    _print(results, earlier, as_json=is_json)
+    missed = _conclude(results, checked, as_json=is_json, names_missed=arguments.check)
+    return 1 if results.audit.drift or (arguments.check and missed) else 0
+
+
+def read_scenarios(paths: Sequence[str]) -> list[BenchScenario]:
+    """The scenarios of files, or all that belong to the project. Raises CommandError with a line for each problem."""
+    found = paths or [str(path) for path in sorted(SCENARIOS.glob("*.yaml"))]
+    if not found:
+        raise CommandError(f"no scenario: name a file, or run where {SCENARIOS} is")
+    return [_read_scenario(path) for path in found]
+
+
+def _read_scenario(path: str) -> BenchScenario:
+    try:
+        return parse_bench(read_yaml(path))
+    except DocumentError as error:
+        raise CommandError(*(f"{path}: {problem}" for problem in error.problems)) from None
+
+
+def _read_results(path: str) -> Results:
+    try:
+        return decode_results(read_bytes(path))
+    except ValueError as error:
+        raise CommandError(f"{path}: no results of a bench: {error}") from None
+
+
+def _loads(scenarios: Sequence[BenchScenario], label: str) -> list[Load]:
+    loads = [load for scenario in scenarios for load in plan(scenario, label)]
+    if not loads:
+        known = ", ".join(labels_in(scenarios))
+        raise CommandError(f'no case carries the label "{label}"; there are {known}')
+    return loads
+
+
+def _play(loads: Sequence[Load]) -> Iterator[Played]:
+    """One load after the other, in process and over HTTP, as far as its measures want it."""
+    for number, load in enumerate(loads, start=1):
+        _tell(f"{number}/{len(loads)} {load.scenario.name}: {load.pods:,} pods, {load.selectors:,} selectors")
+        yield from play_apart(load, make_subject)
+        yield from play_served(load, run_service)
+
+
+def _print(results: Results, earlier: Results | None, *, as_json: bool) -> None:
+    if as_json:
+        sys.stdout.buffer.write(encode_results(results))
+        sys.stdout.flush()
+    console = Console(stderr=as_json, width=None if sys.stdout.isatty() else _WIDTH)
+    if not as_json:
+        for table in tables(results):
+            console.print(table, "")
+    if earlier is not None:
+        console.print(ratio_table(compare(results.rows, earlier.rows)), "")
+
+
+def _conclude(results: Results, checked: Checked, *, as_json: bool, names_missed: bool) -> int:
+    """The last lines; gives how many bounds were missed."""
+    tell = _tell if as_json else print
+    audit = results.audit
+    for line in audit.drift:
+        tell(f"drift: {line}")
+    outcome = f"{len(audit.drift)} differences" if audit.drift else "no drift"
+    tell(f"audit: {outcome} ({audit.recounted:,} of {audit.groups:,} groups recounted)")
+    tell(f"bounds: {len(checked.missed)} of {checked.compared} missed")
+    if names_missed:
+        for line in checked.missed:
+            tell(line)
+    return len(checked.missed)
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr)

@@ -1,0 +1,81 @@
+"""The service that `extender bench` asks over HTTP, in a process of its own, and the same server with an echo behind it.
+
+Built by the code of `extender serve`. Beside its work it keeps a heartbeat and answers the bench's calls. Named to the
+bench by `bench.py`, run by its child process.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from multiprocessing.connection import Connection
+from typing import Final
+
+from extender.cli.embedded import service_running
+from extender.cli.running import run_on_loop
+from extender.cli.service import Service
+from extender.cli.version import installed_version
+from extender.model.units import Address
+from extender.server.app import listening, make_app
+from extender.server.collaborators import Verbs
+from extender.settings import Settings
+from extender.simulate.bench.auditing import audit_within
+from extender.simulate.bench.children import Calls
+from extender.simulate.bench.echo import echo_filter, echo_scores
+from extender.simulate.bench.heartbeat import Heartbeat
+from extender.telemetry.metrics import Metrics
+from extender.wire.extender_v1 import ExtenderArgs, FilterResult
+
+AUDIT_SECONDS: Final = 2.0
+_SEED: Final = 1
+
+
+def run_service(pipe: Connection, api_url: str, settings: Settings) -> None:
+    """The child's whole life."""
+    logging.getLogger("extender").setLevel(logging.ERROR)
+    run_on_loop(_run(pipe, api_url, settings))
+
+
+async def _run(pipe: Connection, api_url: str, settings: Settings) -> None:
+    heart, echo = Heartbeat(), Echo()
+    async with AsyncExitStack() as stack:
+        url, service = await stack.enter_async_context(service_running(settings, api_url, _SEED))
+        addresses = {"real": url}
+        for name, verbs in (("echo", echo.verbs(service)), ("echoAll", Echo().verbs(service))):
+            app = make_app(settings, verbs, service.readiness, Metrics(installed_version()), installed_version())
+            addresses[name] = await stack.enter_async_context(listening(app, Address("127.0.0.1:0")))
+        calls = Calls(pipe, asked=_asked(service, heart, echo))
+        calls.listen()
+        calls.say(addresses)
+        beating = asyncio.create_task(heart.beat())
+        await calls.stopped.wait()
+        beating.cancel()
+
+
+def _asked(service: Service, heart: Heartbeat, echo: "Echo") -> Mapping[str, Callable[..., object]]:
+    """What the bench may call."""
+    return {
+        "audit": lambda: audit_within(service.index, AUDIT_SECONDS, _SEED),
+        "echo": echo.set_counts,
+        "pause": heart.figures,
+    }
+
+
+class Echo:
+    """Answers with as many names and scores as it was told, at first with all."""
+
+    def __init__(self) -> None:
+        self._names: int | None = None
+        self._scores: int | None = None
+
+    def set_counts(self, names: int, scores: int) -> None:
+        """From now on."""
+        self._names, self._scores = names, scores
+
+    def verbs(self, service: Service) -> Verbs:
+        """In place of the decisions."""
+
+        async def filter_nodes(args: ExtenderArgs) -> FilterResult:
+            return echo_filter(args, self._names)
+
+        return Verbs(filter_nodes, lambda args: echo_scores(args, self._scores), service.verbs.preempt)
