@@ -89,7 +89,7 @@ class Tls(_Section, frozen=True):
     key_file: str = ""
     client_ca_file: str = msgspec.field(default="", name="clientCAFile")
     client_names: tuple[str, ...] = ()
-    min_version: Literal["VersionTLS12", "VersionTLS13"] = "VersionTLS12"
+    min_version: Literal["VersionTLS12", "VersionTLS13"] = "VersionTLS13"
 
     def __post_init__(self) -> None:
         """Refuse halves: each file without which another would do nothing, or would seem to protect."""

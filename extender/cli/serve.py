@@ -17,6 +17,8 @@ from extender.kube.errors import BadAccess
 from extender.kube.session import open_session
 from extender.kube.timing import SystemClock
 from extender.model.units import Address
+from extender.server.certificates import TlsError
+from extender.server.tls import ServerTls
 from extender.settings import Settings
 from extender.tasks.supervisor import Supervisor
 from extender.telemetry.logs import Level, configure
@@ -81,16 +83,30 @@ async def _run(service: Service, supervisor: Supervisor) -> None:
         service.readiness.hold("shutdown", "the service is stopping")
 
     service.metrics.report_restarts(lambda: supervisor.restarts)
+    tls = _certificates(service, supervisor)
     supervisor.stop_on_signals()  # before anybody is told that we run, and may tell us to stop
     async with AsyncExitStack() as server:
         try:
-            await server.enter_async_context(service.listening())
+            await server.enter_async_context(service.listening(tls))
         except OSError as error:
             raise CommandError(f"cannot listen on {service.settings.server.bind_address}: {error}") from None
         supervisor.add_drain("readiness", say_stopping, 1.0)
         supervisor.add_drain("answers in flight", server.aclose, _ANSWERS_IN_FLIGHT_SECONDS)
         await supervisor.run()
     _LOG.info("stopped")
+
+
+def _certificates(service: Service, supervisor: Supervisor) -> ServerTls | None:
+    """The TLS side of the socket, followed through every renewal; None for plain HTTP."""
+    if not service.settings.server.tls.cert_file:
+        return None
+    try:
+        tls = ServerTls(service.settings.server.tls)
+    except TlsError as error:
+        raise CommandError(str(error)) from None
+    service.metrics.report_certificates(lambda: tls.ends, lambda: tls.reloads)
+    supervisor.add("certificates", lambda: tls.follow(SystemClock()))
+    return tls
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:

@@ -22,6 +22,7 @@ from extender.kube.writer import Writer
 from extender.model.objects import Object, Pod
 from extender.server.app import listening, make_app
 from extender.server.collaborators import Verbs
+from extender.server.tls import ServerTls
 from extender.settings import Settings, Watch
 from extender.tasks.feeding import Feeding, FeedingOptions, reads_workloads
 from extender.tasks.readiness import Readiness
@@ -75,10 +76,10 @@ class Service:
     jobs: tuple[Job, ...] = ()
 
     @asynccontextmanager
-    async def listening(self) -> AsyncIterator[str]:
+    async def listening(self, tls: ServerTls | None = None) -> AsyncIterator[str]:
         """Answer the scheduler until the block is left; yields the base URL. Raises OSError if the address is taken."""
         app = make_app(self.settings, self.verbs, self.readiness, self.metrics, installed_version())
-        async with listening(app, self.settings.server.bind_address) as url:
+        async with listening(app, self.settings.server.bind_address, tls) as url:
             _LOG.info("answering", extra={"url": url, "mode": self.settings.mode})
             yield url
 

@@ -12,6 +12,7 @@ from extender.model.units import Address
 from extender.server import health, verbs
 from extender.server.collaborators import COLLABORATORS, Collaborators, Readiness, Verbs
 from extender.server.middleware import answer_errors
+from extender.server.tls import ServerTls
 from extender.settings import Settings
 from extender.telemetry.metrics import Metrics
 
@@ -29,6 +30,7 @@ def make_app(
     app[COLLABORATORS] = collaborators
     metrics.report_in_flight(lambda: collaborators.in_flight)
     metrics.report_readiness(readiness.checks)
+    metrics.report_settings(settings.mode, settings.placement)
     paths = settings.server.paths
     # The name of a route is the verb: only named routes are limited, timed and counted.
     app.router.add_post(paths.filter, verbs.filter_nodes, name="filter")
@@ -41,21 +43,25 @@ def make_app(
     app.router.add_get("/metrics", health.metrics)
     app.router.add_get("/configz", health.configz)
     app.router.add_get("/version", health.version)
+    app.router.add_get("/debug/loglevel", health.log_level)
+    app.router.add_put("/debug/loglevel", health.change_log_level)
     return app
 
 
 @asynccontextmanager
-async def listening(app: web.Application, address: Address) -> AsyncIterator[str]:
+async def listening(app: web.Application, address: Address, tls: ServerTls | None = None) -> AsyncIterator[str]:
     """Serve on an address until the block is left; yields the base URL, with the real port where 0 was asked for.
 
-    Raises OSError when the address cannot be had. On leaving, requests in flight are finished first.
+    Without `tls` it is plain HTTP. Raises OSError when the address cannot be had. On leaving, requests in flight are
+    finished first.
     """
     runner = web.AppRunner(app, access_log=None, keepalive_timeout=KEEPALIVE_SECONDS)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, address.host or None, address.port)
+        site = web.TCPSite(runner, address.host or None, address.port, ssl_context=tls.context if tls else None)
         await site.start()
         host, port = runner.addresses[0][:2]
-        yield f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        scheme = "https" if tls else "http"
+        yield f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
     finally:
         await runner.cleanup()

@@ -83,7 +83,9 @@ def _check_key(pem: bytes, leaf: x509.Certificate, tls: Tls) -> None:
 
 def _check_time(found: x509.Certificate, place: str, now: datetime) -> None:
     if now > found.not_valid_after_utc:
-        raise TlsError(f'{place}: certificate "{_title(found)}" expired on {found.not_valid_after_utc:%Y-%m-%dT%H:%M:%SZ}')
+        raise TlsError(
+            f'{place}: certificate "{_title(found)}" expired on {found.not_valid_after_utc:%Y-%m-%dT%H:%M:%SZ}'
+        )
     if now < found.not_valid_before_utc:
         begin = f"{found.not_valid_before_utc:%Y-%m-%dT%H:%M:%SZ}"
         raise TlsError(f'{place}: certificate "{_title(found)}" is not valid before {begin}')

@@ -11,6 +11,7 @@ import orjson
 from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMessage
 
+from extender.server.peers import NoCertificate, UnknownName
 from extender.settings import Server
 from extender.wire.errors import WireError
 
@@ -35,8 +36,13 @@ class Failure:
 
     @property
     def concerns_the_pod(self) -> bool:
-        """Whether somebody who wonders about the pod should read it; else the caller should just try again."""
-        return self.status != HTTPStatus.SERVICE_UNAVAILABLE
+        """Whether somebody who wonders about the pod should read it; else it is between us and the caller."""
+        return self.status not in _BETWEEN_US
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether the same request may well be answered in a moment."""
+        return self.status == HTTPStatus.SERVICE_UNAVAILABLE
 
     def body(self) -> bytes:
         """`{"error": ..., "field": ...}`; the field is left out where none is at fault."""
@@ -44,11 +50,18 @@ class Failure:
 
 
 _LATER = {"Retry-After": "1"}
+_BETWEEN_US = {HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
 
 
 def failure_of(error: Exception, limits: Server) -> Failure:
     """The failure that an error stands for. Texts name settings by their path in the configuration file."""
     match error:
+        case NoCertificate():
+            text = "a client certificate of server.tls.clientCAFile is needed"
+            return Failure(HTTPStatus.UNAUTHORIZED, "unauthenticated", text)
+        case UnknownName():
+            text = f"the client certificate's names ({error}) are not among server.tls.clientNames"
+            return Failure(HTTPStatus.FORBIDDEN, "forbidden", text)
         case WireError():
             return Failure(HTTPStatus.BAD_REQUEST, "malformed", f"cannot read the request: {error}", error.path)
         case web.HTTPRequestEntityTooLarge():

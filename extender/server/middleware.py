@@ -17,6 +17,7 @@ from aiohttp import web
 
 from extender.server.collaborators import COLLABORATORS, Collaborators
 from extender.server.failures import Failure, NotReady, Overloaded, failure_of
+from extender.server.peers import check_peer
 from extender.telemetry.logs import request_id
 from extender.wire.extender_v1 import encode_filter_error
 
@@ -33,6 +34,7 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
     if verb is not None:
         return await _answer_verb(request, handler, verb)
     try:
+        check_peer(request, request.app[COLLABORATORS].settings.server.tls)
         return await handler(request)
     except Exception as error:  # noqa: BLE001 - the edge: nothing above would answer
         return _as_json(_observed(error, request))
@@ -63,6 +65,7 @@ async def _answer_verb(request: web.Request, handler: Handler, verb: str) -> web
 def _admitted(app: Collaborators, request: web.Request) -> Iterator[None]:
     """Hold one of the places of requests in flight. Raises NotReady, Overloaded or HTTPRequestEntityTooLarge."""
     limits = app.settings.server
+    check_peer(request, limits.tls)
     if not app.readiness.is_ready:
         raise NotReady
     if app.in_flight >= limits.max_in_flight:
@@ -83,7 +86,7 @@ def _observed(error: Exception, request: web.Request) -> Failure:
     if failure.status == HTTPStatus.INTERNAL_SERVER_ERROR:
         _LOG.error("request failed", extra=fields, exc_info=error)
     else:
-        _LOG.log(logging.WARNING if failure.concerns_the_pod else logging.DEBUG, "request refused", extra=fields)
+        _LOG.log(logging.DEBUG if failure.is_passing else logging.WARNING, "request refused", extra=fields)
     return failure
 
 

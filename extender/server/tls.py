@@ -94,7 +94,8 @@ def _context_of(tls: Tls) -> ssl.SSLContext:
     """A context for servers. Raises TlsError for what only OpenSSL objects to, such as a key that is too short."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[tls.min_version]
-    # A resumed session would go on under the CA that it was begun under, whatever the file says now.
+    # A resumed session would go on under the CA that it was begun under, whatever the file says now. (TLS 1.2 keeps
+    # sessions for five minutes without a ticket, which Python cannot switch off.)
     context.num_tickets = 0
     context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
     context.set_alpn_protocols(["http/1.1"])

@@ -180,6 +180,19 @@ class Metrics:
             StatisticsCollector("extender_task_restarts", text, "task", restarts, CounterMetricFamily)
         )
 
+    def report_certificates(
+        self, ends: Callable[[], Mapping[str, float]], reloads: Callable[[], Mapping[str, float]]
+    ) -> None:
+        """Read at each scrape when the certificates in use expire, and how often files that changed were taken in."""
+        expiry = "Unix time at which a certificate expires; of the client CAs that are valid the first."
+        self._registry.register(
+            StatisticsCollector("extender_certificate_expiry_timestamp_seconds", expiry, "name", ends)
+        )
+        read = "Changes of the certificate files, taken in or, where they were of no use, not."
+        self._registry.register(
+            StatisticsCollector("extender_certificate_reloads", read, "result", reloads, CounterMetricFamily)
+        )
+
     def render(self) -> bytes:
         """The metrics page; its content type is `EXPOSITION_TYPE`."""
         return generate_latest(self._registry)

@@ -28,7 +28,7 @@ OBJECTS = [
 ]
 APART = pod("web-2", labels={"app": "web"}, affinity=anti_affinity(term(HOSTNAME, app="web")))
 QUESTION = {"Pod": APART, "NodeNames": ["node-a", "node-b"]}
-ANNOUNCED = re.compile(r'answering url="(http://[^"]+)"')
+ANNOUNCED = re.compile(r'answering url="(https?://[^"]+)"')
 
 
 @asynccontextmanager

@@ -1,6 +1,7 @@
 """The metrics page: what is on it, and where the figures come from."""
 
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -31,6 +32,15 @@ def full_page() -> str:
     metrics.report_in_flight(lambda: 2)
     metrics.report_restarts(lambda: {"feed pods": 4})
     metrics.report_memory(lambda: 5, lambda: 600)
+    metrics.report_certificates(lambda: {"server": 1.8e9}, lambda: {"failed": 1})
+    metrics.report_relist_changes(lambda: {"pods": 8})
+    metrics.report_assumed(lambda: {"one": 9}, lambda: {"expired": 10})
+    metrics.report_waits(lambda: 11, lambda: 12)
+    metrics.report_steering(lambda: {("nudge", "done"): 13})
+    metrics.report_settings("offload", "decisive")
+    metrics.wrote("nominate", "conflict", 0.5)
+    metrics.verbs["filter"].asked(5)
+    metrics.verbs["filter"].asked(5, by_names=False)
     metrics.verbs["filter"].answered(200, 0.003, 7000, 300)
     metrics.verbs["filter"].failed("malformed")
     metrics.refused(["anti_affinity"])
@@ -71,6 +81,8 @@ def test_the_build_is_told() -> None:
         'extender_decode_errors_total{resource="pods"} 0.0',
         'extender_watch_restarts_total{reason="expired",resource="pods"} 2.0',
         "extender_requests_in_flight 2.0",
+        'extender_certificate_expiry_timestamp_seconds{name="server"} 1.8e+09',
+        'extender_certificate_reloads_total{result="failed"} 1.0',
         'extender_task_restarts_total{task="feed pods"} 4.0',
         "extender_filter_remembered_total 5.0",
         "extender_filter_memory_bytes 600.0",
@@ -78,10 +90,27 @@ def test_the_build_is_told() -> None:
         'extender_request_bytes_sum{verb="filter"} 7000.0',
         'extender_response_bytes_sum{verb="filter"} 300.0',
         'extender_filter_refusals_total{reason="anti_affinity"} 1.0',
+        'extender_relist_changes_total{resource="pods"} 8.0',
+        'extender_assumed_pods{place="one"} 9.0',
+        'extender_assumed_endings_total{how="expired"} 10.0',
+        "extender_settling_waits_total 11.0",
+        "extender_settling_given_up_total 12.0",
+        'extender_steering_results_total{action="nudge",result="done"} 13.0',
+        'extender_config_info{mode="offload",placement="decisive"} 1.0',
+        'extender_api_write_duration_seconds_sum{call="nominate",result="conflict"} 0.5',
+        'extender_questions_total{form="names",verb="filter"} 1.0',
+        'extender_questions_total{form="nodes",verb="filter"} 1.0',
+        'extender_last_request_timestamp_seconds{verb="prioritize"} 0.0',
     ],
 )
 def test_a_figure_that_was_reported_stands_on_the_page(line: str) -> None:
     assert line in full_page().splitlines()
+
+
+def test_the_time_of_the_last_answer_is_told() -> None:
+    found = re.search(r'extender_last_request_timestamp_seconds\{verb="filter"\} (\S+)', full_page())
+    assert found
+    assert abs(time.time() - float(found[1])) < 3600
 
 
 def test_figures_are_read_at_each_scrape() -> None:

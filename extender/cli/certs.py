@@ -1,0 +1,97 @@
+"""`extender certs --out DIR`: a certificate authority, a certificate for us and one for kube-scheduler, as files.
+
+For those who have no certificate machinery of their own. Run again it keeps the authority and renews the other two,
+which a running service takes in by itself.
+"""
+
+import argparse
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from extender.cli.authority import CLIENT, SERVER, Authority, Pair
+from extender.cli.command import CommandError, Commands
+from extender.cli.files import read_bytes
+
+_AUTHORITY_DAYS: Final = 3650.0
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+_SECRET: Final = 0o600
+_PUBLIC: Final = 0o644
+
+
+def add_parser(commands: Commands) -> None:
+    """The defaults are for an extender on the scheduler's own machine."""
+    parser = commands.add_parser("certs", help="make certificates for the extender and for kube-scheduler")
+    parser.add_argument(
+        "--out", metavar="DIR", required=True, help="where the files go; an authority there is used again"
+    )
+    parser.add_argument(
+        "--names",
+        metavar="NAME",
+        nargs="+",
+        default=list(_LOOPBACK),
+        help=f"host names and addresses in the extender's URL ({' '.join(_LOOPBACK)})",
+    )
+    parser.add_argument(
+        "--client-name", metavar="NAME", default="system:kube-scheduler", help="the client's name (%(default)s)"
+    )
+    parser.add_argument("--days", metavar="N", type=_days, default=365.0, help="how long they are good for (365)")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the files and say what each is good for."""
+    folder, now = Path(arguments.out), datetime.now(UTC)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        authority = _authority(folder, now)
+        server = authority.issue(arguments.names[0], now, arguments.days, SERVER, arguments.names)
+        client = authority.issue(arguments.client_name, now, arguments.days, CLIENT)
+        _write_pair(folder, "server", server)
+        _write_pair(folder, "client", client)
+    except (OSError, ValueError) as error:
+        raise CommandError(f"{folder}: {error}") from None
+    print(f"{folder / 'ca.crt'}: until {authority.end:%Y-%m-%d}; server.tls.clientCAFile here, tlsConfig.caFile there")
+    print(f"{folder / 'server.crt'}, .key: until {_end(server)}; for {', '.join(arguments.names)}; server.tls here")
+    print(f"{folder / 'client.crt'}, .key: until {_end(client)}; {arguments.client_name}; kube-scheduler's tlsConfig")
+    return 0
+
+
+def _authority(folder: Path, now: datetime) -> Authority:
+    """The one in the folder, or a new one."""
+    certificate, key = folder / "ca.crt", folder / "ca.key"
+    if not certificate.exists() and not key.exists():
+        made = Authority.make("placement-extender", now, _AUTHORITY_DAYS)
+        _write_pair(folder, "ca", made.pair)
+        return made
+    found = Authority.load(read_bytes(str(certificate)), read_bytes(str(key)))
+    if found.end <= now:
+        raise CommandError(f"{certificate}: expired on {found.end:%Y-%m-%d}; move it away to have a new one made")
+    return found
+
+
+def _write_pair(folder: Path, name: str, pair: Pair) -> None:
+    _write(folder / f"{name}.key", pair.key_pem, _SECRET)
+    _write(folder / f"{name}.crt", pair.certificate_pem, _PUBLIC)
+
+
+def _write(path: Path, content: bytes, mode: int) -> None:
+    """In one step and never readable by others in between: a running service may look at any moment."""
+    draft = path.with_name(f".{path.name}.new")
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        file.write(content)
+    draft.replace(path)
+
+
+def _end(pair: Pair) -> str:
+    return f"{pair.certificate.not_valid_after_utc:%Y-%m-%d}"
+
+
+def _days(text: str) -> float:
+    """For argparse."""
+    days = float(text)
+    if not days > 0:
+        raise argparse.ArgumentTypeError("must be more than 0")
+    return days

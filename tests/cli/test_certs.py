@@ -1,0 +1,91 @@
+"""`extender certs`: files that a server and a client can use at once, and a second run that only renews."""
+
+import stat
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from extender.cli.main import main
+from extender.server.tls import ServerTls
+from extender.settings import Tls
+from tests.server.pki import NOW
+
+
+def made(folder: Path, *arguments: str) -> dict[str, x509.Certificate]:
+    """The certificates that a run leaves behind, by file."""
+    assert main(["certs", "--out", str(folder), *arguments]) == 0
+    found = {path.name: x509.load_pem_x509_certificate(path.read_bytes()) for path in folder.glob("*.crt")}
+    assert set(found) == {"ca.crt", "server.crt", "client.crt"}
+    return found
+
+
+def names_of(certificate: x509.Certificate) -> list[str]:
+    """The names for which a server's certificate is good."""
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return [str(name.value) for name in names]
+
+
+def test_the_files_are_what_server_tls_takes(tmp_path: Path) -> None:
+    made(tmp_path)
+    tls = Tls(
+        cert_file=str(tmp_path / "server.crt"),
+        key_file=str(tmp_path / "server.key"),
+        client_ca_file=str(tmp_path / "ca.crt"),
+    )
+    assert set(ServerTls(tls).ends) == {"server", "client_ca"}
+
+
+def test_names_and_days_are_as_asked(tmp_path: Path) -> None:
+    found = made(tmp_path, "--names", "extender.example", "10.0.0.7", "--client-name", "me", "--days", "7")
+    assert names_of(found["server.crt"]) == ["extender.example", "10.0.0.7"]
+    assert found["client.crt"].subject.rfc4514_string() == "CN=me"
+    assert {(found[name].not_valid_after_utc - NOW).days for name in ("server.crt", "client.crt")} == {7}
+
+
+def test_without_names_it_is_for_this_machine_and_kube_scheduler(tmp_path: Path) -> None:
+    found = made(tmp_path)
+    assert names_of(found["server.crt"]) == ["localhost", "127.0.0.1", "::1"]
+    assert found["client.crt"].subject.rfc4514_string() == "CN=system:kube-scheduler"
+
+
+def test_keys_are_for_their_owner_only(tmp_path: Path) -> None:
+    made(tmp_path)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    assert modes == {
+        **dict.fromkeys(("ca.crt", "server.crt", "client.crt"), 0o644),
+        **dict.fromkeys(("ca.key", "server.key", "client.key"), 0o600),
+    }
+
+
+def test_a_second_run_renews_under_the_same_authority(tmp_path: Path) -> None:
+    first, second = made(tmp_path), made(tmp_path)
+    assert second["ca.crt"] == first["ca.crt"]
+    assert second["server.crt"] != first["server.crt"]
+    second["server.crt"].verify_directly_issued_by(first["ca.crt"])
+
+
+def test_an_authority_whose_key_is_not_there_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made(tmp_path)
+    (tmp_path / "ca.key").unlink()
+    assert main(["certs", "--out", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == f"extender: {tmp_path}/ca.key: No such file or directory\n"
+
+
+def test_a_key_of_another_authority_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made(tmp_path)
+    (tmp_path / "ca.key").write_bytes((tmp_path / "client.key").read_bytes())
+    assert main(["certs", "--out", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == f"extender: {tmp_path}: the key is not that of the certificate\n"
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert main(["certs", "--out", str(tmp_path / "file" / "folder")]) == 1
+    assert "Not a directory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("days", ["0", "-3", "nan"])
+def test_certificates_for_no_time_are_wrong_usage(tmp_path: Path, days: str) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["certs", "--out", str(tmp_path), "--days", days])
