@@ -139,7 +139,3 @@ class _Guarded:
                 await self._refresh(configuration)
             except Exception as error:  # noqa: BLE001 - plugins and files fail in any way; the old token may still do
                 _LOG.warning("credentials not refreshed, going on with the old ones: %s", error)
-
-    def __deepcopy__(self, memo: dict[int, object]) -> _Guarded:
-        """The client copies its configuration in places; a lock must not be copied."""
-        return self

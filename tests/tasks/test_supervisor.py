@@ -209,8 +209,13 @@ async def test_a_second_stop_does_not_wait_for_what_is_in_flight_but_still_close
         log.lines.append("waiting for answers")
         await asyncio.get_running_loop().create_future()
 
+    async def close_slowly() -> None:
+        for _ in range(5):
+            await asyncio.sleep(0)
+        log.lines.append("session closed")
+
     supervisor.add_drain("in flight", hang, 3600.0)
-    supervisor.add_close("session", log.step("session closed"), 1.0)
+    supervisor.add_close("session", close_slowly, 1.0)
     running = asyncio.ensure_future(supervisor.run())
     supervisor.stop("SIGTERM")
     await until(lambda: log.lines)
