@@ -7,10 +7,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from extender.cli import config, serve, simulate, version
+from extender.cli import certs, config, serve, simulate, version
 from extender.cli.command import CommandError, Run
 
-COMMANDS = (serve, simulate, config, version)
+COMMANDS = (serve, simulate, certs, config, version)
 INTERRUPTED = 130
 
 
