@@ -308,18 +308,18 @@ class ClusterIndex:
         """The pods that are to come to a node, by node name and UID."""
         return self.nominations.by_node
 
-    def promised(self, uid: str) -> str:
-        """The node that a running plan promises to a pod, empty without one."""
-        return self.nominations.promised.get(uid, "")
+    def awaited(self, uid: str) -> str:
+        """The node that a plan promises to a pod, while any of its victims is still there; else empty."""
+        return self.nominations.awaited(uid, self.pods)
 
     @property
     def claims_version(self) -> int:
         """Grows with every change of nominations, promises and disruption budgets."""
         return self.nominations.version + self.budgets.version
 
-    def promise(self, pod: Pod, node: str) -> None:
-        """A plan for the pod is being carried out on the node; `withdraw` ends it."""
-        self.nominations.promise(self.pods.get(pod.uid, pod), node)
+    def promise(self, pod: Pod, node: str, victims: Collection[str]) -> None:
+        """A plan for the pod is being carried out: the node counts as its own until `withdraw`. ``victims`` are UIDs."""
+        self.nominations.promise(self.pods.get(pod.uid, pod), node, victims)
 
     def withdraw(self, uid: str) -> None:
         """The plan for the pod is over; its nomination counts as its status has it."""

@@ -7,11 +7,20 @@ Fact this rests on: a pod is filed under at most one node, and `_node_of` is the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Container, Mapping
+from dataclasses import dataclass
 
 from extender.model.objects import Pod
 
 _NOBODY: Mapping[str, Pod] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """A node for a pod, once the pods with these UIDs are gone."""
+
+    node: str
+    victims: frozenset[str] = frozenset()
 
 
 class Nominations:
@@ -19,23 +28,23 @@ class Nominations:
 
     def __init__(self) -> None:
         self.by_node: dict[str, dict[str, Pod]] = {}
-        self.promised: dict[str, str] = {}
+        self.promises: dict[str, Promise] = {}
         self.version = 0
         self._node_of: dict[str, str] = {}
 
     def change(self, uid: str, pod: Pod | None) -> None:
         """A pod is now so, None where it is gone. O(1), and next to nothing for a pod that was never nominated."""
-        if uid in self._node_of or uid in self.promised or (pod is not None and pod.nominated_node):
+        if uid in self._node_of or uid in self.promises or (pod is not None and pod.nominated_node):
             self._file(uid, pod)
 
-    def promise(self, pod: Pod, node: str) -> None:
+    def promise(self, pod: Pod, node: str, victims: Collection[str]) -> None:
         """From now on the pod counts as nominated to the node, whatever its status says. ``withdraw`` ends it."""
-        self.promised[pod.uid] = node
+        self.promises[pod.uid] = Promise(node, frozenset(victims))
         self._file(pod.uid, pod)
 
     def withdraw(self, uid: str, pod: Pod | None) -> None:
         """The promise is over; ``pod`` as the index knows it now."""
-        if self.promised.pop(uid, None) is not None:
+        if self.promises.pop(uid, None) is not None:
             self._file(uid, pod)
 
     def _file(self, uid: str, pod: Pod | None) -> None:
@@ -56,7 +65,13 @@ class Nominations:
     def _wanted(self, uid: str, pod: Pod | None) -> str:
         if pod is None or pod.node or pod.terminating or pod.finished:
             return ""
-        return self.promised.get(uid) or pod.nominated_node
+        promise = self.promises.get(uid)
+        return pod.nominated_node if promise is None else promise.node
+
+    def awaited(self, uid: str, pods: Container[str]) -> str:
+        """The promised node while any of the victims is among these pods (UIDs), else empty. O(victims)."""
+        promise = self.promises.get(uid)
+        return promise.node if promise is not None and any(each in pods for each in promise.victims) else ""
 
     def on(self, node: str) -> Mapping[str, Pod]:
         """The pods that are to come to the node, by UID. O(1)."""
@@ -64,4 +79,4 @@ class Nominations:
 
     def statistics(self) -> dict[str, int]:
         """How many nominations and promises stand."""
-        return {"nominations": len(self._node_of), "promises": len(self.promised)}
+        return {"nominations": len(self._node_of), "promises": len(self.promises)}

@@ -231,8 +231,8 @@ class ClusterView(Protocol):
     def nominated(self) -> Mapping[str, Mapping[str, Pod]]:
         """The pods that are to come to a node, nominated or promised, by node name and UID; no empty entry."""
 
-    def promised(self, uid: str) -> str:
-        """The node that a running plan promises to a pod, empty without one."""
+    def awaited(self, uid: str) -> str:
+        """The node that a plan promises to a pod, while any of its victims is still there; else empty. O(victims)."""
 
     @property
     def claims_version(self) -> int:

@@ -66,10 +66,10 @@ def plan_of(pod: Pod, removal: Removal, view: ClusterView) -> PreemptionPlan:
 def awaited_node(pod: Pod, view: ClusterView) -> str:
     """The node on which the pod's victims are on their way out, empty where nothing is awaited.
 
-    That is while a plan runs, and afterwards, as for kube-scheduler, while a pod that was preempted is still
-    terminating on the nominated node. Until then nobody else is preempted for this pod.
+    That is while victims of its plan are still there, and without a plan of ours, as for kube-scheduler, while a pod
+    that was preempted is still terminating on the nominated node. Until then nobody else is preempted for this pod.
     """
-    promised = view.promised(pod.uid)
+    promised = view.awaited(pod.uid)
     if promised:
         return promised
     known = view.pod(pod.uid)

@@ -43,22 +43,33 @@ def test_a_pod_that_is_going_or_finished_is_not_to_come() -> None:
 
 def test_a_promise_counts_before_the_status_says_so_and_wins_over_an_older_nomination() -> None:
     held = cluster(waiting("n1"))
-    held.promise(waiting("n1"), "n2")
-    promised = held.view.promised("uid-a"), to_come(held)
+    held.upsert(contender("victim", on="n2"))
+    held.promise(waiting("n1"), "n2", ["uid-victim"])
+    promised = held.view.awaited("uid-a"), to_come(held)
     held.upsert(waiting("n1", labels={"changed": "yes"}))
     assert (promised, to_come(held)) == (("n2", {"n2": ["a"]}), {"n2": ["a"]})
 
 
 def test_a_withdrawn_promise_leaves_what_the_status_says() -> None:
     held = cluster(waiting("n1"))
-    held.promise(waiting(), "n2")
+    held.promise(waiting(), "n2", ())
     held.withdraw("uid-a")
-    assert (held.view.promised("uid-a"), to_come(held)) == ("", {"n1": ["a"]})
+    assert to_come(held) == {"n1": ["a"]}
+
+
+def test_the_promised_node_is_awaited_while_a_victim_is_still_there() -> None:
+    held = cluster(contender("v1", on="n2"), contender("v2", on="n2"))
+    held.promise(waiting(), "n2", ["uid-v1", "uid-v2"])
+    seen = []
+    for victim in ("v1", "v2"):
+        seen.append(held.view.awaited("uid-a"))
+        held.delete(contender(victim))
+    assert [*seen, held.view.awaited("uid-a"), held.view.awaited("uid-b")] == ["n2", "n2", "", ""]
 
 
 def test_a_promise_to_a_pod_that_the_watch_has_not_shown_counts_at_once() -> None:
     held = cluster()
-    held.promise(waiting(), "n2")
+    held.promise(waiting(), "n2", ())
     seen = [to_come(held)]
     held.withdraw("uid-a")
     assert [*seen, to_come(held)] == [{"n2": ["a"]}, {}]
@@ -66,11 +77,11 @@ def test_a_promise_to_a_pod_that_the_watch_has_not_shown_counts_at_once() -> Non
 
 def test_a_promise_to_a_pod_that_has_gone_or_got_a_node_does_not_count() -> None:
     held = cluster(waiting())
-    held.promise(waiting(), "n2")
+    held.promise(waiting(), "n2", ())
     held.upsert(waiting(on="n3"))
     placed = to_come(held)
     held.delete(waiting())
-    assert (placed, to_come(held), held.view.promised("uid-a")) == ({}, {}, "n2")
+    assert (placed, to_come(held)) == ({}, {})
 
 
 def test_claims_have_a_new_version_whenever_they_change_and_only_then() -> None:
