@@ -69,6 +69,12 @@ class Board:
             ) from None
         return [self.node(name) for name in names]
 
+    async def decided(self, *pods: JsonObject, within: float = PATIENCE) -> list[str]:
+        """The nodes of pods, in order, once each has been placed or refused; empty for the refused."""
+        names = [key_of(pod) for pod in pods]
+        await self.until(lambda: all(self.node(name) or self.message(name) for name in names), within)
+        return [self.node(name) for name in names]
+
     async def refused(self, pod: JsonObject) -> str:
         """What the PodScheduled condition says, once the pod has been refused."""
         name = key_of(pod)

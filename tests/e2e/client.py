@@ -43,6 +43,11 @@ class Api:
             document: JsonObject = orjson.loads(answer)
             return document
 
+    async def text(self, path: str) -> str:
+        """A page that is no JSON."""
+        async with self._session.get(path) as response:
+            return await response.text()
+
     async def create(self, *objects: JsonObject) -> None:
         """Create objects, many at a time; returns when all are written."""
         waiting = iter(objects)

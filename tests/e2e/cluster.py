@@ -11,11 +11,12 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
+from extender.settings import Settings
 from extender.simulate.json_objects import JsonObject, name_of
 from tests.e2e.board import Board, following
 from tests.e2e.client import NAMESPACES, NODES, PODS, Api, connect, pod_path
 from tests.e2e.control_plane import ControlPlane, scheduler_document
-from tests.e2e.judging import violations
+from tests.e2e.judging import shadowing, violations
 from tests.e2e.serving import Extender
 from tests.fakes import PATIENCE
 from tests.simulate.plain import node
@@ -40,12 +41,12 @@ class Cluster:
 
     @asynccontextmanager
     async def scheduled(
-        self, mode: str = "offload", *, settings: Mapping[str, Any] | None = None, **stanza: Any
+        self, mode: str = "offload", *, settings: Mapping[str, Any] | None = None, **changes: Any
     ) -> AsyncIterator[Extender]:
         """kube-scheduler with our configuration of that mode, and `extender serve` for it to ask."""
         with self.extender({"mode": mode, **(settings or {})}) as extender:
             await eventually_ready(extender)
-            document = scheduler_document(mode, extender.url, **stanza)
+            document = scheduler_document(mode, extender.url, **changes)
             try:
                 await asyncio.to_thread(self.plane.start_scheduler, document)
                 yield extender
@@ -58,9 +59,16 @@ class Cluster:
         with Extender(self.folder, self.plane.kubeconfig, settings) as extender:
             yield extender
 
-    async def violations(self) -> list[str]:
-        """What the brute-force judge finds wrong, in the order of the scheduler's decisions."""
-        return await violations(self.api, self.plane.scheduler.log())
+    async def restart_apiserver(self) -> None:
+        """End kube-apiserver and start it again; returns when it answers."""
+        await asyncio.to_thread(self.plane.apiserver.stop)
+        await asyncio.to_thread(self.plane.start_apiserver)
+
+    async def faults(self) -> list[str]:
+        """What is wrong with the placements by the brute-force judge, and with the counts of an index by its audit."""
+        broken = await violations(self.api, self.plane.scheduler.log())
+        async with shadowing(self.plane.kubeconfig, Settings()) as shadow:
+            return broken + await shadow.differences(self.api)
 
 
 async def eventually_ready(extender: Extender) -> None:

@@ -27,6 +27,7 @@ from tests.e2e.programs import Program, free_ports
 
 HOST = "127.0.0.1"
 CONFIG = Path(__file__).resolve().parents[2] / "config"
+_DOCUMENT_FIELDS = {"percentageOfNodesToScore"}
 _NO_ADMISSION = "ServiceAccount,TaintNodesByCondition"
 # Of all files only the scheduling cycle's speaks at level 3: one line when the scheduler takes up a pod. `judging.py`
 # reads the order of decisions from it.
@@ -189,11 +190,16 @@ class ControlPlane:
             connection.close()
 
 
-def scheduler_document(mode: str, extender_url: str, **stanza: Any) -> dict[str, Any]:
-    """Our own configuration for kube-scheduler, with the extender's address, and fields of its entry replaced."""
+def scheduler_document(mode: str, extender_url: str, **changes: Any) -> dict[str, Any]:
+    """Our own configuration for kube-scheduler, with the extender's address.
+
+    A change replaces a field of the document where it has one of that name, else of the extender's entry.
+    """
     document: dict[str, Any] = yaml.safe_load((CONFIG / f"kube-scheduler-{mode}.yaml").read_text("utf-8"))
     (entry,) = document["extenders"]
-    entry.update(urlPrefix=extender_url, **stanza)
+    entry["urlPrefix"] = extender_url
+    for name, value in changes.items():
+        (document if name in _DOCUMENT_FIELDS else entry)[name] = value
     return document
 
 

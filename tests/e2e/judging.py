@@ -20,10 +20,11 @@ from extender.kube.credentials import Access
 from extender.kube.session import open_session
 from extender.kube.timing import SystemClock
 from extender.settings import Settings
-from extender.simulate.json_objects import JsonObject, node_of
-from extender.simulate.judge import SUCCESS, World, check
+from extender.simulate.json_objects import JsonObject, name_of, node_of
+from extender.simulate.judge import SUCCESS, World, check, feasible
 from tests.e2e.board import key_of
 from tests.e2e.client import NAMESPACES, NODES, PODS, Api
+from tests.e2e.serving import Extender
 
 _CYCLE = re.compile(r'"Attempting to schedule pod" pod="([^"]+)"')
 
@@ -57,6 +58,27 @@ def judge_in_order(placed: dict[str, JsonObject], order: Sequence[str], world: W
             found.append(f"decision {number}: {name} on {node}: {finding.reason}")
         world.place(name, pod, node)
     return found
+
+
+async def disagreements(api: Api, extender: Extender, probes: Sequence[JsonObject]) -> list[str]:
+    """Where the extender's answers differ from brute force over what the apiserver holds, once it could hear of it.
+
+    Meant for an extender that names all passing nodes and assumes nothing, in a cluster that is at rest.
+    """
+    (pods, _), (nodes, _), (namespaces, _) = [await api.list(path) for path in (PODS, NODES, NAMESPACES)]
+    names = [name_of(node) for node in nodes]
+    true = [
+        {name for name, said in feasible(probe, nodes, namespaces, pods).items() if said == SUCCESS} for probe in probes
+    ]
+    given: list[set[str]] = []
+    try:
+        async with asyncio.timeout(20):
+            while given != true:
+                given = [await extender.passing(probe, names) for probe in probes]
+    except TimeoutError:
+        pairs = zip(probes, true, given, strict=False)
+        return [f"{name_of(probe)}: answered {sorted(has)}, should be {sorted(should)}" for probe, should, has in pairs]
+    return []
 
 
 class Shadow:
