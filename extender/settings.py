@@ -16,7 +16,7 @@ from extender.model.units import Address, ByteSize, Duration
 
 API_VERSION: Final = "placement.extender.dev/v1alpha1"
 KIND: Final = "ExtenderConfiguration"
-OWN_PATHS: Final = frozenset({"/livez", "/readyz", "/healthz", "/metrics", "/configz", "/version"})
+OWN_PATHS: Final = frozenset({"/livez", "/readyz", "/healthz", "/metrics", "/configz", "/version", "/debug/loglevel"})
 
 # https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set
 _LABEL_KEY: Final = r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"

@@ -89,7 +89,8 @@ def service_of_cluster(settings: Settings, session: Session, clock: Clock, chanc
     index = ClusterIndex(settings.rules)
     memory = RefusalMemory(settings.answers.refusal_memory_bytes)
     feeding = _feeding(index, settings, session, clock, chance)
-    writer = Writer(session.writes, COMPONENT, socket.gethostname())
+    metrics = _metrics(index, memory)
+    writer = Writer(session.writes, COMPONENT, socket.gethostname(), observe=metrics.wrote)
     jobs: list[Job] = list(feeding.jobs())
 
     def find(pod: Pod) -> tuple[str, bool]:
@@ -106,9 +107,12 @@ def service_of_cluster(settings: Settings, session: Session, clock: Clock, chanc
     if settings.steering.nudge:
         jobs.append(("nudging", steering.nudge))
     verbs = _verbs(settling.filter, index, settings)
-    metrics = _metrics(index, memory)
     metrics.report_feeds(lambda: feeding.statuses().values())
     metrics.report_lag(lambda: {kind: status.lag(clock.now()) for kind, status in feeding.statuses().items()})
+    metrics.report_relist_changes(feeding.relist_changes)
+    metrics.report_assumed(index.assumed.places, index.assumed.endings)
+    metrics.report_waits(lambda: settling.waits, lambda: settling.given_up)
+    metrics.report_steering(lambda: steering.results)
     return Service(settings, index, Readiness(feeding), metrics, verbs, tuple(jobs))
 
 

@@ -94,6 +94,14 @@ class AssumedPods:
         self.ended += count
         return count
 
+    def places(self) -> dict[str, int]:
+        """How many pods were given one node, and how many several."""
+        return {"one": len(self.held) - self.several, "several": self.several}
+
+    def endings(self) -> dict[str, int]:
+        """How many assumptions ended without the watch telling, and why."""
+        return {"expired": self.expired, "failed": self.ended - self.expired}
+
     def possible(self, group: GroupView, known: Mapping[str, int]) -> dict[int, int]:
         """By domain of the group, how many of the pods whose node is not known may stand there."""
         found: dict[int, int] = {}

@@ -9,12 +9,14 @@ over a network, ``Unreachable`` leaves open whether the effect has happened.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from datetime import UTC
 from typing import Final
 from urllib.parse import quote
 
 from extender.kube.effects import PodCondition, PodEvent, PodRef
-from extender.kube.errors import Unreachable
+from extender.kube.errors import KubeError, Unreachable
 from extender.kube.leases import Lease, decode_lease, lease_body, micro_time
 from extender.kube.session import JSON, MERGE_PATCH, STRATEGIC_PATCH, Body, Connection
 
@@ -22,21 +24,39 @@ _LONGEST_NOTE: Final = 1024  # events.k8s.io/v1 refuses more
 _LONGEST_EVENT_NAME: Final = 236  # leaves room for the dot and 16 digits within 253
 
 
-class Writer:
-    """Writes under one account. ``limit``: seconds for each call, all in all."""
+# What is told of each call that has ended: its name, "ok" or the error's class in small letters, and seconds.
+Observe = Callable[[str, str, float], None]
 
-    def __init__(self, connection: Connection, component: str, instance: str, limit: float = 10.0) -> None:
+
+def _unobserved(_call: str, _result: str, _seconds: float) -> None:
+    """Nobody counts."""
+
+
+class Writer:
+    """Writes under one account. ``limit``: seconds for each call, all in all. ``observe`` is told of each."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        component: str,
+        instance: str,
+        limit: float = 10.0,
+        observe: Observe = _unobserved,
+    ) -> None:
         self._connection = connection
         self._component = component
         self._instance = instance
         self._limit = limit
+        self._observe = observe
 
     # -- pods ---------------------------------------------------------------------------------------------------
 
     async def nominate(self, pod: PodRef, node: str) -> None:
         """Set ``status.nominatedNodeName``; an empty ``node`` takes the nomination back (KEP-5278)."""
         status = {"nominatedNodeName": node or None}
-        await self._patch(f"{_pod_path(pod)}/status", MERGE_PATCH, {"metadata": {"uid": pod.uid}, "status": status})
+        await self._patch(
+            "nominate", f"{_pod_path(pod)}/status", MERGE_PATCH, {"metadata": {"uid": pod.uid}, "status": status}
+        )
 
     async def set_condition(self, pod: PodRef, condition: PodCondition) -> None:
         """Add or replace one condition, such as DisruptionTarget (KEP-3329), and leave the others alone."""
@@ -48,15 +68,16 @@ class Writer:
             "lastTransitionTime": condition.since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
         body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [entry]}}
-        await self._patch(f"{_pod_path(pod)}/status", STRATEGIC_PATCH, body)
+        await self._patch("set_condition", f"{_pod_path(pod)}/status", STRATEGIC_PATCH, body)
 
     async def annotate(self, pod: PodRef, key: str, value: str | None) -> None:
         """Set one annotation of a pod; None removes it."""
-        await self._patch(_pod_path(pod), MERGE_PATCH, {"metadata": {"uid": pod.uid, "annotations": {key: value}}})
+        body = {"metadata": {"uid": pod.uid, "annotations": {key: value}}}
+        await self._patch("annotate", _pod_path(pod), MERGE_PATCH, body)
 
     async def delete(self, pod: PodRef, grace_seconds: int | None = None) -> None:
         """Delete exactly this pod; None leaves the grace period to the pod. ``NotFound`` when it is gone already."""
-        await self._call("DELETE", _pod_path(pod), _delete_options(pod, grace_seconds))
+        await self._call("delete", "DELETE", _pod_path(pod), _delete_options(pod, grace_seconds))
 
     async def evict(self, pod: PodRef, grace_seconds: int | None = None) -> None:
         """Delete it if its disruption budget allows; ``Throttled`` if it does not (now)."""
@@ -66,7 +87,7 @@ class Writer:
             "metadata": {"name": pod.name, "namespace": pod.namespace},
             "deleteOptions": _delete_options(pod, grace_seconds),
         }
-        await self._call("POST", f"{_pod_path(pod)}/eviction", body)
+        await self._call("evict", "POST", f"{_pod_path(pod)}/eviction", body)
 
     async def bind(self, pod: PodRef, node: str) -> None:
         """Place the pod on ``node``; ``Conflict`` when it is placed already or the name means another pod."""
@@ -76,7 +97,7 @@ class Writer:
             "metadata": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
-        await self._call("POST", f"{_pod_path(pod)}/binding", body)
+        await self._call("bind", "POST", f"{_pod_path(pod)}/binding", body)
 
     # -- events -------------------------------------------------------------------------------------------------
 
@@ -103,30 +124,42 @@ class Writer:
                 "uid": pod.uid,
             },
         }
-        await self._call("POST", f"/apis/events.k8s.io/v1/namespaces/{quote(pod.namespace, safe='')}/events", body)
+        path = f"/apis/events.k8s.io/v1/namespaces/{quote(pod.namespace, safe='')}/events"
+        await self._call("create_event", "POST", path, body)
 
     # -- leases -------------------------------------------------------------------------------------------------
 
     async def get_lease(self, namespace: str, name: str) -> Lease:
         """The Lease as it is now; ``NotFound`` when nobody has made it."""
-        return _read_lease(await self._call("GET", f"{_leases_path(namespace)}/{quote(name, safe='')}", None))
+        path = f"{_leases_path(namespace)}/{quote(name, safe='')}"
+        return _read_lease(await self._call("get_lease", "GET", path, None))
 
     async def create_lease(self, lease: Lease) -> Lease:
         """Make it; ``Conflict`` when somebody else was faster."""
-        return _read_lease(await self._call("POST", _leases_path(lease.namespace), lease_body(lease)))
+        return _read_lease(await self._call("create_lease", "POST", _leases_path(lease.namespace), lease_body(lease)))
 
     async def update_lease(self, lease: Lease) -> Lease:
         """Replace it; ``Conflict`` when it is no longer at ``lease.resource_version``."""
         path = f"{_leases_path(lease.namespace)}/{quote(lease.name, safe='')}"
-        return _read_lease(await self._call("PUT", path, lease_body(lease)))
+        return _read_lease(await self._call("update_lease", "PUT", path, lease_body(lease)))
 
     # -- calls --------------------------------------------------------------------------------------------------
 
-    async def _call(self, method: str, path: str, body: Body | None, content_type: str = JSON) -> bytes:
-        return await self._connection.call(method, path, body=body, content_type=content_type, limit=self._limit)
+    async def _call(self, name: str, method: str, path: str, body: Body | None, content_type: str = JSON) -> bytes:
+        now = asyncio.get_running_loop().time
+        begun, result = now(), "cancelled"
+        try:
+            answer = await self._connection.call(method, path, body=body, content_type=content_type, limit=self._limit)
+            result = "ok"
+        except KubeError as error:
+            result = type(error).__name__.lower()
+            raise
+        finally:
+            self._observe(name, result, now() - begun)
+        return answer
 
-    async def _patch(self, path: str, content_type: str, body: Body) -> None:
-        await self._call("PATCH", path, body, content_type)
+    async def _patch(self, name: str, path: str, content_type: str, body: Body) -> None:
+        await self._call(name, "PATCH", path, body, content_type)
 
 
 def _pod_path(pod: PodRef) -> str:

@@ -1,20 +1,24 @@
-"""What probes, Prometheus and people ask: livez, readyz, metrics, configz, version. Nothing of scheduling.
+"""What probes, Prometheus and people ask: livez, readyz, metrics, configz, version, log level. Nothing of scheduling.
 
 The answers have the form that Kubernetes components give them:
 https://kubernetes.io/docs/reference/using-api/health-checks/
 """
 
+import logging
 import platform
 from http import HTTPStatus
+from typing import get_args
 
 import orjson
 from aiohttp import web
 
 from extender.server.collaborators import COLLABORATORS
 from extender.settings import settings_document
+from extender.telemetry.logs import Level, current_level, set_level
 from extender.telemetry.metrics import EXPOSITION_TYPE
 
 CONFIGZ_NAME = "placement.extender.dev"
+_LOG = logging.getLogger(__name__)
 
 
 async def livez(_: web.Request) -> web.Response:
@@ -60,6 +64,22 @@ async def version(request: web.Request) -> web.Response:
         "platform": f"{platform.system().lower()}/{platform.machine()}",
     }
     return _json(orjson.dumps(about))
+
+
+async def log_level(_: web.Request) -> web.Response:
+    """The level in force: debug, info, warning or error."""
+    return web.Response(text=current_level())
+
+
+async def change_log_level(request: web.Request) -> web.Response:
+    """`curl -X PUT --data debug .../debug/loglevel`: from now on, until the next start. The word is answered."""
+    word = (await request.text()).strip()
+    for level in get_args(Level):
+        if word == level:
+            _LOG.warning("log level changed", extra={"from": current_level(), "to": level})
+            set_level(level)
+            return web.Response(text=level)
+    raise web.HTTPBadRequest(reason=f"expected one of {', '.join(get_args(Level))}")
 
 
 def _status(*, ready: bool) -> int:

@@ -26,7 +26,7 @@ async def filter_nodes(request: web.Request) -> web.Response:
     app = request.app[COLLABORATORS]
     metrics = app.metrics.verbs["filter"]
     args = decode_args(await request.read())
-    metrics.asked(_count(args))
+    metrics.asked(_count(args), by_names=args.nodes is None)
     result = await app.verbs.filter(args)
     if result.error:
         metrics.failed("undecidable")
@@ -39,7 +39,7 @@ async def prioritize_nodes(request: web.Request) -> web.Response:
     """A score for each node, or the empty list where all are equal."""
     app = request.app[COLLABORATORS]
     args = decode_args(await request.read())
-    app.metrics.verbs["prioritize"].asked(_count(args))
+    app.metrics.verbs["prioritize"].asked(_count(args), by_names=args.nodes is None)
     return _json(encode_priorities(app.verbs.prioritize(args)))
 
 

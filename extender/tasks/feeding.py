@@ -101,9 +101,9 @@ class Feeding:
         """Every feed's own status by kind, for metrics."""
         return {pump.name: pump.feed.status() for pump in self._pumps}
 
-    def statistics(self) -> dict[str, int]:
-        """Objects changed by later lists: what the watch had not told, so 0 in a well-behaved cluster."""
-        return {f"relist_changes_{pump.name}": pump.relist_changes for pump in self._pumps}
+    def relist_changes(self) -> dict[str, int]:
+        """By kind the objects changed by later lists: what the watch had not told, so 0 in a well-behaved cluster."""
+        return {pump.name: pump.relist_changes for pump in self._pumps}
 
     async def foundation(self, kind: str) -> None:
         """Wait until ``kind`` may be taken in."""

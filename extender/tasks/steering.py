@@ -30,6 +30,8 @@ _LOOK_SECONDS: Final = 0.1
 _SLICE: Final = 20
 _MOST_HOPELESS: Final = 10_000
 
+_RESULTS: Final = (("steer", "done"), ("steer", "failed"), ("steer", "nowhere"), ("nudge", "done"), ("nudge", "failed"))
+
 FindElsewhere = Callable[[Pod], tuple[str, bool]]
 
 
@@ -67,7 +69,7 @@ class Steering:
     def __init__(
         self, index: SteeredIndex, writer: ClusterWriter, clock: Clock, options: SteeringOptions, find: FindElsewhere
     ) -> None:
-        self.results: Counter[tuple[str, str]] = Counter()
+        self.results: Counter[tuple[str, str]] = Counter(dict.fromkeys(_RESULTS, 0))
         self._index = index
         self._writer = writer
         self._clock = clock

@@ -38,6 +38,11 @@ def set_level(level: Level) -> None:
     logging.getLogger(_ROOT).setLevel(level.upper())
 
 
+def current_level() -> str:
+    """What is logged now, as a word of `Level`."""
+    return logging.getLevelName(logging.getLogger(_ROOT).getEffectiveLevel()).lower()
+
+
 def fields_of(record: logging.LogRecord) -> dict[str, object]:
     """What was given as `extra`, and the request's number where there is one."""
     fields: dict[str, object] = {name: value for name, value in vars(record).items() if name not in _OF_EVERY_RECORD}

@@ -24,9 +24,15 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from extender.telemetry.statistics import CountCollector, FeedCollector, FeedFigures, StatisticsCollector
+from extender.telemetry.statistics import (
+    CountCollector,
+    FeedCollector,
+    FeedFigures,
+    PairsCollector,
+    StatisticsCollector,
+)
 
-VERBS: Final = ("filter", "prioritize", "preempt")
+VERBS: Final = ("filter", "prioritize", "preempt", "bind")
 OK: Final = 200
 EXPOSITION_TYPE: Final = CONTENT_TYPE_LATEST
 
@@ -53,6 +59,8 @@ class VerbMetrics:
         self._request_bytes = metrics.request_bytes.labels(verb)
         self._response_bytes = metrics.response_bytes.labels(verb)
         self._nodes = metrics.nodes.labels(verb)
+        self._by_names, self._by_objects = (metrics.questions.labels(verb, form) for form in ("names", "nodes"))
+        self._last = metrics.last.labels(verb)
 
     def answered(self, status: int, seconds: float, received: int, sent: int) -> None:
         """One request has been answered: its status, how long it took, and the bytes of both bodies."""
@@ -60,14 +68,16 @@ class VerbMetrics:
         self._duration.observe(seconds)
         self._request_bytes.observe(received)
         self._response_bytes.observe(sent)
+        self._last.set_to_current_time()
 
     def failed(self, reason: str) -> None:
         """A request got an error for an answer, whatever its status was."""
         self._failures.labels(self._verb, reason).inc()
 
-    def asked(self, nodes: int) -> None:
-        """How many nodes a readable request was about."""
+    def asked(self, nodes: int, *, by_names: bool = True) -> None:
+        """How many nodes a readable request was about, and whether it named them or brought them whole."""
         self._nodes.observe(nodes)
+        (self._by_names if by_names else self._by_objects).inc()
 
 
 class Metrics:
@@ -81,6 +91,16 @@ class Metrics:
         GCCollector(registry=registry)
         self._declare_requests(registry)
         self._declare_filter(registry)
+        self._writes = Histogram(
+            "extender_api_write_duration_seconds",
+            "Time that writes to the apiserver took, by call and result.",
+            ["call", "result"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._config = Info(
+            "extender_config", "Settings that the meaning of other figures hangs on.", registry=registry
+        )
         build = Info("extender_build", "Version of the extender and of the interpreter it runs on.", registry=registry)
         build.info({"version": version, "python_version": platform.python_version()})
         self.verbs = {verb: VerbMetrics(self, verb) for verb in VERBS}
@@ -115,6 +135,18 @@ class Metrics:
             buckets=_NODES,
             registry=registry,
         )
+        self.questions = Counter(
+            "extender_questions",
+            "Requests that could be read, by the form of their nodes: names, or whole nodes (nodeCacheCapable false).",
+            ["verb", "form"],
+            registry=registry,
+        )
+        self.last = Gauge(
+            "extender_last_request_timestamp_seconds",
+            "Unix time of the last answer, 0 before the first.",
+            ["verb"],
+            registry=registry,
+        )
         self._in_flight = Gauge(
             "extender_requests_in_flight", "Verb requests being read or answered now.", registry=registry
         )
@@ -138,6 +170,14 @@ class Metrics:
         """A filter answer let no node pass, for these reasons."""
         for reason in reasons:
             self._refusals.labels(reason).inc()
+
+    def wrote(self, call: str, result: str, seconds: float) -> None:
+        """One write to the apiserver has ended: "ok", or the name of the error's class in small letters."""
+        self._writes.labels(call, result).observe(seconds)
+
+    def report_settings(self, mode: str, placement: str) -> None:
+        """Say once how the service decides."""
+        self._config.info({"mode": mode, "placement": placement})
 
     def report_in_flight(self, count: Callable[[], int]) -> None:
         """Read at each scrape how many requests are in flight."""
@@ -172,6 +212,36 @@ class Metrics:
     def report_feeds(self, feeds: Callable[[], Iterable[FeedFigures]]) -> None:
         """Read at each scrape how every feed is doing."""
         self._registry.register(FeedCollector(feeds))
+
+    def report_relist_changes(self, changes: Callable[[], Mapping[str, float]]) -> None:
+        """Read at each scrape what later lists brought that the watches had not told."""
+        text = "Objects that a later list changed: what the watch had not told, so 0 in a well-behaved cluster."
+        self._registry.register(
+            StatisticsCollector("extender_relist_changes", text, "resource", changes, CounterMetricFamily)
+        )
+
+    def report_assumed(
+        self, pods: Callable[[], Mapping[str, float]], endings: Callable[[], Mapping[str, float]]
+    ) -> None:
+        """Read at each scrape the assumed pods by place (one, several), and the assumptions that no binding ended."""
+        text = "Pods let through by an answer and not yet seen on a node, by the number of nodes in the answer."
+        self._registry.register(StatisticsCollector("extender_assumed_pods", text, "place", pods))
+        text = "Assumptions that ended without a binding: expired, or failed by the scheduler's report."
+        self._registry.register(
+            StatisticsCollector("extender_assumed_endings", text, "how", endings, CounterMetricFamily)
+        )
+
+    def report_waits(self, begun: Callable[[], int], given_up: Callable[[], int]) -> None:
+        """Read at each scrape how many questions waited for assumed pods, and for how many of them in vain."""
+        text = "Questions that waited for an assumed pod to settle."
+        self._registry.register(CountCollector("extender_settling_waits", text, begun))
+        text = "Questions that waited until assumedPods.wait was over, and counted the pod wherever it is worst."
+        self._registry.register(CountCollector("extender_settling_given_up", text, given_up))
+
+    def report_steering(self, results: Callable[[], Mapping[tuple[str, str], float]]) -> None:
+        """Read at each scrape what came of steering and nudging refused pods."""
+        text = "Refused pods to steer or to nudge, by result; nowhere: no other node passes either."
+        self._registry.register(PairsCollector("extender_steering_results", text, ("action", "result"), results))
 
     def report_restarts(self, restarts: Callable[[], Mapping[str, float]]) -> None:
         """Read at each scrape how often each long-lived task died and was started again."""

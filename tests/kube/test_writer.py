@@ -246,3 +246,14 @@ async def test_a_refusal_keeps_the_server_s_words(api: ScriptedApi, scripted: Wr
     api.script(PATH, status(403, 'pods "web" is forbidden', "Forbidden"))
     with pytest.raises(Refused, match='pods "web" is forbidden'):
         await scripted.delete(POD)
+
+
+async def test_each_call_is_told_by_name_with_its_result_and_its_time(plane: ApiServer) -> None:
+    told: list[tuple[str, str, float]] = []
+    async with open_session(Access(host=plane.url), FakeClock()) as session:
+        writer = Writer(session.writes, "placement-extender", "one", observe=lambda *call: told.append(call))
+        await writer.annotate(ref(plane), "example.com/nudge", "1")
+        with pytest.raises(Conflict):
+            await writer.nominate(replace(ref(plane), uid="another"), "node-a")
+    assert [call[:2] for call in told] == [("annotate", "ok"), ("nominate", "conflict")]
+    assert min(seconds for _, _, seconds in told) > 0

@@ -6,7 +6,7 @@ import pytest
 from pytest_aiohttp.plugin import AiohttpClient
 
 from extender.settings import Settings, parse_settings
-from tests.server.serving import Switch, app_with
+from tests.server.serving import BY_NAMES, BY_NODES, Switch, app_with
 
 
 @pytest.mark.parametrize("path", ["/livez", "/healthz"])
@@ -43,6 +43,15 @@ async def test_readiness_is_a_metric_read_at_each_scrape(aiohttp_client: Aiohttp
     assert before.headers["Content-Type"].startswith("text/plain; version=")
     readiness.missing["pods"] = ""
     assert 'extender_ready{check="pods"} 1.0' in await (await client.get("/metrics")).text()
+
+
+async def test_questions_are_counted_by_the_form_of_their_nodes(aiohttp_client: AiohttpClient) -> None:
+    client = await aiohttp_client(app_with())
+    for body in (BY_NAMES, BY_NODES, BY_NODES):
+        await client.post("/filter", json=body)
+    lines = (await (await client.get("/metrics")).text()).splitlines()
+    assert 'extender_questions_total{form="names",verb="filter"} 1.0' in lines
+    assert 'extender_questions_total{form="nodes",verb="filter"} 2.0' in lines
 
 
 async def test_configz_shows_the_settings_as_a_configuration_file_has_them(aiohttp_client: AiohttpClient) -> None:

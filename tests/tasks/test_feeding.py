@@ -103,7 +103,7 @@ async def test_a_later_list_applies_the_difference_only(fed: Fed) -> None:
     fed.feeds["pods"].tell_all(pod(1), pod(3, "node-b"), pod(4))
     await fed.told("pods", 3)
     assert fed.index.calls == ["upsert pods/uid-3", "upsert pods/uid-4", "delete pods/uid-2"]
-    assert fed.feeding.statistics()["relist_changes_pods"] == 3
+    assert fed.feeding.relist_changes()["pods"] == 3
 
 
 async def test_a_later_list_is_applied_in_one_step(fed: Fed) -> None:
