@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from extender.kube.errors import NO_CONNECTION, Expired, KubeError, Refused, Throttled
+from extender.kube.errors import NO_CONNECTION, Expired, KubeError, NotFound, Refused, Throttled
 from extender.kube.feed_status import Why
 from extender.wire.kinds import Status
 
@@ -39,7 +39,7 @@ def ending_of_error(error: KubeError) -> Ending:
     if error.status and _blames_version(text):
         # Measured: an unknown resourceVersion is answered with 500, one from the future with 504.
         return Ending(Why.BAD_VERSION, text, relist=True, retry_after=wait)
-    if isinstance(error, Refused):
+    if isinstance(error, Refused | NotFound):
         return Ending(Why.REFUSED, text)
     # A server that was away may come back with an older history, from a backup. It would take our version for one from
     # the future and tell us nothing until it gets there.

@@ -158,21 +158,26 @@ async def test_a_server_error_is_tried_again_as_it_was_and_a_second_one_lists_an
     assert versions(api.watches) == ["5", "5"]
 
 
-async def test_missing_permissions_are_told_and_tried_again(api: ScriptedApi, following: Following) -> None:
-    api.script(PATH, status(403, "namespaces is forbidden", "Forbidden"))
+@pytest.mark.parametrize(("code", "text"), [(403, "namespaces is forbidden"), (404, "no such resource")])
+async def test_what_the_server_does_not_give_us_is_told_and_tried_again(
+    api: ScriptedApi, following: Following, code: int, text: str
+) -> None:
+    api.script(PATH, status(code, text))
     feed = following.start()
     await until(lambda: len(api.lists) == 2)
     found = feed.status()
-    assert (found.error, found.restarts) == ("403 namespaces is forbidden", {"refused": 1})
+    assert (found.error, found.restarts) == (f"{code} {text}", {"refused": 1})
 
 
-async def test_a_server_that_was_away_is_listed_again(api: ScriptedApi, following: Following) -> None:
+async def test_a_server_that_was_away_is_listed_again(
+    api: ScriptedApi, following: Following, unused_tcp_port: int
+) -> None:
     """It may be another one, with another history; it would keep silent about all that is behind our version."""
     over, configuration = asyncio.Event(), following.session.reads._configuration
     api.script(PATH, page(namespace("old"), version="900"), watch(bookmark(901), then=over))
     feed = following.start()
     await until(lambda: feed.status().resource_version == "901")
-    configuration.host = "http://127.0.0.1:1"
+    configuration.host = f"http://127.0.0.1:{unused_tcp_port}"
     over.set()
     await until(lambda: feed.status().restarts.get("unreachable", 0) >= 3)
     assert sorted(following.sink.objects) == ["old"], "answers go on meanwhile"
@@ -181,8 +186,10 @@ async def test_a_server_that_was_away_is_listed_again(api: ScriptedApi, followin
     await following.names("new")
 
 
-async def test_nobody_listening_at_the_start_is_waited_for(api: ScriptedApi, following: Following) -> None:
-    following.session.reads._configuration.host = "http://127.0.0.1:1"
+async def test_nobody_listening_at_the_start_is_waited_for(
+    api: ScriptedApi, following: Following, unused_tcp_port: int
+) -> None:
+    following.session.reads._configuration.host = f"http://127.0.0.1:{unused_tcp_port}"
     feed = following.start()
     await until(lambda: feed.status().restarts.get("unreachable", 0) >= 2)
     assert (feed.status().synced, "Cannot connect" in feed.status().error) == (False, True)
