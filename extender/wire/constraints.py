@@ -25,7 +25,7 @@ from extender.model.selectors import NOTHING, LabelSelector, SelectorError, pars
 from extender.model.spread import NO_SPREAD, SpreadConstraint, SpreadConstraints
 from extender.model.taints import Toleration
 from extender.model.terms import NO_AFFINITY, AffinityTerm, PodAffinity, WeightedTerm
-from extender.wire.errors import WireError, from_msgspec
+from extender.wire.errors import UNREADABLE, WireError, from_msgspec
 from extender.wire.objects_json import (
     AffinityJson,
     AffinityTermJson,
@@ -59,7 +59,7 @@ def decode(decoder: msgspec.json.Decoder[T], raw: bytes, path: str) -> T | None:
         return None
     try:
         return decoder.decode(raw)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise from_msgspec(error, path) from None
 
 

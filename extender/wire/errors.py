@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+from typing import Final
 
 import msgspec
 
 _AT = re.compile(r"^(?P<problem>.*?)(?: - at `(?:key in )?\$(?P<path>[^`]*)`)?$", re.DOTALL)
+
+
+# Everything that a decoder may raise on somebody's bytes: not only its own errors.
+UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class WireError(ValueError):
@@ -18,9 +23,14 @@ class WireError(ValueError):
         self.problem = problem
 
 
-def from_msgspec(error: msgspec.MsgspecError, prefix: str = "") -> WireError:
-    """The decoder's error with the path in Kubernetes' notation (``Pod.spec.priority``) in front."""
+def from_msgspec(error: Exception, prefix: str = "") -> WireError:
+    """One of the ``UNREADABLE`` errors with the path in Kubernetes' notation (``Pod.spec.priority``) in front."""
+    if isinstance(error, UnicodeDecodeError):
+        return WireError(prefix, "is not UTF-8")
+    if isinstance(error, RecursionError):
+        return WireError(prefix, "is nested too deeply")
     found = _AT.match(str(error))
     problem, path = (found["problem"], found["path"] or "") if found else (str(error), "")
-    full = f"{prefix}{path}".removeprefix(".")
-    return WireError(full, problem[:1].lower() + problem[1:].replace("`", ""))
+    if problem[1:2].islower():  # "JSON is malformed" keeps its capitals
+        problem = problem[:1].lower() + problem[1:]
+    return WireError(f"{prefix}{path}".removeprefix("."), problem.replace("`", ""))

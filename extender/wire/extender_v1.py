@@ -16,7 +16,7 @@ from msgspec import Raw
 from extender.model.objects import Node, Pod
 from extender.model.victims import Candidate, Victim
 from extender.wire.constraints import decode
-from extender.wire.errors import WireError, from_msgspec
+from extender.wire.errors import UNREADABLE, WireError, from_msgspec
 from extender.wire.objects_json import NodeJson, PodJson
 from extender.wire.trim import trim_node, trim_pod
 
@@ -103,6 +103,7 @@ _PREEMPTION_ARGS = msgspec.json.Decoder(_PreemptionArgsJson)
 _NODE = msgspec.json.Decoder(NodeJson)
 _NAMES = msgspec.json.Decoder(list[str] | None)
 _LOOSE = msgspec.json.Decoder(dict[str, Raw])
+_ABSENT = (b"", b"null")
 _GO_NAMES = {name.lower(): name for name in ("Pod", "Nodes", "NodeNames", "NodeNameToVictims", "NodeNameToMetaVictims")}
 
 
@@ -110,9 +111,9 @@ def decode_args(body: bytes) -> ExtenderArgs:
     """A filter or prioritize body. Unknown fields are skipped, as Go does; raises ``WireError`` naming the field."""
     try:
         parsed = _ARGS.decode(body)
-        if parsed.pod is None:
+        if parsed.pod is None or (parsed.nodes is None and bytes(parsed.node_names) in _ABSENT):
             parsed = _ARGS.decode(_with_go_names(body))
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise from_msgspec(error) from None
     pod = _asking_pod(parsed.pod)
     raw_names = bytes(parsed.node_names)
@@ -136,7 +137,7 @@ def _node(raw: Raw, position: int) -> Node:
     prefix = f"Nodes.items[{position}]"
     try:
         return trim_node(_NODE.decode(raw))
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise from_msgspec(error, prefix) from None
     except WireError as error:
         raise WireError(f"{prefix}.{error.path}", error.problem) from None
@@ -189,9 +190,9 @@ def decode_preemption_args(body: bytes) -> PreemptionArgs:
     """A preempt body, names-only or full; raises ``WireError`` naming the field."""
     try:
         parsed = _PREEMPTION_ARGS.decode(body)
-        if parsed.pod is None:
+        if parsed.pod is None or not (parsed.node_name_to_victims or parsed.node_name_to_meta_victims):
             parsed = _PREEMPTION_ARGS.decode(_with_go_names(body))
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise from_msgspec(error) from None
     pod = _asking_pod(parsed.pod)
     full = {name: v or _VictimsJson() for name, v in (parsed.node_name_to_victims or {}).items()}

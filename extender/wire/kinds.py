@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw
 
 from extender.model.objects import DisruptionBudget, Namespace, Node, Pod, Workload
-from extender.wire.errors import WireError, from_msgspec
+from extender.wire.errors import UNREADABLE, WireError, from_msgspec
 from extender.wire.objects_json import BudgetJson, MetaJson, NamespaceJson, NodeJson, PodJson, WorkloadJson
 from extender.wire.trim import trim_budget, trim_namespace, trim_node, trim_pod, trim_workload
 
@@ -92,7 +92,7 @@ def decode_status(body: bytes) -> Status:
     """A Status object; fields that are missing stay empty, and a body that is none gives an empty Status."""
     try:
         parsed = _STATUS.decode(body)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return Status()
     after = parsed.details.retry_after_seconds if parsed.details else 0
     return Status(parsed.code, parsed.reason or "", parsed.message or "", after)
@@ -122,7 +122,7 @@ class Kind(Generic[T]):
         """One page of a LIST; raises ``WireError``."""
         try:
             page: Any = self._pages.decode(body)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise from_msgspec(error) from None
         meta = page.metadata
         items = [self._trim(item) for item in page.items or ()]
@@ -134,7 +134,7 @@ class Kind(Generic[T]):
             return self._decode_mark(line)
         try:
             event: Any = self._events.decode(line)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             return self._decode_mark(line, error)
         if event.type in ("BOOKMARK", "ERROR"):
             return self._decode_mark(line)
@@ -145,10 +145,10 @@ class Kind(Generic[T]):
         """A single object, as a GET answers it; raises ``WireError``."""
         try:
             return self._trim(self._objects.decode(body))
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise from_msgspec(error) from None
 
-    def _decode_mark(self, line: bytes, cause: msgspec.MsgspecError | None = None) -> Event[T]:
+    def _decode_mark(self, line: bytes, cause: Exception | None = None) -> Event[T]:
         """A BOOKMARK or ERROR line, which carry no object of this kind; anything else raises ``cause``."""
         try:
             envelope = _ENVELOPE.decode(line)
@@ -159,7 +159,7 @@ class Kind(Generic[T]):
                 mark = _BOOKMARK.decode(envelope.object).metadata
                 end = (mark.annotations or {}).get(_INITIAL_EVENTS_END) == "true"
                 return Event("BOOKMARK", None, mark.resource_version or "", initial_events_end=end)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise from_msgspec(cause or error) from None
         raise WireError("", "event is of no known form") if cause is None else from_msgspec(cause)
 

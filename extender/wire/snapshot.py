@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from extender.model.objects import Object
-from extender.wire.errors import WireError, from_msgspec
+from extender.wire.errors import UNREADABLE, WireError, from_msgspec
 from extender.wire.kinds import (
     NAMESPACES,
     NODES,
@@ -56,7 +56,7 @@ def decode_snapshot(body: bytes) -> Snapshot:
     """The objects of a List, or of a list of one kind such as PodList. Raises WireError with the item's place."""
     try:
         listed = _LIST.decode(body)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise from_msgspec(error) from None
     if not listed.kind.endswith("List"):
         raise WireError("kind", f'expected List, as `kubectl get -o json` prints, got "{listed.kind}"')
@@ -75,7 +75,7 @@ def _read_item(item: Raw, place: str, default: str, snapshot: Snapshot) -> None:
             snapshot.skipped[name] = snapshot.skipped.get(name, 0) + 1
         else:
             snapshot.objects.append(kind.decode_object(bytes(item)))
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise from_msgspec(error, place) from None
     except WireError as error:
         raise WireError(f"{place}.{error.path}" if error.path else place, error.problem) from None

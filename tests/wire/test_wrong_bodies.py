@@ -1,0 +1,200 @@
+"""Bodies that cannot be read are refused with the path of the field at fault, and with nothing but `WireError`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import orjson
+import pytest
+
+from extender.wire.errors import WireError
+from extender.wire.extender_v1 import decode_args, decode_preemption_args
+from extender.wire.kinds import NODES, PODS, REPLICA_SETS
+from tests.builders import REQUIRED, Json, node_json
+
+DEEP = 100_000
+NAMED: Json = {"metadata": {"name": "n"}}
+
+
+def near(term: Json) -> Json:
+    return {"affinity": {"podAffinity": {REQUIRED: [term]}}}
+
+
+def on_nodes(term: Json) -> Json:
+    return {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [term]}}}}
+
+
+POD_FAULTS: dict[str, tuple[Json, str]] = {
+    "labels of a number": ({"metadata": {"labels": {"a": 5}}}, "Pod.metadata.labels[...]"),
+    "labels as a list": ({"metadata": {"labels": []}}, "Pod.metadata.labels"),
+    "priority as text": ({"spec": {"priority": "high"}}, "Pod.spec.priority"),
+    "containers as an object": ({"spec": {"containers": {}}}, "Pod.spec.containers"),
+    "topology key of a number": (
+        {"spec": near({"topologyKey": 5})},
+        f"Pod.spec.affinity.podAffinity.{REQUIRED}[0].topologyKey",
+    ),
+    "namespaces as text": (
+        {"spec": near({"topologyKey": "k", "namespaces": "a"})},
+        f"Pod.spec.affinity.podAffinity.{REQUIRED}[0].namespaces",
+    ),
+    "an operator that there is not": (
+        {"spec": on_nodes({"matchExpressions": [{"key": "a", "operator": "Near"}]})},
+        "Pod.spec.affinity.nodeAffinity",
+    ),
+    "maxSkew as text": (
+        {"spec": {"topologySpreadConstraints": [{}, {"maxSkew": "1"}]}},
+        "Pod.spec.topologySpreadConstraints[1].maxSkew",
+    ),
+    "tolerations as an object": ({"spec": {"tolerations": {"key": "a"}}}, "Pod.spec.tolerations"),
+    "nodeSelector of a number": ({"spec": {"nodeSelector": {"a": 1}}}, "Pod.spec.nodeSelector[...]"),
+    "owners as text": ({"metadata": {"ownerReferences": "me"}}, "Pod.metadata.ownerReferences"),
+    "a quantity that is none": (
+        {"spec": {"containers": [{"resources": {"requests": {"cpu": "much"}}}]}},
+        "Pod.spec.containers.resources.requests",
+    ),
+    "a start that is no time": ({"status": {"startTime": "yesterday"}}, "Pod.status.startTime"),
+}
+
+
+@pytest.mark.parametrize(("pod", "path"), POD_FAULTS.values(), ids=POD_FAULTS)
+@pytest.mark.parametrize("decode", [decode_args, decode_preemption_args], ids=["filter", "preempt"])
+def test_a_field_of_the_wrong_type_in_the_pod_is_named_by_its_path(
+    decode: Callable[[bytes], object], pod: Json, path: str
+) -> None:
+    with pytest.raises(WireError) as caught:
+        decode(orjson.dumps({"Pod": pod, "NodeNames": []}))
+    assert caught.value.path == path
+    assert str(caught.value) == f"{path}: {caught.value.problem}"
+
+
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        pytest.param({"Pod": 5}, "Pod", id="a pod of a number"),
+        pytest.param({"Pod": None}, "Pod", id="a null pod"),
+        pytest.param({}, "Pod", id="no pod"),
+        pytest.param({"Pod": NAMED, "NodeNames": "a"}, "NodeNames", id="names as text"),
+        pytest.param({"Pod": NAMED, "NodeNames": ["a", 5]}, "NodeNames[1]", id="a name of a number"),
+        pytest.param({"Pod": NAMED, "Nodes": []}, "Nodes", id="nodes as a list"),
+        pytest.param({"Pod": NAMED, "Nodes": {"items": [NAMED, 5]}}, "Nodes.items[1]", id="a node of a number"),
+        pytest.param(
+            {"Pod": NAMED, "Nodes": {"items": [NAMED, {"spec": {"taints": 5}}]}},
+            "Nodes.items[1].spec.taints",
+            id="taints of a number",
+        ),
+        pytest.param(
+            {"Pod": NAMED, "Nodes": {"items": [{"metadata": {"labels": {"a": 1}}}]}},
+            "Nodes.items[0].metadata.labels[...]",
+            id="a node's label of a number",
+        ),
+        pytest.param({"Pod": NAMED, "NodeNames": {"a": 1}}, "NodeNames", id="names as an object"),
+        pytest.param({"pod": NAMED, "nodenames": 5}, "NodeNames", id="lower case names of a number"),
+    ],
+)
+def test_a_filter_body_of_the_wrong_type_is_named_by_its_path(body: Json, path: str) -> None:
+    with pytest.raises(WireError) as caught:
+        decode_args(orjson.dumps(body))
+    assert caught.value.path == path
+
+
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        pytest.param({"NodeNameToVictims": []}, "NodeNameToVictims", id="victims as a list"),
+        pytest.param(
+            {"NodeNameToMetaVictims": {"a": {"Pods": [{"UID": 5}]}}},
+            "NodeNameToMetaVictims[...].Pods[0].UID",
+            id="a UID of a number",
+        ),
+        pytest.param(
+            {"NodeNameToVictims": {"a": {"Pods": [{"metadata": {"labels": 5}}]}}},
+            "NodeNameToVictims.a.Pods.metadata.labels",
+            id="labels of a victim",
+        ),
+        pytest.param(
+            {"NodeNameToVictims": {"a": {"NumPDBViolations": "1"}}},
+            "NodeNameToVictims[...].NumPDBViolations",
+            id="violations as text",
+        ),
+    ],
+)
+def test_a_preempt_body_of_the_wrong_type_is_named_by_its_path(body: Json, path: str) -> None:
+    with pytest.raises(WireError) as caught:
+        decode_preemption_args(orjson.dumps({"Pod": NAMED, **body}))
+    assert caught.value.path == path
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"{", id="cut off"),
+        pytest.param(b"[]", id="a list"),
+        pytest.param(b"null", id="null"),
+        pytest.param(b"pod=web", id="a form"),
+        pytest.param(b'{"Pod":{}} {"Pod":{}}', id="two objects"),
+        pytest.param(b'{"Pod":{"metadata":{"name":"\xff"}},"NodeNames":[]}', id="no UTF-8"),
+        pytest.param(b'{"Pod":{"metadata":{"labels":{"a":"\xff"}}},"NodeNames":[]}', id="no UTF-8 in a raw field"),
+        pytest.param(b'{"Pod":{"x":' + b"[" * DEEP + b"]" * DEEP + b"}}", id="nested too deeply"),
+        pytest.param(
+            b'{"Pod":{"metadata":{"labels":' + b'{"a":' * DEEP + b"1" + b"}" * DEEP + b'}},"NodeNames":[]}',
+            id="nested too deeply in a raw field",
+        ),
+    ],
+)
+@pytest.mark.parametrize("decode", [decode_args, decode_preemption_args], ids=["filter", "preempt"])
+def test_what_is_no_json_object_is_a_wire_error_and_no_other(decode: Callable[[bytes], object], body: bytes) -> None:
+    with pytest.raises(WireError):
+        decode(body)
+
+
+def test_a_name_that_is_no_utf8_is_a_wire_error() -> None:
+    with pytest.raises(WireError, match=r"^NodeNames: is not UTF-8$"):
+        decode_args(b'{"Pod":{},"NodeNames":["\xff"],"Nodes":null}')
+
+
+def test_a_problem_reads_as_the_end_of_a_sentence() -> None:
+    with pytest.raises(WireError, match=r"^JSON is malformed: trailing characters"):
+        decode_args(b'{"Pod":{},"NodeNames":[]}x')
+    with pytest.raises(WireError, match=r"^Pod.spec.priority: expected int \| null, got str$"):
+        decode_args(b'{"Pod":{"spec":{"priority":"x"}}}')
+
+
+@pytest.mark.parametrize(
+    ("read", "path"),
+    [
+        pytest.param(
+            lambda: PODS.decode_page(b'{"metadata":{},"items":[{},{"spec":{"priority":""}}]}'),
+            "items[1].spec.priority",
+            id="page",
+        ),
+        pytest.param(
+            lambda: PODS.decode_event(b'{"type":"ADDED","object":{"spec":{"priority":""}}}'),
+            "object.spec.priority",
+            id="event",
+        ),
+        pytest.param(lambda: PODS.decode_page(b'{"items":5,"metadata":{}}'), "items", id="items"),
+        pytest.param(lambda: PODS.decode_page(b'{"items":[]}'), "", id="page without metadata"),
+        pytest.param(lambda: NODES.decode_object(b'{"metadata":5}'), "metadata", id="object"),
+        pytest.param(lambda: NODES.decode_object(b'{"metadata":{"name":"\xff"}}'), "", id="no UTF-8"),
+        pytest.param(
+            lambda: NODES.decode_event(b'{"type":"ADDED","object":{"metadata":{"name":"\xff"}}}'), "", id="line"
+        ),
+        pytest.param(lambda: NODES.decode_event(b'{"type":"BOOKMARK","object":5}'), "", id="bookmark"),
+        pytest.param(lambda: NODES.decode_event(b'{"object":{}}'), "", id="event without a type"),
+        pytest.param(
+            lambda: NODES.decode_object(orjson.dumps(node_json(allocatable={"cpu": "?"}))),
+            "status.allocatable",
+            id="quantity",
+        ),
+        pytest.param(
+            lambda: REPLICA_SETS.decode_object(b'{"spec":{"selector":{"matchLabels":5}}}'),
+            "spec.selector.matchLabels",
+            id="selector",
+        ),
+    ],
+)
+def test_what_the_apiserver_should_never_send_is_named_as_well(read: Callable[[], object], path: str) -> None:
+    with pytest.raises(WireError) as caught:
+        read()
+    assert caught.value.path == path
