@@ -119,12 +119,6 @@ class BenchScenario(_Part, frozen=True, kw_only=True):
     cases: tuple[Case, ...]
     bounds: tuple[Bound, ...] = ()
 
-    def __post_init__(self) -> None:
-        """Refuse a request for more names than there are nodes."""
-        for number, case in enumerate(self.cases):
-            if max(case.names, default=0) > self.cluster.nodes:
-                raise ValueError(f"cases[{number}].names: must not be more than cluster.nodes, {self.cluster.nodes}")
-
 
 class Point(Struct, frozen=True):
     """One combination of the matrix within a load of the cluster."""
@@ -161,9 +155,19 @@ class Load(Struct, frozen=True):
 def parse_bench(document: object) -> BenchScenario:
     """Read a parsed YAML document. Raises DocumentError with every problem and its path."""
     scenario = read_document(without_nulls(document), BenchScenario)
-    if not all((case.pods and case.selectors and case.names and case.answer) for case in scenario.cases):
-        raise DocumentError(["cases: a list must not be empty"])
+    problems = [text for number, case in enumerate(scenario.cases) for text in _problems(case, number, scenario)]
+    if problems:
+        raise DocumentError(problems)
     return scenario
+
+
+def _problems(case: Case, number: int, scenario: BenchScenario) -> Iterator[str]:
+    """What is wrong with a case as a part of its scenario."""
+    for dimension in DIMENSIONS:
+        if not getattr(case, dimension):
+            yield f"cases[{number}].{dimension}: must not be empty"
+    if max(case.names, default=0) > scenario.cluster.nodes:
+        yield f"cases[{number}].names: must not be more than cluster.nodes, {scenario.cluster.nodes}"
 
 
 def plan(scenario: BenchScenario, label: str = "") -> list[Load]:

@@ -1,0 +1,100 @@
+"""`extender bench`: figures of both ways of playing, the bounds that were missed, the audit, and errors for people."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from extender.cli.main import main
+from extender.simulate.bench.results import decode_results
+from tests.simulate.benching import document
+
+PROCESS = {"filter.p50", "filter.p99", "echo.p50", "echoAll.p50", "share.decode", "share.decide", "share.encode"}
+HTTP = {"filter.p50", "filter.p99", "echo.p50", "echoAll.p50", "requestsPerSecond", "bytesIn", "bytesOut", "ready"}
+HTTP |= {"rss", "rssPeak", "pause.max", "pauseWall.max", "watch.eventsPerSecond", "relistPause.max"}
+HTTP |= {"relabelPause.max", "busyShare"}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "small.yaml"
+
+
+def write(path: Path, **parts: Any) -> str:
+    path.write_text(yaml.safe_dump(document(**parts)), "utf-8")
+    return str(path)
+
+
+def test_it_plays_in_process_and_over_http_and_finds_no_drift(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measure = ["questions", "events", "relabel", "service"]
+    case = {"labels": ["short"], "pods": [60], "selectors": [3], "names": [50], "measure": measure, "rate": 100}
+    kept = tmp_path / "results.json"
+    assert main(["bench", write(path, cases=[case]), "--label", "short", "--check", "--out", str(kept)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-2].startswith("audit: no drift (")
+    assert lines[-1] == "bounds: 0 of 0 missed"
+    rows = {row.via: row.figures for row in decode_results(kept.read_bytes()).rows}
+    assert rows["process"].keys() >= PROCESS
+    assert rows["http"].keys() >= HTTP
+    assert rows["http"]["refusedShare"] < 1
+
+
+def test_a_missed_bound_is_named_on_the_last_line_and_is_a_failure_of_the_check_only(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = write(path, bounds=[{"figure": "filter.p50", "atMost": 0}])
+    assert main(["bench", name]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "bounds: 1 of 1 missed"
+    assert main(["bench", name, "--check"]) == 1
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("missed: small via process (pods 30, selectors 3, names 10, answer decisive): filter.p50 is")
+    assert last.endswith("at most 0 is allowed")
+
+
+def test_json_is_one_document_and_comparing_with_it_shows_ratios(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = write(path)
+    assert main(["bench", name, "-o", "json"]) == 0
+    printed = capsys.readouterr()
+    earlier = json.loads(printed.out)
+    for row in earlier["rows"]:
+        row["figures"]["filter.p50"] /= 1000
+    assert "audit: no drift" in printed.err
+    old = tmp_path / "old.json"
+    old.write_text(json.dumps(earlier), "utf-8")
+    assert main(["bench", name, "--compare", str(old)]) == 0
+    text = capsys.readouterr().out
+    ratio = text[text.index("New / old") :].splitlines()[2].split()[6]
+    assert float(ratio) > 10, "a thousand times what the file says, within what a machine varies"
+
+
+@pytest.mark.parametrize(
+    ("parts", "arguments", "problem"),
+    [
+        ({"cluster": {"node": 3}}, [], 'cluster.node: unknown field, did you mean "nodes"?'),
+        ({}, ["--label", "weekly"], 'no case carries the label "weekly"; there are short'),
+        ({}, ["--compare", "no-such-file"], "no-such-file: No such file or directory"),
+        ({}, ["--compare", __file__], "no results of a bench"),
+    ],
+    ids=["a wrong field", "an unknown label", "no file to compare with", "another file to compare with"],
+)
+def test_wrong_use_is_told_before_anything_is_played(
+    path: Path, capsys: pytest.CaptureFixture[str], parts: dict[str, Any], arguments: list[str], problem: str
+) -> None:
+    assert main(["bench", write(path, **parts), *arguments]) == 1
+    printed = capsys.readouterr()
+    assert problem in printed.err
+    assert not printed.out
+
+
+def test_without_scenarios_it_wants_to_stand_where_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["bench"]) == 1
+    assert "no scenario: name a file, or run where config/scenarios/bench is" in capsys.readouterr().err
