@@ -1,0 +1,251 @@
+"""From the API's objects to ours: which fields are read, and what their absence means."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import orjson
+import pytest
+
+from extender.model.labels import HOSTNAME
+from extender.model.objects import Controller, Node, Pod
+from extender.model.spread import NO_SPREAD, SpreadConstraint
+from extender.model.taints import Taint, Toleration
+from extender.model.terms import NO_AFFINITY
+from extender.wire.kinds import NODES, PODS
+from tests.builders import Json, matching, namespace, node, pod, pod_json, spread, taint, term, weighted, workload
+
+
+def read(body: Json) -> Pod:
+    return PODS.decode_object(orjson.dumps(body))
+
+
+def asking_for(**spec: object) -> dict[str, int]:
+    """The requests of a pod with this spec."""
+    return dict(read({"metadata": {"name": "a"}, "spec": spec}).requests)
+
+
+def container(cpu: str, **more: object) -> Json:
+    return {"resources": {"requests": {"cpu": cpu}}, **more}
+
+
+class TestPods:
+    """Pods and their templates."""
+
+    def test_nothing_but_the_frame_is_a_pod_without_wishes(self) -> None:
+        bare = PODS.decode_object(b"{}")
+        assert (bare.uid, bare.node, bare.finished, bare.terminating, bare.priority) == ("/", "", False, False, 0)
+        assert (bare.shape.affinity, bare.shape.spread, dict(bare.shape.labels)) == (NO_AFFINITY, NO_SPREAD, {})
+
+    def test_nulls_are_absences(self) -> None:
+        nulls = dict.fromkeys(("affinity", "topologySpreadConstraints", "nodeSelector", "tolerations", "containers"))
+        held = read({"metadata": {"name": "a", "labels": None}, "spec": {**nulls, "priority": None}, "status": None})
+        assert (held.shape.affinity, held.shape.spread, held.shape.tolerations) == (NO_AFFINITY, NO_SPREAD, ())
+        assert held.shape.node_affinity.admits_all
+
+    def test_a_pod_without_uid_is_known_by_its_names(self) -> None:
+        assert read({"metadata": {"name": "a", "namespace": "shop"}}).uid == "shop/a"
+
+    @pytest.mark.parametrize(
+        ("phase", "finished"),
+        [("Pending", False), ("Running", False), ("Unknown", False), ("Succeeded", True), ("Failed", True)],
+    )
+    def test_only_succeeded_and_failed_pods_are_finished(self, phase: str, *, finished: bool) -> None:
+        assert pod("a", on="n", phase=phase).finished is finished
+        assert pod("a", on="n", phase=phase).is_placed is not finished
+
+    def test_a_deletion_timestamp_makes_a_pod_terminating(self) -> None:
+        assert (pod("a").terminating, pod("a", terminating=True).terminating) == (False, True)
+
+    def test_gates_make_a_pod_gated_and_an_empty_list_does_not(self) -> None:
+        body = pod_json("a")
+        body["spec"]["schedulingGates"] = []
+        assert (read(body).gated, pod("a", gates=["hold"]).gated) == (False, True)
+
+    def test_status_and_priority_are_read(self) -> None:
+        body = pod_json("a", priority=-10)
+        body["spec"]["preemptionPolicy"] = "Never"
+        body["status"] |= {"nominatedNodeName": "n1", "startTime": "2026-01-01T10:00:00Z"}
+        held = read(body)
+        assert (held.priority, held.never_preempts, held.nominated_node) == (-10, True, "n1")
+        assert held.start_time == datetime(2026, 1, 1, 10, tzinfo=UTC)
+
+    def test_replicas_share_one_shape_and_different_templates_do_not(self) -> None:
+        fields = {"near": [term("zone", app="web")], "app": "web"}
+        first, second = pod("web-1", on="n1", **fields), pod("web-2", **fields)  # type: ignore[arg-type]
+        assert first.shape is second.shape
+        assert pod("web-3", namespace="other", **fields).shape is not first.shape  # type: ignore[arg-type]
+
+    def test_the_same_pod_read_twice_is_equal(self) -> None:
+        assert pod("a", on="n1", app="web", spreads=[spread()]) == pod("a", on="n1", app="web", spreads=[spread()])
+
+    @pytest.mark.parametrize(
+        ("owner", "expected"),
+        [
+            (("ReplicaSet", "rs"), Controller("apps/v1", "ReplicaSet", "rs")),
+            (("StatefulSet", "db"), Controller("apps/v1", "StatefulSet", "db")),
+            (("ReplicationController", "rc"), Controller("v1", "ReplicationController", "rc")),
+            (("DaemonSet", "ds"), None),
+            (("Job", "job"), None),
+        ],
+        ids=lambda value: value[0] if isinstance(value, tuple) else "",
+    )
+    def test_only_owners_whose_selector_matters_are_kept(
+        self, owner: tuple[str, str], expected: Controller | None
+    ) -> None:
+        assert pod("a", owner=owner).shape.controller == expected
+
+    def test_an_owner_that_does_not_control_is_none(self) -> None:
+        body = pod_json("a", owner=("ReplicaSet", "rs"))
+        body["metadata"]["ownerReferences"][0]["controller"] = False
+        assert read(body).shape.controller is None
+
+
+class TestRequests:
+    """What a pod asks a node for (KEP-753, KEP-2837)."""
+
+    def test_containers_add_up_in_milli_cpu_and_bytes(self) -> None:
+        requests = {"cpu": "1500m", "memory": "1Gi", "example.com/gpu": 2}
+        assert asking_for(containers=[{"resources": {"requests": requests}}, container("0.5")]) == {
+            "cpu": 2000,
+            "memory": 2**30,
+            "example.com/gpu": 2,
+        }
+
+    def test_the_largest_init_container_counts_where_it_is_larger_than_all_others_together(self) -> None:
+        assert asking_for(containers=[container("1")], initContainers=[container("3"), container("2")]) == {"cpu": 3000}
+        assert asking_for(containers=[container("4")], initContainers=[container("3")]) == {"cpu": 4000}
+
+    def test_sidecars_run_beside_containers_and_beside_later_init_containers(self) -> None:
+        sidecar = container("1", restartPolicy="Always")
+        assert asking_for(containers=[container("2")], initContainers=[sidecar]) == {"cpu": 3000}
+        assert asking_for(containers=[container("2")], initContainers=[sidecar, container("5")]) == {"cpu": 6000}
+        assert asking_for(containers=[container("2")], initContainers=[container("5"), sidecar]) == {"cpu": 5000}
+
+    def test_overhead_comes_on_top_and_requests_of_the_whole_pod_replace_the_sum(self) -> None:
+        whole = {"requests": {"cpu": "3"}}
+        assert asking_for(containers=[container("1")], overhead={"cpu": "250m"}) == {"cpu": 1250}
+        assert asking_for(containers=[container("1")], resources=whole, overhead={"cpu": "250m"}) == {"cpu": 3250}
+
+
+class TestConstraints:
+    """Affinity, spread and tolerations, with defaults filled in."""
+
+    def test_a_term_without_namespaces_is_about_its_owner_s_own(self) -> None:
+        (made,) = pod("a", namespace="shop", near=[term("zone", app="web")]).shape.affinity.required
+        assert (made.namespaces, made.namespace_selector) == (("shop",), None)
+
+    def test_a_namespace_selector_does_not_imply_the_owner_s_own_namespace(self) -> None:
+        wanted = term("zone", namespace_selector=matching(team="a"), app="web")
+        (made,) = pod("a", namespace="shop", near=[wanted]).shape.affinity.required
+        assert made.namespaces == ()
+
+    def test_listed_namespaces_are_kept_sorted_and_once(self) -> None:
+        (made,) = pod("a", near=[term("zone", namespaces=["b", "a", "b"], app="web")]).shape.affinity.required
+        assert made.namespaces == ("a", "b")
+
+    def test_selectors_that_mean_the_same_are_equal(self) -> None:
+        by_labels = term("zone", app="web", tier="x")
+        by_clauses = term("zone", selector=matching(("tier", "In", ["x"]), ("app", "In", ["web"])))
+        assert pod("a", near=[by_labels]).shape.affinity == pod("b", near=[by_clauses]).shape.affinity
+
+    def test_a_list_with_one_unreadable_term_is_dropped_as_a_whole_and_the_others_stay(self) -> None:
+        broken = term("zone", selector=matching(("app", "In", [])))
+        affinity = pod("a", near=[term("zone", app="web"), broken], avoids=[weighted(5, term(app="db"))]).shape.affinity
+        assert (affinity.required, len(affinity.preferred_anti), len(affinity.errors)) == ((), 1, 1)
+
+    @pytest.mark.parametrize(
+        "selector",
+        [
+            matching(("app", "Near", ["a"])),
+            matching(("app", "NotIn", [])),
+            matching(("app", "Exists", ["a"])),
+            matching(("bad key", "Exists", [])),
+            matching(("-a/b", "Exists", [])),
+            matching(app="bad value"),
+            matching(("app", "NotIn", ["-bad"])),
+            matching(("x" * 64, "Exists", [])),
+        ],
+        ids=["operator", "no values", "values", "key", "prefix", "value", "value of NotIn", "long key"],
+    )
+    def test_what_the_api_would_refuse_cannot_be_parsed(self, selector: Json) -> None:
+        assert pod("a", apart=[term("zone", selector=selector)]).shape.affinity.errors
+        assert pod("a", apart=[term("zone", namespace_selector=selector, app="a")]).shape.affinity.errors
+        assert pod("a", spreads=[spread(selector=selector)]).shape.spread.hard_error
+        assert pod("a", spreads=[spread(hard=False, selector=selector)]).shape.spread.soft_error
+
+    def test_a_constraint_has_all_its_defaults_filled_in(self) -> None:
+        (made,) = pod("a", spreads=[spread("zone", 2, app="web")]).shape.spread.hard
+        assert made == SpreadConstraint(2, "topology.kubernetes.io/zone", hard=True, selector=made.selector)
+        assert (made.min_domains, made.honor_affinity, made.honor_taints) == (1, True, False)
+
+    def test_policies_and_min_domains_are_read(self) -> None:
+        wanted = spread("host", min_domains=3, affinity_policy="Ignore", taints_policy="Honor", app="web")
+        (made,) = pod("a", spreads=[wanted]).shape.spread.hard
+        assert (made.topology_key, made.min_domains, made.honor_affinity, made.honor_taints) == (
+            HOSTNAME,
+            3,
+            False,
+            True,
+        )
+
+    def test_match_label_keys_take_the_pod_s_labels_as_they_are_now(self) -> None:
+        wanted = spread(match_label_keys=["hash", "absent"], app="web")
+        (made,) = pod("a", app="web", hash="x1", spreads=[wanted]).shape.spread.hard
+        assert [made.selector.matches(labels) for labels in ({"app": "web", "hash": "x1"}, {"app": "web"})] == [
+            True,
+            False,
+        ]
+
+    def test_match_label_keys_do_not_wake_a_null_selector(self) -> None:
+        (made,) = pod("a", hash="x1", spreads=[spread(match_label_keys=["hash"])]).shape.spread.hard
+        assert made.selector.nothing
+
+    def test_affinity_terms_ignore_match_label_keys_that_the_api_server_has_merged(self) -> None:
+        wanted = term("zone", app="web") | {"matchLabelKeys": ["hash"], "mismatchLabelKeys": ["tenant"]}
+        (made,) = pod("a", hash="x1", tenant="t", near=[wanted]).shape.affinity.required
+        assert made.selector.matches({"app": "web", "hash": "other", "tenant": "t"})
+
+    def test_tolerations_mean_the_same_in_any_order(self) -> None:
+        first, second = {"key": "a", "operator": "Exists"}, {"key": "b", "value": "x", "effect": "NoExecute"}
+        made = pod("a", tolerations=[first, second, first]).shape.tolerations
+        assert made == pod("b", tolerations=[second, first]).shape.tolerations
+        assert set(made) == {Toleration("a", "Exists"), Toleration("b", "", "x", "NoExecute")}
+
+
+class TestOthers:
+    """Nodes, namespaces and workloads."""
+
+    def test_a_node_is_labels_taints_cordon_and_what_it_offers(self) -> None:
+        held = node("n", zone="z1", taints=[taint("gpu", "yes")], unschedulable=True, allocatable={"cpu": "4"})
+        assert held == Node(
+            "n",
+            {HOSTNAME: "n", "topology.kubernetes.io/zone": "z1"},
+            (Taint("gpu", "yes", "NoSchedule"),),
+            unschedulable=True,
+            allocatable={"cpu": 4000},
+        )
+
+    def test_a_heartbeat_changes_nothing_that_is_kept(self) -> None:
+        body = {"metadata": {"name": "n", "resourceVersion": "1"}, "status": {"conditions": [{"type": "Ready"}]}}
+        later = {"metadata": {"name": "n", "resourceVersion": "2"}, "status": {"conditions": []}}
+        assert NODES.decode_object(orjson.dumps(body)) == NODES.decode_object(orjson.dumps(later))
+
+    def test_a_namespace_is_its_labels(self) -> None:
+        assert dict(namespace("shop", team="a").labels) == {"team": "a"}
+
+    @pytest.mark.parametrize("kind", ["Service", "ReplicationController"])
+    def test_selectors_written_as_maps_are_read(self, kind: str) -> None:
+        selector = workload(kind, "a", {"app": "web"}).selector
+        assert selector is not None
+        assert [selector.matches({"app": app}) for app in ("web", "db")] == [True, False]
+
+    @pytest.mark.parametrize("kind", ["ReplicaSet", "StatefulSet"])
+    def test_label_selectors_are_read(self, kind: str) -> None:
+        selector = workload(kind, "a", matching(("app", "NotIn", ["db"]))).selector
+        assert selector is not None
+        assert [selector.matches({"app": app}) for app in ("web", "db")] == [True, False]
+
+    @pytest.mark.parametrize("kind", ["Service", "ReplicationController", "ReplicaSet", "StatefulSet"])
+    def test_a_workload_without_a_selector_selects_nobody(self, kind: str) -> None:
+        assert workload(kind, "a", None).selector is None
