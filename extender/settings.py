@@ -110,6 +110,7 @@ class Server(_Section, frozen=True):
     max_body_bytes: ByteSize = ByteSize(32 * 2**20)
     request_timeout: Duration = Duration(4)
     max_in_flight: Annotated[int, Meta(ge=1)] = 100
+    on_deadline: Literal["error", "pass"] = "error"
     tls: Tls = Tls()
     paths: Paths = Paths()
 
@@ -150,6 +151,7 @@ class Kube(_Section, frozen=True):
     kubeconfig: str = ""
     context: str = ""
     watch: Watch = Watch()
+    on_stale: Literal["error", "pass"] = "error"
 
 
 class InterPodAffinity(_Section, frozen=True):

@@ -123,6 +123,8 @@ def test_every_problem_is_told_not_only_the_first() -> None:
         ("server.requestTimeout", 5, 'expected a duration such as "15s", got int'),
         ("server.requestTimeout", "-5s", 'expected a duration such as "15s", "1m30s" or "250ms", got "-5s"'),
         ("server.requestTimeout", "0s", "must be more than zero"),
+        ("server.onDeadline", "drop", "expected error or pass, got 'drop'"),
+        ("kube.onStale", "ignore", "expected error or pass, got 'ignore'"),
         ("server.paths.filter", "filter", 'expected a path such as "/filter", got "filter"'),
         ("server.paths.filter", "/livez", '"/livez" is taken'),
         ("server.paths.preempt", "/filter", '"/filter" is taken'),
@@ -137,6 +139,19 @@ def test_every_problem_is_told_not_only_the_first() -> None:
 )
 def test_a_wrong_value_is_refused_with_its_path(path: str, value: object, problem: str) -> None:
     assert problems_of(nested(path, value)) == [f"{path}: {problem}"]
+
+
+@pytest.mark.parametrize(
+    ("tls", "problem"),
+    [
+        ({"certFile": "a.crt"}, "certFile: needs keyFile"),
+        ({"keyFile": "a.key"}, "keyFile: needs certFile"),
+        ({"clientCAFile": "ca.crt"}, "clientCAFile: needs certFile"),
+        ({"certFile": "a.crt", "keyFile": "a.key", "clientNames": ["me"]}, "clientNames: needs clientCAFile"),
+    ],
+)
+def test_half_of_the_files_for_https_is_refused(tls: dict[str, object], problem: str) -> None:
+    assert problems_of(nested("server.tls", tls)) == [f"server.tls.{problem}"]
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:65536", "::1:80"])

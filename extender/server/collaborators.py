@@ -3,8 +3,9 @@
 The composition root builds them, tests build others. Nothing here decides, and nothing is made on first use.
 """
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from aiohttp import web
@@ -41,10 +42,18 @@ class Readiness(Protocol):
 
 @dataclass(slots=True)
 class Collaborators:
-    """All that the handlers use. `in_flight` is the only thing here that changes."""
+    """All that the handlers use. Only `in_flight` and what `undecided` remembers change."""
 
     settings: Settings
     verbs: Verbs
+    @property
+    def is_stale(self) -> bool:
+        """All passes but that the cluster was not heard of for too long. Asked for every request: O(1)."""
+
+    @property
+    def may_answer(self) -> bool:
+        """Whether an answer may still go out: not once another replica may have begun to answer. O(1)."""
+
     readiness: Readiness
     metrics: Metrics
     version: str
@@ -52,3 +61,6 @@ class Collaborators:
 
 
 COLLABORATORS = web.AppKey("COLLABORATORS", Collaborators)
+    undecided: RepeatedWarning = field(
+        default_factory=lambda: RepeatedWarning(_LOG, "answering although nothing could be decided")
+    )

@@ -17,7 +17,15 @@ from extender.wire.errors import WireError
 
 
 class NotReady(Exception):  # noqa: N818 (a state, not an error of anybody)
-    """Raised while the index does not hold the whole cluster yet, or no longer does."""
+    """Raised while questions must not be answered here; the text names the readiness checks that fail."""
+
+
+class Stale(Exception):  # noqa: N818 (a state, not an error of anybody)
+    """Raised when all was known, but is too old to be decided on; the text says of what nothing was heard."""
+
+
+class Late(Exception):  # noqa: N818 (as above)
+    """Raised when a question that was read has not been decided within its time."""
 
 
 class Overloaded(Exception):  # noqa: N818 (a state, not an error of anybody)
@@ -37,7 +45,7 @@ class Failure:
     @property
     def concerns_the_pod(self) -> bool:
         """Whether somebody who wonders about the pod should read it; else it is between us and the caller."""
-        return self.status not in _BETWEEN_US
+        return self.reason not in _BETWEEN_US
 
     @property
     def is_passing(self) -> bool:
@@ -50,11 +58,33 @@ class Failure:
 
 
 _LATER = {"Retry-After": "1"}
-_BETWEEN_US = {HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
+_BETWEEN_US = {"not_ready", "overloaded", "unauthenticated", "forbidden"}
 
 
 def failure_of(error: Exception, limits: Server) -> Failure:
     """The failure that an error stands for. Texts name settings by their path in the configuration file."""
+    return _of_state(error, limits) or _of_request(error, limits) or _UNEXPECTED
+
+
+def _of_state(error: Exception, limits: Server) -> Failure | None:
+    """We cannot answer now, whatever was asked."""
+    match error:
+        case NotReady():
+            text = f"not ready: {error}; /readyz?verbose tells more"
+            return Failure(HTTPStatus.SERVICE_UNAVAILABLE, "not_ready", text, headers=_LATER)
+        case Stale():
+            return Failure(HTTPStatus.SERVICE_UNAVAILABLE, "stale", f"cannot decide: {error}", headers=_LATER)
+        case Late():
+            text = f"not decided within server.requestTimeout ({limits.request_timeout})"
+            return Failure(HTTPStatus.GATEWAY_TIMEOUT, "deadline", text)
+        case Overloaded():
+            text = f"overloaded: server.maxInFlight ({limits.max_in_flight}) requests are being answered"
+            return Failure(HTTPStatus.SERVICE_UNAVAILABLE, "overloaded", text, headers=_LATER)
+    return None
+
+
+def _of_request(error: Exception, limits: Server) -> Failure | None:
+    """The request is at fault, or whoever sent it."""
     match error:
         case NoCertificate():
             text = "a client certificate of server.tls.clientCAFile is needed"
@@ -70,15 +100,14 @@ def failure_of(error: Exception, limits: Server) -> Failure:
         case web.HTTPException():
             allow = {name: error.headers[name] for name in ("Allow",) if name in error.headers}
             return Failure(error.status, "http", error.reason, headers=allow)
-        case NotReady():
-            text = "not ready: the index does not hold the whole cluster; /readyz?verbose tells what is missing"
-            return Failure(HTTPStatus.SERVICE_UNAVAILABLE, "not_ready", text, headers=_LATER)
-        case Overloaded():
-            text = f"overloaded: server.maxInFlight ({limits.max_in_flight}) requests are being answered"
-            return Failure(HTTPStatus.SERVICE_UNAVAILABLE, "overloaded", text, headers=_LATER)
         case TimeoutError():
             text = f"the request did not arrive within server.requestTimeout ({limits.request_timeout})"
             return Failure(HTTPStatus.REQUEST_TIMEOUT, "timeout", text)
         case BadHttpMessage() | web.RequestPayloadError() | ConnectionError():
             return Failure(HTTPStatus.BAD_REQUEST, "broken_body", "the request's body broke off or is badly encoded")
-    return Failure(HTTPStatus.INTERNAL_SERVER_ERROR, "unexpected", "the extender failed on this request; see its log")
+    return None
+
+
+_UNEXPECTED = Failure(
+    HTTPStatus.INTERNAL_SERVER_ERROR, "unexpected", "the extender failed on this request; see its log"
+)

@@ -16,7 +16,8 @@ from time import perf_counter
 from aiohttp import web
 
 from extender.server.collaborators import COLLABORATORS, Collaborators
-from extender.server.failures import Failure, NotReady, Overloaded, failure_of
+from extender.server.failures import Failure, Late, NotReady, Overloaded, failure_of
+from extender.server.fallbacks import fall_back, is_decision
 from extender.server.peers import check_peer
 from extender.telemetry.logs import request_id
 from extender.wire.extender_v1 import encode_filter_error
@@ -48,12 +49,9 @@ async def _answer_verb(request: web.Request, handler: Handler, verb: str) -> web
     metrics = app.metrics.verbs[verb]
     try:
         with _admitted(app, request):
-            async with asyncio.timeout(app.settings.server.request_timeout):
-                response = await handler(request)
+            response = await _in_time(handler, request, app)
     except Exception as error:  # noqa: BLE001 - the edge: nothing above would answer
-        failure = _observed(error, request)
-        metrics.failed(failure.reason)
-        response = _as_filter_error(failure) if verb == "filter" and failure.concerns_the_pod else _as_json(failure)
+        response = _without_decision(error, request, app, verb)
     metrics.answered(
         response.status, perf_counter() - started, request.content.total_bytes, response.content_length or 0
     )
@@ -61,13 +59,41 @@ async def _answer_verb(request: web.Request, handler: Handler, verb: str) -> web
     return response
 
 
+async def _in_time(handler: Handler, request: web.Request, app: Collaborators) -> web.StreamResponse:
+    """The handler's answer within the time that a request has. Raises Late, or TimeoutError where it never arrived."""
+    try:
+        async with asyncio.timeout(app.settings.server.request_timeout):
+            response = await handler(request)
+    except TimeoutError:
+        if request.content.at_eof():
+            raise Late(f"server.requestTimeout ({app.settings.server.request_timeout}) is over") from None
+        raise
+    if is_decision(request) and not app.readiness.may_answer:  # while it waited, another replica may have begun to
+        raise NotReady(_missing(app))
+    return response
+
+
+def _without_decision(error: Exception, request: web.Request, app: Collaborators, verb: str) -> web.StreamResponse:
+    """What the settings want where nothing could be decided, else what the error becomes."""
+    if (response := fall_back(request, app, verb, error)) is not None:
+        return response
+    failure = _observed(error, request)
+    app.metrics.verbs[verb].failed(failure.reason)
+    return _as_filter_error(failure) if verb == "filter" and failure.concerns_the_pod else _as_json(failure)
+
+
+def _missing(app: Collaborators) -> str:
+    """The readiness checks that fail; only their names, as a text that changes all the time helps nobody."""
+    return ", ".join(name for name, problem in app.readiness.checks().items() if problem)
+
+
 @contextmanager
 def _admitted(app: Collaborators, request: web.Request) -> Iterator[None]:
     """Hold one of the places of requests in flight. Raises NotReady, Overloaded or HTTPRequestEntityTooLarge."""
     limits = app.settings.server
     check_peer(request, limits.tls)
-    if not app.readiness.is_ready:
-        raise NotReady
+    if not (app.readiness.is_ready or app.readiness.is_stale):
+        raise NotReady(_missing(app))
     if app.in_flight >= limits.max_in_flight:
         raise Overloaded
     if (request.content_length or 0) > limits.max_body_bytes:
@@ -86,7 +112,8 @@ def _observed(error: Exception, request: web.Request) -> Failure:
     if failure.status == HTTPStatus.INTERNAL_SERVER_ERROR:
         _LOG.error("request failed", extra=fields, exc_info=error)
     else:
-        _LOG.log(logging.DEBUG if failure.is_passing else logging.WARNING, "request refused", extra=fields)
+        is_told = failure.is_passing or isinstance(error, Late)  # the latter by its fallback
+        _LOG.log(logging.DEBUG if is_told else logging.WARNING, "request refused", extra=fields)
     return failure
 
 
@@ -97,6 +124,9 @@ def _as_filter_error(failure: Failure) -> web.Response:
 
 def _as_json(failure: Failure) -> web.Response:
     """For everybody but filter: the status says what kind of failure, the body which."""
-    return web.Response(
+    response = web.Response(
         status=failure.status, body=failure.body(), content_type="application/json", headers=failure.headers
     )
+    if failure.reason == "not_ready":
+        response.force_close()  # behind a Service only a new connection finds the replica that is ready
+    return response

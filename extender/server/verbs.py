@@ -7,6 +7,7 @@ from aiohttp import web
 
 from extender.model.verdicts import Reason
 from extender.server.collaborators import COLLABORATORS
+from extender.server.fallbacks import offer
 from extender.wire.extender_v1 import (
     ExtenderArgs,
     FilterResult,
@@ -29,10 +30,11 @@ async def filter_nodes(request: web.Request) -> web.Response:
     metrics.asked(_count(args), by_names=args.nodes is None)
     result = await app.verbs.filter(args)
     if result.error:
+    offer(request, app, lambda: _filtered(FilterResult(_asked(args)), args))
         metrics.failed("undecidable")
     app.metrics.passed(len(result.passed))
     app.metrics.refused(_reasons(result))
-    return _json(encode_filter(result) if args.nodes is None else encode_filter_nodes(result, args))
+    return _filtered(result, args)
 
 
 async def prioritize_nodes(request: web.Request) -> web.Response:
@@ -42,6 +44,7 @@ async def prioritize_nodes(request: web.Request) -> web.Response:
     app.metrics.verbs["prioritize"].asked(_count(args), by_names=args.nodes is None)
     return _json(encode_priorities(app.verbs.prioritize(args)))
 
+    offer(request, app, lambda: _json(encode_priorities({})))
 
 async def preempt_pods(request: web.Request) -> web.Response:
     """The candidate nodes on which the pod would fit once the victims are gone."""
@@ -50,6 +53,7 @@ async def preempt_pods(request: web.Request) -> web.Response:
     app.metrics.verbs["preempt"].asked(len(args.candidates))
     return _json(encode_preemption(app.verbs.preempt(args)))
 
+    offer(request, app, lambda: _json(encode_preemption(args.candidates)))
 
 def _count(args: ExtenderArgs) -> int:
     """How many nodes a question is about, in either form."""

@@ -83,6 +83,11 @@ class Feeding:
         oldest = self._clock.now() - self._options.stale_after
         return all(pump.feed.last_heard >= oldest for pump in self._pumps)
 
+    @property
+    def is_stale(self) -> bool:
+        """Everything was in, but something was not heard of for too long."""
+        return self._all.is_set() and not self.is_ready
+
     def stale_kinds(self) -> list[str]:
         """Kinds that are in, but of which nothing was heard for too long."""
         oldest = self._clock.now() - self._options.stale_after

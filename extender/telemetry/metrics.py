@@ -91,6 +91,12 @@ class Metrics:
         GCCollector(registry=registry)
         self._declare_requests(registry)
         self._declare_filter(registry)
+        self._fallbacks = Counter(
+            "extender_fallbacks",
+            "Answers without a decision, as the picture of the cluster was too old or the time was over.",
+            ["verb", "reason", "answer"],
+            registry=registry,
+        )
         self._writes = Histogram(
             "extender_api_write_duration_seconds",
             "Time that writes to the apiserver took, by call and result.",
@@ -170,6 +176,10 @@ class Metrics:
         """A filter answer let no node pass, for these reasons."""
         for reason in reasons:
             self._refusals.labels(reason).inc()
+
+    def fell_back(self, verb: str, reason: str, answer: str) -> None:
+        """A question was answered without a decision: "stale" or "deadline", by "error" or "pass"."""
+        self._fallbacks.labels(verb, reason, answer).inc()
 
     def wrote(self, call: str, result: str, seconds: float) -> None:
         """One write to the apiserver has ended: "ok", or the name of the error's class in small letters."""

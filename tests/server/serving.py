@@ -9,7 +9,7 @@ from aiohttp.test_utils import TestClient
 from extender.model.victims import Candidate
 from extender.server.app import make_app
 from extender.server.collaborators import Verbs
-from extender.settings import Server, Settings
+from extender.settings import Kube, Server, Settings
 from extender.telemetry.metrics import Metrics
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult, PreemptionArgs
 
@@ -25,6 +25,7 @@ PREEMPTION = {
     "NodeNameToMetaVictims": {"node-a": {"Pods": [{"UID": "u-9"}], "NumPDBViolations": 1}},
 }
 DEFAULT_LIMITS = Server()
+DEFAULT_CLUSTER = Kube()
 
 
 @dataclass
@@ -32,11 +33,18 @@ class Switch:
     """A readiness that the test sets: what each check still misses."""
 
     missing: dict[str, str] = field(default_factory=lambda: {"nodes": "", "pods": ""})
+    was_ready: bool = False
+    may_answer: bool = True
 
     @property
     def is_ready(self) -> bool:
         """No check misses anything."""
         return not any(self.missing.values())
+
+    @property
+    def is_stale(self) -> bool:
+        """What is missing now was there before."""
+        return self.was_ready and not self.is_ready
 
     def checks(self) -> Mapping[str, str]:
         """What the test has set."""
@@ -62,7 +70,10 @@ AGREEABLE = Verbs(everything_passes, scores_by_length, every_candidate)
 
 
 def app_with(
-    decisions: Verbs = AGREEABLE, readiness: Switch | None = None, server: Server = DEFAULT_LIMITS
+    decisions: Verbs = AGREEABLE,
+    readiness: Switch | None = None,
+    server: Server = DEFAULT_LIMITS,
+    kube: Kube = DEFAULT_CLUSTER,
 ) -> web.Application:
     """An application around given decisions and limits."""
-    return make_app(Settings(server=server), decisions, readiness or Switch(), Metrics("1.2.3"), "1.2.3")
+    return make_app(Settings(server=server, kube=kube), decisions, readiness or Switch(), Metrics("1.2.3"), "1.2.3")

@@ -249,6 +249,7 @@ async def test_a_kind_of_which_nothing_is_heard_makes_us_unready(fed: Fed) -> No
     fed.feeds["namespaces"].progress.error = "connection refused"
     fed.clock.time += 71
     assert (before, fed.feeding.is_ready) == (True, False)
+    assert fed.feeding.is_stale
     assert fed.feeding.stale_kinds() == ["namespaces"]
     assert fed.feeding.report()[0] == "namespaces: watch silent for 71 s: connection refused"
     assert fed.feeding.report()[1] == "nodes: synced"

@@ -32,6 +32,7 @@ def full_page() -> str:
     metrics.report_in_flight(lambda: 2)
     metrics.report_restarts(lambda: {"feed pods": 4})
     metrics.report_memory(lambda: 5, lambda: 600)
+    metrics.fell_back("filter", "stale", "pass")
     metrics.report_certificates(lambda: {"server": 1.8e9}, lambda: {"failed": 1})
     metrics.report_relist_changes(lambda: {"pods": 8})
     metrics.report_assumed(lambda: {"one": 9}, lambda: {"expired": 10})
@@ -82,6 +83,7 @@ def test_the_build_is_told() -> None:
         'extender_watch_restarts_total{reason="expired",resource="pods"} 2.0',
         "extender_requests_in_flight 2.0",
         'extender_certificate_expiry_timestamp_seconds{name="server"} 1.8e+09',
+        'extender_fallbacks_total{answer="pass",reason="stale",verb="filter"} 1.0',
         'extender_certificate_reloads_total{result="failed"} 1.0',
         'extender_task_restarts_total{task="feed pods"} 4.0',
         "extender_filter_remembered_total 5.0",

@@ -1,0 +1,192 @@
+"""Answers where nothing can be decided: too late, on a picture that is too old, or no longer ours to give."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from http import HTTPStatus
+from typing import Any, Literal, Never
+
+import pytest
+from pytest_aiohttp.plugin import AiohttpClient
+
+from extender.model.units import Duration
+from extender.server.collaborators import Verbs
+from extender.settings import Kube, Server
+from extender.telemetry.repeated import RepeatedWarning
+from extender.wire.extender_v1 import ExtenderArgs, FilterResult
+from tests.server.serving import (
+    BY_NAMES,
+    BY_NODES,
+    NODES,
+    PREEMPTION,
+    Client,
+    Switch,
+    app_with,
+    every_candidate,
+    everything_passes,
+    scores_by_length,
+)
+
+Policy = Literal["error", "pass"]
+STALE_TEXT = "cannot decide: nothing was heard of pods for longer than kube.watch.inactivityTimeout"
+LATE_TEXT = "not decided within server.requestTimeout (50ms)"
+PASSING = {"filter": BY_NAMES["NodeNames"], "prioritize": [], "preempt": PREEMPTION["NodeNameToMetaVictims"]}
+QUESTIONS = {"filter": BY_NAMES, "prioritize": BY_NAMES, "preempt": PREEMPTION}
+
+
+def stale() -> Switch:
+    """A picture that was complete once."""
+    return Switch({"nodes": "", "pods": "watch silent for 200 s"}, was_ready=True)
+
+
+async def never(_: ExtenderArgs) -> FilterResult:
+    """A decision that waits for what does not come."""
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+def nothing_decided(_: object) -> Never:
+    """A decision that must not be asked for."""
+    raise AssertionError
+
+
+def short(policy: Policy = "error", most: int = 100) -> Server:
+    """A deadline that comes soon."""
+    return Server(request_timeout=Duration(0.05), on_deadline=policy, max_in_flight=most)
+
+
+async def fallbacks(client: Client) -> list[str]:
+    """The lines of the metric that are not zero."""
+    page = await (await client.get("/metrics")).text()
+    return [line for line in page.splitlines() if line.startswith("extender_fallbacks_total{")]
+
+
+async def passed(client: Client, verb: str) -> Any:
+    """What a verb lets pass, without what stands around it."""
+    answer = await client.post(f"/{verb}", json=QUESTIONS[verb])
+    assert answer.status == HTTPStatus.OK
+    found = await answer.json()
+    return found.get("NodeNames") or found.get("NodeNameToMetaVictims") if isinstance(found, dict) else found
+
+
+async def test_a_decision_that_does_not_come_in_time_is_told_in_the_pods_condition(
+    aiohttp_client: AiohttpClient,
+) -> None:
+    client = await aiohttp_client(app_with(Verbs(never, scores_by_length, every_candidate), server=short()))
+    answer = await client.post("/filter", json=BY_NAMES)
+    assert (answer.status, (await answer.json())["Error"]) == (HTTPStatus.OK, LATE_TEXT)
+    assert await fallbacks(client) == ['extender_fallbacks_total{answer="error",reason="deadline",verb="filter"} 1.0']
+
+
+@pytest.mark.parametrize("question", [BY_NAMES, BY_NODES], ids=["by names", "with nodes"])
+async def test_or_everything_passes_if_the_settings_say_so(
+    aiohttp_client: AiohttpClient, question: dict[str, object]
+) -> None:
+    client = await aiohttp_client(app_with(Verbs(never, scores_by_length, every_candidate), server=short("pass")))
+    answer = await (await client.post("/filter", json=question)).json()
+    assert (answer["NodeNames"], answer["Nodes"], answer["Error"]) == (
+        (BY_NAMES["NodeNames"], None, "") if question is BY_NAMES else (None, {"metadata": {}, "items": NODES}, "")
+    )
+    assert await fallbacks(client) == ['extender_fallbacks_total{answer="pass",reason="deadline",verb="filter"} 1.0']
+
+
+async def test_a_question_that_was_given_up_leaves_its_place_to_the_next(aiohttp_client: AiohttpClient) -> None:
+    client = await aiohttp_client(app_with(Verbs(never, scores_by_length, every_candidate), server=short(most=1)))
+    for _ in range(3):
+        assert (await (await client.post("/filter", json=BY_NAMES)).json())["Error"] == LATE_TEXT
+    assert (await client.post("/prioritize", json=BY_NAMES)).status == HTTPStatus.OK
+
+
+async def test_a_body_that_comes_a_byte_at_a_time_holds_no_place_for_longer(aiohttp_client: AiohttpClient) -> None:
+    client = await aiohttp_client(app_with(server=short(most=1)))
+    answered = asyncio.Event()
+
+    async def trickle() -> AsyncIterator[bytes]:
+        while not answered.is_set():
+            yield b" "
+            await asyncio.sleep(0.005)
+
+    async with client.post("/prioritize", data=trickle()) as slow:
+        assert slow.status == HTTPStatus.REQUEST_TIMEOUT
+        assert (await client.post("/prioritize", json=BY_NAMES)).status == HTTPStatus.OK
+        answered.set()
+
+
+@pytest.mark.parametrize("verb", ["filter", "prioritize", "preempt"])
+async def test_on_an_old_picture_every_verb_passes_if_the_settings_say_so(
+    aiohttp_client: AiohttpClient, verb: str
+) -> None:
+    decisions = Verbs(nothing_decided, nothing_decided, nothing_decided)
+    client = await aiohttp_client(app_with(decisions, stale(), kube=Kube(on_stale="pass")))
+    assert await passed(client, verb) == PASSING[verb]
+    assert await fallbacks(client) == [f'extender_fallbacks_total{{answer="pass",reason="stale",verb="{verb}"}} 1.0']
+
+
+async def test_on_an_old_picture_filter_tells_so_and_the_others_are_told_to_wait(aiohttp_client: AiohttpClient) -> None:
+    decisions = Verbs(nothing_decided, nothing_decided, nothing_decided)
+    client = await aiohttp_client(app_with(decisions, stale()))
+    answer = await client.post("/filter", json=BY_NAMES)
+    assert (answer.status, (await answer.json())["Error"]) == (HTTPStatus.OK, STALE_TEXT)
+    for verb in ("prioritize", "preempt"):
+        answer = await client.post(f"/{verb}", json=QUESTIONS[verb])
+        assert (answer.status, answer.headers["Retry-After"]) == (HTTPStatus.SERVICE_UNAVAILABLE, "1")
+        assert await answer.json() == {"error": STALE_TEXT}
+
+
+async def test_decisions_come_back_with_the_news(aiohttp_client: AiohttpClient) -> None:
+    readiness = stale()
+    client = await aiohttp_client(app_with(readiness=readiness, kube=Kube(on_stale="pass")))
+    assert await passed(client, "prioritize") == []
+    readiness.missing["pods"] = ""
+    assert await passed(client, "prioritize") == [{"Host": "node-a", "Score": 6}, {"Host": "node-bb", "Score": 7}]
+
+
+async def test_what_was_never_complete_is_not_an_old_picture(aiohttp_client: AiohttpClient) -> None:
+    client = await aiohttp_client(app_with(readiness=Switch({"pods": "listing"}), kube=Kube(on_stale="pass")))
+    answer = await client.post("/filter", json=BY_NAMES)
+    assert answer.status == HTTPStatus.SERVICE_UNAVAILABLE
+    assert await answer.json() == {"error": "not ready: pods; /readyz?verbose tells more"}
+
+
+async def test_who_is_not_ready_closes_the_connection_so_that_the_next_finds_another(
+    aiohttp_client: AiohttpClient,
+) -> None:
+    client = await aiohttp_client(app_with(readiness=Switch({"leadership": "standby"})))
+    assert (await client.post("/filter", json=BY_NAMES)).headers["Connection"] == "close"
+
+
+async def test_a_decision_is_kept_back_once_another_replica_may_answer(aiohttp_client: AiohttpClient) -> None:
+    readiness = Switch()
+
+    async def loses_the_lease(args: ExtenderArgs) -> FilterResult:
+        readiness.missing["leadership"] = "standby"
+        readiness.may_answer = False
+        return await everything_passes(args)
+
+    client = await aiohttp_client(app_with(Verbs(loses_the_lease, scores_by_length, every_candidate), readiness))
+    answer = await client.post("/filter", json=BY_NAMES)
+    assert answer.status == HTTPStatus.SERVICE_UNAVAILABLE
+    assert await answer.json() == {"error": "not ready: leadership; /readyz?verbose tells more"}
+
+
+async def test_a_question_in_flight_is_answered_although_the_service_is_stopping(aiohttp_client: AiohttpClient) -> None:
+    readiness = Switch()
+
+    async def stopped_meanwhile(args: ExtenderArgs) -> FilterResult:
+        readiness.missing["shutdown"] = "the service is stopping"
+        return await everything_passes(args)
+
+    client = await aiohttp_client(app_with(Verbs(stopped_meanwhile, scores_by_length, every_candidate), readiness))
+    assert await passed(client, "filter") == PASSING["filter"]
+    assert (await client.post("/filter", json=BY_NAMES)).status == HTTPStatus.SERVICE_UNAVAILABLE
+
+
+def test_many_answers_without_a_decision_are_one_line_with_their_number(caplog: pytest.LogCaptureFixture) -> None:
+    now = [100.0]
+    warning = RepeatedWarning(logging.getLogger("extender.test"), "it happened", lambda: now[0])
+    for _ in range(5):
+        warning.tell(verb="filter")
+    now[0] += 10
+    warning.tell(verb="preempt")
+    told = [(record.message, vars(record)["verb"], vars(record)["times"]) for record in caplog.records]
+    assert told == [("it happened", "filter", 1), ("it happened", "preempt", 5)]
