@@ -16,7 +16,7 @@ from extender.simulate.json_objects import JsonObject, name_of
 from tests.e2e.board import Board, following
 from tests.e2e.client import NAMESPACES, NODES, PODS, Api, connect, pod_path
 from tests.e2e.control_plane import ControlPlane, scheduler_document
-from tests.e2e.judging import shadowing, violations
+from tests.e2e.judging import cycles_in, shadowing, violations
 from tests.e2e.serving import Extender
 from tests.fakes import PATIENCE
 from tests.simulate.plain import node
@@ -63,6 +63,16 @@ class Cluster:
         """End kube-apiserver and start it again; returns when it answers."""
         await asyncio.to_thread(self.plane.apiserver.stop)
         await asyncio.to_thread(self.plane.start_apiserver)
+
+    async def calm(self, still: float = 1.0) -> None:
+        """Return once the scheduler has taken up no pod for so many seconds: a refused pod is asked about twice."""
+        loop = asyncio.get_running_loop()
+        cycles, since = -1, loop.time()
+        async with asyncio.timeout(60):
+            while loop.time() < since + still:
+                if (now := len(cycles_in(self.plane.scheduler.log()))) != cycles:
+                    cycles, since = now, loop.time()
+                await asyncio.sleep(0.05)
 
     async def faults(self) -> list[str]:
         """What is wrong with the placements by the brute-force judge, and with the counts of an index by its audit."""

@@ -22,7 +22,7 @@ from typing import Any, Self
 
 import yaml
 
-from tests.e2e.certificates import make_certificates
+from tests.e2e.certificates import AUTHORITY, CERTIFICATE, KEY, TOKEN_KEY, TOKEN_PUBLIC_KEY, write_certificates
 from tests.e2e.programs import Program, free_ports
 
 HOST = "127.0.0.1"
@@ -43,7 +43,7 @@ class ControlPlane:
         etcd_port, peer_port, self._port = free_ports(3)
         self.url = f"https://{HOST}:{self._port}"
         self.kubeconfig = self.folder / "kubeconfig"
-        self.authority = self.folder / "ca.crt"
+        self.authority = self.folder / AUTHORITY
         self._etcd_port = etcd_port
         self._assets = assets
         self._scheduler_port = 0
@@ -68,7 +68,7 @@ class ControlPlane:
 
     def start(self) -> None:
         """Start etcd and kube-apiserver; returns when objects can be written."""
-        make_certificates(self.folder)
+        write_certificates(self.folder)
         (self.folder / "tokens.csv").write_text(f'{self.token},e2e,e2e,"system:masters"\n', "utf-8")
         self.kubeconfig.write_text(yaml.safe_dump(self._kubeconfig()), "utf-8")
         self.etcd.start(lambda: _answers(http.client.HTTPConnection(HOST, self._etcd_port, timeout=5), "/health"))
@@ -136,13 +136,13 @@ class ControlPlane:
             str(self._assets / "kube-apiserver"),
             f"--etcd-servers=http://{HOST}:{self._etcd_port}",
             *(f"--bind-address={HOST}", f"--advertise-address={HOST}", f"--secure-port={self._port}"),
-            *(f"--cert-dir={folder}", f"--tls-cert-file={folder / 'server.crt'}"),
-            f"--tls-private-key-file={folder / 'server.key'}",
+            *(f"--cert-dir={folder}", f"--tls-cert-file={folder / CERTIFICATE}"),
+            f"--tls-private-key-file={folder / KEY}",
             f"--token-auth-file={folder / 'tokens.csv'}",
             "--authorization-mode=RBAC",
             f"--service-account-issuer={self.url}",
-            f"--service-account-key-file={folder / 'tokens.pub'}",
-            f"--service-account-signing-key-file={folder / 'tokens.key'}",
+            f"--service-account-key-file={folder / TOKEN_PUBLIC_KEY}",
+            f"--service-account-signing-key-file={folder / TOKEN_KEY}",
             *("--service-cluster-ip-range=10.0.0.0/24", "--endpoint-reconciler-type=none"),
             f"--disable-admission-plugins={_NO_ADMISSION}",
             "--enable-priority-and-fairness=false",

@@ -29,9 +29,14 @@ from tests.e2e.serving import Extender
 _CYCLE = re.compile(r'"Attempting to schedule pod" pod="([^"]+)"')
 
 
+def cycles_in(scheduler_log: str) -> list[str]:
+    """The pods that the scheduler took up, in order, each as often as it did."""
+    return _CYCLE.findall(scheduler_log)
+
+
 def decision_order(scheduler_log: str) -> list[str]:
     """The pods by the beginning of their last scheduling cycle: the one that placed those which have a node."""
-    last = {name: place for place, name in enumerate(_CYCLE.findall(scheduler_log))}
+    last = {name: place for place, name in enumerate(cycles_in(scheduler_log))}
     return sorted(last, key=last.__getitem__)
 
 
