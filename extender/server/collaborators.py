@@ -13,7 +13,10 @@ from aiohttp import web
 from extender.model.victims import Candidate
 from extender.settings import Settings
 from extender.telemetry.metrics import Metrics
+from extender.telemetry.repeated import RepeatedWarning
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult, PreemptionArgs
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,14 @@ class Readiness(Protocol):
     def is_ready(self) -> bool:
         """All checks pass. Asked for every request: O(1)."""
 
+    @property
+    def is_stale(self) -> bool:
+        """All passes but that the cluster was not heard of for too long. Asked for every request: O(1)."""
+
+    @property
+    def may_answer(self) -> bool:
+        """Whether an answer may still go out: not once another replica may have begun to answer. O(1)."""
+
     def checks(self) -> Mapping[str, str]:
         """By name of the check what is still missing; an empty text is a pass."""
 
@@ -46,21 +57,13 @@ class Collaborators:
 
     settings: Settings
     verbs: Verbs
-    @property
-    def is_stale(self) -> bool:
-        """All passes but that the cluster was not heard of for too long. Asked for every request: O(1)."""
-
-    @property
-    def may_answer(self) -> bool:
-        """Whether an answer may still go out: not once another replica may have begun to answer. O(1)."""
-
     readiness: Readiness
     metrics: Metrics
     version: str
     in_flight: int = 0
-
-
-COLLABORATORS = web.AppKey("COLLABORATORS", Collaborators)
     undecided: RepeatedWarning = field(
         default_factory=lambda: RepeatedWarning(_LOG, "answering although nothing could be decided")
     )
+
+
+COLLABORATORS = web.AppKey("COLLABORATORS", Collaborators)

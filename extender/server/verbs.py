@@ -28,9 +28,9 @@ async def filter_nodes(request: web.Request) -> web.Response:
     metrics = app.metrics.verbs["filter"]
     args = decode_args(await request.read())
     metrics.asked(_count(args), by_names=args.nodes is None)
+    offer(request, app, lambda: _filtered(FilterResult(_asked(args)), args))
     result = await app.verbs.filter(args)
     if result.error:
-    offer(request, app, lambda: _filtered(FilterResult(_asked(args)), args))
         metrics.failed("undecidable")
     app.metrics.passed(len(result.passed))
     app.metrics.refused(_reasons(result))
@@ -42,18 +42,28 @@ async def prioritize_nodes(request: web.Request) -> web.Response:
     app = request.app[COLLABORATORS]
     args = decode_args(await request.read())
     app.metrics.verbs["prioritize"].asked(_count(args), by_names=args.nodes is None)
+    offer(request, app, lambda: _json(encode_priorities({})))
     return _json(encode_priorities(app.verbs.prioritize(args)))
 
-    offer(request, app, lambda: _json(encode_priorities({})))
 
 async def preempt_pods(request: web.Request) -> web.Response:
     """The candidate nodes on which the pod would fit once the victims are gone."""
     app = request.app[COLLABORATORS]
     args = decode_preemption_args(await request.read())
     app.metrics.verbs["preempt"].asked(len(args.candidates))
+    offer(request, app, lambda: _json(encode_preemption(args.candidates)))
     return _json(encode_preemption(app.verbs.preempt(args)))
 
-    offer(request, app, lambda: _json(encode_preemption(args.candidates)))
+
+def _filtered(result: FilterResult, args: ExtenderArgs) -> web.Response:
+    """The answer in the form in which the question came."""
+    return _json(encode_filter(result) if args.nodes is None else encode_filter_nodes(result, args))
+
+
+def _asked(args: ExtenderArgs) -> list[str]:
+    """The names of all nodes that a question is about."""
+    return [node.name for node in args.nodes] if args.nodes is not None else list(args.node_names or ())
+
 
 def _count(args: ExtenderArgs) -> int:
     """How many nodes a question is about, in either form."""
