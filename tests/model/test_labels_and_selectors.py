@@ -1,0 +1,142 @@
+"""Label selectors: what they match, when two are the same, and what is no selector."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.model.labels import is_label_key, is_label_value
+from extender.model.selectors import EVERYTHING, NOTHING, SelectorError, parse_selector, requirement, selector
+
+WEB, DB, NONE = {"app": "web"}, {"app": "db"}, {"tier": "x"}
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "matched"),
+    [
+        ("In", ["web"], [True, False, False]),
+        ("In", ["web", "db"], [True, True, False]),
+        ("NotIn", ["web"], [False, True, True]),
+        ("Exists", [], [True, True, False]),
+        ("DoesNotExist", [], [False, False, True]),
+    ],
+)
+def test_an_absent_label_satisfies_the_negative_operators(
+    operator: str, values: list[str], matched: list[bool]
+) -> None:
+    made = selector([requirement("app", operator, values)])
+    assert [made.matches(labels) for labels in (WEB, DB, NONE)] == matched
+
+
+def test_the_null_selector_matches_nothing_and_the_empty_one_everything() -> None:
+    assert [NOTHING.matches({}), NOTHING.matches(WEB)] == [False, False]
+    assert [EVERYTHING.matches({}), EVERYTHING.matches(WEB)] == [True, True]
+    assert [NOTHING.is_empty, EVERYTHING.is_empty, parse_selector({}).is_empty] == [False, True, True]
+    assert NOTHING != EVERYTHING
+
+
+def test_all_requirements_must_hold() -> None:
+    made = parse_selector({"app": "web"}, [requirement("tier", "NotIn", ["x"])])
+    assert [made.matches(WEB), made.matches(WEB | NONE), made.matches(DB)] == [True, False, False]
+
+
+def test_an_empty_value_is_a_value() -> None:
+    made = parse_selector({"app": ""})
+    assert [made.matches({"app": ""}), made.matches({})] == [True, False]
+
+
+def test_the_order_of_clauses_and_values_and_duplicates_mean_nothing() -> None:
+    first = parse_selector({"a": "1"}, [requirement("b", "In", ["x", "y"]), requirement("c", "Exists")])
+    second = selector(
+        [
+            requirement("c", "Exists"),
+            requirement("b", "In", ["y", "x", "y"]),
+            requirement("a", "In", ["1"]),
+            requirement("a", "In", ["1"]),
+        ]
+    )
+    assert (first, hash(first)) == (second, hash(second))
+
+
+def test_requirements_that_contradict_each_other_match_nobody() -> None:
+    made = parse_selector({"app": "web"}, [requirement("app", "In", ["db"])])
+    assert [made.matches(labels) for labels in (WEB, DB, NONE)] == [False, False, False]
+
+
+def test_the_anchor_is_the_clause_that_the_fewest_labels_satisfy() -> None:
+    made = selector([requirement("a", "In", ["1", "2"]), requirement("b", "In", ["1"]), requirement("c", "Exists")])
+    assert made.anchor() == requirement("b", "In", ["1"])
+    assert selector([requirement("c", "Exists"), requirement("d", "NotIn", ["1"])]).anchor() is None
+
+
+def test_added_pairs_are_anded_and_never_wake_the_null_selector() -> None:
+    made = parse_selector({"app": "web"}).and_in({"tier": "x"})
+    assert [made.matches(WEB), made.matches(WEB | NONE)] == [False, True]
+    assert EVERYTHING.and_in({"tier": "x"}).matches(WEB) is False
+    assert NOTHING.and_in({"tier": "x"}) is NOTHING
+
+
+@pytest.mark.parametrize(
+    ("key", "operator", "values"),
+    [
+        ("app", "Near", ["a"]),
+        ("app", "Gt", ["1"]),
+        ("app", "In", []),
+        ("app", "NotIn", []),
+        ("app", "Exists", ["a"]),
+        ("app", "DoesNotExist", ["a"]),
+        ("", "Exists", []),
+        ("a b", "Exists", []),
+        ("app", "In", ["a", "b!"]),
+    ],
+)
+def test_what_the_api_refuses_is_no_requirement(key: str, operator: str, values: list[str]) -> None:
+    with pytest.raises(SelectorError):
+        requirement(key, operator, values)
+
+
+def test_a_selector_reads_as_kubectl_takes_it() -> None:
+    made = parse_selector(
+        {"app": "web"},
+        [
+            requirement("b", "In", ["x", "y"]),
+            requirement("c", "NotIn", ["z"]),
+            requirement("d", "Exists"),
+            requirement("e", "DoesNotExist"),
+        ],
+    )
+    assert str(made) == "app=web,b in (x,y),c notin (z),d,!e"
+    assert (str(NOTHING), str(EVERYTHING)) == ("<nothing>", "<everything>")
+
+
+@pytest.mark.parametrize(
+    ("text", "valid"),
+    [
+        ("app", True),
+        ("example.com/app", True),
+        ("a.b_c-d", True),
+        ("A", True),
+        ("x" * 63, True),
+        ("x" * 64, False),
+        ("", False),
+        ("-app", False),
+        ("app-", False),
+        ("/app", False),
+        ("example.com/", False),
+        ("Example.com/app", False),
+        ("a/b/c", False),
+        ("example..com/app", False),
+        (("a" * 63 + ".") * 3 + "b" * 61 + "/app", True),
+        (("a" * 63 + ".") * 3 + "b" * 62 + "/app", False),
+        ("app\n", False),
+    ],
+)
+def test_a_label_key_is_a_qualified_name(text: str, *, valid: bool) -> None:
+    assert is_label_key(text) is valid
+
+
+@pytest.mark.parametrize(
+    ("text", "valid"),
+    [("", True), ("web", True), ("1.2_3-a", True), ("x" * 63, True), ("x" * 64, False), ("-a", False), ("a b", False)],
+)
+def test_a_label_value_is_short_and_begins_and_ends_well(text: str, *, valid: bool) -> None:
+    assert is_label_value(text) is valid

@@ -1,0 +1,109 @@
+"""Which nodes a pod may stand on by label and name, in Kubernetes' own reading of numbers and empty terms."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builders import Json, node, pod, requirement
+
+
+def matches(*terms: Json, labels: dict[str, str] | None = None, name: str = "n1", **selector: str) -> bool:
+    """Whether a pod with these required terms and nodeSelector may stand on the node."""
+    held = pod("a", node_terms=terms, node_selector=selector) if terms else pod("a", node_selector=selector)
+    made = node(name, labels=labels, hostname=False)
+    return held.shape.node_affinity.matches(made.name, made.labels)
+
+
+def expressions(*clauses: tuple[str, str, list[str]]) -> Json:
+    return {"matchExpressions": [requirement(*clause) for clause in clauses]}
+
+
+def named(operator: str, *names: str) -> Json:
+    return {"matchFields": [requirement("metadata.name", operator, list(names))]}
+
+
+@pytest.mark.parametrize(
+    ("operator", "bound", "label", "passes"),
+    [
+        ("Gt", "4", "5", True),
+        ("Gt", "4", "4", False),
+        ("Lt", "4", "3", True),
+        ("Lt", "4", "4", False),
+        ("Gt", "-1", "0", True),
+        ("Gt", "4", "+5", True),
+        ("Gt", "4", "005", True),
+        ("Gt", "4", None, False),
+        ("Lt", "4", None, False),
+        ("Gt", "4", "five", False),
+        ("Gt", "4", "5.5", False),
+        ("Gt", "4", "", False),
+        ("Gt", "4", " 5", False),
+        ("Gt", "4", "5_0", False),
+        ("Gt", "4", "٥", False),  # noqa: RUF001 (an Arabic five is no digit to Go)
+        ("Gt", "4", "9223372036854775807", True),
+        ("Gt", "4", "9223372036854775808", False),
+        ("Lt", "4", "-9223372036854775808", True),
+        ("Lt", "4", "-9223372036854775809", False),
+        ("Gt", "x", "5", False),
+        ("Gt", "9223372036854775808", "5", False),
+    ],
+)
+def test_gt_and_lt_compare_whole_64_bit_numbers_and_nothing_else(
+    operator: str, bound: str, label: str | None, *, passes: bool
+) -> None:
+    labels = {} if label is None else {"slots": label}
+    assert matches(expressions(("slots", operator, [bound])), labels=labels) is passes
+
+
+@pytest.mark.parametrize("values", [[], ["1", "2"]], ids=["no value", "two values"])
+def test_gt_needs_exactly_one_value(values: list[str]) -> None:
+    assert not matches(expressions(("slots", "Gt", values)), labels={"slots": "5"})
+
+
+def test_terms_are_alternatives_and_their_clauses_are_not() -> None:
+    fast, near = ("disk", "In", ["ssd"]), ("rack", "Exists", list[str]())
+    both, either = [expressions(fast, near)], [expressions(fast), expressions(near)]
+    assert [matches(*both, labels=labels) for labels in ({"disk": "ssd"}, {"disk": "ssd", "rack": "r"})] == [
+        False,
+        True,
+    ]
+    assert [matches(*either, labels=labels) for labels in ({"disk": "ssd"}, {"rack": "r"}, {})] == [True, True, False]
+
+
+def test_an_absent_label_satisfies_not_in_and_does_not_exist() -> None:
+    assert matches(expressions(("rack", "NotIn", ["r1"]), ("rack", "DoesNotExist", [])))
+
+
+def test_an_empty_term_matches_no_node_and_hides_no_other() -> None:
+    assert not matches({})
+    assert matches({}, named("In", "n1"))
+
+
+def test_required_affinity_without_terms_matches_no_node() -> None:
+    held = pod("a", node_terms=[]).shape.node_affinity
+    assert (held.matches("n1", {}), held.admits_all) == (False, False)
+
+
+def test_fields_are_about_the_node_s_name() -> None:
+    assert [matches(named("In", "n1"), name=name) for name in ("n1", "n2")] == [True, False]
+    assert [matches(named("NotIn", "n1"), name=name) for name in ("n1", "n2")] == [False, True]
+
+
+def test_a_label_called_like_the_field_is_not_the_field() -> None:
+    assert not matches(named("In", "n2"), labels={"metadata.name": "n2"}, name="n1")
+
+
+def test_fields_and_expressions_of_a_term_must_both_hold() -> None:
+    wanted = named("In", "n1") | expressions(("rack", "In", ["r1"]))
+    assert [matches(wanted, labels=labels) for labels in ({"rack": "r1"}, {})] == [True, False]
+
+
+def test_a_node_selector_asks_for_every_pair_beside_the_terms() -> None:
+    assert matches(rack="r1", labels={"rack": "r1"})
+    assert not matches(rack="r1", labels={"rack": "r2"})
+    assert not matches(named("In", "n1"), rack="r1", labels={})
+    assert not matches(named("In", "n2"), rack="r1", labels={"rack": "r1"})
+
+
+def test_a_pod_without_any_wish_admits_all_nodes() -> None:
+    assert pod("a").shape.node_affinity.admits_all

@@ -1,0 +1,75 @@
+"""Quantities as Kubernetes writes them, and sums of resources."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.model.resources import QuantityError, add, largest, parse_quantity, parse_resources, total
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [
+        ("0", 0),
+        ("5", 5),
+        ("1k", 1000),
+        ("1Ki", 1024),
+        ("1.5Gi", 3 * 2**29),
+        ("2M", 2_000_000),
+        ("3Ti", 3 * 2**40),
+        ("1P", 10**15),
+        ("1Ei", 2**60),
+        ("1E", 10**18),
+        ("1e3", 1000),
+        ("1E3", 1000),
+        ("12e-1", 2),
+        ("100m", 1),
+        ("1500m", 2),
+        ("1u", 1),
+        ("1n", 1),
+        (".5", 1),
+        ("+2", 2),
+        ("-1", -1),
+        ("-500m", 0),
+        ("9007199254740993", 9007199254740993),
+    ],
+)
+def test_a_quantity_is_a_whole_number_of_units_rounded_up(text: str, amount: int) -> None:
+    assert parse_quantity(text) == amount
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"), [("1", 1000), ("100m", 100), ("0.1", 100), ("1.0005", 1001), ("2k", 2_000_000), ("1u", 1)]
+)
+def test_cpu_is_counted_in_thousandths(text: str, amount: int) -> None:
+    assert parse_quantity(text, milli=True) == amount
+
+
+@pytest.mark.parametrize(
+    "text", ["", "Ki", "m", "one", "1KiB", "1 Gi x", "--1", "1e", "NaN", "Infinity", "1mi", "0x10"]
+)
+def test_what_is_no_quantity_is_refused(text: str) -> None:
+    with pytest.raises(QuantityError, match="is not a quantity"):
+        parse_quantity(text)
+
+
+def test_only_cpu_is_counted_in_thousandths() -> None:
+    assert parse_resources({"cpu": "2", "memory": "1Ki", "example.com/gpu": "2"}) == {
+        "cpu": 2000,
+        "memory": 1024,
+        "example.com/gpu": 2,
+    }
+
+
+def test_what_is_taken_away_again_leaves_no_entry() -> None:
+    held: dict[str, int] = {}
+    add(held, {"cpu": 100, "memory": 5})
+    add(held, {"cpu": 100}, -1)
+    assert held == {"memory": 5}
+
+
+def test_sums_and_maxima_are_by_resource() -> None:
+    parts = [{"cpu": 1, "memory": 5}, {"cpu": 3}, {"gpu": 1}]
+    assert total(parts) == {"cpu": 4, "memory": 5, "gpu": 1}
+    assert largest(parts) == {"cpu": 3, "memory": 5, "gpu": 1}
+    assert (total([]), largest([])) == ({}, {})

@@ -1,0 +1,73 @@
+"""Which namespaces a term covers, and the arithmetic of skew."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.model.spread import global_minimum, largest_allowed, round_half_away, topology_weight
+from extender.model.terms import AffinityTerm
+from tests.builders import Json, matching, pod, spread, term
+
+TEAM_A, TEAM_B = {"team": "a"}, {"team": "b"}
+
+
+def term_of(**fields: Json | list[str] | None) -> AffinityTerm:
+    """The required term of a pod in namespace `own` with these namespaces and this selector."""
+    names, chosen = fields.get("namespaces"), fields.get("namespace_selector")
+    wanted = term(
+        "zone",
+        app="web",
+        namespaces=names if isinstance(names, list) else None,
+        namespace_selector=chosen if isinstance(chosen, dict) else None,
+    )
+    (made,) = pod("a", namespace="own", near=[wanted]).shape.affinity.required
+    return made
+
+
+@pytest.mark.parametrize(
+    ("made", "covered"),
+    [
+        pytest.param(term_of(), {"own"}, id="neither names nor a selector: its own"),
+        pytest.param(term_of(namespaces=[]), {"own"}, id="an empty list is no list"),
+        pytest.param(term_of(namespaces=["other"]), {"other"}, id="names replace its own"),
+        pytest.param(term_of(namespace_selector=matching(team="a")), {"a"}, id="so does a selector"),
+        pytest.param(
+            term_of(namespaces=["other"], namespace_selector=matching(team="a")), {"other", "a"}, id="a union of both"
+        ),
+        pytest.param(term_of(namespace_selector={}), {"own", "other", "a", "b", "ghost"}, id="{} is every namespace"),
+        pytest.param(
+            term_of(namespace_selector=matching(("team", "NotIn", ["a"]))),
+            {"own", "other", "b", "ghost"},
+            id="a namespace without an object has no labels",
+        ),
+        pytest.param(term_of(namespace_selector=matching(team="none")), set(), id="a selector that selects nothing"),
+    ],
+)
+def test_a_term_of_an_existing_pod_covers(made: AffinityTerm, covered: set[str]) -> None:
+    labels = {"own": {}, "other": {}, "a": TEAM_A, "b": TEAM_B, "ghost": None}
+    assert {name for name, found in labels.items() if made.covers(name, found)} == covered
+
+
+def test_a_term_selects_by_namespace_and_labels_together() -> None:
+    made = term_of(namespaces=["other"])
+    asked = [("other", {"app": "web"}), ("other", {"app": "db"}), ("own", {"app": "web"})]
+    assert [made.selects(namespace, labels, None) for namespace, labels in asked] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("least", "domains", "min_domains", "minimum"), [(2, 3, 1, 2), (2, 3, 3, 2), (2, 3, 4, 0), (0, 0, 1, 0)]
+)
+def test_too_few_domains_make_the_minimum_zero(least: int, domains: int, min_domains: int, minimum: int) -> None:
+    assert global_minimum(least, domains, min_domains) == minimum
+
+
+@pytest.mark.parametrize(("matches_itself", "allowed"), [(True, 2), (False, 3)])
+def test_a_pod_that_counts_itself_leaves_room_for_one_less(*, matches_itself: bool, allowed: int) -> None:
+    (constraint,) = pod("a", spreads=[spread("zone", 1, app="web")]).shape.spread.hard
+    assert largest_allowed(constraint, 2, matches_itself=matches_itself) == allowed
+
+
+def test_scores_round_halves_away_from_zero_and_more_domains_weigh_more() -> None:
+    assert [round_half_away(number) for number in (0.0, 0.49, 0.5, 1.5, 2.5, 2.51)] == [0, 0, 1, 2, 3, 3]
+    assert topology_weight(0) == pytest.approx(0.6931, abs=1e-4)
+    assert topology_weight(3) > topology_weight(2)
