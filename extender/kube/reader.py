@@ -1,0 +1,33 @@
+"""Single objects read afresh, for the moment in which the watch is not fresh enough: after a write met a conflict.
+
+Uses the connections it is given; fails only with ``KubeError``. Decides nothing.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from extender.kube.effects import PodRef
+from extender.kube.errors import NotFound, Unreachable
+from extender.kube.session import Connection
+from extender.wire.errors import WireError
+from extender.wire.kinds import PODS
+
+
+class Reader:
+    """Reads under one account. ``limit``: seconds for each call, all in all."""
+
+    def __init__(self, connection: Connection, limit: float = 10.0) -> None:
+        self._connection = connection
+        self._limit = limit
+
+    async def uid_of(self, pod: PodRef) -> str:
+        """The UID of the pod that has this namespace and name now, empty where there is none."""
+        path = f"/api/v1/namespaces/{quote(pod.namespace, safe='')}/pods/{quote(pod.name, safe='')}"
+        try:
+            body = await self._connection.call("GET", path, limit=self._limit)
+            return PODS.decode_object(body).uid
+        except NotFound:
+            return ""
+        except WireError as error:
+            raise Unreachable(f"GET {path}: {error}") from error

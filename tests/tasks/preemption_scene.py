@@ -1,0 +1,148 @@
+"""A service's preemption without the service: index, verbs, the task and a small apiserver, and a hand on the clock.
+
+``Scene.go`` runs what is to be done until nothing moves any more; ``pass_time`` moves the clock and sweeps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from random import Random
+from typing import Any
+
+from extender.kube.timing import BackoffOptions
+from extender.model.objects import Object, Pod
+from extender.model.plans import PreemptionPlan
+from extender.settings import Settings
+from extender.tasks.evicting import Evicting, EvictingOptions
+from extender.tasks.pacing import Pace
+from extender.tasks.persisting import Persistence
+from extender.tasks.preempting import Preempting
+from extender.verbs.deciding import HopelessPods, decide_filter
+from extender.verbs.filtering import filter_nodes
+from extender.verbs.preemption import decide_preemption
+from extender.wire.extender_v1 import ExtenderArgs, FilterResult
+from tests.builders import asking, preempting, settings
+from tests.contenders import cluster, contender_json
+from tests.fakes import FakeClock
+from tests.tasks.apiserver import Apiserver
+
+STUCK_AFTER = 60.0
+
+
+class HandClock(FakeClock):
+    """Time that stands still while the loops wait for their next look; only the test moves it."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Back-off passes at once; the wait of a loop that looks around for ever lasts until it is cancelled."""
+        if seconds == 0.2:
+            await asyncio.Event().wait()
+        await super().sleep(seconds)
+
+
+class Counted:
+    """What the task told: plans begun, how their writes ended, and what became of them."""
+
+    def __init__(self) -> None:
+        self.told: Counter[str] = Counter()
+        self.victims = 0
+        self.violations = 0
+
+    def began(self, victims: int, violations: int) -> None:
+        """A plan."""
+        self.told["began"] += 1
+        self.victims += victims
+        self.violations += violations
+
+    def carried_out(self, result: str, _seconds: float) -> None:
+        """Its writes."""
+        self.told[result] += 1
+
+    def ended(self, outcome: str, _seconds: float) -> None:
+        """Its end."""
+        self.told[f"ended {outcome}"] += 1
+
+
+class Scene:
+    """One cluster, and one leader at work in it."""
+
+    def __init__(self, *objects: Object, graceful: bool = True, api: Apiserver | None = None, **sections: Any) -> None:
+        self.clock = HandClock()
+        self.api = api or Apiserver(cluster(), *objects, graceful=graceful)
+        self.index = self.api.index
+        every_name: dict[str, Any] = {"placement": "cooperative"}
+        self.settings: Settings = settings(**every_name, **sections)
+        self.counted = Counted()
+        pace = Pace(self.clock, 16, 1e9)
+        persistence = Persistence(pace, self.api, self.clock, BackoffOptions(0.1, 5.0), Random(1))
+        evicting = Evicting(
+            self.index.view,
+            self.api,
+            persistence,
+            self.clock,
+            lambda: datetime(2026, 1, 1, tzinfo=UTC),
+            EvictingOptions(),
+        )
+        self.preempting = Preempting(self.index, evicting, self.clock, self.counted, STUCK_AFTER)
+        self.hopeless = HopelessPods()
+
+    # -- the scheduler's questions --------------------------------------------------------------------------------
+
+    def filter(self, *names: str, **pod: Any) -> FilterResult:
+        """The answer to filter, with the plan submitted that goes with it."""
+        args = asking(contender_json(**pod), *(names or self.index.known))
+        decision = decide_filter(args, self.index.view, self.settings, self.hopeless, self._plain, seed=0)
+        if decision.plan is not None:
+            self.preempting.submit(decision.plan)
+        return decision.result
+
+    def preempt(self, candidates: dict[str, list[str]], **pod: Any) -> None:
+        """The scheduler's preempt question; in this mode the answer is always empty."""
+        uids = {node: [f"uid-{name}" for name in names] for node, names in candidates.items()}
+        decision = decide_preemption(preempting(contender_json(**pod), uids), self.index.view, self.settings, 0)
+        assert list(decision.candidates) == []
+        if decision.plan is not None:
+            self.preempting.submit(decision.plan)
+
+    def _plain(self, args: ExtenderArgs) -> FilterResult:
+        return filter_nodes(args, self.index.view, self.settings, 0)
+
+    # -- what goes on -----------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Scene]:
+        """The leader is at work until the block is left; then it is cut off."""
+        job = asyncio.ensure_future(self.preempting.run())
+        try:
+            yield self
+        finally:
+            job.cancel()
+            await asyncio.wait({job})
+
+    async def go(self) -> None:
+        """Let everything happen that can happen without time passing for the loops."""
+        for _ in range(400):
+            await asyncio.sleep(0)
+
+    async def pass_time(self, seconds: float) -> None:
+        """Time passes, and the leader looks around."""
+        self.clock.time += seconds
+        for follow_up in self.preempting.sweep():
+            await follow_up
+        await self.go()
+
+    def shown(self, name: str) -> Pod:
+        """A pod as it is now."""
+        return self.api.pods["default", name]
+
+    def phases(self) -> dict[str, int]:
+        """How many preemptions are how far, without zeros."""
+        return {name: count for name, count in self.preempting.statistics().items() if count}
+
+
+def plan(pod: Pod, node: str, *victims: Pod, displaced: tuple[Pod, ...] = ()) -> PreemptionPlan:
+    """A plan as a verb would have made it."""
+    return PreemptionPlan(pod, node, victims, displaced)

@@ -1,0 +1,116 @@
+"""The four races of KEP-4832: pod2 comes along while pod1's preemption on node n1 is being carried out.
+
+Once by room (the scheduler knows of it, and asks preempt), once by a constraint that only we know (filter).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from extender.model.objects import Object
+from tests.builders import term
+from tests.contenders import contender, stage
+from tests.tasks.preemption_scene import Scene
+
+LONELY: dict[str, Any] = {"app": "web", "apart": [term("host", app="web")]}
+POD1: dict[str, Any] = {"name": "pod1", "priority": 100, **LONELY}
+LOW: list[Object] = [stage("n1"), contender("low", on="n1", app="web")]
+
+
+def pod2(priority: int) -> dict[str, Any]:
+    return {"name": "pod2", "priority": priority, **LONELY}
+
+
+async def scene_with_pod1_preempting(*more: Object) -> Scene:
+    """pod1 has been refused by its constraint on n1 and its plan is submitted, with no write made yet."""
+    s = Scene(*LOW, contender(**POD1), *more, graceful=False)
+    s.filter(**POD1)
+    assert s.phases() == {"carried_out": 1}
+    return s
+
+
+async def finished(s: Scene) -> None:
+    async with s.running():
+        await s.go()
+        await s.pass_time(1)
+
+
+@pytest.mark.parametrize("priority", [100, 50])
+async def test_pod2_of_equal_or_lower_priority_does_not_take_the_place_that_is_being_made(priority: int) -> None:
+    s = await scene_with_pod1_preempting(stage("n2"), contender("w2", on="n2", app="web", priority=500))
+    await finished(s)
+    assert list(s.filter("n1", **pod2(priority)).passed) == []
+    assert list(s.filter("n1", **POD1).passed) == ["n1"]
+
+
+async def test_pod2_of_higher_priority_may_take_it_and_pod1_begins_anew() -> None:
+    s = await scene_with_pod1_preempting()
+    await finished(s)
+    assert list(s.filter(**pod2(200)).passed) == ["n1"]
+    s.api.put(contender(**pod2(200), on="n1"))
+    s.api.put(stage("n2"))
+    s.api.put(contender("low2", on="n2", app="web"))
+    s.filter(**POD1)
+    await finished(s)
+    assert (s.shown("pod1").nominated_node, s.api.names()) == ("n2", ["pod1", "pod2"])
+
+
+async def test_pod2_of_equal_priority_finds_no_second_place_on_a_node_that_has_only_one() -> None:
+    s = await scene_with_pod1_preempting()
+    s.api.put(contender(**pod2(100)))
+    s.filter(**pod2(100))
+    assert s.phases() == {"carried_out": 1}
+    await finished(s)
+    assert s.shown("pod2").nominated_node == ""
+
+
+@pytest.mark.parametrize(("priority", "victims"), [(100, ["a", "b"]), (50, ["a", "b"]), (200, ["a"])])
+async def test_pod2_preempting_on_the_same_node_makes_room_for_both_unless_it_is_more_important(
+    priority: int, victims: list[str]
+) -> None:
+    pods: list[Object] = [contender(name, on="n1", cpu=2000, minute=minute) for name, minute in (("a", 1), ("b", 0))]
+    first: dict[str, Any] = {"name": "pod1", "priority": 100, "cpu": 2000}
+    second: dict[str, Any] = {"name": "pod2", "priority": priority, "cpu": 2000}
+    s = Scene(stage("n1"), *pods, contender(**first), contender(**second))
+    s.preempt({"n1": ["a"]}, **first)
+    s.preempt({"n1": ["a"]}, **second)
+    async with s.running():
+        await s.go()
+        await s.pass_time(0.2)
+    assert sorted(each.name for each in s.api.pods.values() if each.terminating) == victims
+    assert s.shown("pod2").nominated_node == "n1"
+
+
+async def test_pod2_of_higher_priority_takes_the_same_victims_and_pod1_looks_elsewhere() -> None:
+    s = await scene_with_pod1_preempting(contender(**pod2(200)))
+    s.filter(**pod2(200))
+    await finished(s)
+    assert s.api.said("delete") == ["delete low"]
+    assert (s.shown("pod1").nominated_node, s.shown("pod2").nominated_node) == ("", "n1")
+    s.api.put(msgspec.structs.replace(s.shown("pod2"), node="n1"))
+    assert set(s.filter(**POD1).unresolvable) == {"n1"}
+
+
+async def test_a_second_question_for_pod1_starts_nothing_and_keeps_the_nomination() -> None:
+    s = await scene_with_pod1_preempting()
+    answers = [s.filter(**POD1) for _ in range(3)]
+    s.preempt({"n1": ["low"]}, **POD1)
+    assert [(set(answer.failed), set(answer.unresolvable)) for answer in answers] == [({"n1"}, set())] * 3
+    await finished(s)
+    assert s.counted.told["began"] == 1
+    assert s.api.said("delete") == ["delete low"]
+
+
+async def test_a_pod_that_was_offered_nothing_but_taken_nodes_gets_the_next_free_one() -> None:
+    """The first prototype left such a pod stuck for good."""
+    nodes: list[Object] = [stage(f"n{number}") for number in range(3)]
+    low: list[Object] = [contender(f"low{number}", on=f"n{number}", cpu=4000) for number in range(3)]
+    pods: list[dict[str, Any]] = [{"name": f"pod{number}", "priority": 100, "cpu": 4000} for number in range(3)]
+    s = Scene(*nodes, *low, *(contender(**each) for each in pods), graceful=False)
+    for each in pods:
+        s.preempt({"n0": ["low0"]}, **each)
+    await finished(s)
+    assert sorted(s.shown(each["name"]).nominated_node for each in pods) == ["n0", "n1", "n2"]
