@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: run test check bench e2e clean
+.PHONY: run test check bench e2e e2e-scale clean
 
 run: $(READY) ## the extender at work on an embedded cluster, until Ctrl-C
 	$(BIN)/extender demo
@@ -25,7 +25,12 @@ bench: $(READY) ## how long decisions take; everything, in most of an hour: exte
 	$(BIN)/extender bench --label short
 
 e2e: $(READY) ## against a real control plane: make e2e KUBE_ASSETS_DIR=/dir/with/etcd,kube-apiserver,kube-scheduler
-	KUBE_ASSETS_DIR="$(KUBE_ASSETS_DIR)" $(BIN)/pytest -m e2e -rs
+	KUBE_ASSETS_DIR="$(KUBE_ASSETS_DIR)" $(BIN)/pytest -m e2e -rs tests/e2e
+
+e2e-scale: $(READY) ## as e2e, speed at 5,000 nodes; all of it or make e2e-scale WORKLOADS="W1 W2" EXISTING="5000 30000"
+	KUBE_ASSETS_DIR="$(KUBE_ASSETS_DIR)" SCALE_WORKLOADS="$(WORKLOADS)" SCALE_EXISTING="$(EXISTING)" \
+		SCALE_NODES="$(NODES)" SCALE_ASKING="$(ASKING)" SCALE_PERCENTAGE="$(PERCENTAGE)" \
+		$(BIN)/pytest -m scale -rs tests/e2e
 
 $(READY): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "make: no Python of at least 3.11 found; set PYTHON=..." >&2; exit 1; }

@@ -30,22 +30,23 @@ PATIENCE = 60.0  # seconds for what should take a fraction of one; the machine m
 
 
 class Board:
-    """All pods by `namespace/name`. `bound_at` has the monotonic time at which each was first seen on a node."""
+    """All pods by `namespace/name`, or those with a label; `bound_at`: when each was first seen on a node (monotonic)."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Api, label: str = "") -> None:
         self.pods: dict[str, JsonObject] = {}
         self.bound_at: dict[str, float] = {}
         self.listeners: list[Listener] = []
         self._api = api
+        self._query = {"labelSelector": label} if label else {}
         self._changed = asyncio.Condition()
 
     async def run(self) -> None:
         """Follow for ever; an apiserver that is away is waited for."""
         while True:
             try:
-                found, version = await self._api.list(PODS)
+                found, version = await self._api.list(PODS, **self._query)
                 await self._show_all(found)
-                async for event in self._api.watch(PODS, version):
+                async for event in self._api.watch(PODS, version, **self._query):
                     if event["type"] == "ERROR":
                         break
                     await self._show(event["object"], gone=event["type"] == "DELETED")
@@ -127,9 +128,9 @@ class Kubelet:
 
 
 @asynccontextmanager
-async def following(api: Api) -> AsyncIterator[Board]:
+async def following(api: Api, label: str = "") -> AsyncIterator[Board]:
     """A board that is kept, and a kubelet for its pods, until the block is left."""
-    board, kubelet = Board(api), Kubelet(api)
+    board, kubelet = Board(api, label), Kubelet(api)
     board.listeners.append(kubelet.look)
     task = asyncio.create_task(board.run(), name="board")
     try:

@@ -67,20 +67,20 @@ class Api:
         options = {} if grace is None else {"gracePeriodSeconds": grace}
         await self.request("DELETE", path, {"kind": "DeleteOptions", "apiVersion": "v1", **options}, allow=[404])
 
-    async def list(self, path: str) -> tuple[list[JsonObject], str]:
+    async def list(self, path: str, **query: str) -> tuple[list[JsonObject], str]:
         """All objects, and the resourceVersion that they are of."""
         found: list[JsonObject] = []
-        token = ""
+        query = {**query, "limit": _PAGE}
         while True:
-            page = await self.request("GET", path, params={"limit": _PAGE, **({"continue": token} if token else {})})
+            page = await self.request("GET", path, params=query)
             found += page["items"]
-            token = page["metadata"].get("continue") or ""
-            if not token:
+            query["continue"] = page["metadata"].get("continue") or ""
+            if not query["continue"]:
                 return found, page["metadata"]["resourceVersion"]
 
-    async def watch(self, path: str, version: str) -> AsyncIterator[JsonObject]:
+    async def watch(self, path: str, version: str, **query: str) -> AsyncIterator[JsonObject]:
         """Events until the server ends the watch."""
-        query = {"watch": "true", "resourceVersion": version}
+        query = {**query, "watch": "true", "resourceVersion": version}
         async with self._session.get(path, params=query, timeout=aiohttp.ClientTimeout(None)) as response:
             rest = b""
             async for chunk in response.content.iter_any():

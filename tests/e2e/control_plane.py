@@ -89,7 +89,7 @@ class ControlPlane:
             *(f"--config={file}", f"--bind-address={HOST}", f"--secure-port={self._scheduler_port}"),
             f"--cert-dir={self.folder / 'scheduler-certificates'}",
             "--authorization-always-allow-paths=/readyz,/metrics",
-            *("-v=2", _LOG_CYCLES),
+            _LOG_CYCLES,
         ]
         self.scheduler.log_file.unlink(missing_ok=True)
         self.scheduler.start(lambda: _answers(self._to_scheduler(), "/readyz"))

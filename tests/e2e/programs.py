@@ -93,6 +93,11 @@ class Program:
                 raise ProgramError(f"{self.name} is not ready after {patience:.0f} s:\n{self.log()[-_TAIL:]}")
             time.sleep(_LOOK_EVERY)  # another process has no event to wait on
 
+    def cpu_seconds(self) -> float:
+        """Processor time that it has used so far, in user code and in the kernel's. Linux only."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text("utf-8").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def send(self, number: signal.Signals) -> None:
         """Send it a signal; SIGSTOP and SIGCONT hold it and let it go on."""
         os.kill(self.pid, number)

@@ -1,0 +1,182 @@
+"""How fast a real kube-scheduler places waiting pods: in-tree plugins against the extender, on the same cluster.
+
+Backlog mode: the scheduler is held (SIGSTOP) while the asking pods are created and then let go, so that what is measured
+is the scheduler with its extender and the binding, not the load generator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from extender.simulate.json_objects import JsonObject, node_of
+from extender.simulate.judge import World
+from tests.e2e import workloads
+from tests.e2e.board import Board, following, key_of
+from tests.e2e.client import Api, connect, pod_path
+from tests.e2e.cluster import eventually_ready
+from tests.e2e.control_plane import ControlPlane, scheduler_document
+from tests.e2e.judging import decision_order, judge_in_order
+from tests.e2e.serving import Extender
+from tests.e2e.workloads import Workload
+
+WARMING = 5
+# More existing pods than that repeat on the same nodes what stands there already: the judge need not count them.
+JUDGED = 5000
+_LONGEST = 600.0  # seconds for all asking pods
+IN_TREE: JsonObject = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How many of each. `percentage` is percentageOfNodesToScore in offload mode; 0 leaves it to the scheduler."""
+
+    nodes: int
+    existing: int
+    asking: int
+    percentage: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One run. Seconds of processor time by program; `load` is the machine's load average when the run began."""
+
+    variant: str
+    bound: int
+    seconds: float
+    violations: int
+    cpu: dict[str, float]
+    load: float
+    cycles: int
+    nodes_used: int
+
+    @property
+    def rate(self) -> float:
+        """Pods per second."""
+        return self.bound / self.seconds if self.seconds else 0.0
+
+
+class Course:
+    """A cluster of one size that holds a workload's existing pods; schedulers are measured on it in turn."""
+
+    def __init__(self, plane: ControlPlane, api: Api, board: Board, workload: Workload, size: Size) -> None:
+        self.plane = plane
+        self._api = api
+        self._board = board
+        self._workload = workload
+        self._size = size
+
+    async def measure(self, variant: str, extender: Extender | None = None) -> Measurement:
+        """Place the asking pods once, judge where they are, and take them away again."""
+        pods = list(self._workload.asking(self._size.asking))
+        await asyncio.to_thread(self.plane.start_scheduler, self._document(extender))
+        try:
+            await self._warm_up()
+            self.plane.scheduler.send(signal.SIGSTOP)
+            await self._api.create(*pods)
+            await self._rest(extender)
+            result = await self._let_go(variant, pods, extender)
+        finally:
+            await asyncio.to_thread(self.plane.scheduler.stop)
+        await self._remove(pods)
+        return result
+
+    async def _let_go(self, variant: str, pods: Sequence[JsonObject], extender: Extender | None) -> Measurement:
+        before, load = self._cpu(extender), os.getloadavg()[0]
+        began = time.monotonic()
+        self.plane.scheduler.send(signal.SIGCONT)
+        bound = await self._bound(pods)
+        seconds = max((self._board.bound_at[name] for name in bound), default=began) - began
+        cpu = {name: round(used - before[name], 2) for name, used in self._cpu(extender).items()}
+        log = self.plane.scheduler.log()
+        broken = await asyncio.to_thread(self._violations, bound, log)
+        used = len({node_of(pod) for pod in bound.values()})
+        cycles = log.count('"Attempting to schedule pod"') - WARMING
+        return Measurement(variant, len(bound), round(seconds, 3), len(broken), cpu, round(load, 2), cycles, used)
+
+    async def _bound(self, pods: Sequence[JsonObject]) -> dict[str, JsonObject]:
+        """The pods that have a node, once all have or the time is over."""
+        names, board = {key_of(pod) for pod in pods}, self._board
+        with suppress(TimeoutError):  # told by the count
+            await board.until(lambda: len(board.bound_at) >= len(names) + WARMING, _LONGEST)
+        return {name: board.pods[name] for name in names if board.node(name)}
+
+    def _violations(self, bound: dict[str, JsonObject], log: str) -> list[str]:
+        size = self._size
+        world = World(workloads.nodes(size.nodes), workloads.namespaces())
+        standing = self._workload.running(min(size.existing, JUDGED), size.nodes)
+        return judge_in_order(bound | {key_of(pod): pod for pod in standing}, decision_order(log), world)
+
+    def _document(self, extender: Extender | None) -> JsonObject:
+        if extender is None:
+            return IN_TREE
+        return scheduler_document("offload", extender.url, percentageOfNodesToScore=self._size.percentage)
+
+    async def _warm_up(self) -> None:
+        """A first placement makes the scheduler's snapshot and opens its connections."""
+        self._board.bound_at.clear()
+        pods = [workloads.warming(number) for number in range(WARMING)]
+        await self._api.create(*pods)
+        await self._board.bound(*pods)
+
+    async def _rest(self, extender: Extender | None) -> None:
+        """Return when apiserver and extender have nothing more to do for the pods just created."""
+        async with asyncio.timeout(60):
+            used = 0.0
+            while (now := sum(self._cpu(extender).values())) - used > 0.1:
+                used = now
+                await asyncio.sleep(0.5)
+
+    async def _remove(self, pods: Iterable[JsonObject]) -> None:
+        waiting = iter([*pods, *(workloads.warming(number) for number in range(WARMING))])
+
+        async def remove() -> None:
+            for pod in waiting:
+                await self._api.delete(pod_path(pod), grace=0)
+
+        await asyncio.gather(*(remove() for _ in range(16)))
+
+    def _cpu(self, extender: Extender | None) -> dict[str, float]:
+        programs = [self.plane.apiserver, self.plane.scheduler, *([extender.program] if extender else [])]
+        return {program.name: program.cpu_seconds() for program in programs}
+
+
+async def compare(
+    assets: Path, folder: Path, workload: Workload, size: Size, tell: Callable[[str], None]
+) -> list[Measurement]:
+    """In-tree and offload, one after the other on one cluster."""
+    async with _course(assets, workload, size, tell) as course:
+        results = [await course.measure("in-tree")]
+        tell(f"{workload.name} in-tree: {results[0].rate:.1f} pods/s")
+        with _extender(course.plane, folder) as extender:
+            await eventually_ready(extender)
+            results.append(await course.measure("offload", extender))
+        tell(f"{workload.name} offload: {results[1].rate:.1f} pods/s")
+    return results
+
+
+def _extender(plane: ControlPlane, folder: Path, **settings: Any) -> AbstractContextManager[Extender]:
+    return Extender(folder, plane.kubeconfig, settings)
+
+
+@asynccontextmanager
+async def _course(assets: Path, workload: Workload, size: Size, tell: Callable[[str], None]) -> AsyncIterator[Course]:
+    """A control plane of its own with everything that stands there before pods ask."""
+    with ControlPlane(assets) as plane:
+        async with (
+            connect(plane.url, plane.token, plane.authority) as api,
+            following(api, workloads.ASKING_LABEL) as board,
+        ):
+            began = time.monotonic()
+            await api.create(*workloads.namespaces())
+            await api.create(*workloads.nodes(size.nodes))
+            await api.create(*workload.running(size.existing, size.nodes))
+            tell(f"{workload.name}: {size.nodes} nodes, {size.existing} pods after {time.monotonic() - began:.0f} s")
+            yield Course(plane, api, board, workload, size)
