@@ -65,6 +65,7 @@ class Paths(_Section, frozen=True):
     filter: str = "/filter"
     prioritize: str = "/prioritize"
     preempt: str = "/preempt"
+    bind: str = "/bind"
 
     def __post_init__(self) -> None:
         """Refuse paths that a request could not reach, or that would hide one another."""
@@ -109,8 +110,8 @@ class Server(_Section, frozen=True):
     bind_address: Address = Address("127.0.0.1:8888")
     max_body_bytes: ByteSize = ByteSize(32 * 2**20)
     request_timeout: Duration = Duration(4)
-    max_in_flight: Annotated[int, Meta(ge=1)] = 100
     on_deadline: Literal["error", "pass"] = "error"
+    max_in_flight: Annotated[int, Meta(ge=1)] = 100
     tls: Tls = Tls()
     paths: Paths = Paths()
 
@@ -150,8 +151,8 @@ class Kube(_Section, frozen=True):
 
     kubeconfig: str = ""
     context: str = ""
-    watch: Watch = Watch()
     on_stale: Literal["error", "pass"] = "error"
+    watch: Watch = Watch()
 
 
 class InterPodAffinity(_Section, frozen=True):

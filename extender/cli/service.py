@@ -8,7 +8,7 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from extender.server.app import listening, make_app
 from extender.server.collaborators import Verbs
 from extender.server.tls import ServerTls
 from extender.settings import Settings, Watch
+from extender.tasks.binding import Binding
 from extender.tasks.feeding import Feeding, FeedingOptions, reads_workloads
 from extender.tasks.readiness import Readiness
 from extender.tasks.settling import Decide, Settling, SettlingOptions
@@ -106,7 +107,8 @@ def service_of_cluster(settings: Settings, session: Session, clock: Clock, chanc
         jobs.append(("steering", steering.steer))
     if settings.steering.nudge:
         jobs.append(("nudging", steering.nudge))
-    verbs = _verbs(settling.filter, index, settings)
+    binding = Binding(index, writer, clock, assumes=settings.assumed_pods.enabled)
+    verbs = replace(_verbs(settling.filter, index, settings), bind=binding.bind)
     metrics.report_feeds(lambda: feeding.statuses().values())
     metrics.report_lag(lambda: {kind: status.lag(clock.now()) for kind, status in feeding.statuses().items()})
     metrics.report_relist_changes(feeding.relist_changes)

@@ -38,7 +38,7 @@ class SessionOptions:
 
     connect_timeout: float = 10.0
     request_timeout: float = 30.0
-    write_connections: int = 16
+    write_connections: int = 64
     user_agent: str = "placement-extender"
 
 

@@ -14,7 +14,13 @@ from extender.model.victims import Candidate
 from extender.settings import Settings
 from extender.telemetry.metrics import Metrics
 from extender.telemetry.repeated import RepeatedWarning
-from extender.wire.extender_v1 import ExtenderArgs, FilterResult, PreemptionArgs
+from extender.wire.extender_v1 import BindingArgs, ExtenderArgs, FilterResult, PreemptionArgs
+
+
+async def binds_nothing(_args: BindingArgs) -> str:
+    """A service that follows no cluster cannot bind."""
+    return "this service answers from a snapshot and binds nothing"
+
 
 _LOG = logging.getLogger(__name__)
 
@@ -30,6 +36,7 @@ class Verbs:
     filter: Callable[[ExtenderArgs], Awaitable[FilterResult]]
     prioritize: Callable[[ExtenderArgs], Mapping[str, int]]
     preempt: Callable[[PreemptionArgs], Sequence[Candidate]]
+    bind: Callable[[BindingArgs], Awaitable[str]] = binds_nothing
 
 
 class Readiness(Protocol):

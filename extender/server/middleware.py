@@ -89,20 +89,24 @@ def _missing(app: Collaborators) -> str:
 
 @contextmanager
 def _admitted(app: Collaborators, request: web.Request) -> Iterator[None]:
-    """Hold one of the places of requests in flight. Raises NotReady, Overloaded or HTTPRequestEntityTooLarge."""
+    """Hold one of the places of requests in flight. Raises NotReady, Overloaded or HTTPRequestEntityTooLarge.
+
+    A bind takes no place: it waits for the API server, and must not keep out the questions that hang on it.
+    """
     limits = app.settings.server
     check_peer(request, limits.tls)
     if not (app.readiness.is_ready or app.readiness.is_stale):
         raise NotReady(_missing(app))
-    if app.in_flight >= limits.max_in_flight:
+    if app.in_flight >= limits.max_in_flight and request.match_info.route.name != "bind":
         raise Overloaded
     if (request.content_length or 0) > limits.max_body_bytes:
         raise web.HTTPRequestEntityTooLarge(limits.max_body_bytes)  # told before a byte of it is read
-    app.in_flight += 1
+    place = int(request.match_info.route.name != "bind")
+    app.in_flight += place
     try:
         yield
     finally:
-        app.in_flight -= 1
+        app.in_flight -= place
 
 
 def _observed(error: Exception, request: web.Request) -> Failure:

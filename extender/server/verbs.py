@@ -12,7 +12,9 @@ from extender.wire.extender_v1 import (
     ExtenderArgs,
     FilterResult,
     decode_args,
+    decode_binding_args,
     decode_preemption_args,
+    encode_binding,
     encode_filter,
     encode_filter_nodes,
     encode_preemption,
@@ -53,6 +55,12 @@ async def preempt_pods(request: web.Request) -> web.Response:
     app.metrics.verbs["preempt"].asked(len(args.candidates))
     offer(request, app, lambda: _json(encode_preemption(args.candidates)))
     return _json(encode_preemption(app.verbs.preempt(args)))
+
+
+async def bind_pod(request: web.Request) -> web.Response:
+    """Bind a pod in the scheduler's place."""
+    app = request.app[COLLABORATORS]
+    return _json(encode_binding(await app.verbs.bind(decode_binding_args(await request.read()))))
 
 
 def _filtered(result: FilterResult, args: ExtenderArgs) -> web.Response:

@@ -28,6 +28,7 @@ class ExtenderStanza:
     url_prefix: str
     filter_verb: str = "filter"
     prioritize_verb: str = "prioritize"
+    bind_verb: str = ""
     weight: int = 1
     node_cache_capable: bool = True
     ignorable: bool = False
@@ -79,6 +80,15 @@ class ExtenderClient:
             return {str(entry.get("host", "")): int(entry.get("score", 0)) * scale for entry in entries}
         except (ExtenderError, TypeError, ValueError):
             return {}
+
+    async def bind(self, pod: JsonObject, node: str) -> str:
+        """Lets the extender bind the pod; returns what went wrong, empty where nothing did."""
+        meta = pod["metadata"]
+        body = {"PodName": meta["name"], "PodNamespace": meta["namespace"], "PodUID": meta["uid"], "Node": node}
+        try:
+            return str(_fields(await self._send(self.stanza.bind_verb, body)).get("error") or "")
+        except ExtenderError as error:
+            return str(error)
 
     def _passed(self, answer: JsonObject, nodes: Sequence[NodeState]) -> list[NodeState]:
         if self.stanza.node_cache_capable and answer.get("nodenames") is not None:

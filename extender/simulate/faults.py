@@ -4,8 +4,10 @@ Here stands only the well-behaved one. A scenario's faults are a subclass that o
 server calls them and knows nothing of what they do.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from random import Random
 
 from extender.simulate.kinds import Target
 
@@ -54,3 +56,16 @@ class Faults:
         """An ERROR line to open a watch with, after which it ends; None for none."""
         del call
         return None
+
+
+class SlowBindings(Faults):
+    """Bindings that take a time drawn from a range, for bindings that do not come from the scheduling loop itself."""
+
+    def __init__(self, seconds: tuple[float, float], chance: Random) -> None:
+        self._seconds = seconds
+        self._chance = chance
+
+    async def before_write(self, call: Call) -> None:
+        """Wait before a binding is done."""
+        if call.path.endswith("/binding"):
+            await asyncio.sleep(self._chance.uniform(*self._seconds))

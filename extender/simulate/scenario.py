@@ -191,6 +191,7 @@ class SchedulerPart(_Part, frozen=True):
     cache_delay: Duration = Duration(0)
     node_cache_capable: bool = True
     prioritize: bool = True
+    bind: bool = False
     weight: Annotated[int, Meta(ge=1)] = 1
     http_timeout: Duration = Duration(5)
     ignorable: bool = False

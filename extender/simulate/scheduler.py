@@ -8,6 +8,7 @@ stand-in: the real engine is kube-scheduler. Called by the scenario player and b
 import asyncio
 import random
 import time
+from collections import Counter
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -78,6 +79,7 @@ class SchedulingLoop:
         self.queue = SchedulingQueue()
         self.journal = Journal(store)
         self.messages: dict[str, str] = {}  # why a pending pod was refused last, by uid
+        self.reasons: Counter[str] = Counter()  # refusals so far, by reason; one for each pod and attempt
         self.bound: dict[str, str] = {}  # the node by uid, of every binding that this loop has made
         self._store = store
         self._api_url = api_url
@@ -215,6 +217,7 @@ class SchedulingLoop:
             node = await self._choose(pod)
         except FitsNowhere as outcome:
             self.queue.refuse(queued, outcome.plugins, time.monotonic())
+            self.reasons.update({refusal.reason for refusal in outcome.refusals.values()})
             message = summary(len(self.cache.nodes), outcome.refusals)
             nomination = await self._after_filter(pod, outcome.refusals)
             self._report(queued, "Unschedulable", message, nomination)
@@ -289,9 +292,12 @@ class SchedulingLoop:
         self._spawn(self._bind(queued, node, self._chance.uniform(*self.settings.bind_delay)))
 
     async def _bind(self, queued: QueuedPod, node: str, delay: float) -> None:
-        if delay:
-            await asyncio.sleep(delay)
-        problem = await self._writer.bind(queued.pod, node)
+        if self._extender and self._extender.stanza.bind_verb:
+            problem = await self._extender.bind(queued.pod, node)  # at once: it is the API server that is slow then
+        else:
+            if delay:
+                await asyncio.sleep(delay)
+            problem = await self._writer.bind(queued.pod, node)
         if not problem:
             self.bound[queued.uid] = node
             self.messages.pop(queued.uid, None)

@@ -11,6 +11,7 @@ from typing import Self
 
 from extender.simulate.apiserver import ApiServer, PlaneSettings
 from extender.simulate.extender_client import ExtenderStanza
+from extender.simulate.faults import SlowBindings
 from extender.simulate.json_objects import JsonObject, is_finished, is_terminating
 from extender.simulate.kinds import PODS
 from extender.simulate.scenario import Play, SchedulerPart
@@ -40,6 +41,8 @@ class Stage:
         )
         self.api.store.load(make_cluster(scenario.cluster, play.templates, files, self.chance))
         self._loop: SchedulingLoop | None = None
+        if scenario.scheduler.bind:
+            self.api.faults = SlowBindings(scenario.scheduler.bind_delay, Random(seed))
 
     @property
     def loop(self) -> SchedulingLoop:
@@ -93,6 +96,7 @@ def stanza_of(part: SchedulerPart, extender_url: str) -> ExtenderStanza:
     return ExtenderStanza(
         url_prefix=extender_url,
         prioritize_verb="prioritize" if part.prioritize else "",
+        bind_verb="bind" if part.bind else "",
         weight=part.weight,
         node_cache_capable=part.node_cache_capable,
         ignorable=part.ignorable,

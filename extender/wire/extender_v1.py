@@ -57,6 +57,16 @@ class FilterResult:
 
 
 @dataclass(frozen=True, slots=True)
+class BindingArgs:
+    """A bind question: which pod goes to which node."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
 class PreemptionArgs:
     """A preempt question: the preemptor and the candidate nodes with their victims, most important first.
 
@@ -98,7 +108,15 @@ class _PreemptionArgsJson(msgspec.Struct, rename="pascal"):
     node_name_to_meta_victims: dict[str, _MetaVictimsJson | None] | None = None
 
 
+class _BindingArgsJson(msgspec.Struct, rename="pascal"):
+    pod_namespace: str
+    pod_name: str
+    node: str
+    pod_uid: str = msgspec.field(name="PodUID")
+
+
 _ARGS = msgspec.json.Decoder(_ArgsJson)
+_BINDING_ARGS = msgspec.json.Decoder(_BindingArgsJson)
 _PREEMPTION_ARGS = msgspec.json.Decoder(_PreemptionArgsJson)
 _NODE = msgspec.json.Decoder(NodeJson)
 _NAMES = msgspec.json.Decoder(list[str] | None)
@@ -229,3 +247,17 @@ def encode_preemption(candidates: Sequence[Candidate]) -> bytes:
             }
         }
     )
+
+
+def decode_binding_args(body: bytes) -> BindingArgs:
+    """A bind body; raises ``WireError`` naming the field."""
+    try:
+        parsed = _BINDING_ARGS.decode(body)
+    except UNREADABLE as error:
+        raise from_msgspec(error) from None
+    return BindingArgs(parsed.pod_namespace, parsed.pod_name, parsed.pod_uid, parsed.node)
+
+
+def encode_binding(error: str) -> bytes:
+    """The answer to a bind question: empty where the pod was bound."""
+    return orjson.dumps({"Error": error})
