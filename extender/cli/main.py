@@ -7,10 +7,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from extender.cli import certs, config, serve, simulate, version
+from extender.cli import bench, certs, config, demo, serve, simulate, version
 from extender.cli.command import CommandError, Run
 
-COMMANDS = (serve, simulate, certs, config, version)
+COMMANDS = (serve, demo, simulate, bench, certs, config, version)
 INTERRUPTED = 130
 
 

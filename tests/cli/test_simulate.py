@@ -1,4 +1,4 @@
-"""`extender simulate`: the demo with the real service, the last line, the exit codes, and errors for people."""
+"""`extender simulate`: the real service on an embedded cluster, the last line, the exit codes, and errors for people."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,6 @@ import yaml
 
 from extender.cli.main import main
 
-DEMO = Path(__file__).parents[2] / "config" / "demo" / "scenario.yaml"
 KEEP_APART = {
     "podAntiAffinity": {
         "requiredDuringSchedulingIgnoredDuringExecution": [
@@ -32,11 +31,6 @@ def _scenario(folder: Path, **parts: Any) -> str:
     path = folder / "scenario.yaml"
     path.write_text(yaml.safe_dump(document), "utf-8")
     return str(path)
-
-
-def test_the_demo_goes_as_expected(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["simulate", str(DEMO)]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "placed 26, pending 0, violations 0"
 
 
 def test_the_real_service_refuses_what_has_no_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

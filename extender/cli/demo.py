@@ -1,0 +1,104 @@
+"""`extender demo`: the service at work on a small embedded cluster, shown live until Ctrl-C.
+
+Everything is real but the cluster: the API server and the scheduling loop are the embedded ones, the extender is the
+service itself, on 127.0.0.1:8888. `--once` plays the same scenario as `extender simulate` does.
+"""
+
+import argparse
+import asyncio
+import signal
+import sys
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Final
+
+from extender.cli.command import CommandError, Commands
+from extender.cli.demo_screen import LinePrinter, LiveScreen, Screen
+from extender.cli.embedded import read_objects, read_scenario, scenario_settings, service_running
+from extender.cli.running import run_on_loop
+from extender.cli.simulate import simulate
+from extender.model.units import Address
+from extender.simulate.play import Player, StepFailed
+from extender.simulate.stage import Stage
+from extender.telemetry.logs import configure
+
+_SCENARIO: Final = Path("config", "demo", "scenario.yaml")
+_ADDRESS: Final = "127.0.0.1:8888"
+
+
+def add_parser(commands: Commands) -> None:
+    """Flags for trying it differently; without any it is what `make run` shows."""
+    parser = commands.add_parser("demo", help="show the extender at work on an embedded cluster")
+    parser.add_argument("--once", action="store_true", help="play the scenario once, judge the placements, and end")
+    parser.add_argument("--scenario", metavar="FILE", help=f"instead of {_SCENARIO}")
+    parser.add_argument("--seed", type=int, help="instead of the scenario's")
+    parser.add_argument("--bind-address", metavar="HOST:PORT", default=_ADDRESS, help=f"instead of {_ADDRESS}")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0 after Ctrl-C, or as `extender simulate` with --once."""
+    configure("error", "text")
+    path = arguments.scenario or str(_find_scenario())
+    if arguments.once:
+        return simulate(path, arguments.seed)
+    try:
+        address = Address.parse(arguments.bind_address)
+    except ValueError as error:
+        raise CommandError(f"--bind-address: {error}") from None
+    try:
+        run_on_loop(_show(path, arguments.seed, address))
+    except StepFailed as error:
+        raise CommandError(f"{path}: {error}") from None
+    return 0
+
+
+def _find_scenario() -> Path:
+    """The demo's scenario: below the working directory, or in the checkout that this code runs from."""
+    for folder in (Path.cwd(), Path(__file__).resolve().parents[2]):
+        if (folder / _SCENARIO).is_file():
+            return folder / _SCENARIO
+    raise CommandError(f"{_SCENARIO}: not found; run this in a checkout, or name a scenario with --scenario")
+
+
+async def _show(path: str, seed: int | None, address: Address) -> None:
+    play = read_scenario(path)
+    settings = scenario_settings(play, path, address)
+    used = play.scenario.seed if seed is None else seed
+    async with (
+        Stage(play, used, read_objects(play, path)) as stage,
+        service_running(settings, stage.api.url, used) as (url, _),
+    ):
+        await stage.begin(url)
+        screen: Screen = LiveScreen(stage, url) if sys.stdout.isatty() else LinePrinter(stage, url)
+        player = Player(stage, screen.narrate)
+        with screen:
+            await _until_signal(_play_on(player), screen.follow())
+
+
+async def _play_on(player: Player) -> None:
+    """The steps, then those that go on forever."""
+    play = player.stage.play
+    await player.run(play.steps)
+    while play.forever:
+        await player.run(play.forever)
+    await asyncio.Event().wait()
+
+
+async def _until_signal(*work: Awaitable[None]) -> None:
+    """Do all of it until Ctrl-C or a request to end, or until one of it fails."""
+    loop = asyncio.get_running_loop()
+    told = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, told.set)
+    tasks = [asyncio.ensure_future(each) for each in (told.wait(), *work)]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+    for task in done:
+        task.result()

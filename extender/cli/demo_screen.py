@@ -1,0 +1,143 @@
+"""How the demo looks: a live table on a terminal, plain lines anywhere else. Reads the stage, changes nothing."""
+
+import asyncio
+from collections import deque
+from types import TracebackType
+from typing import Final, Protocol, Self
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from extender.simulate.overview import Overview, PodRow, look
+from extender.simulate.stage import Stage
+
+_EVERY_SECONDS: Final = 0.25
+_TITLES: Final = 4
+
+
+class Screen(Protocol):
+    """What the demo is shown on: enter it, let it follow the stage, tell it what happens."""
+
+    def narrate(self, text: str) -> None:
+        """Show the title of a step."""
+
+    async def follow(self) -> None:
+        """Show the stage until cancelled."""
+
+    def __enter__(self) -> Self:
+        """Begin to show."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave the terminal as it was."""
+
+
+class LiveScreen:
+    """The cluster as one page that is drawn again and again."""
+
+    def __init__(self, stage: Stage, url: str) -> None:
+        self._stage = stage
+        self._url = url
+        self._titles: deque[str] = deque(maxlen=_TITLES)
+        self._live = Live(console=Console(), auto_refresh=False, transient=False, vertical_overflow="crop")
+
+    def narrate(self, text: str) -> None:
+        """Show the title of a step above the tables."""
+        self._titles.append(text)
+
+    async def follow(self) -> None:
+        """Draw the stage until cancelled."""
+        while True:
+            self._live.update(page(look(self._stage), self._url, list(self._titles)), refresh=True)
+            await asyncio.sleep(_EVERY_SECONDS)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+
+class LinePrinter:
+    """One line for each step and for each pod that changes, for pipes and logs."""
+
+    def __init__(self, stage: Stage, url: str) -> None:
+        self._stage = stage
+        self._url = url
+        self._shown: dict[str, PodRow] = {}
+
+    def narrate(self, text: str) -> None:
+        """Print the title of a step, after what happened before it."""
+        self.print_changes()
+        print(f"-- {text}", flush=True)
+
+    async def follow(self) -> None:
+        """Print what changes until cancelled."""
+        while True:
+            self.print_changes()
+            await asyncio.sleep(_EVERY_SECONDS)
+
+    def print_changes(self) -> None:
+        """Print the pods that are new, gone or otherwise than before."""
+        rows = {row.name: row for row in look(self._stage).pods}
+        for name, row in rows.items():
+            if self._shown.get(name) != row:
+                print(_line(row), flush=True)
+        for name in self._shown.keys() - rows.keys():
+            print(f"{name}: gone", flush=True)
+        self._shown = rows
+
+    def __enter__(self) -> Self:
+        print(f"the extender answers on {self._url}; end with Ctrl-C", flush=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        print("ended", flush=True)
+
+
+def _line(row: PodRow) -> str:
+    if row.node:
+        return f"{row.name}: on {row.node} in {row.zone}{', ending' if row.message else ''}"
+    return f"{row.name}: pending{': ' if row.message else ''}{row.message}"
+
+
+def page(seen: Overview, url: str, titles: list[str]) -> Panel:
+    """The whole page for one look."""
+    story = Text("\n".join(titles), style="italic")
+    right = Group(_spread_table(seen), Text(), _reason_table(seen))
+    columns = Table.grid(padding=(0, 3))
+    columns.add_row(_pod_table(seen), right)
+    title = f"extender demo · answering on {url} · Ctrl-C ends it"
+    return Panel(Group(story, Text(), columns), title=title, title_align="left")
+
+
+def _pod_table(seen: Overview) -> Table:
+    table = Table("pod", "node", "zone", "why not", title="Pods", title_justify="left", box=None, pad_edge=False)
+    for row in sorted(seen.pods, key=lambda row: (bool(row.node), row.app, row.name)):
+        style = "dim" if row.message == "ending" else "" if row.node else "yellow"
+        table.add_row(row.name, row.node or "pending", row.zone, row.message, style=style)
+    return table
+
+
+def _spread_table(seen: Overview) -> Table:
+    zones = list(seen.spreads[0].counts) if seen.spreads else []
+    table = Table("workload", *zones, "skew", title="Pods per zone", title_justify="left", box=None, pad_edge=False)
+    for row in seen.spreads:
+        table.add_row(row.app, *(str(row.counts[zone]) for zone in zones), str(row.skew))
+    return table
+
+
+def _reason_table(seen: Overview) -> Table:
+    table = Table("refused", "reason", title="Refusals so far", title_justify="left", box=None, pad_edge=False)
+    for reason, count in seen.reasons:
+        table.add_row(str(count), reason)
+    return table

@@ -1,0 +1,109 @@
+"""`extender demo`: once through with a verdict, or live until told to end; on a terminal a page, else plain lines."""
+
+import asyncio
+import os
+import pty
+import re
+import signal
+import socket
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from extender.cli.demo_screen import page
+from extender.cli.main import main
+from extender.simulate.overview import Overview, PodRow, SpreadRow
+from tests.fakes import PATIENCE
+
+DEMO = (sys.executable, "-m", "extender", "demo", "--bind-address", "127.0.0.1:0")
+
+
+def test_once_plays_the_scenario_to_its_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--once"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "Web servers keep apart from each other across both storefront namespaces" in lines
+    assert lines[-1] == "placed 26, pending 0, violations 0"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_without_a_terminal_it_prints_lines_until_it_is_told_to_end(number: signal.Signals) -> None:
+    process = await asyncio.create_subprocess_exec(*DEMO, stdout=PIPE)
+    assert process.stdout
+    seen = ""
+    async with asyncio.timeout(PATIENCE * 3):
+        while not re.search(r"^shop\S*/web-0: on \S+ in \w+$", seen, re.MULTILINE):
+            line = (await process.stdout.readline()).decode()
+            assert line, f"it ended by itself:\n{seen}"
+            seen += line
+        process.send_signal(number)
+        rest = (await process.stdout.read()).decode()
+        assert await process.wait() == 0
+    assert re.match(r"the extender answers on http://127\.0\.0\.1:\d+; end with Ctrl-C\n", seen)
+    assert rest.endswith("ended\n")
+
+
+async def test_on_a_terminal_it_draws_a_page_and_ctrl_c_ends_it() -> None:
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "140", "LINES": "50"}
+    process = await asyncio.create_subprocess_exec(
+        *DEMO, stdin=theirs, stdout=theirs, stderr=DEVNULL, env=environment, start_new_session=True
+    )
+    os.close(theirs)
+    loop = asyncio.get_running_loop()
+    seen = b""
+    try:
+        async with asyncio.timeout(PATIENCE * 3):
+            while b"Pods per zone" not in seen:
+                seen += await loop.run_in_executor(None, os.read, ours, 65_536)
+            process.send_signal(signal.SIGINT)
+            await _drain(ours)
+            assert await process.wait() == 0
+    finally:
+        os.close(ours)
+    assert "extender demo · answering on http://127.0.0.1:".encode() in seen
+
+
+async def _drain(terminal: int) -> None:
+    """Read what is still drawn; Linux says EIO at the end."""
+    loop = asyncio.get_running_loop()
+    try:
+        while await loop.run_in_executor(None, os.read, terminal, 65_536):
+            pass
+    except OSError:
+        return
+
+
+def test_a_page_shows_pods_skew_and_refusals() -> None:
+    pods = [
+        PodRow("team/web-0", "web", "n1", "z1", ""),
+        PodRow("team/web-1", "web", "", "", "0/2 nodes are available."),
+        PodRow("team/web-2", "web", "n1", "z1", "ending"),
+    ]
+    seen = Overview(pods, [SpreadRow("web", {"z1": 2, "z2": 0})], [("too crowded", 3)])
+    output = StringIO()
+    Console(width=120, file=output).print(page(seen, "http://here:1", ["A step"]))
+    text = output.getvalue()
+    assert re.search(r"team/web-1 +pending +0/2 nodes are available\.", text)
+    assert re.search(r"web +2 +0 +2 ", text)
+    assert re.search(r"3 +too crowded", text)
+    assert text.index("team/web-1") < text.index("team/web-0")  # who waits stands first
+    assert "A step" in text
+
+
+def test_an_address_that_cannot_be_had_is_told_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert main(["demo", "--bind-address", address]) == 1
+    assert f"extender: cannot listen on {address}: " in capsys.readouterr().err
+    assert main(["demo", "--bind-address", "nonsense"]) == 1
+    assert "extender: --bind-address: " in capsys.readouterr().err
+
+
+def test_a_demo_that_is_not_there_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    missing = str(tmp_path / "scenario.yaml")
+    assert main(["demo", "--scenario", missing]) == 1
+    assert f"extender: {missing}: No such file or directory" in capsys.readouterr().err
