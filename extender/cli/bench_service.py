@@ -26,7 +26,6 @@ from extender.simulate.bench.heartbeat import Heartbeat
 from extender.telemetry.metrics import Metrics
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 
-AUDIT_SECONDS: Final = 2.0
 _SEED: Final = 1
 
 
@@ -55,7 +54,7 @@ async def _run(pipe: Connection, api_url: str, settings: Settings) -> None:
 def _asked(service: Service, heart: Heartbeat, echo: "Echo") -> Mapping[str, Callable[..., object]]:
     """What the bench may call."""
     return {
-        "audit": lambda: audit_within(service.index, AUDIT_SECONDS, _SEED),
+        "audit": lambda seconds: audit_within(service.index, seconds, _SEED),
         "echo": echo.set_counts,
         "pause": heart.figures,
     }

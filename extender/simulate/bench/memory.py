@@ -3,15 +3,15 @@
 import os
 from pathlib import Path
 
-_MEBIBYTE_KIBIBYTES = 1024
+_KIBIBYTE_MEGABYTES = 1024 / 1e6
 
 
-def resident_mebibytes(pid: int | str = "self") -> float:
+def resident_megabytes(pid: int | str = "self") -> float:
     """What is in use now; 0 where the system does not tell."""
     return _status(pid, "VmRSS")
 
 
-def peak_mebibytes(pid: int | str = "self") -> float:
+def peak_megabytes(pid: int | str = "self") -> float:
     """The most that has ever been in use; 0 where the system does not tell."""
     return _status(pid, "VmHWM")
 
@@ -30,4 +30,4 @@ def _status(pid: int | str, name: str) -> float:
         lines = Path(f"/proc/{pid}/status").read_text("ascii").splitlines()
     except OSError:
         return 0.0
-    return next((int(line.split()[1]) / _MEBIBYTE_KIBIBYTES for line in lines if line.startswith(name)), 0.0)
+    return next((int(line.split()[1]) * _KIBIBYTE_MEGABYTES for line in lines if line.startswith(name)), 0.0)

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from extender.settings import Settings
 from extender.simulate.bench.asking import Player
-from extender.simulate.bench.auditing import audit_within
+from extender.simulate.bench.auditing import audit_seconds, audit_within
 from extender.simulate.bench.cluster import SyntheticCluster
-from extender.simulate.bench.memory import resident_mebibytes
+from extender.simulate.bench.memory import resident_megabytes
 from extender.simulate.bench.probes import ask_herd, feed_events, relabel_namespace
 from extender.simulate.bench.quantiles import Figures
 from extender.simulate.bench.results import Played, Row
@@ -22,7 +22,6 @@ from extender.simulate.bench.scenario import Load, Point
 from extender.simulate.bench.subject import MakeSubject, Subject, apply
 from extender.wire.kinds import NAMESPACES, NODES, PODS, REPLICA_SETS, Kind
 
-AUDIT_SECONDS: Final = 1.0
 _BATCH: Final = 1000
 
 
@@ -35,10 +34,10 @@ def play_apart(load: Load, make: MakeSubject) -> Iterator[Played]:
 
 def play(load: Load, make: MakeSubject) -> Played:
     """Load the cluster, play every point on it, and recount the index in the end."""
-    before = resident_mebibytes()
+    before = resident_megabytes()
     cluster, subject = SyntheticCluster(load), make()
     common = fill(cluster, subject)
-    common["rss"] = resident_mebibytes() - before
+    common["rss"] = resident_megabytes() - before
     player = Player(cluster, subject.index)
     common |= player.ask_first(subject.decisions(Settings()))
     rows = []
@@ -47,7 +46,7 @@ def play(load: Load, make: MakeSubject) -> Played:
             continue
         figures = _play_point(point, player, cluster, subject)
         rows.append(Row(load.scenario.name, "process", load.place(point), common | figures))
-    return Played(rows, audit_within(subject.index, AUDIT_SECONDS, load.scenario.seed))
+    return Played(rows, audit_within(subject.index, audit_seconds(load.pods), load.scenario.seed))
 
 
 def _play_point(point: Point, player: Player, cluster: SyntheticCluster, subject: Subject) -> Figures:

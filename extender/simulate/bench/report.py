@@ -1,6 +1,6 @@
 """Results as tables for people: one row a point, grouped by what was measured; and the ratios to an earlier run. Pure.
 
-Times are in milliseconds. Called by the command line, which prints.
+Times are in milliseconds unless the heading says otherwise. Called by the command line, which prints.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,6 +21,8 @@ _QUESTIONS: Final[tuple[_Column, ...]] = (
     ("p99", "filter.p99"),
     ("max", "filter.max"),
     ("own p99", "own.p99"),
+    ("echo p50", "echo.p50"),
+    ("p99", "echo.p99"),
     ("× echo", ("filter.p50", "echo.p50")),
     ("× echo of all", ("filter.p50", "echoAll.p50")),
     ("decode", "share.decode"),
@@ -36,7 +38,7 @@ _QUESTIONS: Final[tuple[_Column, ...]] = (
 _CLUSTER: Final[tuple[_Column, ...]] = (
     ("load s", "load"),
     ("ready s", "ready"),
-    ("MiB", "rss"),
+    ("MB", "rss"),
     ("peak", "rssPeak"),
     ("first p50", "first.p50"),
     ("first max", "first.max"),

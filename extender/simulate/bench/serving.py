@@ -10,10 +10,10 @@ from contextlib import ExitStack, contextmanager
 from itertools import groupby
 from typing import Final, TypeAlias
 
-from extender.simulate.bench.auditing import Audit
+from extender.simulate.bench.auditing import Audit, audit_seconds
 from extender.simulate.bench.children import Child, ChildError
 from extender.simulate.bench.cluster import SyntheticCluster
-from extender.simulate.bench.memory import peak_mebibytes, processor_seconds, resident_mebibytes
+from extender.simulate.bench.memory import peak_megabytes, processor_seconds, resident_megabytes
 from extender.simulate.bench.plane import run_plane
 from extender.simulate.bench.quantiles import Figures
 from extender.simulate.bench.remote import RemotePlayer
@@ -45,18 +45,19 @@ def _play_answer(load: Load, points: list[Point], plane: Child, api_url: str, ru
     started = time.perf_counter()
     with _running(run_service, api_url, points[0].settings) as service, ExitStack() as stack:
         addresses = service.receive()
-        common = {"ready": time.perf_counter() - started, "rss": resident_mebibytes(service.pid)}
+        common = {"ready": time.perf_counter() - started, "rssReady": resident_megabytes(service.pid)}
         player = stack.enter_context(RemotePlayer.connected(SyntheticCluster(load), plane, service, addresses))
         common |= player.ask_first(points[0])
         plane.tell("rate", load.rate)
         found = [(point, _play_point(point, player, service)) for point in points]
+        common["rss"] = resident_megabytes(service.pid)
         if any("relabel" in point.measures for point in points):
             common |= _relabel(load, points[0], player, plane, service)
         plane.tell("rate", 0.0)
         if any("events" in point.measures for point in points):
             common |= _flood(player, plane, service) | _relist(player, plane, service)
-        common["rssPeak"] = peak_mebibytes(service.pid)
-        audit: Audit = service.call("audit")
+        common["rssPeak"] = peak_megabytes(service.pid)
+        audit: Audit = service.call("audit", audit_seconds(load.pods))
     rows = [Row(load.scenario.name, "http", load.place(point), figures | common) for point, figures in found]
     return Played(rows, audit)
 
