@@ -6,6 +6,7 @@ Called by `play.py`.
 
 import asyncio
 import time
+from itertools import count, islice
 from random import Random
 from typing import TypeVar
 
@@ -74,12 +75,13 @@ def delete_pods(stage: Stage, step: DeletePods) -> None:
 
 
 def add_nodes(stage: Stage, step: NodeGroup) -> None:
-    """Add nodes, numbered on from those that have such names."""
-    first = 0
-    while step.name.replace("{i}", str(first)) in stage.api.store.table(NODES).objects:
-        first += 1
-    for node in make_nodes(step, draw(step.count, stage.chance), first):
-        stage.api.operations.create(NODES, node)
+    """Add nodes, under the first numbers that are free; a name without a number has to be free itself."""
+    taken = stage.api.store.table(NODES).objects
+    is_numbered = "{i}" in step.name
+    free = (number for number in count() if not is_numbered or step.name.replace("{i}", str(number)) not in taken)
+    for number in islice(free, draw(step.count, stage.chance)):
+        for node in make_nodes(step, 1, number):
+            stage.api.operations.create(NODES, node)
 
 
 def change_nodes(stage: Stage, step: ChangeNodes) -> None:

@@ -123,6 +123,8 @@ class ApiServer:
             return _status(api_errors.bad_request(f"couldn't read the body: {error}"))
         except ConnectionCut:
             return _cut(request)
+        except ConnectionResetError:  # the client has gone away: nobody is left to be answered
+            return web.Response()
 
     async def _dispatch(self, request: web.BaseRequest, call: Call) -> web.StreamResponse:
         target = call.target

@@ -9,6 +9,7 @@ import yaml
 
 from extender.cli.main import main
 
+MIXED = Path(__file__).parents[2] / "config" / "scenarios" / "mixed.yaml"
 KEEP_APART = {
     "podAntiAffinity": {
         "requiredDuringSchedulingIgnoredDuringExecution": [
@@ -38,6 +39,12 @@ def test_the_real_service_refuses_what_has_no_place(tmp_path: Path, capsys: pyte
     lines = capsys.readouterr().out.splitlines()
     reason = "0/3 nodes are available: 3 node(s) didn't match pod anti-affinity rules."
     assert lines[-2:] == [f"pending: default/web-3: {reason}", "placed 3, pending 1, violations 0"]
+
+
+@pytest.mark.parametrize("seed", ["1", "2", "3"])
+def test_nothing_is_broken_while_the_cluster_changes(seed: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", str(MIXED), "--seed", seed]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith("violations 0")
 
 
 def test_a_report_is_one_json_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from extender.simulate.apiserver import ApiServer, PlaneSettings
 from extender.simulate.kinds import NAMESPACES as NAMESPACE_KIND
 from extender.simulate.kinds import PODS as POD_KIND
@@ -156,9 +158,15 @@ async def test_stopping_the_server_ends_its_watches() -> None:
     assert api.store.table(POD_KIND)._listeners == []
 
 
-async def test_a_client_that_goes_away_leaves_no_listener(client: Client, api: ApiServer) -> None:
+async def test_a_client_that_goes_away_leaves_no_listener_and_no_error(
+    client: Client, api: ApiServer, caplog: pytest.LogCaptureFixture
+) -> None:
     stream = await client.watch(PODS, resourceVersion=api.store.version)
     api.operations.create(POD_KIND, pod("a"))
     await stream.next()
     stream.response.close()
+    for number in range(20):
+        api.operations.create(POD_KIND, pod(f"b{number}"))
+        await asyncio.sleep(0)
     await until(lambda: not api.store.table(POD_KIND)._listeners)
+    assert caplog.records == []

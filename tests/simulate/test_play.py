@@ -78,12 +78,12 @@ async def test_steps_change_namespaces_pods_and_nodes() -> None:
         SETTLE,
         {"changePods": {"namespaces": "team-0", "labels": {"x": "1"}, "annotations": {"y": "2"}, "count": 1}},
         {"changeNodes": {"action": "cordon", "nodes": "node-0"}},
-        {"changeNodes": {"action": "cordon", "nodes": "node-1"}},
-        {"changeNodes": {"action": "uncordon", "nodes": "node-1"}},
+        {"changeNodes": {"action": "cordon", "nodes": "node-2"}},
+        {"changeNodes": {"action": "uncordon", "nodes": "node-2"}},
         {"changeNodes": {"action": "relabel", "nodes": "node-2", "labels": {"disk": "ssd"}}},
-        {"changeNodes": {"action": "delete", "nodes": "node-3"}},
+        {"changeNodes": {"action": "delete", "nodes": "node-1,node-3"}},
         {"addNodes": {"count": 2, "name": "new-{i}"}},
-        {"addNodes": {"count": 1, "name": "new-{i}"}},
+        {"addNodes": {"count": 2, "name": "node-{i}"}},
     )
     async with playing(*steps) as (_, stage):
         namespaces, nodes = (
@@ -93,9 +93,9 @@ async def test_steps_change_namespaces_pods_and_nodes() -> None:
         touched = [stored.read() for stored in stage.pods() if "x" in labels_of(stored.read())]
     assert [labels_of(namespaces[name]).get("env") for name in ("team-0", "team-1")] == ["prod", None]
     assert [found["metadata"]["annotations"] for found in touched] == [{"y": "2"}]
-    assert (nodes["node-0"]["spec"]["unschedulable"], nodes["node-1"]["spec"]) == (True, {})
+    assert (nodes["node-0"]["spec"]["unschedulable"], nodes["node-2"]["spec"]) == (True, {})
     assert labels_of(nodes["node-2"])["disk"] == "ssd"
-    assert sorted(nodes) == ["new-0", "new-1", "new-2", "node-0", "node-1", "node-2"]
+    assert sorted(nodes) == ["new-0", "new-1", "node-0", "node-1", "node-2", "node-3"]
 
 
 async def test_pods_are_deleted_by_selector_and_number() -> None:
