@@ -251,6 +251,12 @@ class Preemption(_Section, frozen=True):
         _require_positive(self, "deadline", "stuck_after")
 
 
+class Audit(_Section, frozen=True):
+    """Recounting while the service runs: one step (some nodes, or one group) after each pause. A pause of 0: never."""
+
+    pause: Duration = Duration(0.5)
+
+
 class Settings(_Section, frozen=True):
     """The whole configuration. `Settings()` is what an empty document means: offload mode with all defaults."""
 
@@ -265,6 +271,7 @@ class Settings(_Section, frozen=True):
     answers: Answers = Answers()
     assumed_pods: AssumedPods = AssumedPods()
     steering: Steering = Steering()
+    audit: Audit = Audit()
     preemption: Preemption = Preemption()
 
     def __post_init__(self) -> None:

@@ -9,10 +9,22 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 from typing import Any, Final
 
+from extender.cli.preemption import (
+    COMPONENT,
+    Nobody,
+    PreemptionWork,
+    Submit,
+    deciding,
+    preempting,
+    preemption_work,
+    without_preempting,
+)
 from extender.cli.version import installed_version
+from extender.index.audit import audit_steps
 from extender.index.cluster import ClusterIndex
 from extender.kube.list_watch import ListWatch
 from extender.kube.options import WatchOptions
@@ -24,6 +36,7 @@ from extender.server.app import listening, make_app
 from extender.server.collaborators import Verbs
 from extender.server.tls import ServerTls
 from extender.settings import Settings, Watch
+from extender.tasks.auditing import Auditing
 from extender.tasks.binding import Binding
 from extender.tasks.feeding import Feeding, FeedingOptions, reads_workloads
 from extender.tasks.readiness import Readiness
@@ -31,12 +44,12 @@ from extender.tasks.settling import Decide, Settling, SettlingOptions
 from extender.tasks.steering import Steering, SteeringOptions
 from extender.telemetry.metrics import Metrics
 from extender.verbs.filtering import filter_nodes
-from extender.verbs.preemption import advise_preemption
 from extender.verbs.prioritizing import prioritize_nodes
 from extender.verbs.remembering import RefusalMemory
 from extender.verbs.steering import find_elsewhere
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 from extender.wire.kinds import (
+    DISRUPTION_BUDGETS,
     NAMESPACES,
     NODES,
     PODS,
@@ -48,9 +61,6 @@ from extender.wire.kinds import (
 )
 
 _LOG = logging.getLogger(__name__)
-
-# Under this name events are reported.
-COMPONENT: Final = "placement-extender"
 
 Job = tuple[str, Callable[[], Awaitable[None]]]
 
@@ -67,7 +77,10 @@ _STALE_FACTOR: Final = 1.2
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The parts, and the jobs that keep them going, by name; a service that answers from a file has none."""
+    """The parts, and the jobs that keep them going, by name; a service that answers from a file has none.
+
+    ``preemption`` is set where we carry preemptions out; it is to be drained on the way down.
+    """
 
     settings: Settings
     index: ClusterIndex
@@ -75,6 +88,7 @@ class Service:
     metrics: Metrics
     verbs: Verbs
     jobs: tuple[Job, ...] = ()
+    preemption: PreemptionWork | None = None
 
     @asynccontextmanager
     async def listening(self, tls: ServerTls | None = None) -> AsyncIterator[str]:
@@ -97,25 +111,32 @@ def service_of_cluster(settings: Settings, session: Session, clock: Clock, chanc
     def find(pod: Pod) -> tuple[str, bool]:
         return find_elsewhere(pod, index.view, settings, chance.getrandbits(32))
 
+    work = None
+    if settings.preemption.mode == "execute":
+        work = preemption_work(index, settings.preemption, session, clock, chance, feeding, metrics)
+        jobs.append(("preemption", work.run))
+    target = work.target if work is not None else Nobody()
+    decide = deciding(_decision(index, settings, memory, chance), index.view, settings, chance, target)
     steering = Steering(index, writer, clock, _steering_options(settings), find)
-    settling = Settling(
-        index, clock, _settling_options(settings), _decision(index, settings, memory, chance), steering.consider
-    )
+    settling = Settling(index, clock, _settling_options(settings), decide, steering.consider)
     if settings.assumed_pods.enabled:
         jobs.append(("assumed pods", settling.run))
     if settings.steering.nominate:
         jobs.append(("steering", steering.steer))
     if settings.steering.nudge:
         jobs.append(("nudging", steering.nudge))
+    auditing = Auditing(index, partial(audit_steps, index), clock, settings.audit.pause)
+    if settings.audit.pause:
+        jobs.append(("audit", auditing.run))
     binding = Binding(index, writer, clock, assumes=settings.assumed_pods.enabled)
-    verbs = replace(_verbs(settling.filter, index, settings), bind=binding.bind)
+    verbs = replace(_verbs(settling.filter, index, settings, chance, target), bind=binding.bind)
     metrics.report_feeds(lambda: feeding.statuses().values())
     metrics.report_lag(lambda: {kind: status.lag(clock.now()) for kind, status in feeding.statuses().items()})
     metrics.report_relist_changes(feeding.relist_changes)
     metrics.report_assumed(index.assumed.places, index.assumed.endings)
     metrics.report_waits(lambda: settling.waits, lambda: settling.given_up)
     metrics.report_steering(lambda: steering.results)
-    return Service(settings, index, Readiness(feeding), metrics, verbs, tuple(jobs))
+    return Service(settings, index, Readiness(feeding), metrics, verbs, tuple(jobs), work)
 
 
 def service_of_objects(settings: Settings, objects: Iterable[Object], chance: Random) -> Service:
@@ -124,18 +145,23 @@ def service_of_objects(settings: Settings, objects: Iterable[Object], chance: Ra
     for found in objects:
         index.upsert(found)
     settle_memory()
+    settings = without_preempting(settings)
     memory = RefusalMemory(settings.answers.refusal_memory_bytes)
-    decide = _decision(index, settings, memory, chance)
+    target = Nobody()
+    decide = deciding(_decision(index, settings, memory, chance), index.view, settings, chance, target)
 
     async def decided(args: ExtenderArgs) -> FilterResult:
         return decide(args, "")
 
-    return Service(settings, index, Readiness(), _metrics(index, memory), _verbs(decided, index, settings))
+    return Service(
+        settings, index, Readiness(), _metrics(index, memory), _verbs(decided, index, settings, chance, target)
+    )
 
 
 def _feeding(index: ClusterIndex, settings: Settings, session: Session, clock: Clock, chance: Random) -> Feeding:
     """The feeds of every kind that the settings make us read."""
     kinds = _ALWAYS + (_FOR_DEFAULT_CONSTRAINTS if reads_workloads(settings.rules.topology_spread) else ())
+    kinds += (DISRUPTION_BUDGETS,) if settings.preemption.mode != "off" else ()
     options = watch_options(settings.kube.watch)
     feeds = [ListWatch(session.reads, kind, options, clock, chance) for kind in kinds]
     stale_after = settings.kube.watch.inactivity_timeout * _STALE_FACTOR
@@ -156,14 +182,18 @@ def _decision(index: ClusterIndex, settings: Settings, memory: RefusalMemory, ch
 
 
 def _verbs(
-    decided: Callable[[ExtenderArgs], Awaitable[FilterResult]], index: ClusterIndex, settings: Settings
+    decided: Callable[[ExtenderArgs], Awaitable[FilterResult]],
+    index: ClusterIndex,
+    settings: Settings,
+    chance: Random,
+    target: Submit,
 ) -> Verbs:
     """All verbs, bound to the index and the settings."""
     view = index.view
     return Verbs(
         filter=decided,
         prioritize=lambda args: prioritize_nodes(args, view, settings),
-        preempt=lambda args: advise_preemption(args, view, settings),
+        preempt=preempting(view, settings, chance, target),
     )
 
 

@@ -80,6 +80,15 @@ class AssumedPods:
         elif new.refusal and (old is None or new.refusal != old.refusal):
             self._failed.add(uid)
 
+    def recount(self, placements: Placements) -> None:
+        """Counts every assumption anew, into placements that have just been made empty."""
+        self._placements = placements
+        for assumed in self.held.values():
+            if len(assumed.nodes) == 1:
+                self._count(assumed.pod, 1)
+            else:
+                placements.expect(assumed.pod.shape, 1)
+
     def review(self, now: float, expiry: float, distrust: float) -> int:
         """Ends what has expired, and what failed since the last review; returns how many ended. O(assumed pods).
 

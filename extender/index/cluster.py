@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from extender.index.assumed import AssumedPods
 from extender.index.budgets import Budgets
 from extender.index.domains import KeyDomains, Topology, same_place
-from extender.index.groups import Group
+from extender.index.groups import Group, IndexDriftError
 from extender.index.namespaces import Namespaces
 from extender.index.nominations import Nominations
 from extender.index.placements import Placement, Placements
@@ -37,22 +37,42 @@ class ClusterIndex:
     """Pods, nodes, namespaces and workloads with every count that decisions read."""
 
     def __init__(self, rules: Rules) -> None:
+        self.drifts = 0
+        self._rules = rules
         self.pods: dict[str, Pod] = {}
         self.topology = Topology()
         self.namespaces = Namespaces()
         self.workloads = Workloads()
         self.budgets = Budgets()
         self.nominations = Nominations()
+        self.refused = RefusedPods()
+        self._derive()
+        self.assumed = AssumedPods(self.placements, self._count)
+
+    def _derive(self) -> None:
+        """Makes everything that is counted from the objects, empty."""
         self.placements = Placements(self._placement_added, self._placement_gone)
         self.selections = Selections(self.placements, self.namespaces)
         self.terms = TermCounts(self.topology, self.namespaces, self.selections)
         self.spreads = SpreadCounts(self.topology, self.selections)
-        self.questions = Questions(rules, self.terms, self.spreads, self.namespaces, self.workloads)
-        self.refused = RefusedPods()
-        self.assumed = AssumedPods(self.placements, self._count)
+        self.questions = Questions(self._rules, self.terms, self.spreads, self.namespaces, self.workloads)
         self._on_node: dict[int, dict[str, Pod]] = {}
         self._requested: dict[int, dict[str, int]] = {}
         self._priorities: dict[int, int] = {}
+
+    def rebuild(self) -> None:
+        """Counts everything anew from the objects, in one step: the cure for a drift, which only a fault of ours makes.
+
+        O(pods): about a second for 100,000. Questions are compiled again when they are next asked.
+        """
+        self.drifts += 1
+        self.namespaces.release_all()
+        self.topology.release_all()
+        self._derive()
+        for pod in self.pods.values():
+            if pod.node:
+                self._count(pod, 1)
+        self.assumed.recount(self.placements)
 
     @property
     def view(self) -> ClusterView:
@@ -61,6 +81,13 @@ class ClusterIndex:
 
     def upsert(self, obj: Object) -> bool:
         """Applies an object as it is now; False where nothing that we read has changed."""
+        try:
+            return self._upsert(obj)
+        except IndexDriftError:
+            self.rebuild()
+            return True
+
+    def _upsert(self, obj: Object) -> bool:
         match obj:
             case Pod():
                 return self._change_pod(obj.uid, None if obj.finished else obj)
@@ -75,6 +102,13 @@ class ClusterIndex:
 
     def delete(self, obj: Object) -> bool:
         """Applies the disappearance of an object; False where it was not there."""
+        try:
+            return self._delete(obj)
+        except IndexDriftError:
+            self.rebuild()
+            return True
+
+    def _delete(self, obj: Object) -> bool:
         match obj:
             case Pod():
                 return self._change_pod(obj.uid, None)
@@ -334,7 +368,7 @@ class ClusterIndex:
         counts = (self.terms, self.spreads, self.questions, self.nominations)
         parts = (self.topology, self.namespaces, self.budgets, *counts)
         result = {"pods": len(self.pods), "shapes": len(self.placements), "workloads": len(self.workloads.objects)}
-        result |= {"assumed_pods": len(self.assumed.held), "refused_pods": len(self.refused)}
+        result |= {"assumed_pods": len(self.assumed.held), "refused_pods": len(self.refused), "drifts": self.drifts}
         for part in parts:
             result |= part.statistics()
         return result

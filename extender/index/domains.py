@@ -206,6 +206,10 @@ class Topology:
         if not scope.users:
             del self._scopes[scope.key.key, scope.inclusion]
 
+    def release_all(self) -> None:
+        """Forgets every scope, with whoever used it."""
+        self._scopes.clear()
+
     def put(self, number: int, node: Node | None) -> None:
         """Sets or removes a node. Counts of pods on it must have been taken out before. O(keys + scopes)."""
         self.version += 1

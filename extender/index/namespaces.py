@@ -40,6 +40,11 @@ class Namespaces:
         if not self._users[selector]:
             del self._users[selector], self._selected[selector]
 
+    def release_all(self) -> None:
+        """Forgets every held selector, with whoever held it."""
+        self._selected.clear()
+        self._users.clear()
+
     def selected(self, selector: LabelSelector) -> AbstractSet[str]:
         """The names that a held selector selects now; not to be kept or changed by the caller."""
         return self._selected[selector]
