@@ -92,6 +92,8 @@ async def _run(service: Service, supervisor: Supervisor) -> None:
             raise CommandError(f"cannot listen on {service.settings.server.bind_address}: {error}") from None
         supervisor.add_drain("readiness", say_stopping, 1.0)
         supervisor.add_drain("answers in flight", server.aclose, _ANSWERS_IN_FLIGHT_SECONDS)
+        if service.preemption is not None:
+            supervisor.add_drain("preemptions", service.preemption.drain, service.preemption.limit)
         await supervisor.run()
     _LOG.info("stopped")
 

@@ -34,11 +34,12 @@ _READ_CONNECTIONS: Final = 32  # one for each watch, and one more each while a w
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """Time limits in seconds and the number of connections that writes may hold at once."""
+    """Time limits in seconds and the number of connections that writes, and those of preemptions, may hold at once."""
 
     connect_timeout: float = 10.0
     request_timeout: float = 30.0
     write_connections: int = 64
+    removal_connections: int = 32
     user_agent: str = "placement-extender"
 
 
@@ -146,17 +147,22 @@ class Connection:
 
 
 class Session:
-    """Both pools of one account: ``reads`` for lists and watches, ``writes`` for effects, so that neither waits."""
+    """The pools of one account: ``reads`` for lists and watches, ``writes`` for effects, so that neither waits.
+
+    ``removals`` are the effects of preemptions: a burst of them must not hold up nominations and bindings.
+    """
 
     def __init__(self, configuration: Configuration, options: SessionOptions) -> None:
         self.host = configuration.host or ""
         self.reads = Connection(configuration, options, _READ_CONNECTIONS)
         self.writes = Connection(configuration, options, options.write_connections)
+        self.removals = Connection(configuration, options, options.removal_connections)
 
     async def close(self) -> None:
-        """Close both; may be called twice."""
+        """Close all; may be called twice."""
         await self.reads.close()
         await self.writes.close()
+        await self.removals.close()
 
 
 @asynccontextmanager

@@ -53,7 +53,8 @@ async def preempt_pods(request: web.Request) -> web.Response:
     app = request.app[COLLABORATORS]
     args = decode_preemption_args(await request.read())
     app.metrics.verbs["preempt"].asked(len(args.candidates))
-    offer(request, app, lambda: _json(encode_preemption(args.candidates)))
+    # One that came without victims would fail the whole call.
+    offer(request, app, lambda: _json(encode_preemption([each for each in args.candidates if each.victims])))
     return _json(encode_preemption(app.verbs.preempt(args)))
 
 

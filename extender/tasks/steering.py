@@ -108,7 +108,9 @@ class Steering:
         self._hopeless[pod.shape] = self._grounds(pod)
 
     def _touchable(self, pod: Pod) -> bool:
-        """Whether the pod still waits and is nobody else's."""
+        """Whether the pod still waits and is nobody else's; one that preempts already has where to go."""
+        if self._index.view.awaited(pod.uid):
+            return False
         shown = self._index.view.pod(pod.uid)
         return shown is None or not (shown.node or shown.gated or shown.terminating or shown.nominated_node)
 

@@ -24,6 +24,7 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from extender.telemetry.preemption import PreemptionMetrics
 from extender.telemetry.statistics import (
     CountCollector,
     FeedCollector,
@@ -259,6 +260,10 @@ class Metrics:
         self._registry.register(
             StatisticsCollector("extender_task_restarts", text, "task", restarts, CounterMetricFamily)
         )
+
+    def preemption(self) -> PreemptionMetrics:
+        """The metrics of preemption, declared on this call; to be called once."""
+        return PreemptionMetrics(self._registry)
 
     def report_certificates(
         self, ends: Callable[[], Mapping[str, float]], reloads: Callable[[], Mapping[str, float]]

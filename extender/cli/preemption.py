@@ -1,0 +1,146 @@
+"""Preemption put together: verbs that plan, the task that carries plans out, and the joint between them.
+
+Server and tasks do not know each other: the handlers get functions from here that decide and submit. Called by
+`service`.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from random import Random
+from typing import Final, Protocol
+
+import msgspec
+
+from extender.index.cluster import ClusterIndex
+from extender.index.view import ClusterView
+from extender.kube.reader import Reader
+from extender.kube.session import Session
+from extender.kube.timing import BackoffOptions, Clock
+from extender.kube.writer import Writer
+from extender.model.objects import Pod
+from extender.model.plans import PreemptionPlan
+from extender.model.victims import Candidate
+from extender.settings import Preemption, Settings
+from extender.tasks.evicting import Evicting, EvictingOptions
+from extender.tasks.feeding import Feeding
+from extender.tasks.pacing import Pace
+from extender.tasks.persisting import Persistence
+from extender.tasks.preempting import Preempting
+from extender.tasks.settling import Decide
+from extender.telemetry.metrics import Metrics
+from extender.verbs.deciding import HopelessPods, decide_filter
+from extender.verbs.preemption import decide_preemption
+from extender.wire.extender_v1 import ExtenderArgs, FilterResult, PreemptionArgs
+
+_LOG = logging.getLogger(__name__)
+# Under this name events are reported.
+COMPONENT: Final = "placement-extender"
+
+
+class Submit(Protocol):
+    """Where plans go."""
+
+    def submit(self, plan: PreemptionPlan) -> bool:
+        """Takes a plan on; False where one for the same pod is under way."""
+
+    def ask_again(self, pod: Pod, node: str) -> None:
+        """Has the scheduler try a pod again after a while."""
+
+
+def without_preempting(settings: Settings) -> Settings:
+    """The settings of a service that has no cluster in which it could preempt."""
+    if settings.preemption.mode != "execute":
+        return settings
+    return msgspec.structs.replace(settings, preemption=msgspec.structs.replace(settings.preemption, mode="advise"))
+
+
+class Nobody:
+    """Takes no plan: where the settings have us carry out none, and without a cluster to carry them out in."""
+
+    def submit(self, _plan: PreemptionPlan) -> bool:
+        """No."""
+        return False
+
+    def ask_again(self, _pod: Pod, _node: str) -> None:
+        """Nobody does."""
+
+
+def deciding(decide: Decide, view: ClusterView, settings: Settings, chance: Random, target: Submit) -> Decide:
+    """The filter verb with nominated pods counted and plans begun."""
+    hopeless = HopelessPods()
+
+    def decided(args: ExtenderArgs, avoid: str) -> FilterResult:
+        decision = decide_filter(
+            args, view, settings, hopeless, lambda asked: decide(asked, avoid), seed=chance.getrandbits(32)
+        )
+        if decision.plan is not None:
+            target.submit(decision.plan)
+        return decision.result
+
+    return decided
+
+
+def preempting(
+    view: ClusterView, settings: Settings, chance: Random, target: Submit
+) -> Callable[[PreemptionArgs], Sequence[Candidate]]:
+    """The preempt verb, its plan submitted before the answer is given."""
+
+    def decided(args: PreemptionArgs) -> Sequence[Candidate]:
+        decision = decide_preemption(args, view, settings, chance.getrandbits(32))
+        if decision.plan is not None:
+            target.submit(decision.plan)
+        elif decision.ask_again:
+            target.ask_again(args.pod, args.candidates[0].node)
+        return decision.candidates
+
+    return decided
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionWork:
+    """The task. ``run`` is a job of the supervisor, ``drain`` a step of the way down, of at most ``limit`` seconds."""
+
+    target: Preempting
+    run: Callable[[], Awaitable[None]]
+    limit: float
+
+    async def drain(self) -> None:
+        """Finish what is being carried out."""
+        await self.target.drain()
+
+
+def preemption_work(
+    index: ClusterIndex,
+    settings: Preemption,
+    session: Session,
+    clock: Clock,
+    chance: Random,
+    feeding: Feeding,
+    metrics: Metrics,
+) -> PreemptionWork:
+    """The task with connections, a pace and metrics of its own. It begins once the index holds the whole cluster."""
+    writer = Writer(session.removals, COMPONENT, socket.gethostname(), observe=metrics.wrote)
+    pace = Pace(clock, settings.max_parallel_deletes, settings.writes_per_second)
+    backoff = BackoffOptions(settings.backoff.initial, settings.backoff.max)
+    persistence = Persistence(pace, Reader(session.removals), clock, backoff, chance)
+    options = EvictingOptions(
+        settings.deadline, at_once=settings.max_parallel_deletes, evicts=settings.eviction == "evict"
+    )
+    evicting = Evicting(index.view, writer, persistence, clock, lambda: datetime.now(UTC), options)
+    observer = metrics.preemption()
+    task = Preempting(index, evicting, clock, observer, settings.stuck_after)
+    observer.report(task.statistics)
+
+    async def run() -> None:
+        await feeding.synced()
+        found = task.recover()
+        if found:
+            _LOG.info("preemptions of an earlier leader taken on", extra={"preemptions": found})
+        await task.run()
+
+    return PreemptionWork(task, run, settings.deadline)
