@@ -10,11 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
-from extender.index.view import ClusterView, GroupView, Question
+from extender.index.view import ClusterView, GroupView, KeyView, Question
 from extender.model.labels import HOSTNAME
 from extender.model.spread import topology_weight
 from extender.rules.catalog import PreparedFilters
-from extender.rules.frames import Frame
 from extender.rules.interpod_affinity import weighted_groups
 from extender.settings import Settings
 from extender.verbs import fullest
@@ -62,26 +61,34 @@ def best_passing(search: Search, most: int, turn: int) -> Ranked:
         return _scored(search, most, turn)
     if groups and asked.view is not None and len(asked) >= _LONG and fullest.applies(groups):
         return fullest.best_from_the_top(groups, search.filters, asked, most, turn)
-    parts = [_part(part.weight, part.group, asked.frame) for part in groups]
+    parts = [_part(part.weight, part.group, search) for part in groups]
     required: list[Sequence[int]] = []
     if question.soft and not question.soft_error:
-        parts, required = _spread_parts(question, search.view, asked)
+        parts, required = _spread_parts(search)
     return _ranked(search, parts, required, most, turn) if parts else _unranked(search, most, turn)
 
 
-def _part(weight: float, group: GroupView, frame: Frame) -> _Part:
-    best = weight * (group.greatest() if weight > 0 else group.smallest())
-    return _Part(weight, frame.domains(group.key), group.counts, best)
+def _part(weight: float, group: GroupView, search: Search, *, without_key: bool = True) -> _Part:
+    """``without_key``: nodes that lack the key are ranked too, and nobody counts on them."""
+    extreme = group.greatest if weight > 0 else group.smallest
+    is_zero = weight < 0 and without_key and _some_lack(group.key, search)
+    return _Part(weight, search.asked.frame.domains(group.key), group.counts, 0 if is_zero else weight * extreme())
 
 
-def _spread_parts(question: Question, view: ClusterView, asked: Asked) -> tuple[list[_Part], list[Sequence[int]]]:
+def _some_lack(key: KeyView, search: Search) -> bool:
+    """Whether a node of the question may lack the key; nobody knows about nodes that the request brings along."""
+    return search.asked.view is None or key.labelled < len(search.view.known)
+
+
+def _spread_parts(search: Search) -> tuple[list[_Part], list[Sequence[int]]]:
     """Fewer pods rank higher. The weights are by the domains of the cluster, as the passing nodes are not known yet."""
+    question, asked = search.question, search.asked
     parts, required = [], []
     for ask in question.soft:
-        key = view.key(ask.constraint.topology_key)
+        key = search.view.key(ask.constraint.topology_key)
         size = len(asked) if ask.constraint.topology_key == HOSTNAME else len(key.nodes_in)
-        parts.append(_part(-topology_weight(size), ask.group, asked.frame))
-        if question.soft_needs_all_keys and (asked.view is None or key.labelled < len(view.known)):
+        parts.append(_part(-topology_weight(size), ask.group, search, without_key=not question.soft_needs_all_keys))
+        if question.soft_needs_all_keys and _some_lack(key, search):
             required.append(asked.frame.domains(key))
     return parts, required
 

@@ -1,0 +1,143 @@
+"""A shortlist: the best of the passing nodes under our own score, drawn fairly among equals, and nothing else."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+
+from extender.index.cluster import ClusterIndex
+from extender.verbs.filtering import filter_nodes
+from tests.builders import (
+    Json,
+    asking,
+    index_of,
+    matching,
+    node,
+    node_json,
+    pod,
+    pod_json,
+    settings,
+    spread,
+    term,
+    weighted,
+    workload,
+)
+
+TEN = [f"n{number}" for number in range(10)]
+WEB_ZONES = {"z1": 1, "z2": 3, "z3": 2}
+
+
+def shortlist(index: ClusterIndex, asked: Json, names: Sequence[str], most: int, seed: int = 0) -> list[str]:
+    """The names that pass, in the order of the answer."""
+    chosen = settings(answers={"shortlist": most})
+    return list(filter_nodes(asking(asked, *names), index.view, chosen, seed).passed)
+
+
+def three_zones() -> ClusterIndex:
+    """Two nodes in each of three zones, with one, three and two web pods on the first of them."""
+    nodes = [node(f"{zone}-{which}", zone=zone) for zone in WEB_ZONES for which in "ab"]
+    pods = [pod(f"{zone}-{n}", on=f"{zone}-a", app="web") for zone, count in WEB_ZONES.items() for n in range(count)]
+    return index_of(*nodes, *pods)
+
+
+def zones(names: Sequence[str]) -> list[str]:
+    return [name.split("-")[0] for name in names]
+
+
+@pytest.mark.parametrize("most", [1, 3, 9])
+def test_equal_nodes_are_drawn_fairly_over_the_seeds(most: int) -> None:
+    index = index_of(*map(node, TEN))
+    drawn = [shortlist(index, pod_json(), TEN, most, seed) for seed in range(20)]
+    assert {len(set(names)) for names in drawn} == {most}
+    assert Counter(name for names in drawn for name in names) == dict.fromkeys(TEN, 2 * most)
+
+
+def test_a_question_no_longer_than_the_list_keeps_its_order() -> None:
+    index = index_of(*map(node, TEN))
+    assert shortlist(index, pod_json(), TEN[::-1], 10, seed=4) == TEN[::-1]
+
+
+def test_no_limit_names_every_node_that_passes() -> None:
+    index = index_of(*map(node, TEN))
+    assert shortlist(index, pod_json(), TEN, 0, seed=4) == TEN
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(
+    ("asked", "best"),
+    [
+        pytest.param(pod_json(prefers=[weighted(10, term("zone", app="web"))]), ["z2", "z2", "z3"], id="prefers"),
+        pytest.param(pod_json(avoids=[weighted(10, term("zone", app="web"))]), ["z1", "z1", "z3"], id="avoids"),
+        pytest.param(pod_json(spreads=[spread(hard=False, app="web")]), ["z1", "z1", "z3"], id="soft spread"),
+        pytest.param(
+            pod_json(
+                prefers=[weighted(10, term("zone", app="web"))],
+                spreads=[spread("zone", hard=False, app="other")],
+            ),
+            ["z2", "z2", "z3"],
+            id="both rules",
+        ),
+    ],
+)
+def test_the_best_come_first_wherever_the_search_starts(asked: Json, best: list[str], seed: int) -> None:
+    index = three_zones()
+    assert zones(shortlist(index, asked, sorted(index.view.known), 3, seed)) == best
+
+
+def test_preferences_of_existing_pods_count_as_well() -> None:
+    index = three_zones()
+    index.upsert(pod("host", on="z3-b", prefers=[weighted(50, term("zone", app="guest"))]))
+    assert zones(shortlist(index, pod_json(app="guest"), sorted(index.view.known), 2, seed=1)) == ["z3", "z3"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_node_without_the_key_is_best_where_every_domain_has_somebody_to_avoid(seed: int) -> None:
+    index = three_zones()
+    index.upsert(node("nowhere"))
+    asked = pod_json(avoids=[weighted(10, term("zone", app="web"))])
+    assert shortlist(index, asked, sorted(index.view.known), 1, seed) == ["nowhere"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_node_that_a_request_brings_without_the_key_is_best_in_the_same_way(seed: int) -> None:
+    index = three_zones()
+    asked = pod_json(avoids=[weighted(10, term("zone", app="web"))])
+    nodes = [node_json("z1-a", zone="z1"), node_json("z3-a", zone="z3"), node_json("template")]
+    chosen = settings(answers={"shortlist": 1})
+    assert filter_nodes(asking(asked, nodes=nodes), index.view, chosen, seed).passed == ["template"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_node_without_a_key_that_soft_spread_needs_is_the_last_choice(seed: int) -> None:
+    index = three_zones()
+    index.upsert(node("nowhere"))
+    asked = pod_json(spreads=[spread(hard=False, app="web")])
+    assert "nowhere" not in shortlist(index, asked, sorted(index.view.known), 6, seed)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_emptiest_zone_is_found_although_nodes_without_a_zone_hold_pods_too(seed: int) -> None:
+    """System defaults count nodes without the key as one more domain, which must not hide an empty one."""
+    index = index_of(
+        node("a1", zone="z1"),
+        node("a2", zone="z1"),
+        node("b", zone="z2"),
+        node("nowhere"),
+        workload("Service", "web", {"app": "web"}),
+        *(pod(f"w{number}", on="a1", app="web") for number in range(3)),
+        pod("lost", on="nowhere", app="web"),
+    )
+    assert shortlist(index, pod_json(app="web"), ["a2", "b"], 1, seed) == ["b"]
+
+
+def test_only_nodes_that_pass_and_were_asked_are_on_the_list() -> None:
+    index = three_zones()
+    asked = pod_json(
+        apart=[term("host", app="web")],
+        prefers=[weighted(1, term("zone", selector=matching(("app", "Exists", []))))],
+    )
+    names = ["z2-a", "ghost", "z2-b", "z1-b"]
+    assert [shortlist(index, asked, names, 2, seed) for seed in range(3)] == [["z2-b", "z1-b"]] * 3
+    assert shortlist(index, asked, ["z2-a", "ghost", "z1-b"], 2) == ["z1-b"]
