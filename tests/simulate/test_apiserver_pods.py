@@ -8,6 +8,7 @@ import pytest
 from extender.simulate.apiserver import ApiServer, PlaneSettings
 from extender.simulate.json_objects import JsonObject
 from extender.simulate.kinds import NAMESPACES, NODES
+from tests.fakes import until
 from tests.simulate.client import PODS, Client, connect
 from tests.simulate.plain import ZONE, namespace, node, pod
 
@@ -98,6 +99,18 @@ async def test_a_deletion_spares_a_replacement_of_the_same_name(client: Client) 
     options = {"preconditions": {"uid": first["metadata"]["uid"]}}
     code, body = await client.request("DELETE", f"{DEFAULT}/a", options)
     assert (code, body["reason"]) == (409, "Conflict")
+
+
+async def test_the_kubelet_spares_a_new_pod_under_the_name_of_one_that_was_ending() -> None:
+    async with ApiServer(PlaneSettings(kubelet_delay=0.02)) as api, connect(api.url) as client:
+        for _ in range(2):
+            api.operations.create(NAMESPACES, namespace("default"))
+            await client.post(DEFAULT, pod("a", on="n1"))
+            if not api.pods._ending:
+                await client.request("DELETE", f"{DEFAULT}/a")
+                await client.request("DELETE", "/api/v1/namespaces/default")
+        await until(lambda: not api.pods._ending)
+        assert (await client.get(f"{DEFAULT}/a"))[0] == 200
 
 
 async def test_an_eviction_waits_for_its_budget(slow_kubelet: Client) -> None:
