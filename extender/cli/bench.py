@@ -6,6 +6,7 @@ the exit code is 1 when a count has drifted, or with `--check` when a bound was 
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -66,7 +67,13 @@ def read_scenarios(paths: Sequence[str]) -> list[BenchScenario]:
     found = paths or [str(path) for path in sorted(SCENARIOS.glob("*.yaml"))]
     if not found:
         raise CommandError(f"no scenario: name a file, or run where {SCENARIOS} is")
-    return [_read_scenario(path) for path in found]
+    scenarios = [_read_scenario(path) for path in found]
+    names = Counter(scenario.name for scenario in scenarios)
+    if twice := [name for name, times in names.items() if times > 1]:
+        raise CommandError(
+            *(f"{name}: two scenarios have this name, so their bounds cannot be told apart" for name in twice)
+        )
+    return scenarios
 
 
 def _read_scenario(path: str) -> BenchScenario:

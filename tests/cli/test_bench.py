@@ -98,3 +98,9 @@ def test_without_scenarios_it_wants_to_stand_where_they_are(
     monkeypatch.chdir(tmp_path)
     assert main(["bench"]) == 1
     assert "no scenario: name a file, or run where config/scenarios/bench is" in capsys.readouterr().err
+
+
+def test_two_scenarios_of_one_name_are_refused(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = write(path)
+    assert main(["bench", name, name]) == 1
+    assert "small: two scenarios have this name" in capsys.readouterr().err

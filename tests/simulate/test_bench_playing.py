@@ -14,7 +14,7 @@ from tests.simulate.benching import load
 
 QUESTIONS = {
     f"{name}.{key}"
-    for name in ("filter", "decode", "decide", "encode", "echo", "echoAll", "event", "first")
+    for name in ("filter", "own", "decode", "decide", "encode", "echo", "echoAll", "event", "first")
     for key in ("p50", "p99", "max", "mean")
 }
 ALWAYS = {"share.decode", "share.decide", "share.encode", "requestsPerSecond", "bytesIn", "bytesOut", "refusedShare"}
