@@ -66,6 +66,7 @@ class Supervisor:
     def add(self, name: str, run: Run, *, is_fatal: bool = False, after: Run | None = None) -> None:
         """A job. Jobs start in the order of adding; one with ``after`` starts once that has returned."""
         self._jobs.append(_Job(name, run, is_fatal, after))
+        self.restarts[name] = 0  # there from the start: a rate needs a value from before the first one
 
     def add_drain(self, name: str, run: Run, limit: float) -> None:
         """A step of the way down while all jobs still run, in order, each for at most ``limit`` seconds."""

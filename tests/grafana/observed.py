@@ -1,0 +1,232 @@
+"""A cluster in memory, the extender as a process in front of it, and a real Prometheus that scrapes it.
+
+The load is the demo's, then a round of questions again and again that provokes what the demo does not: errors,
+whole nodes, preempt calls, steering, certificates.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import yaml
+
+from extender.cli.embedded import read_objects, read_scenario
+from extender.cli.main import main
+from extender.settings import API_VERSION, KIND
+from extender.simulate.faults import Call, ConnectionCut, Faults
+from extender.simulate.kinds import NODES, PODS, Target
+from extender.simulate.play import Player
+from extender.simulate.stage import Stage
+from tests.cli.test_serve import eventually, ready
+from tests.e2e.programs import Program, free_ports, our_command
+from tests.grafana.files import FOLDER
+from tests.simulate.plain import HOSTNAME, anti_affinity, pod, term
+
+SCENARIO = Path(__file__).resolve().parents[2] / "config" / "demo" / "scenario.yaml"
+_ROUND_SECONDS = 0.5
+_ROUNDS_TO_LIVE = 3
+
+
+class Prometheus:
+    """The server's API."""
+
+    def __init__(self, url: str, session: aiohttp.ClientSession) -> None:
+        self.url = url
+        self._session = session
+
+    async def get(self, path: str, **query: str) -> Any:
+        """The `data` of an answer. AssertionError for what Prometheus does not take."""
+        async with self._session.get(f"{self.url}/api/v1/{path}", params=query) as answer:
+            body = await answer.json()
+        assert body["status"] == "success", body
+        return body["data"]
+
+    async def has_data(self, expression: str) -> bool:
+        """Whether the expression has given a number within the last minute."""
+        (now,) = [float(row["value"][0]) for row in (await self.get("query", query="vector(1)"))["result"]]
+        data = await self.get("query_range", query=expression, start=str(now - 60), end=str(now), step="1")
+        return any(value not in {"NaN", "+Inf", "-Inf"} for row in data["result"] for _, value in row["values"])
+
+
+class Cutting(Faults):
+    """Cuts the next watch that has something to tell, whenever it is asked to."""
+
+    def __init__(self) -> None:
+        self.is_due = False
+
+    async def watch_lines(self, call: Call, lines: Sequence[bytes]) -> Sequence[bytes]:
+        """Nothing of the lines is sent when a cut is due."""
+        del call
+        if self.is_due:
+            self.is_due = False
+            raise ConnectionCut
+        return lines
+
+
+class Provoked:
+    """One round of everything that the demo does not do by itself; each round has pods of its own."""
+
+    def __init__(self, stage: Stage, url: str, late: str, session: aiohttp.ClientSession) -> None:
+        self._stage = stage
+        self._url = url
+        self._late = late
+        self._session = session
+        self._cutting = stage.api.faults = Cutting()
+        self._number = 0
+        self._preemptors: list[dict[str, Any]] = []
+        self._pods = 0
+        self._pods = 0
+
+    async def run(self) -> None:
+        """Rounds until cancelled: a rate needs two scrapes around a change."""
+        while True:
+            await self._round()
+            await asyncio.sleep(_ROUND_SECONDS)
+
+    async def _round(self) -> None:
+        self._number += 1
+        self._cutting.is_due = True
+        nodes = [stored.read() for stored in self._stage.api.store.table(NODES).latest()]
+        names = [node["metadata"]["name"] for node in nodes]
+        taken = next(stored.node for stored in self._stage.pods() if stored.key.split("/")[1].startswith("web"))
+        await self._ask("filter", {"Pod": self._web(), "NodeNames": [taken]})
+        await self._ask("filter", {"Pod": pod(f"any-{self._number}"), "Nodes": {"items": nodes[:2]}})
+        await self._ask("prioritize", {"Pod": pod(f"any-{self._number}"), "NodeNames": names})
+        await self._ask("preempt", {"Pod": pod("any"), "NodeNameToMetaVictims": {}})
+        for _ in range(2):
+            await self._ask("filter", {"Pod": self._web(), "NodeNames": names}, self._late)
+        await self._preempt(names[0])
+        for verb in ("filter", "prioritize", "preempt"):
+            await self._ask(verb, {"Pod": 5})
+
+    async def _preempt(self, node: str) -> None:
+        """A pod takes the place of another; begun in one round, so that the watch has told of both in the next."""
+        operations, number = self._stage.api.operations, self._number
+        operations.create(PODS, pod(f"low-{number}", "lab", on=node, labels={"app": f"low-{number}"}, priority=0))
+        apart = anti_affinity(term(HOSTNAME, app=f"low-{number}"))
+        high = pod(f"high-{number}", "lab", affinity=apart, nodeSelector={HOSTNAME: node}, priority=1000)
+        self._preemptors.append(operations.create(PODS, high).read())
+        if len(self._preemptors) > _ROUNDS_TO_LIVE:
+            operations.delete(Target(PODS, "lab", self._preemptors.pop(0)["metadata"]["name"]), {})
+        if len(self._preemptors) > 1:
+            await self._ask("filter", {"Pod": self._preemptors[-2], "NodeNames": [node]})
+            await self._ask("preempt", {"Pod": self._preemptors[-2], "NodeNameToMetaVictims": {}})
+
+    def _web(self) -> dict[str, Any]:
+        """A pod that waits in the cluster, and may not stand where another of its kind does."""
+        self._pods += 1
+        found = pod(
+            f"steered-{self._pods}", "shop", labels={"app": "web"}, affinity=anti_affinity(term(HOSTNAME, app="web"))
+        )
+        return self._stage.api.operations.create(PODS, found).read()
+
+    async def _ask(self, verb: str, question: dict[str, Any], url: str = "") -> None:
+        async with self._session.post(f"{url or self._url}/{verb}", json=question) as answer:
+            await answer.read()
+
+
+@asynccontextmanager
+async def observed(folder: Path, prometheus: str) -> AsyncIterator[Prometheus]:
+    """Everything running and the demo played; rounds go on until the block is left."""
+    play = read_scenario(str(SCENARIO))
+    async with AsyncExitStack() as stack:
+        stage = await stack.enter_async_context(Stage(play, 1, read_objects(play, str(SCENARIO))))
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        cluster = {"kube": {"kubeconfig": str(stage.api.write_kubeconfig(folder / "kubeconfig"))}}
+        url = await stack.enter_async_context(_service(folder, "plain", cluster))
+        late = await stack.enter_async_context(_service(folder, "late", cluster | _IN_A_HURRY))
+        secured = _service(folder, "secured", _secured(folder), "--snapshot", _nothing(folder))
+        targets = [url, late, await stack.enter_async_context(secured)]
+        await asyncio.gather(ready(url), ready(late))
+        server = await stack.enter_async_context(_prometheus(folder, prometheus, targets, session))
+        await stage.begin(url)
+        await Player(stage).run(play.steps)
+        await stage.stop_scheduling()
+        rounds = asyncio.create_task(Provoked(stage, url, late, session).run())
+        try:
+            yield server
+        finally:
+            rounds.cancel()
+            with suppress(asyncio.CancelledError):
+                await rounds
+
+
+# A question that hangs on another pod waits for longer than it may take.
+_IN_A_HURRY: dict[str, Any] = {
+    "placement": "cooperative",
+    "answers": {"shortlist": 0},
+    "server": {"requestTimeout": "200ms"},
+    "steering": {"nominate": False, "nudge": False},
+}
+
+
+def _secured(folder: Path) -> dict[str, Any]:
+    """Settings for HTTPS, with certificates made by our own command."""
+    assert main(["certs", "--out", str(folder / "certs")]) == 0
+    return {"server": {"tls": {"certFile": f"{folder}/certs/server.crt", "keyFile": f"{folder}/certs/server.key"}}}
+
+
+def _nothing(folder: Path) -> str:
+    """A snapshot of an empty cluster."""
+    (folder / "nothing.json").write_text('{"kind": "List", "items": []}', "utf-8")
+    return str(folder / "nothing.json")
+
+
+@asynccontextmanager
+async def _service(folder: Path, name: str, settings: dict[str, Any], *arguments: str) -> AsyncIterator[str]:
+    (port,) = free_ports(1)
+    config = folder / f"{name}.yaml"
+    config.write_text(json.dumps({"apiVersion": API_VERSION, "kind": KIND, **settings}), "utf-8")
+    command = our_command("serve", "--config", str(config), "--bind-address", f"127.0.0.1:{port}", *arguments)
+    program = Program(name, command, folder)
+    await asyncio.to_thread(program.start, lambda: " answering " in program.log() or "] answering" in program.log())
+    try:
+        yield f"{'https' if 'tls' in settings.get('server', {}) else 'http'}://127.0.0.1:{port}"
+    finally:
+        await asyncio.to_thread(program.stop)
+
+
+@asynccontextmanager
+async def _prometheus(
+    folder: Path, program: str, targets: list[str], session: aiohttp.ClientSession
+) -> AsyncIterator[Prometheus]:
+    (port,) = free_ports(1)
+    jobs = [
+        {
+            "job_name": f"extender-{number}",
+            "scheme": url.partition(":")[0],
+            "tls_config": {"ca_file": str(folder / "certs" / "ca.crt")},
+            "static_configs": [{"targets": [url.partition("//")[2]]}],
+        }
+        for number, url in enumerate(targets)
+    ]
+    config = {
+        "global": {"scrape_interval": "500ms", "evaluation_interval": "500ms"},
+        "rule_files": [str(FOLDER / "rules.yaml"), str(FOLDER / "alerts.yaml")],
+        "scrape_configs": jobs,
+    }
+    (folder / "prometheus.yaml").write_text(yaml.safe_dump(config), "utf-8")
+    command = [
+        program,
+        f"--config.file={folder / 'prometheus.yaml'}",
+        f"--storage.tsdb.path={folder / 'prometheus'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+    ]
+    server = Program("prometheus", command, folder)
+    await asyncio.to_thread(server.start, lambda: "Server is ready" in server.log())
+    try:
+        found = Prometheus(f"http://127.0.0.1:{port}", session)
+
+        async def all_up() -> bool:
+            return len((await found.get("query", query="up == 1"))["result"]) == len(targets)
+
+        await eventually(all_up)
+        yield found
+    finally:
+        await asyncio.to_thread(server.stop)

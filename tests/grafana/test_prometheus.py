@@ -1,0 +1,57 @@
+"""A real Prometheus scrapes the service under the demo's load: every panel, rule and alert has something to go by."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.grafana.catalogue import entries
+from tests.grafana.description import DASHBOARDS
+from tests.grafana.observed import Prometheus, observed
+from tests.grafana.programs import prometheus
+
+PATIENCE = 30.0  # seconds for a query to have data: some scrapes after the events
+
+pytestmark = pytest.mark.timeout(240)
+
+
+def panel_queries() -> dict[str, str]:
+    """Every query of every panel by its place, with the variables filled in as Grafana would."""
+    found: dict[str, str] = {}
+    for dashboard in DASHBOARDS:
+        for panel in dashboard.panels:
+            for legend, query in panel.queries.items():
+                place = f"{dashboard.file} / {panel.title} / {legend}"
+                found[place] = query.replace("$__rate_interval", "10s").replace("$job", ".*").replace("$instance", ".*")
+    return found
+
+
+async def without_data(server: Prometheus, queries: dict[str, str]) -> list[str]:
+    """The queries that have no data, asked again and again until none is left or patience is over."""
+    waiting = dict(queries)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while waiting:
+                for place, query in list(waiting.items()):
+                    if await server.has_data(query):
+                        del waiting[place]
+                await asyncio.sleep(0.2)  # the next scrape
+    except TimeoutError:
+        pass
+    return sorted(waiting)
+
+
+async def test_every_panel_and_every_rule_has_data_under_load(tmp_path: Path) -> None:
+    async with observed(tmp_path, prometheus()) as server:
+        assert "\n".join(await without_data(server, panel_queries())) == ""
+        scraped = set(await server.get("label/__name__/values"))
+        assert [entry.name for entry in entries() if scraped.isdisjoint(entry.series)] == []
+        groups = (await server.get("rules"))["groups"]
+        rules = [rule for group in groups for rule in group["rules"]]
+        assert {rule["name"]: rule["lastError"] for rule in rules if rule.get("lastError")} == {}
+        recorded = {rule["name"]: rule["name"] for rule in rules if rule["type"] == "recording"}
+        assert len(recorded) == len({name for name in recorded if re.fullmatch(r"[\w:]+", name)}) > 0
+        assert "\n".join(await without_data(server, recorded)) == ""

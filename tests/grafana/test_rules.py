@@ -1,0 +1,70 @@
+"""Recording rules and alerts: they name what exists, each alert has its runbook entry, and promtool passes them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.grafana.catalogue import entries
+from tests.grafana.files import FOLDER, load
+from tests.grafana.programs import promtool
+
+SERIES = {series for entry in entries() for series in entry.series}
+
+
+def rules(file: str) -> Iterator[dict[str, Any]]:
+    """All rules of a file."""
+    for group in load(file)["groups"]:
+        yield from group["rules"]
+
+
+ALERTS = {rule["alert"] for rule in rules("alerts.yaml")}
+RECORDED = {rule["record"] for rule in rules("rules.yaml")}
+
+
+@pytest.mark.parametrize("file", ["rules.yaml", "alerts.yaml"])
+def test_every_rule_asks_for_metrics_or_recorded_series_that_exist(file: str) -> None:
+    asked = {name for rule in rules(file) for name in re.findall(r"(?<!\w)(?:\w+:)*extender_[\w:]+", rule["expr"])}
+    assert asked
+    assert asked - SERIES - RECORDED == set()
+
+
+def test_every_recorded_series_but_the_rate_is_read_by_an_alert() -> None:
+    read = " ".join(rule["expr"] for rule in rules("alerts.yaml"))
+    assert {name for name in RECORDED if name not in read} == {"job_verb:extender_requests:rate5m"}
+
+
+def test_every_alert_has_an_entry_in_the_runbook_and_every_entry_an_alert() -> None:
+    runbook = (FOLDER / "runbook.md").read_text("utf-8")
+    assert set(re.findall(r"^## (\w+)$", runbook, re.MULTILINE)) == ALERTS
+    for part in ("Meaning", "First look", "Remedy"):
+        assert runbook.count(f"**{part}.** ") == len(ALERTS)
+
+
+def test_every_alert_says_how_bad_it_is_what_it_is_and_where_to_read_on() -> None:
+    for rule in rules("alerts.yaml"):
+        assert rule["labels"]["severity"] in {"critical", "warning", "info"}, rule["alert"]
+        assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}, rule["alert"]
+        assert rule["annotations"]["runbook_url"] == f"runbook.md#{rule['alert'].lower()}"
+
+
+def test_every_alert_is_tested_firing_and_silent() -> None:
+    tested: Counter[tuple[str, bool]] = Counter()
+    for test in load("rules_test.yaml")["tests"]:
+        for case in test["alert_rule_test"]:
+            tested[case["alertname"], bool(case["exp_alerts"])] += 1
+    assert set(tested) == {(alert, fires) for alert in ALERTS for fires in (True, False)}
+
+
+@pytest.mark.parametrize("command", ["check rules rules.yaml alerts.yaml", "test rules rules_test.yaml"])
+def test_promtool_passes_them(command: str) -> None:
+    done = subprocess.run(
+        [promtool(), *command.split()], cwd=FOLDER, capture_output=True, text=True, check=False, timeout=50
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "SUCCESS" in done.stdout + done.stderr
