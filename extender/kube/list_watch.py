@@ -11,7 +11,8 @@ Facts it rests on (API concepts, KEP-3157; measured on 1.36 where said):
 3. The version moves on when the sink has taken the changes, not before: whatever breaks in between is sent again.
 4. Until a new list is complete the sink knows nothing of it; it then gets all objects at once.
 5. A server that came back with an older history (restored from a backup) filters everything up to our version, bookmarks
-   too: it is silent. So we list again when nobody took our call, and after the second silence in a row.
+   too: it is silent. A list that must not be older than our version it refuses with 504, so each watch is preceded by
+   one of a single object. We also list again when nobody took our call, and after the second silence in a row.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from extender.kube.decoding import Slice, SliceDecoder
 from extender.kube.endings import Ending, ending_of_error, ending_of_status, refuses_watch_list
-from extender.kube.errors import Expired, KubeError
+from extender.kube.errors import Expired, KubeError, Refused
 from extender.kube.feed_status import FeedProgress, FeedStatus, Phase, Why
 from extender.kube.lines import LineSplitter
 from extender.kube.options import WatchOptions
@@ -185,9 +186,19 @@ class ListWatch(Generic[T]):
 
     async def _watch(self, sink: Sink[T]) -> Ending:
         try:
+            await self._confirm_version()
             return await self._follow(sink, {"resourceVersion": self._progress.resource_version}, None)
         except KubeError as error:
             return ending_of_error(error)
+
+    async def _confirm_version(self) -> None:
+        """Have the server say that it has come as far as our version; one that has not, but soon will, answers then."""
+        query = {"limit": "1", "resourceVersion": self._progress.resource_version}
+        query["resourceVersionMatch"] = "NotOlderThan"
+        try:
+            await self._connection.call("GET", self._kind.path, query=query, limit=self._options.confirm_timeout)
+        except Refused as error:
+            _LOG.debug("%s: cannot confirm our resourceVersion: %s", self.name, error)  # the watch itself may work
 
     async def _follow(self, sink: Sink[T], query: dict[str, str], initial: dict[str, T] | None) -> Ending:
         """Read one watch to its end. ``initial`` collects the objects of a streaming list until they are complete."""

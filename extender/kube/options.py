@@ -11,7 +11,8 @@ from extender.kube.timing import BackoffOptions
 class WatchOptions:
     """Times in seconds.
 
-    ``page_limit``: objects per page of a LIST. ``watch_list``: begin with a streaming list (KEP-3157) and fall back to
+    ``page_limit``: objects per page of a LIST. ``confirm_timeout``: for the question whether the server knows our version,
+    which it holds back for 3 s before it denies. ``watch_list``: begin with a streaming list (KEP-3157) and fall back to
     LIST when the server has none. ``initial_silence`` and ``initial_seconds`` bound the wait for the end of its initial
     events; a server that ignores the request never sends it. ``watch_shortest``/``watch_longest``: what we ask the
     server to end a watch after, drawn at random so that clients do not come back together; ``watch_slack`` is how long
@@ -22,6 +23,7 @@ class WatchOptions:
     page_limit: int = 500
     watch_list: bool = True
     list_timeout: float = 60.0
+    confirm_timeout: float = 10.0
     initial_silence: float = 20.0
     initial_seconds: float = 120.0
     watch_shortest: float = 300.0

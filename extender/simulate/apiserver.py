@@ -198,7 +198,7 @@ class ApiServer:
             lines = watch.news()
             if lines is None:
                 return
-            if is_due:
+            if is_due and watch.may_bookmark:
                 lines.append(watch.bookmark())
             if lines:
                 await response.write(b"".join(await self.faults.watch_lines(call, lines)))

@@ -78,6 +78,15 @@ class Watch:
         lines = [line(change) for change in changes if change.stored.version > self.sent]
         return [text for text in lines if text is not None]
 
+    @property
+    def may_bookmark(self) -> bool:
+        """Whether there is anything to say. A watch from a version still to come is told nothing, as by the real cache.
+
+        That one also holds back the very version that was asked for; but in a real cluster, where Leases are renewed
+        all the time, the version never stands still.
+        """
+        return self.store.version >= self.sent
+
     def bookmark(self, version: int | None = None, *, initial_events_end: bool = False) -> bytes:
         """A BOOKMARK: everything up to its version has been sent."""
         metadata: JsonObject = {"resourceVersion": str(self.store.version if version is None else version)}

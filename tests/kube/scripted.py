@@ -1,6 +1,8 @@
 """An apiserver that answers what a test has written down, request by request, over real HTTP.
 
-``api.script(path, reply, reply, ...)``: each request takes the next reply; one beyond the script waits for ever.
+``api.script(path, reply, reply, ...)``: each request takes the next reply; one beyond the script waits for ever. The
+question before each watch, whether the server has come as far as a version, stands outside of that: it goes to
+``api.confirmations`` and is answered with yes, or as ``api.deny`` says.
 """
 
 from __future__ import annotations
@@ -37,18 +39,29 @@ class Seen:
         """Whether it asked for a watch."""
         return self.query.get("watch") == "true"
 
+    @property
+    def is_confirmation(self) -> bool:
+        """Whether it asked for no more than that the server has come as far as a version."""
+        return not self.is_watch and "resourceVersionMatch" in self.query
+
 
 class ScriptedApi:
     """The server's side of a test."""
 
     def __init__(self) -> None:
         self.requests: list[Seen] = []
+        self.confirmations: list[Seen] = []
         self.url = ""
         self._replies: dict[str, deque[Reply]] = {}
+        self._denials: deque[Reply] = deque()
 
     def script(self, path: str, *replies: Reply) -> None:
         """Add replies for a path, in order."""
         self._replies.setdefault(path, deque()).extend(replies)
+
+    def deny(self, *replies: Reply) -> None:
+        """The next questions for confirmation are answered so."""
+        self._denials.extend(replies)
 
     @property
     def watches(self) -> list[Seen]:
@@ -65,6 +78,9 @@ class ScriptedApi:
         text = await request.text()
         body = json.loads(text) if text else None
         seen = Seen(request.method, request.path, dict(request.query), dict(request.headers), body)
+        if seen.is_confirmation:
+            self.confirmations.append(seen)
+            return await (self._denials.popleft() if self._denials else page())(request)
         self.requests.append(seen)
         replies = self._replies.get(request.path)
         if replies:

@@ -186,6 +186,40 @@ async def test_a_server_that_was_away_is_listed_again(
     await following.names("new")
 
 
+async def test_a_server_that_has_not_come_as_far_as_our_version_is_listed_again(
+    api: ScriptedApi, following: Following
+) -> None:
+    """Restored from a backup and back before we noticed that it was away, it would tell us nothing for long."""
+    api.script(PATH, page(namespace("old"), version="900"), watch(bookmark(901), then=CUT))
+    api.deny(page(version="900"), recorded_error("list-future"))
+    api.script(PATH, page(namespace("new"), version="3"))
+    feed = following.start()
+    await following.names("new")
+    await until(lambda: len(api.watches) == 2)
+    assert (versions(api.confirmations), versions(api.watches)) == (["900", "901", "3"], ["900", "3"])
+    assert feed.status().restarts == {"unreachable": 1, "bad_version": 1}
+
+
+async def test_a_server_that_will_not_say_how_far_it_is_is_watched_all_the_same(
+    api: ScriptedApi, following: Following
+) -> None:
+    api.script(PATH, page(version="5"), watch(event("ADDED", namespace("a", 6))))
+    api.deny(status(400, "unknown parameter resourceVersionMatch"))
+    feed = following.start()
+    await following.names("a")
+    assert feed.status().restarts == {}
+
+
+async def test_a_question_for_our_version_that_is_not_answered_is_given_up(
+    api: ScriptedApi, following: Following
+) -> None:
+    api.script(PATH, page(version="5"), watch(event("ADDED", namespace("a", 6))))
+    api.deny(held(page(), asyncio.Event()))
+    feed = following.start(WatchOptions(watch_list=False, confirm_timeout=0.05))
+    await following.names("a")
+    assert feed.status().restarts == {"unreachable": 1}
+
+
 async def test_nobody_listening_at_the_start_is_waited_for(
     api: ScriptedApi, following: Following, unused_tcp_port: int
 ) -> None:
