@@ -1,0 +1,58 @@
+"""What the rules say of every node of an index, by name."""
+
+from __future__ import annotations
+
+import orjson
+
+from extender.index.cluster import ClusterIndex
+from extender.model.verdicts import Code, Reason
+from extender.rules import catalog
+from extender.rules.frames import IndexFrame
+from extender.rules.rule import PreparedScore
+from extender.wire.kinds import PODS
+from tests.builders import Json
+
+
+def refusals(index: ClusterIndex, asked: Json) -> dict[str, Reason | None]:
+    """The reason against each node, None where the pod may stand there; both ways of asking agree."""
+    question = index.view.question(PODS.decode_object(orjson.dumps(asked)).shape)
+    filters = catalog.prepare_filters(question, IndexFrame())
+    found = {name: filters.refusal(number) for name, number in sorted(index.view.known.items())}
+    passing = set(filters.passing(list(index.view.known.values())))
+    assert {name for name, number in index.view.known.items() if number in passing} == {
+        name for name, reason in found.items() if reason is None
+    }
+    return found
+
+
+def passing(index: ClusterIndex, asked: Json) -> list[str]:
+    """The nodes on which the pod may stand."""
+    return [name for name, reason in refusals(index, asked).items() if reason is None]
+
+
+def reason(index: ClusterIndex, asked: Json, node: str) -> Reason | None:
+    """Why one node is refused."""
+    return refusals(index, asked)[node]
+
+
+def scored(index: ClusterIndex, asked: Json, *names: str, hard_weight: int = 1) -> list[PreparedScore]:
+    """What each rule that has something to add gives these nodes, or all nodes."""
+    question = index.view.question(PODS.decode_object(orjson.dumps(asked)).shape)
+    nodes = [index.view.known[name] for name in names or sorted(index.view.known)]
+    return catalog.prepare_scores(question, index.view, IndexFrame(), nodes, hard_weight)
+
+
+def raw(index: ClusterIndex, asked: Json, *names: str, hard_weight: int = 1) -> list[int] | None:
+    """The raw scores of the one rule that has something to add; None where there is none."""
+    found = scored(index, asked, *names, hard_weight=hard_weight)
+    if not found:
+        return None
+    (only,) = found
+    assert only.status.code is Code.SUCCESS
+    return only.raw()
+
+
+def normalized(index: ClusterIndex, asked: Json, *names: str, hard_weight: int = 1) -> list[int]:
+    """The scores from 0 to 100 of the one rule that has something to add."""
+    (only,) = scored(index, asked, *names, hard_weight=hard_weight)
+    return only.normalized()

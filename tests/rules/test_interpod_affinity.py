@@ -1,0 +1,245 @@
+"""Inter-pod affinity and anti-affinity, clause by clause: who counts, where, and for whom."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.index.cluster import ClusterIndex
+from extender.model.objects import Object
+from extender.model.verdicts import Reason
+from tests.builders import Json, index_of, matching, namespace, node, pod, pod_json, term, weighted
+from tests.rules.judging import normalized, passing, raw, reason
+
+NODES: list[Object] = [node("n1", zone="z1"), node("n2", zone="z1"), node("n3", zone="z2"), node("bare")]
+WEB = term("zone", app="web")
+NOT_TEAM_A = matching(("team", "NotIn", ["a"]))
+
+
+def cluster(*objects: Object) -> ClusterIndex:
+    """Two nodes in z1, one in z2, one without a zone."""
+    return index_of(*NODES, *objects)
+
+
+class TestRequiredAffinity:
+    """All terms at once, on one existing pod; its domains decide."""
+
+    def test_the_whole_domain_of_a_matching_pod_passes(self) -> None:
+        index = cluster(pod("web", on="n1", app="web"))
+        assert passing(index, pod_json(near=[WEB])) == ["n1", "n2"]
+        assert reason(index, pod_json(near=[WEB]), "n3") is Reason.AFFINITY
+
+    def test_a_node_without_the_key_never_passes(self) -> None:
+        index = cluster(pod("web", on="bare", app="web"))
+        assert passing(index, pod_json(near=[WEB])) == []
+        assert reason(index, pod_json(near=[term("zone", app="asking")], app="asking"), "bare") is Reason.AFFINITY
+
+    def test_two_pods_that_match_one_term_each_do_not_help(self) -> None:
+        index = cluster(pod("a", on="n1", app="web"), pod("b", on="n1", tier="x"))
+        assert passing(index, pod_json(near=[WEB, term("zone", tier="x")])) == []
+        index.upsert(pod("both", on="n2", app="web", tier="x"))
+        assert passing(index, pod_json(near=[WEB, term("zone", tier="x")])) == ["n1", "n2"]
+
+    def test_terms_over_two_keys_may_be_met_by_two_pods_that_each_match_all(self) -> None:
+        index = cluster(pod("a", on="n1", app="web"), pod("b", on="n3", app="web"))
+        asked = pod_json(near=[WEB, term("host", app="web")])
+        assert passing(index, asked) == ["n1", "n3"]
+
+    def test_terminating_pods_count_and_finished_and_unassigned_ones_do_not(self) -> None:
+        index = cluster(
+            pod("a", on="n1", app="web", phase="Succeeded"), pod("b", app="web"), pod("c", on="?", app="web")
+        )
+        assert passing(index, pod_json(near=[WEB])) == []
+        index.upsert(pod("d", on="n3", app="web", terminating=True))
+        assert passing(index, pod_json(near=[WEB])) == ["n3"]
+
+    def test_a_null_selector_matches_nobody(self) -> None:
+        assert passing(cluster(pod("web", on="n1", app="web")), pod_json(near=[term("zone")])) == []
+
+
+class TestFirstPod:
+    """The first pod of a group that wants to be near itself may go anywhere that has the keys."""
+
+    SELF = pod_json(near=[WEB], app="web")
+
+    def test_it_goes_anywhere_with_the_key(self) -> None:
+        assert passing(cluster(), self.SELF) == ["n1", "n2", "n3"]
+
+    def test_it_must_match_its_own_terms(self) -> None:
+        assert passing(cluster(), pod_json(near=[WEB], app="db")) == []
+        assert passing(cluster(), pod_json(near=[WEB, term("zone", tier="x")], app="web")) == []
+
+    def test_its_own_namespace_must_be_covered(self) -> None:
+        assert passing(cluster(), pod_json(near=[term("zone", namespaces=["other"], app="web")], app="web")) == []
+
+    def test_it_is_over_as_soon_as_anybody_matches(self) -> None:
+        assert passing(cluster(pod("web", on="n3", app="web")), self.SELF) == ["n3"]
+
+    def test_a_match_on_a_node_with_one_of_two_keys_ends_it(self) -> None:
+        asked = pod_json(near=[WEB, term("rack", app="web")], app="web")
+        index = cluster(node("racked", zone="z9", rack="r1"))
+        assert passing(index, asked) == ["racked"]
+        index.upsert(pod("web", on="n1", app="web"))
+        assert passing(index, asked) == []
+
+    def test_a_match_on_a_node_with_none_of_the_keys_does_not(self) -> None:
+        assert passing(cluster(pod("web", on="bare", app="web")), self.SELF) == ["n1", "n2", "n3"]
+
+    def test_it_holds_again_when_the_last_match_has_gone(self) -> None:
+        index = cluster(web := pod("web", on="n3", app="web"))
+        assert passing(index, self.SELF) == ["n3"]
+        index.delete(web)
+        assert passing(index, self.SELF) == ["n1", "n2", "n3"]
+
+
+class TestAntiAffinity:
+    """Own terms, term by term; and the terms of pods that are there."""
+
+    def test_the_domains_of_matching_pods_are_refused_and_nodes_without_the_key_are_not(self) -> None:
+        index = cluster(pod("web", on="n1", app="web"), pod("lost", on="bare", app="web"))
+        asked = pod_json(apart=[WEB])
+        assert passing(index, asked) == ["bare", "n3"]
+        assert reason(index, asked, "n1") is Reason.ANTI_AFFINITY
+
+    def test_each_term_counts_by_itself(self) -> None:
+        index = cluster(pod("a", on="n1", app="web"), pod("b", on="n3", tier="x"))
+        assert passing(index, pod_json(apart=[WEB, term("zone", tier="x")])) == ["bare"]
+
+    def test_a_pod_never_conflicts_with_itself(self) -> None:
+        assert len(passing(cluster(), pod_json(apart=[term("host", app="web")], app="web"))) == 4
+
+    def test_an_existing_pod_keeps_away_whom_its_term_selects(self) -> None:
+        index = cluster(pod("hermit", on="n1", apart=[WEB]))
+        assert passing(index, pod_json(app="web")) == ["bare", "n3"]
+        assert reason(index, pod_json(app="web"), "n2") is Reason.EXISTING_ANTI_AFFINITY
+        assert len(passing(index, pod_json(app="db"))) == 4
+
+    def test_an_existing_pod_on_a_node_without_the_key_keeps_nobody_away(self) -> None:
+        assert len(passing(cluster(pod("hermit", on="bare", apart=[WEB])), pod_json(app="web"))) == 4
+
+    def test_own_anti_affinity_is_told_before_that_of_others_and_affinity_before_both(self) -> None:
+        index = cluster(pod("hermit", on="n1", app="web", apart=[WEB]))
+        assert reason(index, pod_json(app="web", apart=[WEB]), "n1") is Reason.ANTI_AFFINITY
+        needy = pod_json(app="web", near=[term("zone", app="db")], apart=[WEB])
+        assert reason(index, needy, "n1") is Reason.AFFINITY
+
+    def test_duplicate_terms_change_nothing(self) -> None:
+        index = cluster(pod("hermit", on="n1", app="web", apart=[WEB, WEB]))
+        assert passing(index, pod_json(app="web")) == ["bare", "n3"]
+        assert passing(index, pod_json(apart=[WEB, WEB])) == ["bare", "n3"]
+        assert passing(index, pod_json(near=[WEB, WEB])) == ["n1", "n2"]
+
+    def test_a_terminating_pod_keeps_others_away_until_it_is_gone(self) -> None:
+        index = cluster(hermit := pod("hermit", on="n1", apart=[WEB], terminating=True))
+        assert passing(index, pod_json(app="web")) == ["bare", "n3"]
+        index.delete(hermit)
+        assert len(passing(index, pod_json(app="web"))) == 4
+
+    def test_a_list_with_an_unreadable_term_binds_an_existing_pod_to_nothing(self) -> None:
+        broken = term("zone", selector=matching(("app", "In", [])))
+        index = cluster(pod("hermit", on="n1", apart=[WEB, broken], avoids=[weighted(1, WEB)]))
+        assert len(passing(index, pod_json(app="web"))) == 4
+        assert raw(index, pod_json(app="web"), "n1", "n3") == [-1, 0]
+
+
+class TestNamespaces:
+    """Which pods a term can reach: those of the names listed and those of the namespaces selected."""
+
+    @pytest.mark.parametrize(
+        ("wanted", "reached"),
+        [
+            pytest.param(term("host", app="web"), ["own"], id="its own by default"),
+            pytest.param(term("host", namespaces=["red"], app="web"), ["red"], id="the listed"),
+            pytest.param(
+                term("host", namespaces=["red", "ghost"], app="web"), ["ghost", "red"], id="without an object"
+            ),
+            pytest.param(term("host", namespace_selector=matching(team="a"), app="web"), ["red"], id="the selected"),
+            pytest.param(
+                term("host", namespaces=["own"], namespace_selector=matching(team="a"), app="web"),
+                ["own", "red"],
+                id="both",
+            ),
+            pytest.param(
+                term("host", namespace_selector={}, app="web"), ["blue", "ghost", "own", "red"], id="every one there is"
+            ),
+            pytest.param(
+                term("host", namespace_selector=NOT_TEAM_A, app="web"), ["blue", "own"], id="a negative selector"
+            ),
+            pytest.param(term("host", namespace_selector=matching(team="none"), app="web"), [], id="none"),
+        ],
+    )
+    def test_an_asking_pod_s_term_reaches(self, wanted: Json, reached: list[str]) -> None:
+        index = index_of(
+            namespace("own"), namespace("red", team="a"), namespace("blue", team="b"),
+            *(node(name) for name in ("own", "red", "blue", "ghost")),
+            *(pod(f"web-{name}", on=name, namespace=name, app="web") for name in ("own", "red", "blue", "ghost")),
+        )  # fmt: skip
+        assert passing(index, pod_json(namespace="own", near=[wanted])) == reached
+
+    @pytest.mark.parametrize(
+        ("chosen", "kept_away"),
+        [(matching(team="a"), ["red"]), (NOT_TEAM_A, ["blue", "ghost"]), ({}, ["blue", "ghost", "red"])],
+        ids=["positive", "negative", "everything"],
+    )
+    def test_an_existing_pod_s_term_takes_a_namespace_without_an_object_for_unlabelled(
+        self, chosen: Json, kept_away: list[str]
+    ) -> None:
+        hermit = pod("hermit", on="n1", namespace="own", apart=[term("host", namespace_selector=chosen, app="web")])
+        index = cluster(namespace("red", team="a"), namespace("blue", team="b"), hermit)
+        asked = {name: pod_json(namespace=name, app="web") for name in ("red", "blue", "ghost")}
+        assert sorted(name for name, body in asked.items() if "n1" not in passing(index, body)) == kept_away
+
+    def test_a_negative_selector_s_first_pod_rule_asks_for_its_own_namespace(self) -> None:
+        wanted = [term("zone", namespace_selector=NOT_TEAM_A, app="web")]
+        index = cluster(namespace("red", team="a"), namespace("blue", team="b"))
+        assert passing(index, pod_json(namespace="red", near=wanted, app="web")) == []
+        assert passing(index, pod_json(namespace="blue", near=wanted, app="web")) == ["n1", "n2", "n3"]
+
+
+class TestScore:
+    """Weights of (pod, term) pairs, summed over the domains of the node."""
+
+    def test_weights_add_up_by_pod_and_by_term(self) -> None:
+        index = cluster(pod("a", on="n1", app="web"), pod("b", on="n2", app="web"), pod("c", on="n3", app="web"))
+        liked = [weighted(10, WEB), weighted(3, term("host", app="web"))]
+        assert raw(index, pod_json(prefers=liked), "n1", "n2", "n3", "bare") == [23, 23, 13, 0]
+
+    def test_duplicate_terms_count_twice(self) -> None:
+        index = cluster(pod("a", on="n1", app="web"))
+        assert raw(index, pod_json(prefers=[weighted(10, WEB), weighted(10, WEB)]), "n1", "n3") == [20, 0]
+
+    def test_what_is_avoided_counts_below_nought(self) -> None:
+        index = cluster(pod("a", on="n1", app="web"))
+        asked = pod_json(avoids=[weighted(10, WEB)])
+        assert raw(index, asked, "n1", "n3") == [-10, 0]
+        assert normalized(index, asked, "n1", "n3") == [0, 100]
+
+    def test_existing_pods_preferences_and_hard_terms_count_as_well(self) -> None:
+        index = cluster(
+            pod("a", on="n1", prefers=[weighted(7, WEB)]),
+            pod("b", on="n3", avoids=[weighted(2, WEB)]),
+            pod("c", on="n3", near=[WEB, WEB]),
+        )
+        assert raw(index, pod_json(app="web"), "n1", "n3", hard_weight=5) == [7, 8]
+        assert raw(index, pod_json(app="web"), "n1", "n3", hard_weight=0) == [7, -2]
+
+    def test_each_required_term_of_an_existing_pod_counts_by_itself(self) -> None:
+        index = cluster(pod("c", on="n3", near=[WEB, term("zone", tier="x")]))
+        assert raw(index, pod_json(app="web"), "n3") == [1]
+        assert raw(index, pod_json(app="web", tier="x"), "n3") == [2]
+
+    def test_nothing_to_add_is_no_score_and_a_sum_of_nought_is_one(self) -> None:
+        assert raw(cluster(), pod_json(prefers=[weighted(10, WEB)]), "n1") is None
+        index = cluster(pod("a", on="n1", app="web"))
+        asked = pod_json(prefers=[weighted(10, WEB)], avoids=[weighted(10, WEB)])
+        assert raw(index, asked, "n1", "n3") == [0, 0]
+        assert normalized(index, asked, "n1", "n3") == [0, 0]
+
+    def test_pods_on_nodes_that_are_not_asked_count_in_their_domain(self) -> None:
+        assert raw(cluster(pod("a", on="n2", app="web")), pod_json(prefers=[weighted(10, WEB)]), "n1") == [10]
+
+    @pytest.mark.parametrize(("pods", "score"), [(29, 28), (57, 56), (50, 50), (58, 57)])
+    def test_scores_are_divided_first_and_cut_last(self, pods: int, score: int) -> None:
+        here = [pod(f"a{number}", on="n1", app="web") for number in range(pods)]
+        most = [pod(f"b{number}", on="n3", app="web") for number in range(100)]
+        index = cluster(*here, *most)
+        assert normalized(index, pod_json(prefers=[weighted(1, WEB)]), "n1", "n3", "bare") == [score, 100, 0]

@@ -1,0 +1,275 @@
+"""Topology spread, hard and soft: which pods and nodes count, and what skew comes of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.index.cluster import ClusterIndex
+from extender.model.objects import Object
+from extender.model.verdicts import Reason
+from tests.builders import Json, index_of, matching, node, pod, pod_json, requirement, settings, spread, taint, workload
+from tests.rules.judging import normalized, passing, raw, reason
+
+HARD = spread("zone", app="web")
+SKEWED = pod_json(app="web", spreads=[HARD])
+
+
+def zones(*counts: int) -> list[Object]:
+    """Zones z1, z2... of one node each (n1, n2...), with so many web pods."""
+    made: list[Object] = []
+    for number, count in enumerate(counts, start=1):
+        made.append(node(f"n{number}", zone=f"z{number}"))
+        made += [pod(f"web-{number}-{each}", on=f"n{number}", app="web") for each in range(count)]
+    return made
+
+
+class TestSkew:
+    """The count with the pod placed, less the global minimum, may be maxSkew at most."""
+
+    @pytest.mark.parametrize(
+        ("counts", "max_skew", "passes"),
+        [
+            ((0, 0, 0), 1, ["n1", "n2", "n3"]),
+            ((1, 0, 0), 1, ["n2", "n3"]),
+            ((1, 1, 0), 1, ["n3"]),
+            ((2, 1, 1), 1, ["n2", "n3"]),
+            ((3, 1, 2), 2, ["n2", "n3"]),
+            ((5, 5, 5), 1, ["n1", "n2", "n3"]),
+        ],
+    )
+    def test_fuller_domains_are_refused(self, counts: tuple[int, ...], max_skew: int, passes: list[str]) -> None:
+        asked = pod_json(app="web", spreads=[spread("zone", max_skew, app="web")])
+        assert passing(index_of(*zones(*counts)), asked) == passes
+
+    def test_a_pod_that_its_own_constraint_does_not_select_adds_nothing(self) -> None:
+        index = index_of(*zones(1, 0))
+        assert passing(index, pod_json(app="db", spreads=[HARD])) == ["n1", "n2"]
+        assert passing(index, SKEWED) == ["n2"]
+
+    def test_a_node_without_the_key_is_refused_for_good(self) -> None:
+        index = index_of(*zones(0), node("bare"))
+        assert reason(index, SKEWED, "bare") is Reason.SPREAD_LABEL_MISSING
+        assert reason(index_of(*zones(1, 0)), SKEWED, "n1") is Reason.SPREAD_SKEW
+
+    def test_the_first_constraint_that_fails_is_told(self) -> None:
+        index = index_of(*zones(1, 0))
+        asked = pod_json(app="web", spreads=[HARD, spread("rack", app="web")])
+        assert reason(index, asked, "n1") is Reason.SPREAD_LABEL_MISSING
+        index = index_of(node("n1", zone="z1", rack="r"), node("n2", zone="z2", rack="r"), pod("w", on="n1", app="web"))
+        assert reason(index, asked, "n1") is Reason.SPREAD_SKEW
+
+    def test_every_hard_constraint_must_hold_and_soft_ones_refuse_nobody(self) -> None:
+        index = index_of(*zones(1, 0))
+        assert passing(index, pod_json(app="web", spreads=[HARD, spread("host", 5, app="web")])) == ["n2"]
+        assert passing(index, pod_json(app="web", spreads=[spread(hard=False, app="web")])) == ["n1", "n2"]
+
+    def test_two_nodes_with_one_hostname_are_one_domain(self) -> None:
+        shared = {"kubernetes.io/hostname": "same"}
+        index = index_of(node("n1", labels=shared), node("n2", labels=shared), node("n3"), pod("w", on="n1", app="web"))
+        assert passing(index, pod_json(app="web", spreads=[spread("host", app="web")])) == ["n3"]
+
+
+class TestWhoCounts:
+    """Running pods of the same namespace whose labels match."""
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            pytest.param(pod("x", on="n1", namespace="other", app="web"), id="another namespace"),
+            pytest.param(pod("x", on="n1", app="web", terminating=True), id="terminating"),
+            pytest.param(pod("x", on="n1", app="web", phase="Failed"), id="finished"),
+            pytest.param(pod("x", app="web"), id="not assigned"),
+            pytest.param(pod("x", on="ghost", app="web"), id="on an unknown node"),
+            pytest.param(pod("x", on="n1", app="db"), id="other labels"),
+        ],
+    )
+    def test_does_not_count(self, other: Object) -> None:
+        assert passing(index_of(*zones(0, 0), other), SKEWED) == ["n1", "n2"]
+
+    @pytest.mark.parametrize("selector", [None, {}], ids=["null", "empty"])
+    def test_a_null_selector_and_an_empty_one_count_nobody(self, selector: Json | None) -> None:
+        asked = pod_json(app="web", spreads=[spread("zone", selector=selector)])
+        assert passing(index_of(*zones(3, 0)), asked) == ["n1", "n2"]
+
+    def test_match_label_keys_count_only_pods_of_the_same_revision(self) -> None:
+        index = index_of(
+            *zones(0, 0), pod("old", on="n1", app="web", hash="1"), pod("new", on="n2", app="web", hash="2")
+        )
+        wanted = spread("zone", match_label_keys=["hash"], app="web")
+        assert passing(index, pod_json(app="web", hash="1", spreads=[wanted])) == ["n2"]
+        assert passing(index, pod_json(app="web", hash="2", spreads=[wanted])) == ["n1"]
+        assert passing(index, pod_json(app="web", hash="3", spreads=[wanted])) == ["n1", "n2"]
+
+    def test_match_label_keys_that_the_api_server_has_merged_are_anded_without_harm(self) -> None:
+        index = index_of(*zones(0, 0), pod("old", on="n1", app="web", hash="1"))
+        merged = spread("zone", selector=matching(("hash", "In", ["1"]), app="web"), match_label_keys=["hash"])
+        assert passing(index, pod_json(app="web", hash="1", spreads=[merged])) == ["n2"]
+
+    def test_an_empty_selector_with_an_effective_key_counts(self) -> None:
+        index = index_of(*zones(0, 0), pod("old", on="n1", hash="1"))
+        wanted = spread("zone", selector={}, match_label_keys=["hash"])
+        assert passing(index, pod_json(hash="1", spreads=[wanted])) == ["n2"]
+
+
+class TestWhichNodesCount:
+    """A node without all keys, or left out by a policy, makes no domain; it is judged nevertheless."""
+
+    def test_a_node_that_lacks_another_hard_key_does_not_count(self) -> None:
+        index = index_of(*zones(1), node("racked", zone="z2", rack="r1"), pod("w", on="racked", app="web"))
+        asked = pod_json(app="web", spreads=[spread("zone", app="web"), spread("rack", 9, app="web")])
+        assert passing(index, asked) == ["racked"]
+
+    def test_keys_of_soft_constraints_do_not_matter(self) -> None:
+        asked = pod_json(app="web", spreads=[HARD, spread("rack", hard=False, app="web")])
+        assert passing(index_of(*zones(1, 0)), asked) == ["n2"]
+
+    def test_min_domains_makes_the_minimum_nought_while_there_are_fewer(self) -> None:
+        asked = pod_json(app="web", spreads=[spread("zone", min_domains=3, app="web")])
+        assert passing(index_of(*zones(1, 1)), asked) == []
+        assert passing(index_of(*zones(1, 1, 0)), asked) == ["n3"]
+        assert passing(index_of(*zones(1, 1, 1)), asked) == ["n1", "n2", "n3"]
+
+    @pytest.mark.parametrize(("policy", "passes"), [(None, ["n2", "n3"]), ("Ignore", ["n3"])])
+    def test_node_affinity_is_honored_unless_the_policy_says_otherwise(
+        self, policy: str | None, passes: list[str]
+    ) -> None:
+        index = index_of(*zones(1, 1), node("n3", zone="z3"))
+        nowhere_near_n3 = [{"matchExpressions": [requirement("kubernetes.io/hostname", "NotIn", ["n3"])]}]
+        asked = pod_json(app="web", spreads=[spread(affinity_policy=policy, app="web")], node_terms=nowhere_near_n3)
+        assert [name for name in passing(index, asked) if name != "n1"] == passes
+
+    @pytest.mark.parametrize(("policy", "passes"), [(None, ["n3"]), ("Honor", ["n1", "n2", "n3"])])
+    def test_taints_are_ignored_unless_the_policy_says_otherwise(self, policy: str | None, passes: list[str]) -> None:
+        index = index_of(*zones(1, 1), node("n3", zone="z3", taints=[taint("gpu")]))
+        asked = pod_json(app="web", spreads=[spread(taints_policy=policy, app="web")])
+        assert passing(index, asked) == passes
+
+    @pytest.mark.parametrize(
+        ("tolerations", "effect", "counts"),
+        [
+            ([], "NoSchedule", False),
+            ([], "NoExecute", False),
+            ([], "PreferNoSchedule", True),
+            ([{"key": "gpu", "operator": "Exists"}], "NoSchedule", True),
+        ],
+    )
+    def test_a_tainted_node_counts_where_the_pod_could_stand_it(
+        self, tolerations: list[Json], effect: str, *, counts: bool
+    ) -> None:
+        index = index_of(*zones(1), node("n2", zone="z2", taints=[taint("gpu", effect=effect)]))
+        wanted = spread(taints_policy="Honor", app="web")
+        asked = pod_json(app="web", spreads=[wanted], tolerations=tolerations)
+        assert ("n1" not in passing(index, asked)) is counts
+
+    def test_a_node_left_out_is_judged_by_its_domain(self) -> None:
+        index = index_of(*zones(2, 0), node("left-out", zone="z1", taints=[taint("gpu")]), node("alone", zone="z9"))
+        index.upsert(node("alone", zone="z9", taints=[taint("gpu")]))
+        index.upsert(pod("w", on="alone", app="web"))
+        asked = pod_json(app="web", spreads=[spread(taints_policy="Honor", app="web")])
+        assert passing(index, asked) == ["alone", "n2"]
+
+    def test_a_cordoned_node_counts_as_any_other(self) -> None:
+        index = index_of(*zones(1), node("n2", zone="z2", unschedulable=True))
+        assert passing(index, SKEWED) == ["n2"]
+
+
+class TestScore:
+    """Fewer matching pods are better; with more domains each one weighs more."""
+
+    SOFT = pod_json(spreads=[spread(hard=False, app="web")])
+
+    def test_counts_are_weighted_by_the_number_of_domains(self) -> None:
+        index = index_of(*zones(4, 1, 0))
+        assert raw(index, self.SOFT) == [6, 2, 0]  # ln(3 + 2) = 1.609
+        assert raw(index, self.SOFT, "n1", "n2") == [6, 1]  # ln(2 + 2) = 1.386
+
+    def test_the_emptiest_gets_a_hundred_and_equals_all_do(self) -> None:
+        assert normalized(index_of(*zones(4, 1, 0)), self.SOFT) == [0, 66, 100]
+        assert normalized(index_of(*zones(2, 2)), self.SOFT) == [100, 100]
+        assert normalized(index_of(*zones(0, 0)), self.SOFT) == [100, 100]
+
+    def test_a_node_without_a_soft_key_is_ignored(self) -> None:
+        index = index_of(*zones(1, 0), node("bare"))
+        assert raw(index, self.SOFT, "n1", "n2", "bare") == [1, 0, 0]
+        assert normalized(index, self.SOFT, "n1", "n2", "bare") == [0, 100, 0]
+
+    def test_hostname_counts_the_node_s_own_pods_whatever_the_label_says(self) -> None:
+        shared = {"kubernetes.io/hostname": "same"}
+        index = index_of(node("n1", labels=shared), node("n2", labels=shared), pod("w", on="n1", app="web"))
+        asked = pod_json(spreads=[spread("host", hard=False, app="web")])
+        assert raw(index, asked, "n1", "n2") == [1, 0]
+
+    def test_a_larger_max_skew_adds_its_excess_for_each_key_that_the_node_has(self) -> None:
+        asked = pod_json(spreads=[spread("zone", 4, hard=False, app="web"), spread("host", 2, hard=False, app="web")])
+        assert raw(index_of(*zones(0, 0)), asked) == [4, 4]
+
+    def test_pods_of_a_domain_count_wherever_they_stand(self) -> None:
+        index = index_of(*zones(0, 0), node("n9", zone="z1"), pod("w", on="n9", app="web"))
+        assert raw(index, self.SOFT, "n1", "n2") == [1, 0]
+
+    def test_policies_leave_nodes_out_of_the_counting(self) -> None:
+        index = index_of(*zones(0, 0), node("n9", zone="z1", taints=[taint("gpu")]), pod("w", on="n9", app="web"))
+        asked = pod_json(spreads=[spread(hard=False, taints_policy="Honor", app="web")])
+        assert raw(index, asked, "n1", "n2") == [0, 0]
+
+
+class TestDefaults:
+    """Constraints for pods that bring none, over whom their Services and owner select."""
+
+    def passes(self, asked: Json, *objects: Object) -> list[str]:
+        constraint = {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"}
+        spread_by_list = {"topologySpread": {"defaultingType": "List", "defaultConstraints": [constraint]}}
+        return passing(index_of(*zones(1, 0), *objects, rules=settings(rules=spread_by_list).rules), asked)
+
+    def test_without_a_service_or_owner_there_are_none(self) -> None:
+        assert self.passes(pod_json(app="web")) == ["n1", "n2"]
+
+    def test_a_service_that_selects_the_pod_makes_them_count(self) -> None:
+        assert self.passes(pod_json(app="web"), workload("Service", "s", {"app": "web"})) == ["n2"]
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            workload("Service", "s", {"app": "db"}),
+            workload("Service", "s", {"app": "web"}, namespace="other"),
+            workload("Service", "s", None),
+            workload("Service", "s", {}),
+        ],
+        ids=["selects others", "another namespace", "no selector", "an empty selector"],
+    )
+    def test_a_service_of_others_does_not(self, other: Object) -> None:
+        assert self.passes(pod_json(app="web"), other) == ["n1", "n2"]
+
+    def test_the_selectors_of_all_services_and_of_the_owner_are_anded(self) -> None:
+        services = [workload("Service", "a", {"app": "web"}), workload("Service", "b", {"tier": "x"})]
+        owner = workload("ReplicaSet", "rs", matching(hash="1"))
+        asked = pod_json(app="web", tier="x", hash="1", owner=("ReplicaSet", "rs"))
+        assert self.passes(asked, *services) == ["n1", "n2"]
+        peer = pod("peer", on="n1", app="web", tier="x", hash="1")
+        assert self.passes(asked, *services, owner, peer) == ["n2"]
+        stranger = pod("peer", on="n1", app="web", tier="x", hash="2")
+        assert self.passes(asked, *services, owner, stranger) == ["n1", "n2"]
+
+    def test_an_owner_alone_is_enough(self) -> None:
+        owner = workload("StatefulSet", "db", matching(app="web"))
+        assert self.passes(pod_json(app="web", owner=("StatefulSet", "db")), owner) == ["n2"]
+
+    def test_a_pod_with_constraints_of_its_own_gets_no_defaults_of_either_kind(self) -> None:
+        asked = pod_json(app="web", spreads=[spread("host", hard=False, app="web")])
+        assert self.passes(asked, workload("Service", "s", {"app": "web"})) == ["n1", "n2"]
+
+    def test_the_system_s_defaults_score_over_hostname_and_zone(self) -> None:
+        index = index_of(*zones(2, 0), node("bare"), workload("Service", "s", {"app": "web"}))
+        # Two pods weigh ln(3 + 2) by host and, with the node that has no zone as one more value, ln(3 + 2) by zone.
+        assert raw(index, pod_json(app="web"), "n1", "n2", "bare") == [12, 6, 2]
+
+
+def test_a_constraint_is_about_the_cluster_as_it_is_now() -> None:
+    index: ClusterIndex = index_of(*zones(1, 0))
+    assert passing(index, SKEWED) == ["n2"]
+    index.upsert(pod("web-2", on="n2", app="web"))
+    assert passing(index, SKEWED) == ["n1", "n2"]
+    index.upsert(node("n3", zone="z3"))
+    assert passing(index, SKEWED) == ["n3"]
+    index.upsert(node("n3", zone="z2"))
+    assert passing(index, SKEWED) == ["n1", "n2", "n3"]
