@@ -104,9 +104,11 @@ async def connect(url: str, token: str, authority: Path) -> AsyncIterator[Api]:
 
 
 def path_of(obj: JsonObject) -> str:
-    """Where an object of the core group is created."""
-    kind = f"{obj['kind'].lower()}s"
-    return f"/api/v1/namespaces/{namespace_of(obj)}/{kind}" if namespace_of(obj) else f"/api/v1/{kind}"
+    """Where an object is created."""
+    kind = obj["kind"].lower()
+    kind += "es" if kind.endswith("s") else "s"
+    root = f"/apis/{obj['apiVersion']}" if "/" in obj["apiVersion"] else f"/api/{obj['apiVersion']}"
+    return f"{root}/namespaces/{namespace_of(obj)}/{kind}" if namespace_of(obj) else f"{root}/{kind}"
 
 
 def pod_path(pod: JsonObject) -> str:

@@ -41,10 +41,15 @@ class Cluster:
 
     @asynccontextmanager
     async def scheduled(
-        self, mode: str = "offload", *, settings: Mapping[str, Any] | None = None, **changes: Any
+        self,
+        mode: str = "offload",
+        *,
+        settings: Mapping[str, Any] | None = None,
+        authority: Path | None = None,
+        **changes: Any,
     ) -> AsyncIterator[Extender]:
         """kube-scheduler with our configuration of that mode, and `extender serve` for it to ask."""
-        with self.extender({"mode": mode, **(settings or {})}) as extender:
+        with self.extender({"mode": mode, **(settings or {})}, authority) as extender:
             await eventually_ready(extender)
             document = scheduler_document(mode, extender.url, **changes)
             try:
@@ -54,9 +59,9 @@ class Cluster:
                 self.plane.scheduler.stop()
 
     @contextmanager
-    def extender(self, settings: Mapping[str, Any]) -> Iterator[Extender]:
+    def extender(self, settings: Mapping[str, Any], authority: Path | None = None) -> Iterator[Extender]:
         """`extender serve` alone."""
-        with Extender(self.folder, self.plane.kubeconfig, settings) as extender:
+        with Extender(self.folder, self.plane.kubeconfig, settings, authority) as extender:
             yield extender
 
     async def restart_apiserver(self) -> None:

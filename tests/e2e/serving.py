@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -16,13 +17,19 @@ from extender.simulate.json_objects import JsonObject
 from tests.e2e.control_plane import CONFIG, HOST
 from tests.e2e.programs import Program, our_command
 
-_ANNOUNCED = re.compile(r'answering url="(http://[^"]+)"')
+_ANNOUNCED = re.compile(r'answering url="(https?://[^"]+)"')
 
 
 class Extender:
-    """The process. `url` is known once it has been started."""
+    """The process. `url` is known once it has been started; `authority` signed its certificate, where it has one."""
 
-    def __init__(self, folder: Path, kubeconfig: Path, settings: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        kubeconfig: Path,
+        settings: Mapping[str, Any] | None = None,
+        authority: Path | None = None,
+    ) -> None:
         document = yaml.safe_load((CONFIG / "extender.yaml").read_text("utf-8"))
         _merge(document, {"kube": {"kubeconfig": str(kubeconfig)}})
         _merge(document, settings or {})
@@ -31,6 +38,7 @@ class Extender:
         command = our_command("serve", "--config", str(file), "--bind-address", f"{HOST}:0")
         self.program = Program("extender", command, folder, {"PYTHONUNBUFFERED": "1"})
         self.url = ""
+        self._trust = ssl.create_default_context(cafile=str(authority)) if authority else True
 
     def __enter__(self) -> Self:
         try:
@@ -48,13 +56,13 @@ class Extender:
 
     async def is_ready(self) -> bool:
         """Whether it would answer questions."""
-        async with aiohttp.ClientSession() as session, session.get(f"{self.url}/readyz") as answer:
+        async with self._connected() as session, session.get("/readyz") as answer:
             return answer.status == 200
 
     async def passing(self, pod: JsonObject, nodes: list[str]) -> set[str]:
         """The nodes that filter lets pass; what it says instead when it cannot answer is raised."""
         question = {"Pod": pod, "NodeNames": nodes}
-        async with aiohttp.ClientSession() as session, session.post(f"{self.url}/filter", json=question) as answer:
+        async with self._connected() as session, session.post("/filter", json=question) as answer:
             body = await answer.json(content_type=None)
         if answer.status != 200 or body["Error"]:
             raise AssertionError(f"filter answered {answer.status}: {body}")
@@ -62,11 +70,14 @@ class Extender:
 
     async def metric(self, name: str, **labels: str) -> float:
         """The sum of a metric over the series that carry these labels; 0 when there is none."""
-        async with aiohttp.ClientSession() as session, session.get(f"{self.url}/metrics") as answer:
+        async with self._connected() as session, session.get("/metrics") as answer:
             page = await answer.text()
         families = text_string_to_metric_families(page)
         samples = [sample for family in families for sample in family.samples if sample.name == name]
         return sum(sample.value for sample in samples if labels.items() <= sample.labels.items())
+
+    def _connected(self) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(self.url, connector=aiohttp.TCPConnector(ssl=self._trust))
 
     def _is_announced(self) -> bool:
         found = _ANNOUNCED.search(self.program.log())

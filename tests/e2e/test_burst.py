@@ -44,22 +44,30 @@ def mixed(count: int) -> Iterator[JsonObject]:
             yield pod(name, where, labels={"shuns": group}, affinity=anti_affinity(clause))
 
 
-async def place_all(cluster: Cluster, **settings: Any) -> int:
+async def place_all(cluster: Cluster, *, bind_verb: str = "", **settings: Any) -> int:
     """All pods wait when the scheduler begins; returns how many of them got a node."""
     await cluster.add_nodes(ZONES, PER_ZONE, cpu="64")
     await cluster.api.create(*(namespace(f"team-{number}", team="a") for number in range(10)))
     pods = list(mixed(PODS))
-    async with cluster.scheduled(settings=settings):
+    changes: dict[str, Any] = {"bindVerb": bind_verb} if bind_verb else {}
+    async with cluster.scheduled(settings=settings, **changes) as extender:
         cluster.plane.scheduler.send(signal.SIGSTOP)
         await cluster.api.create(*pods)
         cluster.plane.scheduler.send(signal.SIGCONT)
         nodes = await cluster.board.decided(*pods, within=240)
-    return sum(bool(node) for node in nodes)
+        bound_by_us = await extender.metric("extender_requests_total", verb="bind", code="200")
+    placed = sum(bool(node) for node in nodes)
+    assert bound_by_us == (placed if bind_verb else 0)
+    return placed
 
 
-@pytest.mark.parametrize("placement", ["decisive", "cooperative"])
-async def test_a_burst_of_1000_pods_breaks_no_constraint(cluster: Cluster, placement: str) -> None:
-    assert await place_all(cluster, placement=placement) == PODS
+@pytest.mark.parametrize(
+    ("placement", "bind_verb"),
+    [("decisive", ""), ("cooperative", ""), ("cooperative", "bind")],
+    ids=["decisive", "cooperative", "cooperative with bind"],
+)
+async def test_a_burst_of_1000_pods_breaks_no_constraint(cluster: Cluster, placement: str, bind_verb: str) -> None:
+    assert await place_all(cluster, placement=placement, bind_verb=bind_verb) == PODS
     assert await cluster.faults() == []
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import subprocess
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 
 from extender.simulate.json_objects import JsonObject
 from tests.e2e.cluster import Cluster
+from tests.e2e.programs import our_command
 from tests.simulate.plain import HOSTNAME, ZONE, anti_affinity, pod, spread, term
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -64,6 +67,24 @@ async def test_scores_of_either_scale_are_taken(cluster: Cluster, scale: str) ->
         await cluster.api.create(asking := pod("web", labels=WEB, affinity=wanting))
         assert await cluster.board.bound(asking) == [names[1]]
         assert await extender.metric("extender_requests_total", verb="prioritize", code="200") == 1
+
+
+async def test_scheduler_and_extender_know_one_another_by_certificate(cluster: Cluster) -> None:
+    await cluster.add_nodes(zones=1, per_zone=2)
+    folder = cluster.folder / "certificates"
+    await asyncio.to_thread(subprocess.check_call, our_command("certs", "--out", str(folder)))
+    ours = {"certFile": f"{folder}/server.crt", "keyFile": f"{folder}/server.key", "clientCAFile": f"{folder}/ca.crt"}
+    theirs = {"caFile": f"{folder}/ca.crt", "certFile": f"{folder}/client.crt", "keyFile": f"{folder}/client.key"}
+    settings = {"server": {"tls": {**ours, "clientNames": ["system:kube-scheduler"]}}}
+    secured: dict[str, Any] = {"authority": folder / "ca.crt", "enableHTTPS": True}
+    async with cluster.scheduled(settings=settings, tlsConfig=theirs, **secured):
+        await cluster.api.create(apart(0))
+        await cluster.board.bound(apart(0))
+        await cluster.api.create(apart(1))
+        await cluster.board.bound(apart(1))
+    async with cluster.scheduled(settings=settings, tlsConfig={"caFile": theirs["caFile"]}, **secured):
+        await cluster.api.create(stranger := pod("stranger"))
+        assert "extender" in await cluster.board.refused(stranger)
 
 
 async def test_without_the_extender_no_pod_is_placed_in_offload_mode(cluster: Cluster) -> None:
