@@ -2,7 +2,8 @@
 
 A question stays true without being touched: its groups are counted incrementally. It is corrected when *which* groups
 it needs may have changed: terms of existing pods came or went, a namespace was relabelled, or a Service or owner from
-which default constraints are deduced changed. The longest unused questions are dropped, one for each new one.
+which default constraints are deduced changed. There is room for so many: for each further one, one is dropped that
+nobody has put since it was last in turn (a second chance; keeping the exact order of use would cost each answer more).
 """
 
 from __future__ import annotations
@@ -26,16 +27,20 @@ MOST_QUESTIONS = 10_000
 
 @dataclass(slots=True)
 class _Compiled:
-    """A question, what its membership rested on, and what must be given back when it is dropped."""
+    """A question, what its membership rested on, and what must be given back when it is dropped.
+
+    ``in_use``: it has been put again since it was made or last in turn to be dropped.
+    """
 
     question: Question
     stamp: Stamp
     terms: list[tuple[tuple[AffinityTerm, ...], str]]
     spreads: list[SpreadKey]
+    in_use: bool = False
 
 
 class Questions:
-    """Questions by shape, the longest unused first."""
+    """Questions by shape, in the order in which they are in turn to be dropped."""
 
     def __init__(
         self, rules: Rules, terms: TermCounts, spreads: SpreadCounts, namespaces: Namespaces, workloads: Workloads
@@ -56,6 +61,7 @@ class Questions:
         stamp = (self._terms.inverse_version, self._namespaces.version, self._workloads.version)
         known = self._compiled.get(shape)
         if known is not None and known.stamp == stamp:
+            known.in_use = True
             return known.question
         made = self._compile(shape, stamp)  # before the old one is dropped, so that shared groups live on
         if known is not None:
@@ -63,9 +69,18 @@ class Questions:
                 made.question = known.question  # the same groups: what was remembered of its answers stays good
             self._drop(shape)
         elif len(self._compiled) >= MOST_QUESTIONS:
-            self._drop(next(iter(self._compiled)))
+            self._drop(self._least_used())
         self._compiled[shape] = made
         return made.question
+
+    def _least_used(self) -> PodShape:
+        """The first in turn that is not in use; those before it get their second chance. Amortised O(1)."""
+        while True:
+            shape, compiled = next(iter(self._compiled.items()))
+            if not compiled.in_use:
+                return shape
+            compiled.in_use = False
+            self._compiled[shape] = self._compiled.pop(shape)
 
     def _drop(self, shape: PodShape) -> None:
         compiled = self._compiled.pop(shape)

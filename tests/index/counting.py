@@ -1,0 +1,43 @@
+"""What an index counts for a question, by the values of the topology key."""
+
+from __future__ import annotations
+
+import orjson
+
+from extender.index.cluster import ClusterIndex
+from extender.index.view import GroupView, Question
+from extender.wire.kinds import PODS
+from tests.builders import Json
+
+Counts = dict[str, int]
+
+
+def question_of(index: ClusterIndex, asked: Json) -> Question:
+    """The compiled question of a pod."""
+    return index.view.question(PODS.decode_object(orjson.dumps(asked)).shape)
+
+
+def counts_of(group: GroupView) -> Counts:
+    """Pods by value of the key."""
+    return {group.key.value(domain): count for domain, count in group.counts.items()}
+
+
+def near(index: ClusterIndex, asked: Json) -> list[Counts]:
+    """Pods that match all required affinity terms, for each term's key."""
+    return [counts_of(group) for group in question_of(index, asked).affinity]
+
+
+def apart(index: ClusterIndex, asked: Json) -> list[Counts]:
+    """Pods that match each required anti-affinity term."""
+    return [counts_of(group) for group in question_of(index, asked).anti]
+
+
+def inverse(index: ClusterIndex, asked: Json) -> list[Counts]:
+    """Pods whose required anti-affinity selects the asking pod, for each such term."""
+    return [counts_of(group) for group in question_of(index, asked).inverse]
+
+
+def spread_over(index: ClusterIndex, asked: Json) -> list[tuple[Counts, int, int]]:
+    """For each hard constraint: pods by domain, how many domains are eligible, and the least count."""
+    groups = [ask.group for ask in question_of(index, asked).hard]
+    return [(counts_of(group), group.domains, group.least()) for group in groups]

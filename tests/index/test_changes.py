@@ -1,0 +1,253 @@
+"""One change at a time: what it does to the counts, and that what changes nothing does nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.index.audit import audit
+from extender.index.cluster import ClusterIndex
+from extender.index.groups import Group, IndexDriftError
+from extender.model.objects import Object
+from tests.builders import index_of, matching, namespace, node, pod, pod_json, spread, taint, term, workload
+from tests.index.counting import apart, counts_of, inverse, near, question_of, spread_over
+
+NEAR_WEB = pod_json(near=[term("zone", app="web")])
+SPREAD_WEB = pod_json(app="web", spreads=[spread("zone", app="web", taints_policy="Honor")])
+GUEST = pod_json(app="guest")
+
+
+def zoned(*objects: Object) -> ClusterIndex:
+    """Nodes n1 and n2 in zones z1 and z2, with the questions above asked already."""
+    index = index_of(node("n1", zone="z1"), node("n2", zone="z2"), namespace("default"), *objects)
+    for asked in (NEAR_WEB, SPREAD_WEB, GUEST):
+        question_of(index, asked)
+    return index
+
+
+class TestPods:
+    """A pod comes, changes, moves and goes."""
+
+    def test_a_count_that_falls_to_nought_disappears(self) -> None:
+        index = zoned(web := pod("web", on="n1", app="web"))
+        assert near(index, NEAR_WEB) == [{"z1": 1}]
+        index.delete(web)
+        assert near(index, NEAR_WEB) == [{}]
+        assert question_of(index, NEAR_WEB).affinity[0].counts == {}
+
+    def test_a_relabelled_pod_leaves_the_count(self) -> None:
+        index = zoned(pod("web", on="n1", app="web"))
+        index.upsert(pod("web", on="n1", app="db"))
+        assert near(index, NEAR_WEB) == [{}]
+
+    def test_a_pod_counts_from_its_binding_on(self) -> None:
+        index = zoned(pod("web", app="web"))
+        assert near(index, NEAR_WEB) == [{}]
+        index.upsert(pod("web", on="n2", app="web"))
+        assert near(index, NEAR_WEB) == [{"z2": 1}]
+
+    def test_a_label_that_binding_adds_does_not_count_the_pod_twice(self) -> None:
+        index = zoned(pod("web", on="n1", app="web"))
+        index.upsert(pod("web", on="n1", app="web", labels={"topology.kubernetes.io/zone": "z1"}))
+        assert near(index, NEAR_WEB) == [{"z1": 1}]
+
+    def test_a_terminating_pod_leaves_the_spread_and_stays_in_the_terms(self) -> None:
+        index = zoned(pod("web", on="n1", app="web"))
+        index.upsert(pod("web", on="n1", app="web", terminating=True))
+        assert (near(index, NEAR_WEB), spread_over(index, SPREAD_WEB)) == ([{"z1": 1}], [({}, 2, 0)])
+
+    def test_a_finished_pod_is_gone(self) -> None:
+        index = zoned(pod("web", on="n1", app="web"))
+        assert index.upsert(pod("web", on="n1", app="web", phase="Succeeded"))
+        assert (near(index, NEAR_WEB), index.view.pod("uid-web"), index.statistics()["pods"]) == ([{}], None, 0)
+
+    def test_a_pod_made_anew_under_its_old_name_is_another_pod(self) -> None:
+        index = zoned(pod("web", on="n1", uid="first", app="web"))
+        index.upsert(pod("web", on="n2", uid="second", app="web"))
+        assert near(index, NEAR_WEB) == [{"z1": 1, "z2": 1}]
+        index.delete(pod("web", on="n1", uid="first", app="web"))
+        assert near(index, NEAR_WEB) == [{"z2": 1}]
+
+    def test_terms_come_and_go_with_the_pods_that_carry_them(self) -> None:
+        index = zoned()
+        hermits = [pod(f"h{number}", on="n1", apart=[term("zone", app="guest")]) for number in (1, 2)]
+        for hermit in hermits:
+            index.upsert(hermit)
+        assert inverse(index, GUEST) == [{"z1": 2}]
+        index.delete(hermits[0])
+        assert inverse(index, GUEST) == [{"z1": 1}]
+        index.delete(hermits[1])
+        assert (inverse(index, GUEST), index.statistics()["inverse_groups"]) == ([], 0)
+
+    def test_requests_of_the_pods_on_a_node_add_up_and_vanish(self) -> None:
+        index = zoned(a := pod("a", on="n1", requests={"cpu": "1"}), b := pod("b", on="n1", requests={"cpu": "500m"}))
+        number = index.view.known["n1"]
+        assert (index.view.requested(number), set(index.view.pods_on(number))) == ({"cpu": 1500}, {a.uid, b.uid})
+        index.delete(a)
+        index.delete(b)
+        assert (index.view.requested(number), dict(index.view.pods_on(number))) == ({}, {})
+
+
+class TestNodes:
+    """A node appears under pods that are there already, moves to another domain, and goes."""
+
+    def test_pods_of_a_node_that_is_not_known_yet_count_once_it_is(self) -> None:
+        index = zoned(pod("web", on="n3", app="web"))
+        assert near(index, NEAR_WEB) == [{}]
+        index.upsert(node("n3", zone="z3"))
+        assert (near(index, NEAR_WEB), spread_over(index, SPREAD_WEB)) == ([{"z3": 1}], [({"z3": 1}, 3, 0)])
+
+    def test_pods_of_a_deleted_node_count_no_more_and_again_when_it_is_back(self) -> None:
+        index = zoned(pod("web", on="n1", app="web"))
+        index.delete(node("n1", zone="z1"))
+        assert (near(index, NEAR_WEB), "n1" in index.view.known) == ([{}], False)
+        index.upsert(node("n1", zone="z2"))
+        assert near(index, NEAR_WEB) == [{"z2": 1}]
+
+    def test_a_relabelled_node_takes_its_pods_to_the_other_domain(self) -> None:
+        index = zoned(pod("web", on="n1", app="web"), pod("h", on="n1", apart=[term("zone", app="guest")]))
+        index.upsert(node("n1", zone="z2"))
+        assert (near(index, NEAR_WEB), inverse(index, GUEST)) == ([{"z2": 1}], [{"z2": 1}])
+        assert spread_over(index, SPREAD_WEB) == [({"z2": 1}, 1, 1)]
+
+    def test_a_node_that_loses_the_key_takes_its_pods_out(self) -> None:
+        index = zoned(pod("web", on="n1", app="web"))
+        index.upsert(node("n1"))
+        assert (near(index, NEAR_WEB), spread_over(index, SPREAD_WEB)) == ([{}], [({}, 1, 0)])
+
+    def test_a_taint_takes_a_node_out_of_the_spread_and_not_out_of_the_terms(self) -> None:
+        index = zoned(pod("web", on="n1", app="web"))
+        index.upsert(node("n1", zone="z1", taints=[taint("gpu")]))
+        assert (near(index, NEAR_WEB), spread_over(index, SPREAD_WEB)) == ([{"z1": 1}], [({}, 1, 0)])
+
+    def test_cordoning_changes_no_count(self) -> None:
+        index = zoned(pod("web", on="n1", app="web"))
+        assert index.upsert(node("n1", zone="z1", unschedulable=True))
+        assert (near(index, NEAR_WEB), spread_over(index, SPREAD_WEB)) == ([{"z1": 1}], [({"z1": 1}, 2, 0)])
+
+    def test_numbers_of_nodes_that_are_gone_are_used_again(self) -> None:
+        index = zoned()
+        for number in range(20):
+            passing_by = node(f"spot-{number}", zone="z9")
+            index.upsert(passing_by)
+            index.delete(passing_by)
+        assert len(index.view.node_names) <= 3
+
+    def test_a_number_is_kept_while_a_pod_claims_the_node(self) -> None:
+        index = zoned(pod("web", on="n1", app="web"))
+        index.delete(node("n1", zone="z1"))
+        index.upsert(node("other", zone="z7"))
+        assert (near(index, NEAR_WEB), audit(index)) == ([{}], [])
+
+
+class TestNamespaces:
+    """Labels of namespaces decide membership as they change (trap T3)."""
+
+    FRIENDLY = pod_json(apart=[term("zone", namespace_selector=matching(team="a"), app="web")])
+
+    def test_a_relabelled_namespace_leaves_the_count_and_comes_back(self) -> None:
+        index = zoned(namespace("red", team="a"), pod("web", on="n1", namespace="red", app="web"))
+        assert apart(index, self.FRIENDLY) == [{"z1": 1}]
+        index.upsert(namespace("red", team="b"))
+        assert apart(index, self.FRIENDLY) == [{}]
+        index.upsert(namespace("red", team="a"))
+        assert apart(index, self.FRIENDLY) == [{"z1": 1}]
+
+    def test_a_removed_namespace_leaves_the_count(self) -> None:
+        index = zoned(red := namespace("red", team="a"), pod("web", on="n1", namespace="red", app="web"))
+        assert apart(index, self.FRIENDLY) == [{"z1": 1}]
+        index.delete(red)
+        assert apart(index, self.FRIENDLY) == [{}]
+
+    def test_pods_that_come_before_their_namespace_count_with_it(self) -> None:
+        index = zoned(pod("web", on="n1", namespace="red", app="web"))
+        assert apart(index, self.FRIENDLY) == [{}]
+        index.upsert(namespace("red", team="a"))
+        assert apart(index, self.FRIENDLY) == [{"z1": 1}]
+
+    def test_other_labels_of_a_namespace_change_nothing(self) -> None:
+        index = zoned(namespace("red", team="a"), pod("web", on="n1", namespace="red", app="web"))
+        question = question_of(index, self.FRIENDLY)
+        versions = [group.version for group in question.filter_groups()]
+        index.upsert(namespace("red", team="a", note="x"))
+        assert question_of(index, self.FRIENDLY) is question
+        assert [group.version for group in question.filter_groups()] == versions
+
+    def test_a_listed_namespace_stays_whatever_its_labels(self) -> None:
+        asked = pod_json(apart=[term("zone", namespaces=["red"], namespace_selector=matching(team="a"), app="web")])
+        index = zoned(namespace("red", team="a"), pod("web", on="n1", namespace="red", app="web"))
+        assert apart(index, asked) == [{"z1": 1}]
+        index.upsert(namespace("red"))
+        assert apart(index, asked) == [{"z1": 1}]
+
+    def test_the_asking_pod_s_namespace_decides_whose_terms_select_it(self) -> None:
+        hermit = pod("h", on="n1", namespace="blue", apart=[term("zone", namespace_selector=matching(team="a"))])
+        hermit = pod(
+            "h",
+            on="n1",
+            namespace="blue",
+            apart=[term("zone", namespace_selector=matching(team="a"), app="guest")],
+        )
+        index = zoned(hermit)
+        assert inverse(index, GUEST) == []
+        index.upsert(namespace("default", team="a"))
+        assert inverse(index, GUEST) == [{"z1": 1}]
+        index.upsert(namespace("default"))
+        assert inverse(index, GUEST) == []
+
+    def test_the_first_pod_rule_follows_the_labels_of_its_namespace(self) -> None:
+        asked = pod_json(near=[term("zone", namespace_selector=matching(team="a"), app="web")], app="web")
+        index = zoned()
+        assert not question_of(index, asked).matches_itself
+        index.upsert(namespace("default", team="a"))
+        assert question_of(index, asked).matches_itself
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [
+        pod("web", on="n1", app="web"),
+        pod("pending", app="web"),
+        node("n1", zone="z1"),
+        namespace("red", team="a"),
+        workload("Service", "web", {"app": "web"}),
+    ],
+    ids=lambda obj: type(obj).__name__ + obj.name,
+)
+def test_what_is_the_same_changes_nothing_and_says_so(obj: Object) -> None:
+    index = zoned(pod("web", on="n1", app="web"))
+    index.upsert(obj)
+    question = question_of(index, NEAR_WEB)
+    before = index.view.grounds(question)
+    assert not index.upsert(obj)
+    assert (question_of(index, NEAR_WEB) is question, index.view.grounds(question)) == (True, before)
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [pod("ghost", on="n1"), node("ghost"), namespace("ghost"), workload("ReplicaSet", "ghost", {})],
+    ids=lambda obj: type(obj).__name__,
+)
+def test_what_was_not_there_cannot_go(obj: Object) -> None:
+    index = zoned()
+    before = index.statistics()
+    assert not index.delete(obj)
+    assert index.statistics() == before
+
+
+def test_a_finished_pod_that_nobody_knew_is_no_change() -> None:
+    assert not zoned().upsert(pod("job", on="n1", phase="Succeeded"))
+
+
+def test_a_node_that_only_pods_mention_can_go_without_harm() -> None:
+    index = zoned(pod("web", on="ghost", app="web"))
+    assert not index.delete(node("ghost"))
+    index.upsert(node("ghost", zone="z1"))
+    assert near(index, NEAR_WEB) == [{"z1": 1}]
+
+
+def test_a_count_below_nought_is_told_as_drift() -> None:
+    group = question_of(zoned(pod("web", on="n1", app="web")), NEAR_WEB).affinity[0]
+    assert isinstance(group, Group)
+    with pytest.raises(IndexDriftError, match="zone=z1 make -1"):
+        group.add(0, -2)
+    assert counts_of(group) == {"z1": 1}

@@ -1,0 +1,78 @@
+"""A complete list of one kind in place of what was known of it: only the difference is applied."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.index.audit import audit
+from extender.index.cluster import ClusterIndex
+from extender.model.objects import Object
+from tests.builders import index_of, matching, namespace, node, pod, pod_json, term, workload
+from tests.index.counting import near, question_of
+
+NEAR_WEB = pod_json(near=[term("zone", app="web")])
+OLD: dict[str, list[Object]] = {
+    "nodes": [node("n1", zone="z1"), node("n2", zone="z2")],
+    "pods": [pod("a", on="n1", app="web"), pod("b", on="n2", app="web")],
+    "namespaces": [namespace("red", team="a"), namespace("blue")],
+    "services": [workload("Service", "web", {"app": "web"}), workload("Service", "db", {"app": "db"})],
+    "replicasets": [workload("ReplicaSet", "web", matching(app="web")), workload("ReplicaSet", "db", {})],
+    "statefulsets": [workload("StatefulSet", "web", matching(app="web")), workload("StatefulSet", "db", {})],
+    "replicationcontrollers": [
+        workload("ReplicationController", "web", {"app": "web"}),
+        workload("ReplicationController", "db", {"app": "db"}),
+    ],
+}
+
+
+def full() -> ClusterIndex:
+    """An index with two objects of each kind."""
+    return index_of(*(obj for objects in OLD.values() for obj in objects))
+
+
+@pytest.mark.parametrize("kind", OLD)
+def test_an_empty_list_removes_all_of_its_kind_and_nothing_else(kind: str) -> None:
+    index = full()
+    before = index.statistics()
+    assert index.replace(kind, []) == 2
+    gone = {name for name, size in index.statistics().items() if size != before[name]}
+    shrunk = {"pods", "shapes"} if kind == "pods" else {kind} if kind in {"nodes", "namespaces"} else {"workloads"}
+    assert gone == shrunk
+
+
+@pytest.mark.parametrize("kind", OLD)
+def test_one_kept_one_gone_one_new_are_two_changes(kind: str) -> None:
+    new: dict[str, Object] = {
+        "nodes": node("n3"),
+        "pods": pod("c"),
+        "namespaces": namespace("green"),
+        "services": workload("Service", "new", None),
+        "replicasets": workload("ReplicaSet", "new", None),
+        "statefulsets": workload("StatefulSet", "new", None),
+        "replicationcontrollers": workload("ReplicationController", "new", None),
+    }
+    index = full()
+    assert index.replace(kind, [OLD[kind][0], new[kind]]) == 2
+    assert index.replace(kind, [new[kind], OLD[kind][0]]) == 0
+
+
+def test_a_changed_object_is_one_change_and_its_counts_follow() -> None:
+    index = full()
+    assert near(index, NEAR_WEB) == [{"z1": 1, "z2": 1}]
+    assert index.replace("pods", [pod("a", on="n2", app="web"), pod("b", on="n2", app="web")]) == 1
+    assert near(index, NEAR_WEB) == [{"z2": 2}]
+
+
+def test_finished_pods_of_a_list_are_not_there() -> None:
+    index = full()
+    assert index.replace("pods", [pod("a", on="n1", app="web", phase="Failed")]) == 2
+    assert (near(index, NEAR_WEB), index.statistics()["pods"]) == ([{}], 0)
+
+
+def test_a_list_that_changes_nothing_leaves_every_version() -> None:
+    index = full()
+    question = question_of(index, NEAR_WEB)
+    grounds = index.view.grounds(question)
+    assert {kind: index.replace(kind, objects) for kind, objects in OLD.items()} == dict.fromkeys(OLD, 0)
+    assert (question_of(index, NEAR_WEB) is question, index.view.grounds(question)) == (True, grounds)
+    assert audit(index) == []
