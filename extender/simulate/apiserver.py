@@ -16,7 +16,7 @@ import orjson
 from aiohttp import web
 
 from extender.simulate import api_errors, listing
-from extender.simulate.faults import Call, ConnectionCut, Faults
+from extender.simulate.faults import Call, ConnectionCut, Faults, StreamEnd
 from extender.simulate.json_objects import JsonObject
 from extender.simulate.kinds import PODS, Kind, Target, parse_path
 from extender.simulate.operations import Operations
@@ -55,15 +55,16 @@ class ApiServer:
         self.pods = PodOperations(self.operations, kubelet_delay=self.settings.kubelet_delay)
         self.faults = Faults()
         self.url = ""
+        self._server: web.Server | None = None
         self._runner: web.ServerRunner | None = None
         self._watches: set[Callable[[], None]] = set()
         self._is_stopping = False
 
     async def start(self, port: int = 0) -> None:
         """Listen on 127.0.0.1; port 0 picks a free one."""
-        server = web.Server(self._answer, request_factory=_request, handler_cancellation=True)
+        self._server = web.Server(self._answer, request_factory=_request, handler_cancellation=True)
         self._is_stopping = False
-        self._runner = web.ServerRunner(server, access_log=None, shutdown_timeout=2.0)
+        self._runner = web.ServerRunner(self._server, access_log=None, shutdown_timeout=2.0)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", port)
         await site.start()
@@ -72,9 +73,34 @@ class ApiServer:
 
     async def stop(self) -> None:
         """End all watches, close the port, forget pods that were ending."""
+        self.pods.stop()
+        await self._close()
+
+    async def restart(self, down: float = 0.0, *, new_history: bool = False) -> None:
+        """Drop every connection as a crash does, and be back on the same port after so many seconds.
+
+        With 0 nobody is refused meanwhile: who comes back at once finds the new server already. `new_history`: it has
+        been restored, and its resourceVersions start again lower.
+        """
+        port = int(self.url.rpartition(":")[2])
+        self.drop_connections()
+        if down:
+            await self._close()
+        if new_history:
+            self.store.begin_again()
+        if down:
+            await asyncio.sleep(down)
+            await self.start(port)
+
+    def drop_connections(self) -> None:
+        """Reset every connection there is."""
+        for handler in self._server.connections if self._server is not None else ():
+            if handler.transport is not None:
+                handler.transport.abort()
+
+    async def _close(self) -> None:
         self._is_stopping = True
         self.cut_watches()
-        self.pods.stop()
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
@@ -140,7 +166,7 @@ class ApiServer:
             return _object(target.kind, self.store.find(target.kind, target.key))
         if call.is_watch:
             return await self._watch(request, target, call)
-        return await self._list(request, target)
+        return await self._list(request, target, call)
 
     async def _special(self, request: web.BaseRequest, call: Call) -> web.StreamResponse:
         if call.path in {"/livez", "/readyz", "/healthz"}:
@@ -152,11 +178,12 @@ class ApiServer:
             return _json({**review, "status": {"allowed": True}}, code=201)
         raise api_errors.ApiError(404, "NotFound", "the server could not find the requested resource")
 
-    async def _list(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
+    async def _list(self, request: web.BaseRequest, target: Target, call: Call) -> web.StreamResponse:
         query = read_query(request.query)
         check_list(query)
         selection = Selection(target, request.query, request.headers.get("Accept", ""))
         page = listing.list_page(self.store, self.store.table(target.kind), query, selection)
+        await self.faults.before_page(call)
         opening, pieces = listing.head(page, selection), listing.chunks(page, selection)
         if len(page.rows) <= listing.CHUNK:
             return web.Response(body=opening + b"".join(pieces), content_type=_JSON)
@@ -182,6 +209,8 @@ class ApiServer:
         self._watches.add(pulse.wake)
         try:
             await self._follow(call, watch, pulse, response)
+        except StreamEnd as end:
+            await response.write(end.last)
         except ConnectionCut as cut:
             await _cut_mid_stream(request, response, cut)
         finally:
@@ -191,6 +220,7 @@ class ApiServer:
 
     async def _follow(self, call: Call, watch: Watch, pulse: Pulse, response: web.StreamResponse) -> None:
         for piece in watch.initial():
+            await self.faults.before_page(call)
             await response.write(b"".join(await self.faults.watch_lines(call, [piece])))
             await asyncio.sleep(0)
         while not (pulse.is_over or self._is_stopping):

@@ -20,6 +20,14 @@ class ConnectionCut(Exception):  # noqa: N818 -- not an error of the program: an
         self.partial = partial
 
 
+class StreamEnd(Exception):  # noqa: N818 -- as above
+    """Raised for the lines of a watch: send `last`, then end the answer properly."""
+
+    def __init__(self, last: bytes = b"") -> None:
+        super().__init__("stream ended")
+        self.last = last
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """A request as the points see it."""
@@ -41,6 +49,9 @@ class Faults:
     async def before_answer(self, call: Call) -> None:
         """Before a request is looked at. Raise ApiError for an HTTP error, ConnectionCut to drop it."""
 
+    async def before_page(self, call: Call) -> None:
+        """Before a page of a LIST is sent, or a piece of what a streaming list begins with."""
+
     async def before_write(self, call: Call) -> None:
         """After a write was read and before it is done: the place for conflicts and for slow writes."""
 
@@ -56,6 +67,18 @@ class Faults:
         """An ERROR line to open a watch with, after which it ends; None for none."""
         del call
         return None
+
+
+class SlowWrites(Faults):
+    """Writes that all take the same time."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    async def before_write(self, call: Call) -> None:
+        """Wait before it is done."""
+        del call
+        await asyncio.sleep(self._seconds)
 
 
 class SlowBindings(Faults):

@@ -35,7 +35,7 @@ def list_page(store: Store, table: Table, query: Query, selection: Selection) ->
     """The page that the query asks for; ApiError 410 for what is no longer known, 504 for what is yet to come."""
     if query.continue_token:
         version, start = _read_token(query.continue_token)
-        rows = table.latest() if version == _CURRENT else table.at(version)
+        rows = table.latest() if version == _CURRENT else _rows_at(store, table, version)
         if rows is None:
             raise api_errors.expired(
                 api_errors.CONTINUE_EXPIRED, continue_token=_token(_CURRENT, start.removeprefix("/"))
@@ -58,6 +58,11 @@ def _rows(store: Store, table: Table, query: Query) -> tuple[int, list[Stored]]:
     if rows is None:
         raise api_errors.expired("The resourceVersion for the provided list is too old.")
     return query.version, rows
+
+
+def _rows_at(store: Store, table: Table, version: int) -> list[Stored] | None:
+    """For the next page: None, too, when the first one came before the counter was set back."""
+    return None if version > store.version else table.at(version)
 
 
 def _cut(table: Table, selection: Selection, page: Page, first: int, limit: int) -> Page:

@@ -76,6 +76,8 @@ class Table:
 
     Fact 1: `changes[i]` has the absolute number `dropped + i`; a reader keeps such a number as its place.
     Fact 2: `floor` is the version of the newest change that is no longer kept, so history is complete after it.
+    Fact 3: versions rise from the place `begun` on. What lies before it was numbered before the counter was set back:
+    readers in this process, who go by places, can still have it; whoever names a version cannot.
     """
 
     def __init__(self, kind: Kind, capacity: int) -> None:
@@ -85,6 +87,7 @@ class Table:
         self.changes: list[Change] = []
         self.dropped = 0
         self.floor = 0
+        self.begun = 0
         self._keys: list[str] | None = []
         self._prefix = object_prefix(kind)
         self._listeners: list[Callable[[], None]] = []
@@ -109,7 +112,8 @@ class Table:
         """The place after everything up to that version; None when history does not reach back so far."""
         if version < self.floor:
             return None
-        return self.dropped + bisect_right(self.changes, version, key=lambda change: change.stored.version)
+        first = max(0, self.begun - self.dropped)
+        return self.dropped + bisect_right(self.changes, version, first, key=lambda change: change.stored.version)
 
     def record(self, event: str, stored: Stored, at: float) -> None:
         """Take one change in and tell the listeners."""
@@ -140,11 +144,19 @@ class Table:
     def forget(self, count: int) -> None:
         """Drop the oldest changes, and the snapshots that only they could explain."""
         if count:
-            self.floor = self.changes[count - 1].stored.version
+            if self.dropped + count > self.begun:
+                self.floor = self.changes[count - 1].stored.version
             del self.changes[:count]
             self.dropped += count
         for version in [version for version in self._snapshots if version < self.floor]:
             del self._snapshots[version]
+
+    def renumber(self, rows: Iterable[Stored], version: int) -> None:
+        """Take the same objects in under other versions: for watchers history begins here, at that version."""
+        self.objects = {stored.key: stored for stored in rows}
+        self._snapshots.clear()
+        self._latest = None
+        self.begun, self.floor = self.end, version
 
     def latest(self) -> list[Stored]:
         """All objects now, in the order of their keys. The list is shared: read it only."""
@@ -245,6 +257,19 @@ class Store:
         for table in self.tables.values():
             table.forget(len(table.changes))
             table.floor = self.version
+
+    def begin_again(self) -> None:
+        """Count versions from 1 again, as after a restore: the objects stay, their history is gone.
+
+        A client that names an earlier version names one from the future, until the counter has come so far again.
+        """
+        self.version = 1
+        tables = self.tables.items()
+        rows = {
+            kind: [self._encode(kind, key, old.read()) for key, old in table.objects.items()] for kind, table in tables
+        }
+        for kind, table in tables:
+            table.renumber(rows[kind], self.version)
 
     def new_uid(self) -> str:
         """A uid from the seed, in the usual form."""
