@@ -1,9 +1,13 @@
-"""`extender config validate FILE...`: says of each file that it is valid, or everything that is wrong with it."""
+"""`extender config validate FILE...`: says of each file that it is valid, or everything that is wrong with it.
+
+The other action, `generate`, is a module of its own.
+"""
 
 import argparse
 import sys
 from collections.abc import Sequence
 
+from extender.cli import generate
 from extender.cli.command import CommandError, Commands
 from extender.cli.files import read_settings
 
@@ -15,6 +19,7 @@ def add_parser(commands: Commands) -> None:
     validate = actions.add_parser("validate", help="check configuration files")
     validate.add_argument("files", metavar="FILE", nargs="+", help='a configuration file, "-" for standard input')
     validate.set_defaults(run=run)
+    generate.add_action(actions)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,0 +1,126 @@
+"""`extender config generate`: a configuration that kube-scheduler takes, that fits ours, and that protects."""
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from extender.cli.main import main
+from extender.settings import API_VERSION, KIND
+
+ROOT = Path(__file__).resolve().parents[2]
+TLS = {"certFile": "/etc/tls/tls.crt", "keyFile": "/etc/tls/tls.key"}
+TRUST = (
+    "--ca-file",
+    "/etc/kubernetes/ca.crt",
+    "--cert-file",
+    "/etc/kubernetes/c.crt",
+    "--key-file",
+    "/etc/kubernetes/c.key",
+)
+
+
+def written(folder: Path, **sections: object) -> str:
+    """A configuration of ours; JSON is YAML."""
+    path = folder / "extender.yaml"
+    path.write_text(json.dumps({"apiVersion": API_VERSION, "kind": KIND, **sections}), "utf-8")
+    return str(path)
+
+
+def generated(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    """The document that is printed."""
+    assert main(["config", "generate", *arguments]) == 0
+    return yaml.safe_load(capsys.readouterr().out)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """What is said instead of a document."""
+    assert main(["config", "generate", *arguments]) == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    return told.err
+
+
+@pytest.mark.parametrize("mode", ["offload", "augment"])
+def test_beside_the_scheduler_it_is_the_file_that_we_ship(mode: str, capsys: pytest.CaptureFixture[str]) -> None:
+    shipped = yaml.safe_load((ROOT / f"config/kube-scheduler-{mode}.yaml").read_text("utf-8"))
+    assert generated(capsys, "--mode", mode, "--layout", "sidecar") == shipped
+
+
+def test_a_second_scheduler_has_a_name_and_a_lease_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    document = generated(capsys, "--mode", "augment", "--layout", "second-scheduler")
+    assert document["profiles"] == [{"schedulerName": "placement-scheduler"}]
+    assert document["leaderElection"]["resourceName"] == "placement-scheduler"
+
+
+def test_paths_port_and_time_limit_are_those_of_our_configuration(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = {"bindAddress": "127.0.0.1:9000", "requestTimeout": "2500ms", "paths": {"filter": "/v1/filter"}}
+    (stanza,) = generated(capsys, "--config", written(tmp_path, server=server))["extenders"]
+    assert (stanza["urlPrefix"], stanza["filterVerb"]) == ("http://127.0.0.1:9000", "v1/filter")
+    assert stanza["httpTimeout"] == "3s"
+
+
+def test_only_a_plugin_whose_rule_we_decide_is_switched_off(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = written(tmp_path, rules={"topologySpread": {"enabled": False}})
+    (profile,) = generated(capsys, "--config", config)["profiles"]
+    assert profile["plugins"]["multiPoint"]["disabled"] == [{"name": "InterPodAffinity"}]
+
+
+def test_with_scores_in_tree_scale_the_other_weights_are_multiplied(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (profile,) = generated(capsys, "--config", written(tmp_path, answers={"scoreScale": "inTree"}))["profiles"]
+    weights = {entry["name"]: entry["weight"] for entry in profile["plugins"]["multiPoint"]["enabled"]}
+    assert (weights["TaintToleration"], weights["NodeAffinity"], weights["ImageLocality"]) == (30, 20, 10)
+
+
+def test_without_steering_all_nodes_are_to_be_looked_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document = generated(capsys, "--config", written(tmp_path, steering={"nominate": False}))
+    assert document["percentageOfNodesToScore"] == 100
+
+
+def test_https_comes_with_the_authority_and_the_clients_certificate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = written(tmp_path, server={"tls": TLS | {"clientCAFile": "/etc/tls/ca.crt"}})
+    (stanza,) = generated(capsys, "--config", config, "--layout", "service", *TRUST)["extenders"]
+    assert stanza["urlPrefix"] == "https://placement-extender.placement-extender.svc:8888"
+    assert stanza["enableHTTPS"] is True
+    assert stanza["tlsConfig"] == {
+        "caFile": "/etc/kubernetes/ca.crt",
+        "certFile": "/etc/kubernetes/c.crt",
+        "keyFile": "/etc/kubernetes/c.key",
+    }
+
+
+def test_files_can_be_put_into_the_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    authority = tmp_path / "ca.crt"
+    authority.write_bytes(b"an authority")
+    config = written(tmp_path, server={"tls": TLS})
+    (stanza,) = generated(capsys, "--config", config, "--ca-file", str(authority), "--embed")["extenders"]
+    assert base64.b64decode(stanza["tlsConfig"]["caData"]) == b"an authority"
+
+
+def test_https_without_an_authority_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = written(tmp_path, server={"tls": TLS})
+    assert "--ca-file is needed" in refused(capsys, "--config", config)
+
+
+def test_a_client_certificate_that_the_extender_asks_for_must_be_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = written(tmp_path, server={"tls": TLS | {"clientCAFile": "/etc/tls/ca.crt"}})
+    assert "--cert-file and --key-file are needed" in refused(capsys, "--config", config, *TRUST[:2])
+
+
+def test_a_service_without_tls_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "set server.tls first" in refused(capsys, "--layout", "service")
+
+
+def test_a_mode_beside_a_configuration_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "has a mode of its own" in refused(capsys, "--config", written(tmp_path), "--mode", "augment")
