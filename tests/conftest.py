@@ -3,6 +3,10 @@
 Laws run with a bounded, repeatable profile. More examples: `pytest tests/laws --hypothesis-profile=thorough --timeout=0`.
 """
 
+import logging
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
@@ -15,3 +19,14 @@ settings.register_profile(
 )
 settings.register_profile("thorough", settings.get_profile("bounded"), max_examples=2000, derandomize=False)
 settings.load_profile("bounded")
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    """Commands run inside a test set the level and the handlers of the whole process; the next test wants its own."""
+    root = logging.getLogger()
+    level, handlers = root.level, list(root.handlers)
+    yield
+    root.setLevel(level)
+    for handler in [found for found in root.handlers if found not in handlers]:
+        root.removeHandler(handler)
