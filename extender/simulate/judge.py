@@ -6,7 +6,7 @@ Called by `verdict.py` (placements of a run) and by property tests.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from extender.simulate.json_objects import JsonObject, is_finished, is_terminating, labels_of, name_of, namespace_of
@@ -20,7 +20,7 @@ from extender.simulate.judge_terms import (
     is_parsable,
     required_pod_terms,
 )
-from extender.simulate.node_matching import matches_node_affinity, tolerates_taints
+from extender.simulate.node_matching import matches_node_affinity, required_terms, tolerates_taints
 from extender.simulate.selectors import selects
 
 Domain: TypeAlias = tuple[str, str]
@@ -33,6 +33,7 @@ class Finding(NamedTuple):
     reason: str = ""
 
 
+NOWHERE: Domain = ("", "")
 SUCCESS = Finding("Success")
 AFFINITY_REFUSED = Finding("UnschedulableAndUnresolvable", "node(s) didn't match pod affinity rules")
 ANTI_AFFINITY_REFUSED = Finding("Unschedulable", "node(s) didn't match pod anti-affinity rules")
@@ -57,14 +58,34 @@ class World:
     """The cluster as a decision finds it: nodes, namespaces, and the pods that count, each on its node.
 
     Pods are kept by namespace, and those with required anti-affinity apart, so that a question need not look at all.
+    Equal terms are kept once, so that a question tries each of them once however many pods carry it.
     """
 
     def __init__(self, nodes: Iterable[JsonObject] = (), namespaces: Iterable[JsonObject] = ()) -> None:
-        self.nodes = {name_of(node): node for node in nodes}
+        self._nodes: dict[str, JsonObject] = {}
+        self._labels: dict[str, dict[str, str]] = {}
+        for node in nodes:
+            self.set_node(node)
         self.namespaces = {name_of(namespace): labels_of(namespace) for namespace in namespaces}
         self.by_namespace: dict[str, dict[str, Placed]] = {}
         self.repelling: dict[str, tuple[Placed, list[Term]]] = {}
         self._namespace_by_key: dict[str, str] = {}
+        self._terms: dict[str, Term] = {}
+
+    @property
+    def nodes(self) -> Mapping[str, JsonObject]:
+        """The nodes by name; changed through `set_node` and `remove_node`."""
+        return self._nodes
+
+    def set_node(self, node: JsonObject) -> None:
+        """A node is there, or is otherwise than before."""
+        self._nodes[name_of(node)] = node
+        self._labels[name_of(node)] = labels_of(node)
+
+    def remove_node(self, name: str) -> None:
+        """A node is gone; its pods are no part of anything until it is back."""
+        self._nodes.pop(name, None)
+        self._labels.pop(name, None)
 
     def place(self, key: str, pod: JsonObject, node: str) -> None:
         """Count a pod on a node, in place of what was counted under that key."""
@@ -74,7 +95,7 @@ class World:
         self.by_namespace.setdefault(namespace, {})[key] = placed
         terms = required_pod_terms(pod, ANTI_AFFINITY)
         if terms and are_parsable(pod, required_of=ANTI_AFFINITY):
-            self.repelling[key] = placed, [Term(raw, namespace) for raw in terms]
+            self.repelling[key] = placed, [self._term(raw, namespace) for raw in terms]
 
     def remove(self, key: str) -> None:
         """Count a pod no longer."""
@@ -90,7 +111,10 @@ class World:
 
     def domain(self, node: str, key: str) -> str | None:
         """The node's value of a topology key; None without it."""
-        return labels_of(self.nodes[node]).get(key)
+        return self._labels[node].get(key)
+
+    def _term(self, raw: JsonObject, namespace: str) -> Term:
+        return self._terms.setdefault(f"{namespace} {raw}", Term(raw, namespace))
 
 
 def feasible(
@@ -105,13 +129,17 @@ def feasible(
         node = existing.get("spec", {}).get("nodeName")
         if node and not is_finished(existing):
             world.place(f"{number}", existing, node)
-    return {name: check(pod, name, world) for name in world.nodes}
+    spread, near = TopologySpread(pod, world), InterPodAffinity(pod, world)
+    return {name: _first_refusal(spread.check(name), near, name) for name in world.nodes}
 
 
 def check(pod: JsonObject, node: str, world: World) -> Finding:
     """What both plugins say of one node."""
-    spread = TopologySpread(pod, world).check(node)
-    return spread if spread != SUCCESS else InterPodAffinity(pod, world).check(node)
+    return _first_refusal(TopologySpread(pod, world).check(node), InterPodAffinity(pod, world), node)
+
+
+def _first_refusal(spread: Finding, near: "InterPodAffinity", node: str) -> Finding:
+    return spread if spread != SUCCESS else near.check(node)
 
 
 class InterPodAffinity:
@@ -152,11 +180,10 @@ class InterPodAffinity:
     def _domain(self, node: str, term: Term) -> Domain:
         """The node's domain for a term, or one that no pod is ever in when the node lacks the key."""
         value = self.world.domain(node, term.key)
-        return ("", "") if value is None else (term.key, value)
+        return NOWHERE if value is None else (term.key, value)
 
     def _domains(self, placed: Placed, terms: Iterable[Term]) -> set[Domain]:
-        found = ((term.key, self.world.domain(placed.node, term.key)) for term in terms)
-        return {(key, value) for key, value in found if value is not None}
+        return {self._domain(placed.node, term) for term in terms} - {NOWHERE}
 
     def _matched(self) -> set[Domain]:
         """The domains of pods that match every term of the required affinity at once."""
@@ -180,10 +207,13 @@ class InterPodAffinity:
     def _forbidden(self, pod: JsonObject) -> set[Domain]:
         """The domains of pods that do not want this pod near."""
         domains: set[Domain] = set()
+        does_select: dict[Term, bool] = {}
         for placed, terms in self.world.repelling.values():
-            if placed.node in self.world.nodes:
-                hits = [term for term in terms if term.selects_for_existing(pod, self.world.namespaces)]
-                domains |= self._domains(placed, hits)
+            for term in terms:
+                if term not in does_select:
+                    does_select[term] = term.selects_for_existing(pod, self.world.namespaces)
+                if does_select[term] and placed.node in self.world.nodes:
+                    domains |= self._domains(placed, [term])
         return domains
 
     def _selected(self, term: Term) -> Iterable[Placed]:
@@ -230,7 +260,7 @@ class TopologySpread:
     def _count(self, constraint: JsonObject) -> Mapping[str, int]:
         """Matching pods per domain; a domain without any counts 0 as soon as one node of it takes part."""
         key = constraint["topologyKey"]
-        part = {name for name in self.world.nodes if self._takes_part(name, constraint)}
+        part = set(filter(self._participation(constraint), self.world.nodes))
         counts = Counter({self.world.domain(name, key) or "": 0 for name in part})
         selector = effective_selector(constraint, self.pod)
         if is_empty(selector):  # counts nobody, although it would select everybody
@@ -240,11 +270,19 @@ class TopologySpread:
                 counts[self.world.domain(placed.node, key) or ""] += 1
         return counts
 
-    def _takes_part(self, name: str, constraint: JsonObject) -> bool:
-        node = self.world.nodes[name]
-        labels = labels_of(node)
-        if any(each["topologyKey"] not in labels for each in self.constraints):
-            return False
-        if (constraint.get("nodeAffinityPolicy") or "Honor") == "Honor" and not matches_node_affinity(self.pod, node):
-            return False
-        return (constraint.get("nodeTaintsPolicy") or "Ignore") == "Ignore" or tolerates_taints(self.pod, node)
+    def _participation(self, constraint: JsonObject) -> Callable[[str], bool]:
+        """Whether a node takes part in the counting: by its keys, and by the constraint's inclusion policies."""
+        keys = [each["topologyKey"] for each in self.constraints]
+        has_wishes = bool(self.pod["spec"].get("nodeSelector")) or required_terms(self.pod) is not None
+        asks_affinity = has_wishes and (constraint.get("nodeAffinityPolicy") or "Honor") == "Honor"
+        asks_taints = (constraint.get("nodeTaintsPolicy") or "Ignore") == "Honor"
+
+        def takes_part(name: str) -> bool:
+            node = self.world.nodes[name]
+            if any(self.world.domain(name, key) is None for key in keys):
+                return False
+            if asks_affinity and not matches_node_affinity(self.pod, node):
+                return False
+            return not asks_taints or tolerates_taints(self.pod, node)
+
+        return takes_part

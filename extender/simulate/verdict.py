@@ -14,7 +14,6 @@ from extender.simulate.json_objects import (
     is_finished,
     is_terminating,
     labels_of,
-    name_of,
     node_of,
     uid_of,
 )
@@ -143,13 +142,18 @@ class Replay:
     def _show(self, kind: Kind, stored: Stored | None, other: Stored | None) -> None:
         if kind is PODS:
             self._show_pod(stored, other)
-        elif stored is None:
-            gone = name_of(other.read()) if other is not None else ""
-            (self.world.nodes if kind is NODES else self.world.namespaces).pop(gone, None)
         elif kind is NODES:
-            self.world.nodes[stored.key] = stored.read()
-        else:
+            self._show_node(stored, other)
+        elif stored is not None:
             self.world.namespaces[stored.key] = labels_of(stored.read())
+        elif other is not None:
+            self.world.namespaces.pop(other.key, None)
+
+    def _show_node(self, stored: Stored | None, other: Stored | None) -> None:
+        if stored is not None:
+            self.world.set_node(stored.read())
+        elif other is not None:
+            self.world.remove_node(other.key)
 
     def _show_pod(self, stored: Stored | None, other: Stored | None) -> None:
         if stored is None:
