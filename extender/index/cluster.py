@@ -346,6 +346,10 @@ class ClusterIndex:
         """The node that a plan promises to a pod, while any of its victims is still there; else empty."""
         return self.nominations.awaited(uid, self.pods)
 
+    def leaving(self, node: str) -> list[Pod]:
+        """The pods that plans for the node are removing, and that are still there."""
+        return [pod for uid in self.nominations.leaving(node) if (pod := self.pods.get(uid)) is not None]
+
     @property
     def claims_version(self) -> int:
         """Grows with every change of nominations, promises and disruption budgets."""

@@ -73,6 +73,12 @@ class Nominations:
         promise = self.promises.get(uid)
         return promise.node if promise is not None and any(each in pods for each in promise.victims) else ""
 
+    def leaving(self, node: str) -> set[str]:
+        """The UIDs of the victims of all promises of the node. O(pods to come there + victims)."""
+        to_come = self.by_node.get(node, _NOBODY)
+        promises = [promise for uid in to_come if (promise := self.promises.get(uid)) is not None]
+        return {uid for promise in promises if promise.node == node for uid in promise.victims}
+
     def on(self, node: str) -> Mapping[str, Pod]:
         """The pods that are to come to the node, by UID. O(1)."""
         return self.by_node.get(node, _NOBODY)

@@ -79,7 +79,6 @@ class Evicting:
         try:
             await self._clear_lower(plan, deadline)
             await self.nominate(plan, deadline)
-            await self._announce(plan)
             await self._remove_victims(plan, deadline)
         finally:
             self._seen.discard(plan.preemptor.uid)
@@ -138,6 +137,7 @@ class Evicting:
                 failed.append(error)
 
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._announce(plan))  # beside the victims: nobody's room waits for an event
             for victim in reversed(plan.victims):  # the least important first: if it fails, the others may live
                 group.create_task(remove(victim))
         if failed:

@@ -17,7 +17,7 @@ from extender.model.objects import Pod
 from extender.tasks.evicting import Evicting
 from extender.tasks.persisting import GaveUpError
 from extender.tasks.ports import Clock
-from extender.verbs.candidates import awaited_node
+from extender.verbs.candidates import node_being_cleared
 
 _LOG = logging.getLogger(__name__)
 _FIRST, _LAST = 1.0, 60.0
@@ -64,7 +64,7 @@ class Waking:
                 del self._wakes[uid]
             elif wake.at <= self._clock.now():
                 self._wakes[uid] = replace(wake, at=_NEVER)
-                if not self._is_busy(uid) and not awaited_node(pod, self._view):
+                if not self._is_busy(uid) and not node_being_cleared(pod, self._view):
                     found.append(self._wake(wake))
         return found
 

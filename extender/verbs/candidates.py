@@ -12,7 +12,8 @@ from extender.index.view import ClusterView, NodeNumber
 from extender.model.objects import Pod
 from extender.model.plans import PreemptionPlan
 from extender.model.victims import best_candidates
-from extender.verbs.victims import DryRun, Removal
+from extender.rules import node_fit
+from extender.verbs.victims import DryRun, Removal, rivals_on
 
 # As kube-scheduler: a dry run ends when so many candidates are found (minCandidateNodesPercentage and -Absolute).
 _LEAST_PERCENT = 10
@@ -64,20 +65,52 @@ def plan_of(pod: Pod, removal: Removal, view: ClusterView) -> PreemptionPlan:
 
 
 def awaited_node(pod: Pod, view: ClusterView) -> str:
-    """The node on which the pod's victims are on their way out, empty where nothing is awaited.
+    """The node that the pod is to get, empty where nothing is awaited. Until then nobody else is preempted for it.
 
-    That is while victims of its plan are still there, and without a plan of ours, as for kube-scheduler, while a pod
-    that was preempted is still terminating on the nominated node. Until then nobody else is preempted for this pod.
+    That is while victims of its plan are still there; without a plan of ours, as for kube-scheduler, while a pod that
+    was preempted is still terminating on the nominated node; and while that node would take the pod, as far as we
+    know, once those are gone whom plans are removing there: the scheduler's picture may be behind ours, or another
+    nominated pod of the same priority has to get its room first.
     """
+    going = node_being_cleared(pod, view)
+    if going:
+        return going
+    node = _nominated_node(pod, view)
+    number = view.known.get(node)
+    return node if number is not None and _takes(number, pod, view) else ""
+
+
+def node_being_cleared(pod: Pod, view: ClusterView) -> str:
+    """The node from which victims of this pod are on their way out, empty where nobody is."""
     promised = view.awaited(pod.uid)
     if promised:
         return promised
-    known = view.pod(pod.uid)
-    node = (known.nominated_node if known is not None else "") or pod.nominated_node
+    node = _nominated_node(pod, view)
     number = view.known.get(node)
-    if not node or number is None:
+    if number is None:
         return ""
-    going = any(
-        each.terminating and each.preempted and each.priority < pod.priority for each in view.pods_on(number).values()
-    )
+    here = view.pods_on(number).values()
+    going = any(each.terminating and each.preempted and each.priority < pod.priority for each in here)
     return node if going else ""
+
+
+def _nominated_node(pod: Pod, view: ClusterView) -> str:
+    known = view.pod(pod.uid)
+    return (known.nominated_node if known is not None else "") or pod.nominated_node
+
+
+def _takes(number: NodeNumber, pod: Pod, view: ClusterView) -> bool:
+    """Whether the node has room for the pod, and our rules let it pass, without the pods that are leaving it by plan."""
+    node = view.node_names[number]
+    room = node_fit.room_on(view, number, rivals_on(pod, node, view))
+    leaving = [each for each in view.leaving(node) if each.priority < pod.priority]
+    if room is None:
+        return False
+    for each in leaving:
+        if each.node == node:
+            room.count(each, -1)
+    if not room.takes(pod.requests):
+        return False
+    run = DryRun(pod, view)
+    with view.without(leaving):
+        return run.passes(number)

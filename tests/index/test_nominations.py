@@ -67,6 +67,18 @@ def test_the_promised_node_is_awaited_while_a_victim_is_still_there() -> None:
     assert [*seen, held.view.awaited("uid-a"), held.view.awaited("uid-b")] == ["n2", "n2", "", ""]
 
 
+def test_the_victims_of_every_promise_of_a_node_are_leaving_it_until_they_are_gone() -> None:
+    held = cluster(*(contender(name, on="n2") for name in ("v1", "v2", "stays")))
+    held.promise(waiting(), "n2", ["uid-v1"])
+    held.promise(contender("b"), "n2", ["uid-v1", "uid-v2"])
+    held.promise(contender("c"), "n1", ["uid-stays"])
+    seen = [sorted(each.name for each in held.view.leaving("n2"))]
+    held.delete(contender("v1"))
+    seen.append([each.name for each in held.view.leaving("n2")])
+    held.withdraw("uid-b")
+    assert [*seen, held.view.leaving("n2")] == [["v1", "v2"], ["v2"], []]
+
+
 def test_a_promise_to_a_pod_that_the_watch_has_not_shown_counts_at_once() -> None:
     held = cluster()
     held.promise(waiting(), "n2", ())

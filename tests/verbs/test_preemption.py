@@ -102,6 +102,15 @@ class TestExecute:
         going = contender("going", on="n1", terminating=True, preempted=preempted)
         assert (decide({"n1": ["a"]}, *FULL, going, pod=waiting).plan is not None) is starts
 
+    @pytest.mark.parametrize(("free", "starts"), [(2000, False), (1999, True)])
+    def test_nothing_is_started_where_only_the_scheduler_does_not_know_yet_that_the_room_is_there(
+        self, free: int, *, starts: bool
+    ) -> None:
+        waiting = contender_json("asking", priority=IMPORTANT, cpu=2000, nominated="n1")
+        left = contender("left", on="n1", cpu=4000 - free)
+        decision = decide({"n1": ["left"], "n2": ["b"]}, FULL[0], FULL[1], left, FULL[3], pod=waiting)
+        assert (decision.plan is not None) is starts
+
     def test_a_pod_that_never_preempts_preempts_nobody(self) -> None:
         modest = contender_json("asking", priority=IMPORTANT, never_preempts=True)
         assert decide({"n1": ["a"]}, *FULL, pod=modest) == PreemptionDecision()
