@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import aiohttp
 import orjson
 
+from extender.model.victims import Candidate
 from extender.simulate.json_objects import JsonObject
 from extender.simulate.scheduler_cache import NodeState
 from extender.simulate.scheduler_fit import UNRESOLVABLE, UNSCHEDULABLE, Refusal
@@ -29,6 +30,7 @@ class ExtenderStanza:
     filter_verb: str = "filter"
     prioritize_verb: str = "prioritize"
     bind_verb: str = ""
+    preempt_verb: str = ""
     weight: int = 1
     node_cache_capable: bool = True
     ignorable: bool = False
@@ -89,6 +91,24 @@ class ExtenderClient:
             return str(_fields(await self._send(self.stanza.bind_verb, body)).get("error") or "")
         except ExtenderError as error:
             return str(error)
+
+    async def preempt(self, pod: JsonObject, candidates: Sequence[Candidate]) -> dict[str, tuple[list[str], int]]:
+        """The nodes that may be preempted on: the victims' uids and the violated budgets. Raises ExtenderError."""
+        brief = {
+            each.node: {
+                "Pods": [{"UID": victim.uid} for victim in each.victims],
+                "NumPDBViolations": each.pdb_violations,
+            }
+            for each in candidates
+        }
+        body = {"Pod": pod, "NodeNameToVictims": None, "NodeNameToMetaVictims": brief}
+        answer = _fields(await self._send(self.stanza.preempt_verb, body)).get("nodenametometavictims") or {}
+        left = {}
+        for node, victims in answer.items():
+            fields = _fields(victims)
+            uids = [str(_fields(each).get("uid", "")) for each in fields.get("pods") or []]
+            left[node] = uids, int(fields.get("numpdbviolations") or 0)
+        return left
 
     def _passed(self, answer: JsonObject, nodes: Sequence[NodeState]) -> list[NodeState]:
         if self.stanza.node_cache_capable and answer.get("nodenames") is not None:
