@@ -24,9 +24,10 @@ settings.load_profile("bounded")
 @pytest.fixture(autouse=True)
 def _logging_as_it_was() -> Iterator[None]:
     """Commands run inside a test set the level and the handlers of the whole process; the next test wants its own."""
-    root = logging.getLogger()
-    level, handlers = root.level, list(root.handlers)
+    root, ours = logging.getLogger(), logging.getLogger("extender")
+    level, own_level, handlers = root.level, ours.level, list(root.handlers)
     yield
     root.setLevel(level)
+    ours.setLevel(own_level)
     for handler in [found for found in root.handlers if found not in handlers]:
         root.removeHandler(handler)

@@ -64,6 +64,8 @@ class TermCounts:
         if selection is None:
             selection = self._asked[who] = TermSelection(who, self._namespaces)
             self._selections.add(selection)
+        elif selection.stale:
+            self._selections.refresh(selection)
         group = selection.groups.get(topology_key)
         if group is None:
             group = Group(self._topology.key(topology_key))
@@ -88,8 +90,9 @@ class TermCounts:
         return self._asked[frozenset(map(audience, terms))].selects_labels(shape.namespace, dict(shape.labels))
 
     def asked(self) -> Iterator[tuple[TermSelection, str, Group]]:
-        """Every asked group with its selection and topology key, for the audit."""
+        """Every asked group with its selection and topology key, for the audit; membership is brought up to date."""
         for selection in self._asked.values():
+            self._selections.refresh(selection)
             for key, group in selection.groups.items():
                 yield selection, str(key), group
 

@@ -5,7 +5,7 @@ The first rule that refuses a node gives the reason; which nodes pass does not d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from extender.index.view import ClusterView, Question
@@ -40,6 +40,12 @@ class PreparedFilters:
         for each in self.filters:
             nodes = each.passing(nodes)
         return nodes
+
+    def refused(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
+        """Those of the positions that do not pass, by the first filter's reason; a reason may come more than once."""
+        for each in self.filters:
+            yield from each.refused(nodes)
+            nodes = each.passing(nodes)
 
     def refusal(self, node: int) -> Reason | None:
         """The first filter's reason against a node, None where it passes."""

@@ -8,8 +8,8 @@ it selects (KEP-2249), not every one as kube-scheduler 1.36 does (kubernetes#141
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from extender.index.view import GroupView, Question, WeightedGroup
 from extender.model.verdicts import Code, Reason
@@ -51,6 +51,19 @@ class AffinityFilter:
                 nodes = [node for node in nodes if domains[node] not in counts]
         return nodes
 
+    def refused(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
+        """Those of the positions that do not pass, by the first clause that refuses them. O(nodes × clauses)."""
+        if self.status.code is Code.UNRESOLVABLE:
+            yield Reason.MALFORMED_POD, nodes
+            return
+        left = list(replace(self, apart=(), inverse=()).passing(nodes))
+        yield from _lost(Reason.AFFINITY, nodes, left)
+        for reason, clauses in ((Reason.ANTI_AFFINITY, self.apart), (Reason.EXISTING_ANTI_AFFINITY, self.inverse)):
+            for clause in clauses:
+                domains, counts = clause.domains, clause.counts
+                yield reason, [node for node in left if domains[node] in counts]
+                left = [node for node in left if domains[node] not in counts]
+
     def refusal(self, node: int) -> Reason | None:
         """Why the node is refused, None where it passes."""
         if self.status.code is Code.UNRESOLVABLE:
@@ -64,6 +77,13 @@ class AffinityFilter:
         if any(clause.domains[node] in clause.counts for clause in self.inverse):
             return Reason.EXISTING_ANTI_AFFINITY
         return None
+
+
+def _lost(reason: Reason, before: Sequence[int], after: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
+    """The positions that did not come through."""
+    if len(after) < len(before):
+        stayed = set(after)
+        yield reason, [node for node in before if node not in stayed]
 
 
 def prepare_filter(question: Question, frame: Frame) -> AffinityFilter:

@@ -6,7 +6,7 @@ A rule answers twice: as a filter (which nodes pass, and why one does not) and a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -39,6 +39,9 @@ class PreparedFilter(Protocol):
 
     def refusal(self, node: int) -> Reason | None:
         """Why a node is refused, the first clause's reason; None where it passes."""
+
+    def refused(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
+        """Those of the positions that do not pass, by reason; as `refusal` says of each. O(nodes × clauses)."""
 
 
 class PreparedScore(Protocol):

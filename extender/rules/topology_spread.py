@@ -7,7 +7,7 @@ refused for that; it is judged by the count of its domain.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from extender.index.view import ClusterView, Question, SpreadQuestion
@@ -42,6 +42,18 @@ class SpreadFilter:
             domains, count_of, limit = clause.domains, clause.counts.get, clause.limit
             nodes = [node for node in nodes if (domain := domains[node]) and count_of(domain, 0) <= limit]
         return nodes
+
+    def refused(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
+        """Those of the positions that do not pass, by the first constraint that refuses them. O(nodes × constraints)."""
+        if self.status.code is Code.ERROR:
+            yield Reason.MALFORMED_POD, nodes
+            return
+        for clause in self.clauses:
+            domains, count_of, limit = clause.domains, clause.counts.get, clause.limit
+            yield Reason.SPREAD_LABEL_MISSING, [node for node in nodes if not domains[node]]
+            nodes = [node for node in nodes if domains[node]]
+            yield Reason.SPREAD_SKEW, [node for node in nodes if count_of(domains[node], 0) > limit]
+            nodes = [node for node in nodes if count_of(domains[node], 0) <= limit]
 
     def refusal(self, node: int) -> Reason | None:
         """Why the node is refused, by the first constraint that does; None where it passes."""

@@ -17,7 +17,7 @@ from extender.verbs.ranking import Ranked, Search, best_passing
 
 # How many equals are compared by their free resources. Two random choices already level a load well; a few more level
 # it better, and all 500 would cost more than the rest of the decision.
-COMPARED = 12
+COMPARED = 5
 
 
 def choose_node(search: Search, pod: Pod, turn: int, avoid: str) -> list[int]:

@@ -61,9 +61,11 @@ def _refusals(filters: PreparedFilters, asked: Asked, failure: str) -> dict[str,
     """The text for each node, when none passed."""
     if failure:
         return dict.fromkeys(asked.names, failure)
-    texts = {}
-    for name in asked.names:
-        position = asked.position(name)
-        reason = Reason.UNKNOWN_NODE if position is None else filters.refusal(position)
-        texts[name] = reason.text if reason else ""
+    texts: dict[str, str] = {}
+    nodes = asked.positions()
+    for reason, refused in filters.refused(nodes):
+        texts |= dict.fromkeys(asked.names_at(refused), reason.text)
+    if len(nodes) < len(asked):
+        known = set(asked.names_at(nodes))
+        texts |= {name: Reason.UNKNOWN_NODE.text for name in asked.names if name not in known}
     return texts

@@ -133,11 +133,14 @@ class _Answers:
         prepared = self.filters[plugin]
         lines = _compare(f"{plugin}.preFilter", (prepared.status.code, prepared.status.reason), expected["preFilter"])
         passing = set(prepared.passing(list(self.names.values())))
+        told = {node: reason for reason, nodes in prepared.refused(list(self.names.values())) for node in nodes}
         for name, position in self.names.items():
             if prepared.status.code in (Code.ERROR, Code.UNRESOLVABLE):
                 got: tuple[str, str] = (prepared.status.code, prepared.status.reason)
             else:
                 reason = prepared.refusal(position)
+                if told.get(position) is not reason:
+                    lines.append(f"{plugin}.filter[{name}]: refused() and refusal() disagree")
                 got = (reason.code, reason.text) if reason else (Code.SUCCESS, "")
             if (position in passing) != (got[0] == Code.SUCCESS):
                 lines.append(f"{plugin}.filter[{name}]: passing() and refusal() disagree")
