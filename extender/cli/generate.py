@@ -56,6 +56,9 @@ def add_action(actions: Commands) -> None:
     parser.add_argument("--host", help=f"in a service layout, what the scheduler calls us by ({SERVICE_HOST})")
     for name, what in (("ca", "who has signed our certificate"), ("cert", "the client's"), ("key", "the client's")):
         parser.add_argument(f"--{name}-file", metavar="FILE", default="", help=f"{what}, as kube-scheduler sees it")
+    parser.add_argument(
+        "--scheduler-kubeconfig", metavar="FILE", default="", help="the scheduler's own; with --config it reads no flag"
+    )
     parser.add_argument("--embed", action="store_true", help="put the content of these files into the output")
     parser.set_defaults(run=run)
 
@@ -66,11 +69,12 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandError("--config and --mode: the configuration has a mode of its own")
     settings = read_settings(arguments.config) if arguments.config else default_settings(arguments.mode or "offload")
     trust = Trust(arguments.ca_file, arguments.cert_file, arguments.key_file, arguments.embed)
-    print(scheduler_configuration(settings, arguments.layout, trust, arguments.host or ""), end="")
+    host, kubeconfig = arguments.host or "", arguments.scheduler_kubeconfig
+    print(scheduler_configuration(settings, arguments.layout, trust, host, kubeconfig), end="")
     return 0
 
 
-def scheduler_configuration(settings: Settings, layout: str, trust: Trust, host: str = "") -> str:
+def scheduler_configuration(settings: Settings, layout: str, trust: Trust, host: str = "", kubeconfig: str = "") -> str:
     """The document as text with comments. Raises CommandError for what would not work, or not protect."""
     _check(settings, layout, trust)
     lines = [
@@ -78,6 +82,7 @@ def scheduler_configuration(settings: Settings, layout: str, trust: Trust, host:
         "apiVersion: kubescheduler.config.k8s.io/v1",
         "kind: KubeSchedulerConfiguration",
         *_sampling(settings),
+        *_connection(kubeconfig),
         *_election(layout),
         *_profiles(settings, layout),
         "",
@@ -108,6 +113,13 @@ def _sampling(settings: Settings) -> Iterator[str]:
         yield "# only outside of the sample is nominated past it (steering.nominate)."
     else:
         yield "percentageOfNodesToScore: 100 # steering.nominate is off: a pod that fits a few nodes only would wait for them"
+
+
+def _connection(kubeconfig: str) -> Iterator[str]:
+    if kubeconfig:
+        yield ""
+        yield "clientConnection:"
+        yield f"  kubeconfig: {kubeconfig} # beside --config the flag --kubeconfig is not read"
 
 
 def _election(layout: str) -> Iterator[str]:

@@ -50,6 +50,11 @@ def test_beside_the_scheduler_it_is_the_file_that_we_ship(mode: str, capsys: pyt
     assert generated(capsys, "--mode", mode, "--layout", "sidecar") == shipped
 
 
+def test_the_schedulers_own_kubeconfig_goes_into_the_document(capsys: pytest.CaptureFixture[str]) -> None:
+    document = generated(capsys, "--scheduler-kubeconfig", "/etc/kubernetes/scheduler.conf")
+    assert document["clientConnection"] == {"kubeconfig": "/etc/kubernetes/scheduler.conf"}
+
+
 def test_a_second_scheduler_has_a_name_and_a_lease_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     document = generated(capsys, "--mode", "augment", "--layout", "second-scheduler")
     assert document["profiles"] == [{"schedulerName": "placement-scheduler"}]

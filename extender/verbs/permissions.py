@@ -1,0 +1,65 @@
+"""Which permissions the service needs under its settings: what it reads, what it writes, its Lease.
+
+Values only; `doctor` asks the apiserver about each, and the manifests in deploy/ grant them.
+https://kubernetes.io/docs/reference/access-authn-authz/rbac/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from extender.settings import Settings
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Permission:
+    """One verb on one resource. `why` is for whoever has to grant it."""
+
+    group: str
+    resource: str
+    subresource: str
+    verb: str
+    why: str
+
+    def __str__(self) -> str:
+        name = f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+        return f"{self.verb} {name}{'.' + self.group if self.group else ''}"
+
+
+def needed_permissions(settings: Settings) -> list[Permission]:
+    """All of them; nothing that these settings do not use."""
+    return [*_reads(settings), *_writes(settings)]
+
+
+def _reads(settings: Settings) -> Iterator[Permission]:
+    for resource in ("namespaces", "nodes", "pods"):
+        yield from _watched("", resource, "the index is kept from it")
+    spread = settings.rules.topology_spread
+    if spread.enabled and (spread.defaulting_type == "System" or spread.default_constraints):
+        why = "default constraints of topology spread deduce their selectors from it"
+        for group, resource in (("", "services"), ("", "replicationcontrollers"), ("apps", "replicasets")):
+            yield from _watched(group, resource, why)
+        yield from _watched("apps", "statefulsets", why)
+    if settings.preemption.mode != "off":
+        yield from _watched("policy", "poddisruptionbudgets", "preemption spares pods that a budget protects")
+
+
+def _writes(settings: Settings) -> Iterator[Permission]:
+    preempts = settings.preemption.mode == "execute"
+    if settings.steering.nominate or preempts:
+        yield Permission("", "pods", "status", "patch", "steering and preemption nominate")
+    if settings.steering.nudge or preempts:
+        yield Permission("", "pods", "", "patch", "nudging annotates pods")
+    if preempts:
+        yield Permission("", "pods", "", "get", "a write that met another pod of the name looks again")
+        if settings.preemption.eviction == "evict":
+            yield Permission("", "pods", "eviction", "create", "preemption.eviction is evict")
+        else:
+            yield Permission("", "pods", "", "delete", "preemption.eviction is delete")
+        yield Permission("events.k8s.io", "events", "", "create", "preemption tells about victims")
+
+
+def _watched(group: str, resource: str, why: str) -> Iterator[Permission]:
+    for verb in ("list", "watch"):
+        yield Permission(group, resource, "", verb, why)

@@ -1,0 +1,60 @@
+"""Overlays built by `kubectl kustomize`, as lists of documents. Where kubectl is missing a test is skipped and says so."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+import yaml
+
+Json: TypeAlias = dict[str, Any]
+
+ROOT = Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "deploy"
+OVERLAYS = ("sidecar", "second-scheduler", "service", "service-cert-manager")
+DEPLOYED = OVERLAYS[1:]  # those with pods of their own
+
+
+@cache
+def _built(folder: Path) -> str:
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        pytest.skip("kubectl is not installed, which builds the overlays")
+    done = subprocess.run([kubectl, "kustomize", str(folder)], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "", "kustomize warns"
+    return done.stdout
+
+
+def built(folder: Path) -> list[Json]:
+    """The documents of a kustomization. AssertionError when it does not build, or not without a warning."""
+    return list(yaml.safe_load_all(_built(folder)))
+
+
+def overlay(name: str) -> list[Json]:
+    """The documents of an overlay of ours."""
+    return built(DEPLOY / "overlays" / name)
+
+
+def of_kind(documents: list[Json], *kinds: str) -> list[Json]:
+    """Those of these kinds."""
+    return [document for document in documents if document["kind"] in kinds]
+
+
+def rules(documents: list[Json], *kinds: str) -> Iterator[tuple[str, str, str]]:
+    """(group, resource with subresource, verb) of the roles of the extender, one by one."""
+    for role in of_kind(documents, *kinds):
+        for rule in role["rules"]:
+            for group in rule["apiGroups"]:
+                for resource in rule["resources"]:
+                    yield from ((group, resource, verb) for verb in rule["verbs"])
+
+
+def load(path: Path) -> Any:
+    """One YAML file."""
+    return yaml.safe_load(path.read_text("utf-8"))

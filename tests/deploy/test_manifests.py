@@ -1,0 +1,301 @@
+"""What each overlay builds to: valid by the API's schemas, in one piece, and as closed as it can be."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate  # type: ignore[import-untyped]
+import pytest
+import yaml
+
+from extender.cli.main import main
+from extender.settings import Settings, default_settings, parse_settings
+from extender.verbs.permissions import needed_permissions
+from tests.deploy.building import DEPLOY, DEPLOYED, OVERLAYS, ROOT, Json, built, load, of_kind, overlay, rules
+
+KUBERNETES = "1.36"
+FOREIGN = {"Certificate", "Issuer", "PodMonitor"}  # of operators, whose schemas are theirs
+EACH = pytest.mark.parametrize("name", OVERLAYS)
+EACH_DEPLOYED = pytest.mark.parametrize("name", DEPLOYED)
+
+
+def pod_of(documents: list[Json]) -> Json:
+    """The pod template of the overlay's Deployment."""
+    (deployment,) = of_kind(documents, "Deployment")
+    template: Json = deployment["spec"]["template"]
+    return template
+
+
+def containers(template: Json) -> list[Json]:
+    """Its containers."""
+    found: list[Json] = template["spec"]["containers"]
+    return found
+
+
+@EACH
+def test_every_document_is_valid_by_the_schema_of_its_kind(name: str) -> None:
+    known = [document for document in overlay(name) if document["kind"] not in FOREIGN]
+    assert known
+    for document in known:
+        kubernetes_validate.validate(document, KUBERNETES, strict=True)
+
+
+def test_the_schemas_refuse_a_field_that_does_not_exist() -> None:
+    (deployment,) = of_kind(overlay("service"), "Deployment")
+    broken = {**deployment, "spec": {**deployment["spec"], "replica": 2}}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(broken, KUBERNETES, strict=True)
+
+
+@EACH
+def test_everything_stands_in_the_overlays_own_namespace(name: str) -> None:
+    cluster_wide = {"ClusterRole", "ClusterRoleBinding", "Namespace"}
+    wanted = load(DEPLOY / "overlays" / name / "kustomization.yaml")["namespace"]
+    assert {one["metadata"].get("namespace") for one in overlay(name) if one["kind"] not in cluster_wide} <= {wanted}
+    bound = [one["subjects"][0] for one in of_kind(overlay(name), "ClusterRoleBinding", "RoleBinding")]
+    assert {subject.get("namespace") for subject in bound if subject["kind"] == "ServiceAccount"} <= {wanted}
+
+
+# -- permissions ----------------------------------------------------------------------------------------------------
+
+
+def all_needed() -> set[tuple[str, str, str]]:
+    """What any configuration may need, the bind verb apart."""
+    either = [Settings(), default_settings("augment")]
+    evicting = parse_settings(
+        {"apiVersion": Settings().api_version, "kind": Settings().kind, "preemption": {"eviction": "evict"}}
+    )
+    found = {one for settings in (*either, evicting) for one in needed_permissions(settings)}
+    return {(p.group, f"{p.resource}/{p.subresource}".rstrip("/"), p.verb) for p in found}
+
+
+def test_the_roles_grant_what_the_service_needs_and_nothing_more() -> None:
+    assert set(rules(built(DEPLOY / "base"), "ClusterRole")) == all_needed()
+
+
+def test_the_reader_only_reads_and_the_writer_never_lists() -> None:
+    reader, writer = sorted(of_kind(built(DEPLOY / "base"), "ClusterRole"), key=lambda role: role["metadata"]["name"])
+    assert {verb for _, _, verb in rules([reader], "ClusterRole")} == {"list", "watch"}
+    assert {verb for _, _, verb in rules([writer], "ClusterRole")} == {"get", "patch", "delete", "create"}
+
+
+def test_no_role_has_a_wildcard_or_touches_secrets() -> None:
+    for name in OVERLAYS:
+        for rule in rules(overlay(name), "ClusterRole", "Role"):
+            assert "*" not in rule
+            assert rule[1] != "secrets"
+
+
+def test_the_lease_can_be_changed_by_name_only() -> None:
+    (role,) = of_kind(built(DEPLOY / "base"), "Role")
+    named = {verb for rule in role["rules"] if rule.get("resourceNames") for verb in rule["verbs"]}
+    assert named == {"get", "update"}
+    assert {verb for rule in role["rules"] if not rule.get("resourceNames") for verb in rule["verbs"]} == {"create"}
+
+
+# -- pods -----------------------------------------------------------------------------------------------------------
+
+
+@EACH_DEPLOYED
+def test_pods_run_as_nobody_with_nothing_to_write_to(name: str) -> None:
+    template = pod_of(overlay(name))
+    spec = template["spec"]["securityContext"]
+    assert (spec["runAsNonRoot"], spec["seccompProfile"]["type"]) == (True, "RuntimeDefault")
+    assert spec["runAsUser"] > 1000
+    for container in containers(template):
+        closed = container["securityContext"]
+        assert (closed["readOnlyRootFilesystem"], closed["allowPrivilegeEscalation"]) == (True, False)
+        assert closed["capabilities"] == {"drop": ["ALL"]}
+
+
+@EACH_DEPLOYED
+def test_containers_have_a_tag_probes_and_requests(name: str) -> None:
+    for container in containers(pod_of(overlay(name))):
+        assert re.fullmatch(r".+:v?\d+\.\d+\.\d+", container["image"])
+        assert {"livenessProbe", "readinessProbe"} <= set(container)
+        assert set(container["resources"]["requests"]) == {"cpu", "memory"}
+        ports = {port["name"] for port in container["ports"]}
+        assert {container[probe]["httpGet"]["port"] for probe in ("livenessProbe", "readinessProbe")} <= ports
+
+
+@EACH_DEPLOYED
+def test_probes_ask_where_and_how_the_extender_answers(name: str) -> None:
+    settings = settings_of("service" if name == "service-cert-manager" else name)
+    (extender,) = [one for one in containers(pod_of(overlay(name))) if one["name"] == "extender"]
+    assert extender["ports"] == [{"name": "extender", "containerPort": settings.server.bind_address.port}]
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        wanted = "HTTPS" if settings.server.tls.cert_file else "HTTP"
+        assert extender[probe]["httpGet"].get("scheme", "HTTP") == wanted
+
+
+@EACH_DEPLOYED
+def test_service_budget_and_network_policy_select_the_pods(name: str) -> None:
+    labels = pod_of(overlay(name))["metadata"]["labels"]
+    documents = overlay(name)
+    selectors = [one["spec"]["selector"] for one in of_kind(documents, "Service")]
+    selectors += [one["spec"]["selector"]["matchLabels"] for one in of_kind(documents, "PodDisruptionBudget")]
+    selectors += [one["spec"]["podSelector"]["matchLabels"] for one in of_kind(documents, "NetworkPolicy")]
+    assert len(selectors) >= 2
+    assert [selector for selector in selectors if not selector.items() <= labels.items()] == []
+
+
+@EACH_DEPLOYED
+def test_mounted_configuration_and_secrets_exist(name: str) -> None:
+    documents = overlay(name)
+    maps = {one["metadata"]["name"] for one in of_kind(documents, "ConfigMap")}
+    volumes = pod_of(documents)["spec"]["volumes"]
+    assert {volume["configMap"]["name"] for volume in volumes if "configMap" in volume} == maps
+    secrets = {volume["secret"]["secretName"] for volume in volumes if "secret" in volume}
+    made = {one["spec"]["secretName"] for one in of_kind(documents, "Certificate")}
+    assert secrets <= made or name == "service", "there `extender certs` makes it"
+    mounted = {mount["name"] for one in containers(pod_of(documents)) for mount in one["volumeMounts"]}
+    assert mounted == {volume["name"] for volume in volumes}
+
+
+@EACH_DEPLOYED
+def test_two_replicas_have_a_high_priority_and_only_wish_to_be_apart(name: str) -> None:
+    (deployment,) = of_kind(overlay(name), "Deployment")
+    spec = deployment["spec"]["template"]["spec"]
+    assert (deployment["spec"]["replicas"], spec["priorityClassName"]) == (2, "system-cluster-critical")
+    assert set(spec["affinity"]["podAntiAffinity"]) == {"preferredDuringSchedulingIgnoredDuringExecution"}
+    assert "topologySpreadConstraints" not in spec
+
+
+def test_no_extender_is_needed_to_place_the_extender() -> None:
+    second = pod_of(overlay("second-scheduler"))["spec"]
+    profiles = load(DEPLOY / "overlays/second-scheduler/kube-scheduler.yaml")["profiles"]
+    assert second["schedulerName"] not in {profile["schedulerName"] for profile in profiles}
+    assert load(DEPLOY / "overlays/service/kube-scheduler.yaml")["extenders"][0]["ignorable"] is True
+
+
+@pytest.mark.parametrize(
+    ("name", "component"), [("second-scheduler", "monitoring"), ("service-cert-manager", "monitoring-tls")]
+)
+def test_prometheus_scrapes_the_port_of_the_pods_as_they_speak(name: str, component: str, tmp_path: Path) -> None:
+    shutil.copytree(DEPLOY, tmp_path / "deploy")
+    folder = tmp_path / "deploy" / "overlays" / "monitored"
+    folder.mkdir()
+    parts = {"resources": [f"../{name}"], "components": [f"../../{component}"]}
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(parts), "utf-8")
+    (monitor,) = of_kind(built(folder), "PodMonitor")
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    template = pod_of(overlay(name))
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    (extender,) = [one for one in containers(template) if one["name"] == "extender"]
+    assert endpoint["port"] == extender["ports"][0]["name"]
+    assert endpoint["scheme"] == extender["livenessProbe"]["httpGet"].get("scheme", "HTTP").lower()
+    secrets = {one["spec"]["secretName"] for one in of_kind(overlay(name), "Certificate")}
+    assert {found["name"] for found in _secrets_in(endpoint)} <= secrets
+
+
+def _secrets_in(endpoint: Json) -> list[Json]:
+    tls = endpoint.get("tlsConfig") or {}
+    return [tls["ca"]["secret"], tls["cert"]["secret"], tls["keySecret"]] if tls else []
+
+
+# -- configurations -------------------------------------------------------------------------------------------------
+
+
+def settings_of(name: str) -> Settings:
+    """The extender's configuration in an overlay."""
+    return parse_settings(load(DEPLOY / "overlays" / name / "extender.yaml"))
+
+
+TRUST = [
+    f"--{name}-file=/etc/kubernetes/placement-extender/{file}"
+    for name, file in (("ca", "ca.crt"), ("cert", "client.crt"), ("key", "client.key"))
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("sidecar", ["--scheduler-kubeconfig=/etc/kubernetes/scheduler.conf"]),
+        ("second-scheduler", []),
+        ("service", TRUST),
+    ],
+)
+def test_the_schedulers_configuration_is_the_generated_one(
+    name: str, more: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = DEPLOY / "overlays" / name
+    assert main(["config", "generate", f"--config={folder / 'extender.yaml'}", f"--layout={name}", *more]) == 0
+    assert capsys.readouterr().out == (folder / "kube-scheduler.yaml").read_text("utf-8")
+
+
+KUBEADM: Json = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "kube-scheduler", "namespace": "kube-system", "labels": {"tier": "control-plane"}},
+    "spec": {
+        "hostNetwork": True,
+        "priorityClassName": "system-node-critical",
+        "containers": [
+            {
+                "name": "kube-scheduler",
+                "image": "registry.k8s.io/kube-scheduler:v1.36.0",
+                "command": ["kube-scheduler", "--kubeconfig=/etc/kubernetes/scheduler.conf", "--leader-elect=true"],
+                "volumeMounts": [
+                    {"mountPath": "/etc/kubernetes/scheduler.conf", "name": "kubeconfig", "readOnly": True}
+                ],
+            }
+        ],
+        "volumes": [
+            {"name": "kubeconfig", "hostPath": {"path": "/etc/kubernetes/scheduler.conf", "type": "FileOrCreate"}}
+        ],
+    },
+}
+
+
+def patched(folder: Path) -> Any:
+    """The static pod of kubeadm with our patch, applied as kubeadm applies it."""
+    (folder / "pod.yaml").write_text(yaml.safe_dump(KUBEADM), "utf-8")
+    patch = next((DEPLOY / "overlays/sidecar/patches").iterdir())
+    assert re.fullmatch(r"kube-scheduler\d*\+strategic\.yaml", patch.name), (
+        "the name says what kubeadm patches, and how"
+    )
+    (folder / "patch.yaml").write_bytes(patch.read_bytes())
+    kustomization = {"resources": ["pod.yaml"], "patches": [{"path": "patch.yaml"}]}
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization), "utf-8")
+    (pod,) = built(folder)
+    return pod
+
+
+def test_the_static_pod_gets_the_extender_beside_the_scheduler(tmp_path: Path) -> None:
+    pod = patched(tmp_path)
+    kubernetes_validate.validate(pod, KUBERNETES, strict=True)
+    scheduler, extender = sorted(pod["spec"]["containers"], key=lambda one: str(one["name"]))
+    assert {mount["name"] for mount in scheduler["volumeMounts"]} == {"kubeconfig", "placement-extender"}
+    assert "--config=/etc/kubernetes/placement-extender/kube-scheduler.yaml" in scheduler["command"]
+    assert scheduler["image"] == "registry.k8s.io/kube-scheduler:v1.36.0"
+    assert extender["securityContext"]["readOnlyRootFilesystem"] is True
+    assert {volume["name"] for volume in pod["spec"]["volumes"]} == {"kubeconfig", "placement-extender"}
+
+
+def test_in_the_static_pod_the_extender_is_the_user_that_the_roles_are_bound_to() -> None:
+    subjects = {
+        subject["name"] for one in of_kind(overlay("sidecar"), "ClusterRoleBinding") for subject in one["subjects"]
+    }
+    assert subjects == {"placement-extender"}
+    assert settings_of("sidecar").kube.kubeconfig.startswith("/etc/kubernetes/placement-extender/")
+    assert not of_kind(overlay("sidecar"), "ServiceAccount", "Role", "RoleBinding")
+
+
+# -- the image ------------------------------------------------------------------------------------------------------
+
+
+def test_the_image_is_made_in_two_stages_and_runs_as_nobody() -> None:
+    lines = (DEPLOY / "Containerfile").read_text("utf-8").splitlines()
+    stages = [line for line in lines if line.startswith("FROM ")]
+    assert len(stages) == 2
+    assert not [stage for stage in stages if "latest" in stage]
+    (user,) = [line.removeprefix("USER ") for line in lines if line.startswith("USER ")]
+    assert re.fullmatch(r"[1-9]\d+:[1-9]\d+", user)
+    assert lines.index(f"USER {user}") > lines.index(stages[1])
+    copied = [
+        word for line in lines if line.startswith("COPY ") and "--from" not in line for word in line.split()[1:-1]
+    ]
+    assert [name for name in copied if not (ROOT / name).exists()] == []
