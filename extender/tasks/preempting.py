@@ -49,7 +49,7 @@ class Observer(Protocol):
     """Who counts what happens; the metrics, by shape. Results: success, error, abandoned, cancelled."""
 
     def began(self, victims: int, violations: int) -> None:
-        """A plan has been taken on."""
+        """A plan has been taken on, for which so many pods have to go that would have stayed otherwise."""
 
     def carried_out(self, result: str, seconds: float) -> None:
         """Its writes have come to an end."""
@@ -107,14 +107,21 @@ class Preempting:
         if known is not None:
             self._close(known, "replaced")
         now = self._clock.now()
+        self._observer.began(self._fresh_victims(plan), plan.pdb_violations)
         record = self._records[uid] = Record(plan, now, now)
         self._index.promise(plan.preemptor, plan.node, {each.uid for each in plan.victims})
         for lower in plan.displaced:
             if lower.uid in self._records:
                 self._records[lower.uid].displaced = True
-        self._observer.began(len(plan.victims), plan.pdb_violations)
         self._queue.put_nowait(record)
         return True
+
+    def _fresh_victims(self, plan: PreemptionPlan) -> int:
+        """How many have to go because of this plan: not those who are going, or being removed by another one."""
+        view = self._index.view
+        leaving = {each.uid for each in view.leaving(plan.node)}
+        shown = [pod for each in plan.victims if (pod := view.pod(each.uid)) is not None]
+        return sum(not pod.terminating and pod.uid not in leaving for pod in shown)
 
     def ask_again(self, pod: Pod, node: str) -> None:
         """Nothing could be planned for the pod now; the scheduler is to try it again after a while."""

@@ -13,7 +13,7 @@ from extender.telemetry.statistics import StatisticsCollector
 
 RESULTS: Final = ("success", "error", "abandoned", "cancelled")
 OUTCOMES: Final = ("bound", "gone", "failed", "stuck", "replaced", "abandoned", "cancelled")
-_VICTIMS: Final = (1, 2, 4, 8, 16, 32, 64)
+_VICTIMS: Final = (0, 1, 2, 4, 8, 16, 32, 64)
 _SECONDS: Final = tuple(0.01 * 2**power for power in range(15))  # 10 ms to 164 s: from one write to a long grace period
 
 
@@ -24,7 +24,10 @@ class PreemptionMetrics:
         self._registry = registry
         self._attempts = Counter("extender_preemption_attempts", "Preemptions begun.", registry=registry)
         self._victims = Histogram(
-            "extender_preemption_victims", "Victims of one preemption.", buckets=_VICTIMS, registry=registry
+            "extender_preemption_victims",
+            "Pods that had to go for one preemption, without those that were going anyway.",
+            buckets=_VICTIMS,
+            registry=registry,
         )
         self._violations = Counter(
             "extender_preemption_pdb_violations",

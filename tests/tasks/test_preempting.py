@@ -49,6 +49,19 @@ async def test_the_promise_stands_from_the_submission_until_the_watch_shows_ever
     assert names(dict(s.index.view.nominated["n1"])) == ["asking"]
 
 
+async def test_victims_that_are_going_anyway_are_not_counted_a_second_time() -> None:
+    second, third = contender("second", priority=100), contender("third", priority=100)
+    async with scene(second, third).running() as s:
+        s.preempting.submit(plan(ASKING, "n1", VICTIM))
+        s.preempting.submit(plan(second, "n1", VICTIM))
+        counted = [s.counted.victims]
+        await s.go()
+        await s.pass_time(0.2)
+        s.preempting.submit(plan(third, "n1", s.shown("victim")))
+        counted.append(s.counted.victims)
+    assert counted == [1, 1]
+
+
 async def test_a_second_plan_for_the_same_pod_starts_nothing_while_the_first_is_carried_out() -> None:
     async with scene().running() as s:
         taken = [s.preempting.submit(plan(ASKING, "n1", VICTIM)), s.preempting.submit(plan(ASKING, "n2", OTHER))]
