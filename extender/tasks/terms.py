@@ -1,0 +1,98 @@
+"""Terms of leadership, and the writer that refuses what was decided under a term that is over.
+
+Between two terms of ours another replica may have led, and what we had planned may be undone, or done, already.
+Time and the Lease are `leading`'s affair; here stands what everybody else needs of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from extender.kube.effects import PodCondition, PodEvent, PodRef
+from extender.kube.errors import Refused
+from extender.tasks.ports import ClusterWriter
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One time of ours as leader.
+
+    ``number`` is the Lease's leaseTransitions; ``since`` tells two terms of one number apart (the Lease was lost sight of
+    and came back). ``clear_since``: the monotonic moment after which nobody before us can have let a pod through.
+    """
+
+    number: int
+    since: float
+    clear_since: float
+
+
+class TermOver(Refused):
+    """Raised instead of writing when the term is over under which the write was decided. Trying again does not help."""
+
+
+class Leading(Protocol):
+    """Whose turn it is."""
+
+    @property
+    def term(self) -> Term | None:
+        """The present term, if it is ours now. Asked before every write: O(1)."""
+
+
+class AlwaysLeading:
+    """For a service that is the only one: one term from its start to its end."""
+
+    term: Final = Term(0, 0.0, 0.0)
+
+
+class LeaderWriter:
+    """Writes while we lead: in any term, or, made by ``under``, in that one only. Every method may raise TermOver.
+
+    A write that was begun in time may take effect a little later; that is why writes to pods carry the pod's UID.
+    """
+
+    def __init__(self, writer: ClusterWriter, leading: Leading, term: Term | None = None) -> None:
+        self._writer = writer
+        self._leading = leading
+        self._term = term
+
+    def under(self, term: Term) -> LeaderWriter:
+        """For a plan that was made in ``term``: what is left of it must not be carried out in a later one."""
+        return LeaderWriter(self._writer, self._leading, term)
+
+    async def nominate(self, pod: PodRef, node: str) -> None:
+        """As ClusterWriter."""
+        await self._admitted.nominate(pod, node)
+
+    async def set_condition(self, pod: PodRef, condition: PodCondition) -> None:
+        """As ClusterWriter."""
+        await self._admitted.set_condition(pod, condition)
+
+    async def annotate(self, pod: PodRef, key: str, value: str | None) -> None:
+        """As ClusterWriter."""
+        await self._admitted.annotate(pod, key, value)
+
+    async def delete(self, pod: PodRef, grace_seconds: int | None = None) -> None:
+        """As ClusterWriter."""
+        await self._admitted.delete(pod, grace_seconds)
+
+    async def evict(self, pod: PodRef, grace_seconds: int | None = None) -> None:
+        """As ClusterWriter."""
+        await self._admitted.evict(pod, grace_seconds)
+
+    async def bind(self, pod: PodRef, node: str) -> None:
+        """As ClusterWriter."""
+        await self._admitted.bind(pod, node)
+
+    async def create_event(self, event: PodEvent) -> None:
+        """As ClusterWriter."""
+        await self._admitted.create_event(event)
+
+    @property
+    def _admitted(self) -> ClusterWriter:
+        term = self._leading.term
+        if term is None:
+            raise TermOver("another replica leads, or nobody")
+        if self._term is not None and self._term != term:
+            raise TermOver(f"decided in term {self._term.number}, now is term {term.number}")
+        return self._writer

@@ -1,0 +1,78 @@
+"""Whatever gets lost, stalls or jumps: at no moment two replicas are certain to lead, and in peace one does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extender.kube.errors import Unreachable
+from tests.tasks.electing import NOON, Leases, Replica, SteppedClock, replica
+
+PERIOD = 0.5
+CALM = 60.0
+
+
+def touch(leases: Leases, number: float) -> None:
+    """Somebody writes a label, which is no renewal."""
+    if leases.record is not None:
+        leases.edit(labels={"touched": str(number)})
+
+
+# What goes wrong, or right again, for one replica and a number from 0 to 20.
+TROUBLES: tuple[Callable[[Leases, Replica, float], None], ...] = (
+    lambda _, found, __: setattr(found.wire, "is_cut", True),
+    lambda _, found, __: setattr(found.wire, "is_cut", False),
+    lambda _, found, __: setattr(found.wire, "is_cut", False),
+    lambda leases, _, __: leases.lost.append(Unreachable("the answer is lost")),
+    lambda leases, _, __: leases.failures.append(Unreachable("the request is lost")),
+    lambda leases, _, __: setattr(leases, "is_away", not leases.is_away),
+    lambda _, found, number: setattr(found, "wall", timedelta(days=100 * (number - 10))),
+    lambda _, found, __: setattr(found, "may_lead", not found.may_lead),
+    lambda _, found, number: setattr(found.wire, "there", number),  # what was sent long ago counts when it arrives
+    lambda _, found, number: setattr(found.wire, "back", number),
+    lambda _, found, __: setattr(found.wire, "there", 0.0),
+    lambda leases, _, number: touch(leases, number),
+)
+
+
+async def live(seed: int) -> None:
+    """Five minutes of trouble for three replicas, one of which leaves in the middle, then peace."""
+    chance, clock = Random(seed), SteppedClock()
+    leases = Leases(clock)
+    replicas = [replica(f"{seed}-{n}", leases, now=lambda: NOON + timedelta(seconds=clock.time)) for n in range(3)]
+    tasks = [asyncio.create_task(found.leadership.run()) for found in replicas]
+    terms: list[tuple[int, str]] = []
+    for step in range(600):
+        if chance.random() < 0.3:
+            chance.choice(TROUBLES)(leases, chance.choice(replicas), chance.uniform(0, 20))
+        if step == 300:
+            tasks.append(asyncio.create_task(chance.choice(replicas).leadership.release()))
+        if chance.random() < 0.02:
+            clock.jump(chance.uniform(0, 40))  # the whole machine stands still
+        await clock.pass_by(PERIOD)
+        leaders = [found.leadership for found in replicas if found.leadership.is_leader]
+        assert len(leaders) <= 1
+        terms += [(found.term.number, found.holder) for found in leaders if found.term]
+    for found in replicas:
+        found.wire.is_cut, found.wire.there, found.wire.back, found.may_lead = False, 0.0, 0.0, True
+    leases.is_away, leases.lost, leases.failures = False, [], []
+    await clock.pass_by(CALM)
+    assert sum(found.leadership.is_leader for found in replicas) == 1
+    assert [number for number, _ in terms] == sorted(number for number, _ in terms), "terms go up"
+    assert len(set(terms)) == len({number for number, _ in terms}), "a term has one leader"
+    for task in tasks:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 2**32))
+def test_there_is_never_more_than_one_leader_and_in_peace_exactly_one(seed: int) -> None:
+    asyncio.run(live(seed))

@@ -1,0 +1,176 @@
+"""What the tests of leadership share: time that a test moves, and a Lease kept in memory with an apiserver's manners."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from random import Random
+
+from extender.kube.errors import Conflict, KubeError, NotFound, Unreachable
+from extender.kube.leases import Lease
+from extender.tasks.leading import Leadership, LeadingOptions
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+_TURNS = 30  # of the loop, enough for everything that was woken to come to rest
+
+
+class SteppedClock:
+    """Sleepers wake in order while the test lets time pass; nothing else takes any."""
+
+    def __init__(self) -> None:
+        self.time = 1000.0
+        self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._numbers = itertools.count()
+
+    def now(self) -> float:
+        """The time as it stands."""
+        return self.time
+
+    async def sleep(self, seconds: float) -> None:
+        """Return when the test has let that time pass."""
+        woken = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._sleepers, (self.time + max(seconds, 0.0), next(self._numbers), woken))
+        await woken
+
+    async def pass_by(self, seconds: float) -> None:
+        """Let time pass, stopping at every sleeper that is due."""
+        end = self.time + seconds
+        await self._settle()
+        while self._sleepers and self._sleepers[0][0] <= end:
+            due, _, woken = heapq.heappop(self._sleepers)
+            self.time = max(self.time, due)  # after a jump it is later than they wanted
+            if not woken.done():
+                woken.set_result(None)
+            await self._settle()
+        self.time = end
+
+    def jump(self, seconds: float) -> None:
+        """Time passes, and nobody gets to run: a process that was stopped."""
+        self.time += seconds
+
+    @staticmethod
+    async def _settle() -> None:
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
+
+
+@dataclass
+class Leases:
+    """The apiserver's side. ``failures`` are raised before anything is done, ``lost`` after it was."""
+
+    clock: SteppedClock
+    record: Lease | None = None
+    failures: list[KubeError] = field(default_factory=list)
+    lost: list[KubeError] = field(default_factory=list)
+    is_away: bool = False
+    calls: list[str] = field(default_factory=list)
+    _versions: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+
+    async def get_lease(self, namespace: str, name: str) -> Lease:
+        """The record."""
+        self._admit(f"get {namespace}/{name}")
+        if self.record is None:
+            raise NotFound("404 not found", status=404)
+        return self.record
+
+    async def create_lease(self, lease: Lease) -> Lease:
+        """409 when there is one."""
+        self._admit("create")
+        if self.record is not None:
+            raise Conflict("409 already exists", status=409)
+        return self._store(lease)
+
+    async def update_lease(self, lease: Lease) -> Lease:
+        """409 when somebody was faster."""
+        self._admit("update")
+        if self.record is None:
+            raise NotFound("404 not found", status=404)
+        if lease.resource_version != self.record.resource_version:
+            raise Conflict("409 the object has been modified", status=409)
+        return self._store(lease)
+
+    def edit(self, **changes: object) -> None:
+        """Somebody else writes."""
+        assert self.record is not None
+        changed = replace(self.record, **changes)  # type: ignore[arg-type]
+        self.record = replace(changed, resource_version=str(next(self._versions)))
+
+    def _admit(self, call: str) -> None:
+        self.calls.append(call)
+        if self.is_away:
+            raise Unreachable("connection refused")
+        if self.failures:
+            raise self.failures.pop(0)
+
+    def _store(self, lease: Lease) -> Lease:
+        self.record = replace(lease, resource_version=str(next(self._versions)))
+        if self.lost:
+            raise self.lost.pop(0)
+        return self.record
+
+
+class Wire:
+    """One replica's way to the Lease, which can be cut. ``there`` and ``back``: seconds that it takes."""
+
+    def __init__(self, leases: Leases) -> None:
+        self.leases = leases
+        self.is_cut = False
+        self.there = 0.0
+        self.back = 0.0
+
+    async def get_lease(self, namespace: str, name: str) -> Lease:
+        """As the apiserver."""
+        return await self._pass(lambda: self.leases.get_lease(namespace, name))
+
+    async def create_lease(self, lease: Lease) -> Lease:
+        """As the apiserver."""
+        return await self._pass(lambda: self.leases.create_lease(lease))
+
+    async def update_lease(self, lease: Lease) -> Lease:
+        """As the apiserver."""
+        return await self._pass(lambda: self.leases.update_lease(lease))
+
+    async def _pass(self, call: Callable[[], Awaitable[Lease]]) -> Lease:
+        if self.is_cut:
+            raise Unreachable("no route to host")
+        if self.there:
+            await self.leases.clock.sleep(self.there)
+        found = await call()
+        if self.back:
+            await self.leases.clock.sleep(self.back)
+        return found
+
+
+@dataclass
+class Replica:
+    """One contender: its leadership, its own wall clock, and whether it could answer."""
+
+    leadership: Leadership
+    wire: Wire
+    wall: timedelta = timedelta()
+    may_lead: bool = True
+
+
+def replica(
+    name: str,
+    leases: Leases,
+    clock: SteppedClock | None = None,
+    now: Callable[[], datetime] = lambda: NOON,
+    options: LeadingOptions | None = None,
+) -> Replica:
+    """A contender with client-go's periods."""
+    wire = Wire(leases)
+    found = Replica(None, wire)  # type: ignore[arg-type]  # filled in the next line
+    found.leadership = Leadership(
+        wire,
+        options or LeadingOptions("kube-system", "extender", name),
+        clock or leases.clock,
+        Random(name),
+        lambda: now() + found.wall,
+        lambda: found.may_lead,
+    )
+    return found
