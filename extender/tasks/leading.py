@@ -59,7 +59,6 @@ class Leadership:
         utc_now: Callable[[], datetime],
         may_lead: Callable[[], bool],
     ) -> None:
-        self.changed = asyncio.Event()  # set whenever a term begins or ends
         self.problem = ""
         self._store = store
         self._options = options
@@ -68,6 +67,7 @@ class Leadership:
         self._utc_now = utc_now
         self._may_lead = may_lead
         self._turn = asyncio.Lock()
+        self._changed = asyncio.Event()
         self._seen: Lease | None = None
         self._seen_at = 0.0
         self._term: Term | None = None
@@ -88,6 +88,10 @@ class Leadership:
     def holder(self) -> str:
         """The identity in the Lease as we saw it last; empty when it is nobody's."""
         return self._seen.holder if self._seen else ""
+
+    async def change(self) -> None:
+        """Return when a term has begun or ended since the call."""
+        await self._changed.wait()
 
     async def run(self) -> None:
         """Take the Lease when it is free and keep it, until released."""
@@ -222,14 +226,19 @@ class Leadership:
     def _begin_term(self, number: int, now: float, clear_since: float) -> None:
         if self._term is None:
             self._term = Term(number, now, clear_since)
-            self.changed.set()
+            self._tell_of_change()
             _LOG.info("leading", extra={"identity": self._options.identity, "term": number})
 
     def _end_term(self, why: str) -> None:
         if self._term is not None:
             _LOG.warning("no longer leading", extra={"term": self._term.number, "why": why})
             self._term = None
-            self.changed.set()
+            self._tell_of_change()
+
+    def _tell_of_change(self) -> None:
+        """Wake all who wait now; who waits later waits for the next change."""
+        told, self._changed = self._changed, asyncio.Event()
+        told.set()
 
     def _pause(self) -> float:
         if self._term:

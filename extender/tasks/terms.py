@@ -6,6 +6,9 @@ Time and the Lease are `leading`'s affair; here stands what everybody else needs
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -45,20 +48,60 @@ class AlwaysLeading:
     term: Final = Term(0, 0.0, 0.0)
 
 
+class Turn(Leading, Protocol):
+    """Leading, with the moments at which that changes."""
+
+    @property
+    def complete(self) -> Term | None:
+        """The present term, once all is known that was let through before it."""
+
+    def change(self) -> Coroutine[None, None, None]:
+        """Return when a term has begun, is complete, or has ended since the call."""
+
+
+_DECIDED_IN: ContextVar[Term | None] = ContextVar("term", default=None)
+
+
+async def run_in_terms(turn: Turn, run: Callable[[], Awaitable[None]]) -> None:
+    """Run a job once in every term of ours that is complete, and cancel it when the term ends.
+
+    Whatever it starts belongs to that term, and its writes are refused in any other. Raises what the job raises.
+    """
+    while True:
+        term = turn.complete
+        if term is None:
+            await turn.change()
+            continue
+        _DECIDED_IN.set(term)
+        job = asyncio.ensure_future(run())
+        try:
+            while turn.complete == term and not job.done():
+                await _first_of(job, turn.change())
+        finally:
+            job.cancel()
+            await asyncio.wait({job})
+        if not job.cancelled():
+            return job.result()
+
+
+async def _first_of(job: asyncio.Future[None], change: Coroutine[None, None, None]) -> None:
+    """Return when either has ended; the job goes on."""
+    changing = asyncio.ensure_future(change)
+    try:
+        await asyncio.wait({job, changing}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        changing.cancel()
+
+
 class LeaderWriter:
-    """Writes while we lead: in any term, or, made by ``under``, in that one only. Every method may raise TermOver.
+    """Writes while we lead, and nothing that was decided in another term. Every method may raise TermOver.
 
     A write that was begun in time may take effect a little later; that is why writes to pods carry the pod's UID.
     """
 
-    def __init__(self, writer: ClusterWriter, leading: Leading, term: Term | None = None) -> None:
+    def __init__(self, writer: ClusterWriter, leading: Leading) -> None:
         self._writer = writer
         self._leading = leading
-        self._term = term
-
-    def under(self, term: Term) -> LeaderWriter:
-        """For a plan that was made in ``term``: what is left of it must not be carried out in a later one."""
-        return LeaderWriter(self._writer, self._leading, term)
 
     async def nominate(self, pod: PodRef, node: str) -> None:
         """As ClusterWriter."""
@@ -93,6 +136,7 @@ class LeaderWriter:
         term = self._leading.term
         if term is None:
             raise TermOver("another replica leads, or nobody")
-        if self._term is not None and self._term != term:
-            raise TermOver(f"decided in term {self._term.number}, now is term {term.number}")
+        decided = _DECIDED_IN.get()
+        if decided is not None and decided != term:
+            raise TermOver(f"decided in term {decided.number}, now is term {term.number}")
         return self._writer
