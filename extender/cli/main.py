@@ -1,16 +1,17 @@
 """The `extender` command: its parser and its exit codes. Each subcommand is a module of its own.
 
 Exit codes: 0 all well, 1 the command could not do it or found something wrong, 2 wrong usage, 130 interrupted.
+A command may give 2 a meaning of its own, as `doctor` does.
 """
 
 import argparse
 import sys
 from collections.abc import Sequence
 
-from extender.cli import bench, certs, config, demo, serve, simulate, version
+from extender.cli import bench, certs, config, demo, doctor, serve, simulate, version
 from extender.cli.command import CommandError, Run
 
-COMMANDS = (serve, demo, simulate, bench, certs, config, version)
+COMMANDS = (serve, demo, simulate, bench, certs, config, doctor, version)
 INTERRUPTED = 130
 
 

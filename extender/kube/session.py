@@ -96,6 +96,14 @@ class Connection:
             raise error_of(response.status, response.headers, answer)
         return answer
 
+    async def date(self) -> str:
+        """The Date header of an answer, whatever its status; empty where there is none. Raises ``Unreachable``."""
+        with translated("GET /version"):
+            async with asyncio.timeout(self._options.request_timeout):
+                response = await self._request("GET", "/version", NO_QUERY, None, JSON)
+                response.release()
+        return response.headers.get("Date", "")
+
     @asynccontextmanager
     async def stream(self, path: str, query: Query) -> AsyncIterator[ByteStream]:
         """A GET whose body has no known end; raises ``KubeError`` for any status but 2xx. Leaving drops the connection."""

@@ -1,0 +1,157 @@
+"""`extender doctor`: proves the wiring from outside, and says of everything that is wrong what to do about it.
+
+Looks at the running service, the scheduler's configuration and the cluster, each as far as it can be reached, and
+changes nothing. Exit codes for scripts: 0 nothing but remarks, 1 warnings, 2 errors.
+"""
+
+import argparse
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import orjson
+
+from extender.cli.command import CommandError, Commands
+from extender.cli.files import access_to, read_settings, read_yaml
+from extender.cli.running import run_on_loop
+from extender.cli.visiting import Trust, Visit, VisitError, visit
+from extender.kube.access import AccessReviews
+from extender.kube.credentials import Access
+from extender.kube.errors import KubeError
+from extender.kube.session import open_session
+from extender.kube.timing import SystemClock
+from extender.settings import Kube, Settings, settings_document
+from extender.verbs.diagnosis import Facts, Finding, diagnose
+from extender.verbs.permissions import Permission, needed_permissions
+from extender.verbs.scheduler_stanza import examine_scheduler
+
+_RANK: Final = {"info": 0, "warning": 1, "error": 2}
+_DEFAULT_URL: Final = "http://127.0.0.1:8888"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """What the apiserver says: permissions that are missing, and by how many seconds its clock is ahead of ours."""
+
+    denied: Sequence[Permission]
+    ahead: float | None
+
+
+def add_parser(commands: Commands) -> None:
+    """Where to look; the defaults are for the machine of the service."""
+    parser = commands.add_parser("doctor", help="look for mistakes in the set-up, and say what to do about them")
+    parser.add_argument("--url", default=_DEFAULT_URL, help="the running service (%(default)s)")
+    parser.add_argument("--config", metavar="FILE", help="our configuration, to be compared with what is running")
+    parser.add_argument("--scheduler-config", metavar="FILE", help="kube-scheduler's --config file")
+    parser.add_argument("--kubeconfig", metavar="FILE", default="", help="the cluster; as kubectl without it")
+    parser.add_argument(
+        "--as",
+        dest="account",
+        default="",
+        help="the service's account: system:serviceaccount:kube-system:placement-extender",
+    )
+    parser.add_argument("--no-cluster", action="store_true", help="ask the apiserver nothing")
+    for name, what in (("ca", "who has signed the service's certificate"), ("cert", "ours"), ("key", "its key")):
+        parser.add_argument(f"--{name}-file", metavar="FILE", default="", help=f"for https: {what}")
+    parser.add_argument("-o", "--output", choices=["text", "json"], default="text", help="json: for scripts")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0, 1 or 2 by the worst finding."""
+    findings, checked = examine(arguments)
+    findings.sort(key=lambda finding: -_RANK[finding.severity])
+    (_print_json if arguments.output == "json" else _print_text)(findings, checked)
+    return max((_RANK[finding.severity] for finding in findings), default=0)
+
+
+def examine(arguments: argparse.Namespace) -> tuple[list[Finding], list[str]]:
+    """The findings, and what could be looked at."""
+    configured = read_settings(arguments.config) if arguments.config else None
+    findings: list[Finding] = []
+    checked: list[str] = []
+    facts = Facts(configured or Settings(), time.time())
+    try:
+        seen = visit(arguments.url, Trust(arguments.ca_file, arguments.cert_file, arguments.key_file))
+        facts = _with_service(facts, seen)
+        findings += _differences(configured, seen.settings)
+        checked.append(f"service {arguments.url}")
+    except VisitError as error:
+        findings.append(Finding("error", error.check, str(error), error.remedy))
+    if not arguments.no_cluster:
+        facts, problems = _with_cluster(facts, access_to(Kube(kubeconfig=arguments.kubeconfig)), arguments.account)
+        findings += problems
+        checked += [] if problems else ["cluster"]
+    if arguments.scheduler_config:
+        document = read_yaml(arguments.scheduler_config)
+        if not isinstance(document, dict):
+            raise CommandError(f"{arguments.scheduler_config}: expected a mapping")
+        nodes = int(facts.total("extender_index_entries", kind="nodes"))
+        findings += examine_scheduler(document, facts.settings, nodes)
+        checked.append(f"scheduler configuration {arguments.scheduler_config}")
+    return findings + diagnose(facts), checked
+
+
+def _with_service(facts: Facts, seen: Visit) -> Facts:
+    clocks = {"the service": seen.date - facts.now} if seen.date is not None else {}
+    return replace(facts, settings=seen.settings, readiness=seen.readiness, samples=seen.samples, clocks=clocks)
+
+
+def _with_cluster(facts: Facts, access: Access, account: str) -> tuple[Facts, list[Finding]]:
+    """The facts with what the apiserver says, or a finding where it says nothing."""
+    try:
+        found = run_on_loop(_ask_cluster(access, account, needed_permissions(facts.settings)))
+    except KubeError as error:
+        remedy = "name a kubeconfig with --kubeconfig, or leave the cluster out with --no-cluster"
+        return facts, [Finding("error", "cluster", f"the apiserver cannot be asked: {error}", remedy)]
+    clocks = dict(facts.clocks) | ({"the apiserver": found.ahead} if found.ahead is not None else {})
+    return replace(facts, denied=found.denied, clocks=clocks), []
+
+
+async def _ask_cluster(access: Access, account: str, needed: Iterable[Permission]) -> ClusterFacts:
+    async with open_session(access, SystemClock()) as session:
+        reviews = AccessReviews(session.reads, account)
+        there = await reviews.server_time()
+        ahead = None if there is None else there.timestamp() - time.time()
+        denied = [
+            one for one in needed if not await reviews.is_allowed(one.verb, one.group, one.resource, one.subresource)
+        ]
+        return ClusterFacts(denied, ahead)
+
+
+def _differences(configured: Settings | None, running: Settings) -> Iterator[Finding]:
+    """The settings in which the file and the service differ. The address may: a flag sets it."""
+    if configured is None:
+        return
+    theirs = _paths(settings_document(running))
+    for path, value in _paths(settings_document(configured)).items():
+        if theirs.get(path) != value and path not in {"server.bindAddress", "logging.level"}:
+            problem = f"{path} is {theirs.get(path)} in the running service and {value} in the file"
+            yield Finding("warning", "configuration", problem, "restart the service: it reads the file only then")
+
+
+def _paths(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in document.items():
+        if isinstance(value, Mapping):
+            found |= _paths(value, f"{prefix}{name}.")
+        else:
+            found[f"{prefix}{name}"] = value
+    return found
+
+
+def _print_json(findings: Sequence[Finding], checked: Sequence[str]) -> None:
+    """One document, for scripts."""
+    rows = [
+        {"severity": one.severity, "check": one.check, "problem": one.problem, "remedy": one.remedy} for one in findings
+    ]
+    print(orjson.dumps({"checked": checked, "findings": rows}, option=orjson.OPT_INDENT_2).decode())
+
+
+def _print_text(findings: Sequence[Finding], checked: Sequence[str]) -> None:
+    """Two lines for each finding: what is wrong, and what to do."""
+    for one in findings:
+        print(f"{one.severity}: {one.check}: {one.problem}\n    {one.remedy}")
+    counts = [f"{sum(one.severity == name for one in findings)} {name}s" for name in ("error", "warning")]
+    print(f"{', '.join(counts)}; looked at {', '.join(checked) or 'nothing'}")

@@ -1,0 +1,190 @@
+"""What is wrong with a KubeSchedulerConfiguration, as the extender's configuration wants it: findings, with remedies.
+
+The document comes as the parsed file. https://kubernetes.io/docs/reference/config-api/kube-scheduler-config.v1/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from extender.model.units import Duration
+from extender.settings import Settings
+from extender.verbs.diagnosis import Finding
+
+Document = Mapping[str, Any]
+
+_LARGEST_WEIGHT: Final = 10
+_DEFAULT_TIMEOUT: Final = 5.0
+_PLUGINS: Final = {"InterPodAffinity": "inter_pod_affinity", "PodTopologySpread": "topology_spread"}
+_LOCAL: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+_CHECK: Final = "scheduler"
+
+
+def examine_scheduler(document: Document, settings: Settings, nodes: int = 0) -> list[Finding]:
+    """Every finding. `nodes`: how many the cluster has, 0 where nobody knows."""
+    if document.get("kind") != "KubeSchedulerConfiguration":
+        return [
+            _error(
+                f"kind is {document.get('kind')}, not KubeSchedulerConfiguration", "name the scheduler's --config file"
+            )
+        ]
+    stanzas = document.get("extenders") or []
+    ours = _ours(stanzas, settings)
+    if ours is None:
+        remedy = "add the stanza that `extender config generate` prints"
+        return [_error(f"none of the {len(stanzas)} extenders has our port and paths", remedy)]
+    return [
+        *_verbs(ours, settings),
+        *_transport(ours, settings),
+        *_weight(ours),
+        *_limits(ours, settings),
+        *_fallback(ours, settings),
+        *_plugins(document, settings),
+        *_sampling(document, settings, nodes),
+    ]
+
+
+def _ours(stanzas: Sequence[Document], settings: Settings) -> Document | None:
+    """The stanza that points at our port, else the only one there is."""
+    port = settings.server.bind_address.port
+    at_port = [stanza for stanza in stanzas if _port(stanza) == port]
+    if at_port:
+        return at_port[0]
+    return stanzas[0] if len(stanzas) == 1 and stanzas[0].get("filterVerb") else None
+
+
+def _port(stanza: Document) -> int | None:
+    try:
+        return urlsplit(str(stanza.get("urlPrefix", ""))).port
+    except ValueError:
+        return None
+
+
+def _verbs(stanza: Document, settings: Settings) -> Iterator[Finding]:
+    paths, prefix = settings.server.paths, urlsplit(str(stanza.get("urlPrefix", ""))).path.rstrip("/")
+    port = settings.server.bind_address.port
+    if port and _port(stanza) != port:
+        yield _warning(
+            f"urlPrefix is {stanza.get('urlPrefix')}, and the extender listens on port {port}",
+            "in order behind a Service of another port; else correct it",
+        )
+    for field, path, need in (
+        ("filterVerb", paths.filter, "without it the extender decides nothing"),
+        (
+            "prioritizeVerb",
+            paths.prioritize,
+            "without it preferred terms and soft spread do not count, and it is slower",
+        ),
+        ("preemptVerb", paths.preempt, "without it the scheduler preempts on nodes that the extender refuses"),
+    ):
+        verb = stanza.get(field)
+        if not verb:
+            yield (_error if field == "filterVerb" else _warning)(f"{field} is missing", need)
+        elif f"{prefix}/{str(verb).lstrip('/')}" != path:
+            yield _error(
+                f"{field} leads to {prefix}/{verb}, and the extender answers at {path}", "make it fit server.paths"
+            )
+    if stanza.get("managedResources"):
+        yield _warning("managedResources is set: only pods that request them are asked about", "leave it out")
+
+
+def _transport(stanza: Document, settings: Settings) -> Iterator[Finding]:
+    address, tls = urlsplit(str(stanza.get("urlPrefix", ""))), stanza.get("tlsConfig") or {}
+    secure = address.scheme == "https" or bool(stanza.get("enableHTTPS"))
+    if secure != bool(settings.server.tls.cert_file):
+        ours = "HTTPS" if settings.server.tls.cert_file else "plain HTTP"
+        yield _error(f"urlPrefix is {stanza.get('urlPrefix')}, and the extender speaks {ours}", "make both the same")
+    if secure and (tls.get("insecure") or not (tls.get("caFile") or tls.get("caData"))):
+        problem = "https without an authority: kube-scheduler then verifies nothing, and does not say so"
+        yield _error(problem, "set tlsConfig.caFile or caData, and no insecure")
+    if secure and not stanza.get("enableHTTPS"):
+        yield _error("urlPrefix is https and enableHTTPS is not set: tlsConfig is not used", "set enableHTTPS: true")
+    if secure and settings.server.tls.client_ca_file and not (tls.get("certFile") or tls.get("certData")):
+        yield _error("the extender asks for a client certificate, and tlsConfig has none", "set certFile and keyFile")
+    if not secure and address.hostname and address.hostname not in _LOCAL:
+        yield _warning(f"questions go to {address.hostname} in plain HTTP", "set server.tls (`extender certs`)")
+    if address.hostname and ".svc" in f"{address.hostname}.":
+        problem = f"{address.hostname} is known to cluster DNS only, which a scheduler on the host's network cannot ask"
+        yield Finding("info", _CHECK, problem, "use the Service's clusterIP there")
+
+
+def _weight(stanza: Document) -> Iterator[Finding]:
+    weight = stanza.get("weight", 1)
+    if not isinstance(weight, int) or weight < 1:
+        yield _error(f"weight is {weight}: kube-scheduler does not take it with a prioritizeVerb", "set 1")
+    elif weight > _LARGEST_WEIGHT:
+        problem = f"weight is {weight}: one point of ours is worth {weight * 10}, and a plugin gives 100 at most"
+        yield _warning(problem, "set 1 to 10")
+
+
+def _limits(stanza: Document, settings: Settings) -> Iterator[Finding]:
+    if not stanza.get("nodeCacheCapable"):
+        yield _warning("nodeCacheCapable is off: every question brings all nodes whole", "set nodeCacheCapable: true")
+    limit = _seconds(stanza.get("httpTimeout"))
+    if limit is not None and limit <= settings.server.request_timeout:
+        problem = (
+            f"httpTimeout ({limit:g}s) is not longer than server.requestTimeout ({settings.server.request_timeout})"
+        )
+        yield _warning(problem, "make it a second longer, or the scheduler gives up before it can be told why")
+
+
+def _seconds(text: object) -> float | None:
+    """Go's duration; the scheduler's default where there is none, None for what cannot be read."""
+    if text is None:
+        return _DEFAULT_TIMEOUT
+    try:
+        return float(Duration.parse(str(text)))
+    except ValueError:
+        return None
+
+
+def _fallback(stanza: Document, settings: Settings) -> Iterator[Finding]:
+    if settings.mode == "offload" and stanza.get("ignorable"):
+        problem = (
+            "ignorable is on in offload mode: while the extender is away pods are placed without their constraints"
+        )
+        yield _error(problem, "set ignorable: false")
+    if settings.mode == "augment" and not stanza.get("ignorable"):
+        problem = "ignorable is off in augment mode: while the extender is away no pod is placed, its own neither"
+        yield _warning(problem, "set ignorable: true; the plugins still hold the pods' constraints")
+
+
+def _plugins(document: Document, settings: Settings) -> Iterator[Finding]:
+    profiles = document.get("profiles") or [{"schedulerName": "default-scheduler"}]
+    for profile in profiles:
+        name, plugins = profile.get("schedulerName", "default-scheduler"), profile.get("plugins") or {}
+        everywhere = _disabled(plugins, "multiPoint")
+        for plugin, rule in _PLUGINS.items():
+            is_off = plugin in everywhere or "*" in everywhere
+            ours = settings.mode == "offload" and getattr(settings.rules, rule).enabled
+            if ours and not is_off:
+                partly = plugin in _disabled(plugins, "filter") | _disabled(plugins, "score")
+                problem = f"profile {name}: {plugin} is {'off at some points only' if partly else 'still on'}, so it counts all pods as well"
+                yield _warning(problem, f"disable {plugin} under plugins.multiPoint")
+            if is_off and not ours:
+                problem = f"profile {name}: {plugin} is off, and the extender does not decide in its place"
+                yield _error(problem, "switch it on again, or use mode offload with that rule enabled")
+
+
+def _disabled(plugins: Document, point: str) -> set[str]:
+    return {str(entry.get("name")) for entry in (plugins.get(point) or {}).get("disabled") or []}
+
+
+def _sampling(document: Document, settings: Settings, nodes: int) -> Iterator[Finding]:
+    share = document.get("percentageOfNodesToScore")
+    if share == 100 and nodes > 1000 and settings.steering.nominate:  # noqa: PLR2004 (all, and a large cluster)
+        problem = f"percentageOfNodesToScore is 100 with {nodes} nodes, which costs the scheduler most of its speed"
+        yield Finding("info", _CHECK, problem, "leave it out: steering nominates past the sample")
+    if share != 100 and not settings.steering.nominate and settings.mode == "offload":  # noqa: PLR2004 (all)
+        problem = "the scheduler looks at a sample of the nodes and steering.nominate is off: a pod that fits a few only may wait long"
+        yield _warning(problem, "switch steering.nominate on, or set percentageOfNodesToScore: 100")
+
+
+def _error(problem: str, remedy: str) -> Finding:
+    return Finding("error", _CHECK, problem, remedy)
+
+
+def _warning(problem: str, remedy: str) -> Finding:
+    return Finding("warning", _CHECK, problem, remedy)

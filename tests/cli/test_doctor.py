@@ -1,0 +1,205 @@
+"""`extender doctor` on a running service, an embedded cluster and files: what is planted is found, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+from aiohttp import web
+from msgspec.structs import replace
+
+from extender.cli.embedded import FREE_PORT, service_running
+from extender.cli.files import read_settings
+from extender.cli.main import main
+from extender.server.app import listening
+from extender.server.tls import ServerTls
+from extender.settings import Server, Tls
+from extender.simulate.apiserver import ApiServer
+from extender.simulate.faults import Call
+from tests.cli.test_serve import OBJECTS, QUESTION, configuration
+from tests.server.serving import app_with
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Strict(ApiServer):
+    """An API server that allows what a test says, and has the clock that it says."""
+
+    denied: frozenset[str] = frozenset()
+    behind: float = 0.0
+    asked: list[dict[str, Any]]
+
+    async def _special(self, request: web.BaseRequest, call: Call) -> web.StreamResponse:
+        if call.path == "/version":
+            moment = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() - self.behind))
+            return web.Response(text="{}", headers={"Date": moment})
+        if "accessreviews" in call.path:
+            review = await request.json()
+            self.asked.append(review["spec"])
+            wanted = review["spec"]["resourceAttributes"]
+            name = "/".join(part for part in (wanted["verb"], wanted["resource"], wanted["subresource"]) if part)
+            return web.json_response({**review, "status": {"allowed": name not in self.denied}}, status=201)
+        return await super()._special(request, call)
+
+
+@dataclass
+class Setup:
+    """A running service and what a doctor is told of it."""
+
+    api: Strict
+    url: str
+    kubeconfig: str
+    folder: Path
+
+    async def doctor(self, *arguments: str) -> tuple[int, dict[str, Any]]:
+        """The exit code and the document."""
+        command = ["doctor", "-o", "json", "--url", self.url, "--kubeconfig", self.kubeconfig, *arguments]
+        with redirect_stdout(io.StringIO()) as out:
+            code = await asyncio.to_thread(main, command)
+        return code, json.loads(out.getvalue())
+
+    def scheduler(self, mode: str = "offload", **changes: object) -> str:
+        """Our scheduler configuration of a mode, pointing at the service."""
+        document = yaml.safe_load((ROOT / f"config/kube-scheduler-{mode}.yaml").read_text("utf-8"))
+        document["extenders"][0] |= {"urlPrefix": self.url, **changes}
+        path = self.folder / "kube-scheduler.yaml"
+        path.write_text(json.dumps(document), "utf-8")
+        return str(path)
+
+
+@asynccontextmanager
+async def set_up(folder: Path, *, asks: int = 1, **sections: object) -> AsyncIterator[Setup]:
+    """A service that follows a cluster and has been asked by name so many times."""
+    async with Strict() as api:
+        api.asked = []
+        api.store.load(json.loads(json.dumps(OBJECTS)))
+        kubeconfig = str(api.write_kubeconfig(folder / "kubeconfig"))
+        config = configuration(folder, kube={"kubeconfig": kubeconfig}, **sections)
+        settings = read_settings(config)
+        settings = replace(settings, server=replace(settings.server, bind_address=FREE_PORT))
+        async with service_running(settings, api.url, 1) as (url, _), aiohttp.ClientSession() as session:
+            for _ in range(asks):
+                await session.post(f"{url}/filter", json=QUESTION)
+            yield Setup(api, url, kubeconfig, folder)
+
+
+def checks(document: dict[str, Any]) -> list[tuple[str, str]]:
+    """Severity and check of each finding."""
+    return [(found["severity"], found["check"]) for found in document["findings"]]
+
+
+async def test_a_good_set_up_gives_no_finding_and_0(tmp_path: Path) -> None:
+    async with set_up(tmp_path) as setup:
+        code, document = await setup.doctor("--scheduler-config", setup.scheduler())
+    assert (document["findings"], code) == ([], 0)
+    assert len(document["checked"]) == 3
+
+
+async def test_a_service_that_nobody_asks_is_an_error(tmp_path: Path) -> None:
+    async with set_up(tmp_path, asks=0) as setup:
+        code, document = await setup.doctor()
+    assert (checks(document), code) == ([("error", "called")], 2)
+
+
+async def test_missing_permissions_are_named_one_by_one(tmp_path: Path) -> None:
+    async with set_up(tmp_path) as setup:
+        setup.api.denied = frozenset({"patch/pods/status", "watch/nodes"})
+        code, document = await setup.doctor()
+    assert code == 2
+    assert [found["problem"] for found in document["findings"]] == [
+        "the account may not watch nodes",
+        "the account may not patch pods/status",
+    ]
+
+
+async def test_another_account_is_asked_about_with_its_groups(tmp_path: Path) -> None:
+    async with set_up(tmp_path) as setup:
+        await setup.doctor("--as", "system:serviceaccount:kube-system:placement-extender")
+        spec = setup.api.asked[0]
+    assert spec["user"] == "system:serviceaccount:kube-system:placement-extender"
+    assert spec["groups"] == ["system:authenticated", "system:serviceaccounts", "system:serviceaccounts:kube-system"]
+
+
+async def test_a_clock_that_is_wrong_is_a_warning_and_gives_1(tmp_path: Path) -> None:
+    async with set_up(tmp_path) as setup:
+        setup.api.behind = 3600
+        code, document = await setup.doctor()
+    assert (checks(document), code) == ([("warning", "clock")], 1)
+
+
+async def test_a_running_service_that_differs_from_its_file_is_found(tmp_path: Path) -> None:
+    async with set_up(tmp_path) as setup:
+        changed = configuration(tmp_path, kube={"kubeconfig": setup.kubeconfig}, server={"maxInFlight": 7})
+        code, document = await setup.doctor("--config", changed)
+    assert (checks(document), code) == ([("warning", "configuration")], 1)
+    assert document["findings"][0]["problem"] == "server.maxInFlight is 100 in the running service and 7 in the file"
+
+
+async def test_a_scheduler_that_keeps_its_plugins_is_found(tmp_path: Path) -> None:
+    async with set_up(tmp_path) as setup:
+        code, document = await setup.doctor("--scheduler-config", setup.scheduler("augment", ignorable=False))
+    assert (checks(document), code) == ([("warning", "scheduler")] * 2, 1)
+
+
+async def test_a_cluster_that_cannot_be_asked_is_an_error_that_says_how_to_leave_it_out(tmp_path: Path) -> None:
+    async with set_up(tmp_path) as setup:
+        code, document = await setup.doctor("--kubeconfig", "/nowhere/kubeconfig")
+        without, _ = await setup.doctor("--kubeconfig", "/nowhere/kubeconfig", "--no-cluster")
+    assert (checks(document), code) == ([("error", "cluster")], 2)
+    assert "--no-cluster" in document["findings"][0]["remedy"]
+    assert without == 0
+
+
+def test_a_service_that_is_not_there_is_an_error_with_a_remedy(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--no-cluster", "--url", "http://127.0.0.1:9"]) == 2
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("error: service: http://127.0.0.1:9/configz cannot be reached: ")
+    assert lines[1] == "    does it run, and does --url name its address and port?"
+    assert lines[2] == "1 errors, 0 warnings; looked at nothing"
+
+
+@asynccontextmanager
+async def secured(folder: Path) -> AsyncIterator[str]:
+    """A service that speaks HTTPS and asks for client certificates, with the files of `extender certs`."""
+    assert main(["certs", "--out", str(folder)]) == 0
+    tls = Tls(
+        cert_file=f"{folder}/server.crt",
+        key_file=f"{folder}/server.key",
+        client_ca_file=f"{folder}/ca.crt",
+        client_names=("system:kube-scheduler",),
+    )
+    app = app_with(server=Server(bind_address=FREE_PORT, tls=tls))
+    async with listening(app, FREE_PORT, ServerTls(tls)) as url:
+        yield url
+
+
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        ((), "certificate verify failed"),
+        (("ca",), "it wants a client certificate"),
+        (("ca", "cert", "key"), "has not asked filter"),
+    ],
+    ids=["no authority", "no client certificate", "all there"],
+)
+async def test_the_chain_of_certificates_is_proven_by_asking(
+    files: tuple[str, ...], found: str, tmp_path: Path
+) -> None:
+    names = {"ca": "ca.crt", "cert": "client.crt", "key": "client.key"}
+    async with secured(tmp_path) as url:
+        setup = Setup(Strict(), url, "", tmp_path)
+        given = [f"--{name}-file={tmp_path / names[name]}" for name in files]
+        code, document = await setup.doctor("--no-cluster", *given)
+    assert code == 2
+    assert [problem for problem in (one["problem"] for one in document["findings"]) if found in problem]
+    assert checks(document)[0][1] == ("tls" if len(files) < 3 else "called")
