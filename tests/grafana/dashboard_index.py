@@ -1,0 +1,102 @@
+"""The dashboard of the index and the feeds: the picture of the cluster, and how it is kept true. Data only."""
+
+from __future__ import annotations
+
+from tests.grafana.panels import Dashboard, Panel
+from tests.grafana.queries import at, rate
+
+INDEX = Dashboard(
+    "index.json",
+    "Index and feeds",
+    "The picture of the cluster that answers are given from, and how it is kept true.",
+    {
+        "Feeds": [
+            Panel(
+                "Readiness",
+                "1 where a check passes, by instance.",
+                {"{{instance}} {{check}}": at("extender_ready")},
+            ),
+            Panel(
+                "Quiet for",
+                "Seconds since the last event, bookmark or page. A bookmark comes once a minute.",
+                {"{{resource}}": f"max by (resource) ({at('extender_cache_lag_seconds')})"},
+                "s",
+            ),
+            Panel(
+                "Events",
+                "Watch events per second.",
+                {"{{resource}}": rate("extender_watch_events_total", "resource")},
+                "ops",
+            ),
+            Panel(
+                "Bytes read",
+                "Lists and watches, per second.",
+                {"{{resource}}": rate("extender_watch_bytes_total", "resource")},
+                "Bps",
+            ),
+            Panel(
+                "Watches begun anew",
+                "`ended` is normal, every few minutes. All others say that the apiserver or the way to it is unwell.",
+                {"{{resource}} {{reason}}": rate("extender_watch_restarts_total", "resource, reason")},
+                "ops",
+            ),
+            Panel(
+                "Lists after the first",
+                "Each one costs the apiserver a full list.",
+                {"{{resource}}": rate("extender_relists_total", "resource")},
+                "ops",
+            ),
+            Panel(
+                "Found by lists",
+                "Objects that a later list changed: what the watch had not told.",
+                {"{{resource}}": rate("extender_relist_changes_total", "resource")},
+                "ops",
+            ),
+            Panel(
+                "Unreadable objects",
+                "Objects from the apiserver that could not be read, and do not count.",
+                {"{{resource}}": rate("extender_decode_errors_total", "resource")},
+                "ops",
+            ),
+            Panel(
+                "Tasks started again",
+                "Long-lived tasks that failed. The log has the error.",
+                {"{{task}}": rate("extender_task_restarts_total", "task")},
+                "ops",
+            ),
+        ],
+        "Index": [
+            Panel(
+                "Entries",
+                "Objects by kind, and what is counted for them. Groups are distinct questions of affinity and spread.",
+                {"{{kind}}": f"sum by (kind) ({at('extender_index_entries')})"},
+                width=16,
+            ),
+            Panel(
+                "Garbage collections",
+                "Rounds of the interpreter's collector; the oldest generation is the one that takes long.",
+                {"generation {{generation}}": rate("python_gc_collections_total", "generation")},
+                "ops",
+            ),
+        ],
+        "Assumed pods": [
+            Panel(
+                "Assumed pods",
+                "Let through and not yet seen on a node, by the number of nodes in the answer.",
+                {"{{place}}": f"sum by (place) ({at('extender_assumed_pods')})"},
+            ),
+            Panel(
+                "Ended without a binding",
+                "Expired ones were never bound nor reported as failed.",
+                {"{{how}}": rate("extender_assumed_endings_total", "how")},
+                "ops",
+            ),
+            Panel(
+                "Waits",
+                "Questions that waited for an assumed pod, and those that gave up.",
+                {"begun": rate("extender_settling_waits_total"), "given up": rate("extender_settling_given_up_total")},
+                "ops",
+            ),
+        ],
+    },
+)

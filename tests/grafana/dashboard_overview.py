@@ -1,0 +1,148 @@
+"""The overview: whether the scheduler is answered, how fast, and on what state of the cluster. Data only."""
+
+from __future__ import annotations
+
+from tests.grafana.panels import Dashboard, Panel
+from tests.grafana.queries import at, quantile, rate
+
+_LATENCY_STEPS: tuple[tuple[float | None, str], ...] = ((None, "green"), (0.05, "yellow"), (0.1, "red"))
+_SHARE_STEPS: tuple[tuple[float | None, str], ...] = ((None, "green"), (0.001, "yellow"), (0.01, "red"))
+_ALARM: tuple[tuple[float | None, str], ...] = ((None, "red"), (1, "green"))
+_NO_ERRORS = f"(({rate('extender_request_failures_total')}) or vector(0))"
+
+OVERVIEW = Dashboard(
+    "overview.json",
+    "Overview",
+    "Whether the scheduler is answered, how fast, and on what state of the cluster.",
+    {
+        "Now": [
+            Panel(
+                "Ready",
+                "Instances whose readiness checks all pass. Behind a Lease only the holder is ready.",
+                {"ready": f"count(min by (job, instance) ({at('extender_ready')}) == 1) or vector(0)"},
+                kind="stat",
+                width=4,
+                height=4,
+                steps=_ALARM,
+            ),
+            Panel(
+                "Since the last question",
+                "Seconds since a verb was answered last. Grows while no pod is to be placed, or nobody asks us.",
+                {"age": f"time() - max({at('extender_last_request_timestamp_seconds')})"},
+                "s",
+                "stat",
+                4,
+                4,
+            ),
+            Panel(
+                "Failed share",
+                "Share of requests that got an error for an answer. The objective is less than one in a thousand.",
+                {"failed": f"{_NO_ERRORS} / {rate('extender_requests_total')}"},
+                "percentunit",
+                "stat",
+                4,
+                4,
+                steps=_SHARE_STEPS,
+            ),
+            Panel(
+                "Filter p99",
+                "99 of 100 filter answers are given within this time. The objective is 100 ms.",
+                {
+                    "p99": "histogram_quantile(0.99, "
+                    + rate("extender_request_duration_seconds_bucket", "le", 'verb="filter"')
+                    + ")"
+                },
+                "s",
+                "stat",
+                4,
+                4,
+                steps=_LATENCY_STEPS,
+            ),
+            Panel(
+                "Quiet for",
+                "The longest time since the apiserver told anything of a resource. Quiet ones are heard of once a minute.",
+                {"lag": f"max({at('extender_cache_lag_seconds')})"},
+                "s",
+                "stat",
+                4,
+                4,
+                steps=((None, "green"), (120, "yellow"), (180, "red")),
+            ),
+            Panel(
+                "Version",
+                "Versions that run, by number of instances.",
+                {
+                    "{{version}} on Python {{python_version}}": f"count by (version, python_version) ({at('extender_build_info')})"
+                },
+                kind="stat",
+                width=4,
+                height=4,
+            ),
+        ],
+        "Load": [
+            Panel("Questions", "Requests per second.", {"{{verb}}": rate("extender_requests_total", "verb")}, "reqps"),
+            Panel(
+                "Latency",
+                "Time from the request's header to the finished answer.",
+                {
+                    "{{verb}} p50": quantile(0.5, "extender_request_duration_seconds"),
+                    "{{verb}} p99": quantile(0.99, "extender_request_duration_seconds"),
+                },
+                "s",
+            ),
+            Panel(
+                "Failures",
+                "Requests that got an error for an answer, per second, by reason.",
+                {"{{verb}} {{reason}}": rate("extender_request_failures_total", "verb, reason")},
+                "reqps",
+            ),
+            Panel(
+                "Objects",
+                "What the index holds of the cluster.",
+                {"{{kind}}": f"sum by (kind) ({at('extender_index_entries', 'kind=~`pods|nodes|namespaces`')})"},
+            ),
+            Panel(
+                "Processor time",
+                "Cores in use. One is all that can be used: answers are given one after the other.",
+                {"{{instance}}": f"rate({at('process_cpu_seconds_total')}[$__rate_interval])"},
+            ),
+            Panel("Memory", "Resident memory.", {"{{instance}}": at("process_resident_memory_bytes")}, "bytes"),
+        ],
+        "Set-up": [
+            Panel(
+                "Mode and placement",
+                "How instances decide. All of them should do it in one way.",
+                {"{{mode}}, {{placement}}": f"count by (mode, placement) ({at('extender_config_info')})"},
+                kind="stat",
+                width=6,
+                height=5,
+            ),
+            Panel(
+                "Questions by form",
+                "Names are cheap; whole nodes are sent where nodeCacheCapable is false, 12 KB for each node.",
+                {"{{verb}} by {{form}}": rate("extender_questions_total", "verb, form")},
+                "reqps",
+                width=9,
+                height=5,
+            ),
+            Panel(
+                "Certificates expire in",
+                "Nothing here: plain HTTP.",
+                {"{{name}}": f"min by (name) ({at('extender_certificate_expiry_timestamp_seconds')}) - time()"},
+                "s",
+                "stat",
+                6,
+                5,
+                steps=((None, "red"), (172800, "yellow"), (1209600, "green")),
+            ),
+            Panel(
+                "Read again",
+                "Changes of the certificate files, taken in or not.",
+                {"{{result}}": f"sum by (result) ({at('extender_certificate_reloads_total')})"},
+                kind="stat",
+                width=3,
+                height=5,
+            ),
+        ],
+    },
+)

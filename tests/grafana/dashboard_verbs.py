@@ -1,0 +1,92 @@
+"""The dashboard of the verbs: questions and answers. Data only."""
+
+from __future__ import annotations
+
+from tests.grafana.panels import Dashboard, Panel
+from tests.grafana.queries import at, mean, quantile, rate
+
+VERBS = Dashboard(
+    "verbs.json",
+    "Verbs",
+    "The scheduler's questions and our answers, by verb.",
+    {
+        "Requests": [
+            Panel(
+                "Answers by status",
+                "Requests per second. Filter tells its errors with status 200; see Failures.",
+                {"{{verb}} {{code}}": rate("extender_requests_total", "verb, code")},
+                "reqps",
+            ),
+            Panel(
+                "Failures",
+                "Requests that got an error for an answer, per second. What each reason means stands in the runbook.",
+                {"{{verb}} {{reason}}": rate("extender_request_failures_total", "verb, reason")},
+                "reqps",
+            ),
+            Panel(
+                "Answers without a decision",
+                "The picture of the cluster was too old, or the time was over: what was answered instead, per second.",
+                {"{{verb}} {{reason}}: {{answer}}": rate("extender_fallbacks_total", "verb, reason, answer")},
+                "reqps",
+            ),
+            Panel(
+                "In flight",
+                "Requests being read or answered now. The scheduler asks one at a time for each profile.",
+                {"{{instance}}": at("extender_requests_in_flight")},
+            ),
+        ],
+        "Latency": [
+            Panel(
+                f"p{share * 100:.0f}",
+                f"{share * 100:.0f} of 100 answers are given within this time.",
+                {"{{verb}}": quantile(share, "extender_request_duration_seconds")},
+                "s",
+            )
+            for share in (0.5, 0.9, 0.99)
+        ],
+        "Size": [
+            Panel("Nodes asked", "Nodes in a question, on average.", {"{{verb}}": mean("extender_request_nodes")}),
+            Panel(
+                "Nodes passed",
+                "Nodes named in a filter answer: the mean, and what 99 of 100 answers stay within.",
+                {
+                    "mean": f"{rate('extender_filter_passed_nodes_sum')} / {rate('extender_filter_passed_nodes_count')}",
+                    "p99": f"histogram_quantile(0.99, {rate('extender_filter_passed_nodes_bucket', 'le')})",
+                },
+            ),
+            Panel(
+                "Bytes",
+                "Size of bodies, on average.",
+                {
+                    "{{verb}} question": mean("extender_request_bytes"),
+                    "{{verb}} answer": mean("extender_response_bytes"),
+                },
+                "bytes",
+            ),
+        ],
+        "Refusals": [
+            Panel(
+                "No node passed, by reason",
+                "Filter answers that let no node pass, per second, once for each reason that stood in the answer.",
+                {"{{reason}}": rate("extender_filter_refusals_total", "reason")},
+                "reqps",
+                width=12,
+                stacked=True,
+            ),
+            Panel(
+                "Answered from memory",
+                "Refusals given again unchanged: every event of the cluster asks all refused pods anew.",
+                {"remembered": rate("extender_filter_remembered_total")},
+                "reqps",
+                width=6,
+            ),
+            Panel(
+                "Memory of refusals",
+                "Its size.",
+                {"{{instance}}": at("extender_filter_memory_bytes")},
+                "bytes",
+                width=6,
+            ),
+        ],
+    },
+)
