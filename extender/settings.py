@@ -21,6 +21,9 @@ OWN_PATHS: Final = frozenset({"/livez", "/readyz", "/healthz", "/metrics", "/con
 # https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set
 _LABEL_KEY: Final = r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 
+_OBJECT_NAME: Final = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
+LEADER_JITTER: Final = 1.2  # client-go's: a wait is drawn between once and so many times its length
+
 Mode = Literal["offload", "augment"]
 
 # What `null` stands for, by mode: in augment mode the in-tree plugins decide and score, so our copies of them rest,
@@ -257,6 +260,28 @@ class Audit(_Section, frozen=True):
     pause: Duration = Duration(0.5)
 
 
+class LeaderElection(_Section, frozen=True):
+    """Which of several replicas answers and writes, by a Lease. An empty namespace is the one that we run in."""
+
+    enabled: bool = False
+    lease_name: Annotated[str, Meta(pattern=_OBJECT_NAME)] = "placement-extender"
+    lease_namespace: str = ""
+    lease_duration: Duration = Duration(15)
+    renew_deadline: Duration = Duration(10)
+    retry_period: Duration = Duration(2)
+    hand_over_wait: Duration = Duration(2)
+
+    def __post_init__(self) -> None:
+        """As client-go does: https://pkg.go.dev/k8s.io/client-go/tools/leaderelection#NewLeaderElector."""
+        _require_positive(self, "lease_duration", "renew_deadline", "retry_period")
+        if self.lease_duration % 1:
+            raise ValueError("leaseDuration: the Lease holds whole seconds only")
+        if self.lease_duration <= self.renew_deadline:
+            raise ValueError(f'leaseDuration: must be more than renewDeadline, "{self.renew_deadline}"')
+        if self.renew_deadline <= self.retry_period * LEADER_JITTER:
+            raise ValueError(f'renewDeadline: must be more than {LEADER_JITTER} × retryPeriod, "{self.retry_period}"')
+
+
 class Settings(_Section, frozen=True):
     """The whole configuration. `Settings()` is what an empty document means: offload mode with all defaults."""
 
@@ -270,6 +295,7 @@ class Settings(_Section, frozen=True):
     rules: Rules = Rules()
     answers: Answers = Answers()
     assumed_pods: AssumedPods = AssumedPods()
+    leader_election: LeaderElection = LeaderElection()
     steering: Steering = Steering()
     audit: Audit = Audit()
     preemption: Preemption = Preemption()

@@ -192,6 +192,26 @@ def test_a_default_constraints_topology_key_must_be_a_label_key(key: str) -> Non
     assert problem.startswith("rules.topologySpread.defaultConstraints[0].topologyKey: expected str matching regex")
 
 
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"leaseDuration": "0s"}, "leaseDuration: must be more than zero"),
+        ({"retryPeriod": "0s"}, "retryPeriod: must be more than zero"),
+        ({"leaseDuration": "15500ms"}, "leaseDuration: the Lease holds whole seconds only"),
+        ({"leaseDuration": "10s"}, 'leaseDuration: must be more than renewDeadline, "10s"'),
+        ({"renewDeadline": "2400ms"}, 'renewDeadline: must be more than 1.2 × retryPeriod, "2s"'),
+    ],
+)
+def test_leader_election_is_held_to_client_gos_rules(changes: dict[str, object], problem: str) -> None:
+    assert problems_of(nested("leaderElection", changes)) == [f"leaderElection.{problem}"]
+
+
+@pytest.mark.parametrize("name", ["", "Extender", "-extender", "extender_1"])
+def test_a_leases_name_must_be_one_for_objects(name: str) -> None:
+    (problem,) = problems_of(nested("leaderElection.leaseName", name))
+    assert problem.startswith("leaderElection.leaseName: expected str matching regex")
+
+
 def test_the_in_tree_score_scale_needs_offload_mode() -> None:
     document = HEAD | {"mode": "augment", "answers": {"scoreScale": "inTree"}}
     assert problems_of(document) == [

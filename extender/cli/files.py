@@ -19,6 +19,7 @@ from extender.wire.errors import WireError
 from extender.wire.snapshot import Snapshot, decode_snapshot
 
 STDIN: Final = "-"
+_NO_NAMESPACE: Final = "kube-system"
 
 
 def read_settings(path: str) -> Settings:
@@ -63,6 +64,14 @@ def access_to(kube: Kube) -> Access:
         return Access(in_cluster=True, account_folder=ACCOUNT_FOLDER)
     default = os.environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
     return Access(kubeconfig=kube.kubeconfig or default, context=kube.context)
+
+
+def own_namespace() -> str:
+    """The namespace of the pod that we run in, or kube-system, where static pods and schedulers live."""
+    try:
+        return (Path(ACCOUNT_FOLDER) / "namespace").read_text("utf-8").strip() or _NO_NAMESPACE
+    except OSError:
+        return _NO_NAMESPACE
 
 
 class _StrictLoader(yaml.SafeLoader):

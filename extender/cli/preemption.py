@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from extender.cli.replicas import Replica
 from extender.index.cluster import ClusterIndex
 from extender.index.view import ClusterView
 from extender.kube.reader import Reader
@@ -122,9 +123,10 @@ def preemption_work(
     chance: Random,
     feeding: Feeding,
     metrics: Metrics,
+    replica: Replica,
 ) -> PreemptionWork:
     """The task with connections, a pace and metrics of its own. It begins once the index holds the whole cluster."""
-    writer = Writer(session.removals, COMPONENT, socket.gethostname(), observe=metrics.wrote)
+    writer = replica.writing(Writer(session.removals, COMPONENT, socket.gethostname(), observe=metrics.wrote))
     pace = Pace(clock, settings.max_parallel_deletes, settings.writes_per_second)
     backoff = BackoffOptions(settings.backoff.initial, settings.backoff.max)
     persistence = Persistence(pace, Reader(session.removals), clock, backoff, chance)
@@ -143,4 +145,4 @@ def preemption_work(
             _LOG.info("preemptions of an earlier leader taken on", extra={"preemptions": found})
         await task.run()
 
-    return PreemptionWork(task, run, settings.deadline)
+    return PreemptionWork(task, replica.in_terms(run), settings.deadline)

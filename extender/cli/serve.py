@@ -10,6 +10,7 @@ import msgspec
 
 from extender.cli.command import CommandError, Commands
 from extender.cli.files import access_to, read_settings, read_snapshot
+from extender.cli.replicas import RELEASE_SECONDS
 from extender.cli.running import run_on_loop
 from extender.cli.service import Service, service_of_cluster, service_of_objects
 from extender.kube.credentials import Access
@@ -94,6 +95,7 @@ async def _run(service: Service, supervisor: Supervisor) -> None:
         supervisor.add_drain("answers in flight", server.aclose, _ANSWERS_IN_FLIGHT_SECONDS)
         if service.preemption is not None:
             supervisor.add_drain("preemptions", service.preemption.drain, service.preemption.limit)
+        supervisor.add_drain("leadership", service.replica.release, RELEASE_SECONDS)
         await supervisor.run()
     _LOG.info("stopped")
 

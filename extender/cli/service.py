@@ -23,6 +23,7 @@ from extender.cli.preemption import (
     preemption_work,
     without_preempting,
 )
+from extender.cli.replicas import SOLE, Replica, replica_of
 from extender.cli.version import installed_version
 from extender.index.audit import audit_steps
 from extender.index.cluster import ClusterIndex
@@ -89,6 +90,7 @@ class Service:
     verbs: Verbs
     jobs: tuple[Job, ...] = ()
     preemption: PreemptionWork | None = None
+    replica: Replica = SOLE
 
     @asynccontextmanager
     async def listening(self, tls: ServerTls | None = None) -> AsyncIterator[str]:
@@ -105,15 +107,16 @@ def service_of_cluster(settings: Settings, session: Session, clock: Clock, chanc
     memory = RefusalMemory(settings.answers.refusal_memory_bytes)
     feeding = _feeding(index, settings, session, clock, chance)
     metrics = _metrics(index, memory)
-    writer = Writer(session.writes, COMPONENT, socket.gethostname(), observe=metrics.wrote)
-    jobs: list[Job] = list(feeding.jobs())
+    replica = replica_of(settings.leader_election, session, feeding, clock, chance, metrics)
+    writer = replica.writing(Writer(session.writes, COMPONENT, socket.gethostname(), observe=metrics.wrote))
+    jobs: list[Job] = [*feeding.jobs(), *replica.jobs()]
 
     def find(pod: Pod) -> tuple[str, bool]:
         return find_elsewhere(pod, index.view, settings, chance.getrandbits(32))
 
     work = None
     if settings.preemption.mode == "execute":
-        work = preemption_work(index, settings.preemption, session, clock, chance, feeding, metrics)
+        work = preemption_work(index, settings.preemption, session, clock, chance, feeding, metrics, replica)
         jobs.append(("preemption", work.run))
     target = work.target if work is not None else Nobody()
     decide = deciding(_decision(index, settings, memory, chance), index.view, settings, chance, target)
@@ -122,9 +125,9 @@ def service_of_cluster(settings: Settings, session: Session, clock: Clock, chanc
     if settings.assumed_pods.enabled:
         jobs.append(("assumed pods", settling.run))
     if settings.steering.nominate:
-        jobs.append(("steering", steering.steer))
+        jobs.append(("steering", replica.in_terms(steering.steer)))
     if settings.steering.nudge:
-        jobs.append(("nudging", steering.nudge))
+        jobs.append(("nudging", replica.in_terms(steering.nudge)))
     auditing = Auditing(index, partial(audit_steps, index), clock, settings.audit.pause)
     if settings.audit.pause:
         jobs.append(("audit", auditing.run))
@@ -136,7 +139,8 @@ def service_of_cluster(settings: Settings, session: Session, clock: Clock, chanc
     metrics.report_assumed(index.assumed.places, index.assumed.endings)
     metrics.report_waits(lambda: settling.waits, lambda: settling.given_up)
     metrics.report_steering(lambda: steering.results)
-    return Service(settings, index, Readiness(feeding), metrics, verbs, tuple(jobs), work)
+    readiness = Readiness(feeding, replica=replica.turn)
+    return Service(settings, index, readiness, metrics, verbs, tuple(jobs), work, replica)
 
 
 def service_of_objects(settings: Settings, objects: Iterable[Object], chance: Random) -> Service:

@@ -25,12 +25,12 @@ from typing import Final
 
 from extender.kube.errors import Conflict, KubeError, NotFound
 from extender.kube.leases import Lease
+from extender.settings import LEADER_JITTER
 from extender.tasks.ports import Clock, LeaseStore
 from extender.tasks.terms import Term
 
 _LOG = logging.getLogger(__name__)
 
-JITTER: Final = 1.2  # client-go's: a wait is drawn between once and so many times its length
 _LOOKS_PER_PERIOD: Final = 4
 _RELEASED_SECONDS: Final = 1  # the API refuses 0
 
@@ -48,7 +48,10 @@ class LeadingOptions:
 
 
 class Leadership:
-    """Our side of the Lease. ``may_lead``: whether we could answer; else we leave the Lease to others."""
+    """Our side of the Lease. ``may_lead``: whether we could answer; else we leave the Lease to others.
+
+    ``terms`` counts those that we have begun; ``problem`` is what the last call failed of, empty if it did not.
+    """
 
     def __init__(
         self,
@@ -60,6 +63,7 @@ class Leadership:
         may_lead: Callable[[], bool],
     ) -> None:
         self.problem = ""
+        self.terms = 0
         self._store = store
         self._options = options
         self._clock = clock
@@ -226,6 +230,7 @@ class Leadership:
     def _begin_term(self, number: int, now: float, clear_since: float) -> None:
         if self._term is None:
             self._term = Term(number, now, clear_since)
+            self.terms += 1
             self._tell_of_change()
             _LOG.info("leading", extra={"identity": self._options.identity, "term": number})
 
@@ -243,7 +248,7 @@ class Leadership:
     def _pause(self) -> float:
         if self._term:
             return self._options.retry_period
-        look = self._options.retry_period / _LOOKS_PER_PERIOD * self._chance.uniform(1.0, JITTER)
+        look = self._options.retry_period / _LOOKS_PER_PERIOD * self._chance.uniform(1.0, LEADER_JITTER)
         if self._seen is None or not self._seen.holder:
             return look
         left = self._expiry(self._seen) - self._clock.now()

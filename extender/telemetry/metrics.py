@@ -265,6 +265,13 @@ class Metrics:
         """The metrics of preemption, declared on this call; to be called once."""
         return PreemptionMetrics(self._registry)
 
+    def report_leadership(self, leads: Callable[[], bool], terms: Callable[[], int]) -> None:
+        """Read at each scrape whether this replica leads, and how often it has begun to."""
+        leader = Gauge("extender_leader", "1 in the replica that leads, 0 in a standby.", registry=self._registry)
+        leader.set_function(leads)
+        text = "Terms of leadership that this replica has begun."
+        self._registry.register(CountCollector("extender_leader_terms", text, terms))
+
     def report_certificates(
         self, ends: Callable[[], Mapping[str, float]], reloads: Callable[[], Mapping[str, float]]
     ) -> None:

@@ -33,6 +33,7 @@ def full_page() -> str:
     metrics.report_restarts(lambda: {"feed pods": 4})
     metrics.report_memory(lambda: 5, lambda: 600)
     metrics.fell_back("filter", "stale", "pass")
+    metrics.report_leadership(lambda: True, lambda: 14)
     metrics.report_certificates(lambda: {"server": 1.8e9}, lambda: {"failed": 1})
     metrics.report_relist_changes(lambda: {"pods": 8})
     metrics.report_assumed(lambda: {"one": 9}, lambda: {"expired": 10})
@@ -83,6 +84,8 @@ def test_the_build_is_told() -> None:
         'extender_watch_restarts_total{reason="expired",resource="pods"} 2.0',
         "extender_requests_in_flight 2.0",
         'extender_certificate_expiry_timestamp_seconds{name="server"} 1.8e+09',
+        "extender_leader 1.0",
+        "extender_leader_terms_total 14.0",
         'extender_fallbacks_total{answer="pass",reason="stale",verb="filter"} 1.0',
         'extender_certificate_reloads_total{result="failed"} 1.0',
         'extender_task_restarts_total{task="feed pods"} 4.0',
