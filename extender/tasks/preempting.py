@@ -130,12 +130,21 @@ class Preempting:
     # -- the work -----------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Carries out what is submitted, side by side, and looks after what has been, until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._sweep_for_ever(group))
-            while True:
-                record = await self._queue.get()
-                group.create_task(self._carry_out(record), name=f"preemption for {record.plan.preemptor.full_name}")
+        """Carries out what is submitted, side by side, and looks after what has been, until cancelled.
+
+        Then everything is forgotten: by the next time, another leader may have gone on with it, and `recover` tells.
+        """
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._sweep_for_ever(group))
+                while True:
+                    record = await self._queue.get()
+                    name = f"preemption for {record.plan.preemptor.full_name}"
+                    group.create_task(self._carry_out(record), name=name)
+        finally:
+            self._queue = asyncio.Queue()
+            for record in list(self._records.values()):
+                self._close(record, "cancelled")
 
     async def drain(self) -> None:
         """Takes on nothing more and returns when all that is being carried out has come to an end."""

@@ -108,7 +108,7 @@ async def test_a_surprise_in_one_plan_does_not_end_the_others() -> None:
         s.preempting.submit(plan(ASKING, "n1", VICTIM))
         s.preempting.submit(plan(second, "n2", OTHER))
         await s.go()
-    assert s.counted.told == {"began": 2, "error": 1, "success": 1, "ended failed": 1}
+        assert s.counted.told == {"began": 2, "error": 1, "success": 1, "ended failed": 1}
 
 
 @pytest.mark.parametrize("how", ["bound elsewhere", "deleted"])
@@ -184,6 +184,19 @@ class TestDrain:
         await s.preempting.drain()
         assert not s.preempting.submit(plan(ASKING, "n1", VICTIM))
         assert s.index.statistics()["promises"] == 0
+
+
+async def test_what_a_leader_had_begun_or_planned_is_forgotten_when_it_leads_no_longer() -> None:
+    second = contender("second", priority=100)
+    s = scene(second)
+    async with s.running():
+        s.preempting.submit(plan(ASKING, "n1", VICTIM))
+        await s.go()
+        s.preempting.submit(plan(second, "n2", OTHER))
+    assert (s.phases(), s.index.statistics()["promises"]) == ({}, 0)
+    async with s.running():
+        await s.go()
+    assert "other" in s.api.names()
 
 
 class TestRestart:
