@@ -145,7 +145,7 @@ async def test_victims_may_take_their_time_to_go() -> None:
         await s.go()
         for _ in range(10):
             await s.pass_time(STUCK_AFTER)
-    assert (s.phases(), s.shown("asking").nominated_node) == ({"awaited": 1}, "n1")
+        assert (s.phases(), s.shown("asking").nominated_node) == ({"awaited": 1}, "n1")
 
 
 async def test_a_nomination_that_the_scheduler_wiped_is_made_again() -> None:
