@@ -100,6 +100,11 @@ class SpreadCounts:
                 if isinstance(key, SpreadKey) and isinstance(group, SpreadGroup):
                     yield selection, key, group
 
+    def is_asked(self, key: SpreadKey, group: Group) -> bool:
+        """Whether a group of `asked` is still kept."""
+        selection = self._asked.get((key.namespace, key.selector))
+        return selection is not None and selection.groups.get(key) is group
+
     def statistics(self) -> dict[str, int]:
         """How many groups are kept."""
         return {"spread_groups": sum(len(selection.groups) for selection in self._asked.values())}

@@ -90,15 +90,25 @@ class TermCounts:
         return self._asked[frozenset(map(audience, terms))].selects_labels(shape.namespace, dict(shape.labels))
 
     def asked(self) -> Iterator[tuple[TermSelection, str, Group]]:
-        """Every asked group with its selection and topology key, for the audit; membership is brought up to date."""
+        """Every asked group with its selection and topology key, for the audit."""
         for selection in self._asked.values():
-            self._selections.refresh(selection)
             for key, group in selection.groups.items():
                 yield selection, str(key), group
+
+    def is_asked(self, selection: TermSelection, group: Group) -> bool:
+        """Whether a group of `asked` is still kept; membership is then up to date."""
+        if self._asked.get(selection.audiences) is not selection or group not in selection.groups.values():
+            return False
+        self._selections.refresh(selection)
+        return True
 
     def owned(self) -> Iterator[OwnerGroup]:
         """Every owner group, for the audit."""
         yield from self._owned.values()
+
+    def is_owned(self, group: OwnerGroup) -> bool:
+        """Whether a group of `owned` is still kept."""
+        return self._owned.get((group.role, group.term, group.weight)) is group
 
     def placement_added(self, placement: Placement) -> None:
         """Counts a new placement in the group of each term that its pods carry, twice where a term stands twice."""
@@ -134,7 +144,7 @@ class TermCounts:
     def statistics(self) -> dict[str, int]:
         """How many groups are kept."""
         asked = sum(len(selection.groups) for selection in self._asked.values())
-        return {"term_groups": asked, "inverse_groups": len(self._owned)}
+        return {"term_groups": asked, "inverse_groups": sum(1 for group in self._owned.values() if group.counts)}
 
 
 def _fixed(term: AffinityTerm) -> tuple[str, ...] | None:

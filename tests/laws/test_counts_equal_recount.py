@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 from extender.index import questions
-from extender.index.audit import audit
+from extender.index.audit import audit, audit_steps
 from extender.index.cluster import ClusterIndex
 from extender.settings import Settings
 from tests.laws.observing import SYSTEM_DEFAULTS, WHOLE_ANSWERS, Cluster, apply, asked, fresh, seen
@@ -42,3 +42,22 @@ def test_counts_are_true_while_questions_are_forgotten_for_new_ones(history: lis
             assert index.statistics()["questions"] <= 1
         pods = asked(history)
         assert seen(index, pods) == seen(fresh(cluster), pods)
+
+
+@pytest.mark.parametrize("most", [1, questions.MOST_QUESTIONS], ids=["questions are forgotten", "none is"])
+@given(before=histories(), after=histories())
+def test_an_audit_finds_nothing_wrong_with_what_changes_between_its_steps(
+    most: int, before: list[Step], after: list[Step]
+) -> None:
+    """Groups given back, made anew or not yet corrected for a relabelled namespace have not drifted."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(questions, "MOST_QUESTIONS", most)
+        index, cluster = ClusterIndex(WHOLE_ANSWERS.rules), Cluster()
+        for step in before:
+            apply(index, cluster, step)
+        checks = list(audit_steps(index))
+        for step in after:
+            apply(index, cluster, step)
+        assert [line for check in checks for line in check()] == []
+        index.rebuild()
+        assert [line for check in checks for line in check()] == []
