@@ -55,7 +55,9 @@ class ClusterIndex:
         self.selections = Selections(self.placements, self.namespaces)
         self.terms = TermCounts(self.topology, self.namespaces, self.selections)
         self.spreads = SpreadCounts(self.topology, self.selections)
-        self.questions = Questions(self._rules, self.terms, self.spreads, self.namespaces, self.workloads)
+        self.questions = Questions(
+            self._rules, self.placements, self.terms, self.spreads, self.namespaces, self.workloads
+        )
         self._on_node: dict[int, dict[str, Pod]] = {}
         self._requested: dict[int, dict[str, int]] = {}
         self._priorities: dict[int, int] = {}
@@ -371,7 +373,11 @@ class ClusterIndex:
         """Sizes of everything that is kept, for metrics."""
         counts = (self.terms, self.spreads, self.questions, self.nominations)
         parts = (self.topology, self.namespaces, self.budgets, *counts)
-        result = {"pods": len(self.pods), "shapes": len(self.placements), "workloads": len(self.workloads.objects)}
+        result = {
+            "pods": len(self.pods),
+            "shapes": self.placements.standing(),
+            "workloads": len(self.workloads.objects),
+        }
         result |= {"assumed_pods": len(self.assumed.held), "refused_pods": len(self.refused), "drifts": self.drifts}
         for part in parts:
             result |= part.statistics()

@@ -16,10 +16,10 @@ from extender.model.selectors import Requirement
 class Placement:
     """Pods of one shape, terminating or not: how many on which node, and the groups that count them.
 
-    ``pending`` is how many more of them stand on a node that is not known yet.
+    ``pending`` is how many more of them stand on a node that is not known yet; ``pins`` keep it although it is empty.
     """
 
-    __slots__ = ("groups", "nodes", "pending", "shape", "terminating")
+    __slots__ = ("groups", "nodes", "pending", "pins", "shape", "terminating")
 
     def __init__(self, shape: PodShape, *, terminating: bool) -> None:
         self.shape = shape
@@ -27,6 +27,7 @@ class Placement:
         self.nodes: dict[int, int] = {}
         self.groups: list[Group] = []
         self.pending = 0
+        self.pins = 0
 
     def count_in(self, group: Group, sign: int) -> None:
         """Adds all these pods to a group, or with ``sign`` -1 takes them out. O(nodes they stand on)."""
@@ -59,6 +60,10 @@ class Placements:
     def __len__(self) -> int:
         return len(self._all)
 
+    def standing(self) -> int:
+        """How many shapes have pods on a node or on their way to one. O(shapes): for metrics."""
+        return sum(1 for placement in self._all.values() if placement.nodes or placement.pending)
+
     def __iter__(self) -> Iterator[Placement]:
         return iter(self._all.values())
 
@@ -79,8 +84,18 @@ class Placements:
             del nodes[node]
         for group in placement.groups:
             group.add(node, pods)
-        if not nodes and not placement.pending:
-            self._remove(placement)
+        if not nodes:
+            self._remove_unused(placement)
+
+    def pin(self, shape: PodShape, pins: int) -> None:
+        """Keeps (or with -1 no longer keeps) the placement of a shape that asks.
+
+        Its pods come and go one at a time, assumed and then bound with one more label; without the pin its groups would
+        be looked up each time.
+        """
+        placement = self._all.get((shape, False)) or self._add(shape, terminating=False)
+        placement.pins += pins
+        self._remove_unused(placement)
 
     def expect(self, shape: PodShape, pods: int) -> None:
         """So many pods more (or fewer) of a shape stand on a node that is not known yet. O(groups)."""
@@ -88,8 +103,7 @@ class Placements:
         placement.pending += pods
         for group in placement.groups:
             group.pending += pods
-        if not placement.nodes and not placement.pending:
-            self._remove(placement)
+        self._remove_unused(placement)
 
     def _add(self, shape: PodShape, *, terminating: bool) -> Placement:
         placement = self._all[shape, terminating] = Placement(shape, terminating=terminating)
@@ -100,7 +114,9 @@ class Placements:
         self._on_new(placement)
         return placement
 
-    def _remove(self, placement: Placement) -> None:
+    def _remove_unused(self, placement: Placement) -> None:
+        if placement.nodes or placement.pending or placement.pins:
+            return
         shape = placement.shape
         del self._all[shape, placement.terminating]
         _discard(self._by_namespace, shape.namespace, placement)

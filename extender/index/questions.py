@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from extender.index.namespaces import Namespaces
+from extender.index.placements import Placements
 from extender.index.spread_counts import SpreadCounts, SpreadKey, hard_key, soft_key
 from extender.index.term_counts import Role, TermCounts
 from extender.index.view import GroupView, Question, SpreadQuestion, WeightedGroup
@@ -43,9 +44,16 @@ class Questions:
     """Questions by shape, in the order in which they are in turn to be dropped."""
 
     def __init__(
-        self, rules: Rules, terms: TermCounts, spreads: SpreadCounts, namespaces: Namespaces, workloads: Workloads
+        self,
+        rules: Rules,
+        placements: Placements,
+        terms: TermCounts,
+        spreads: SpreadCounts,
+        namespaces: Namespaces,
+        workloads: Workloads,
     ) -> None:
         self._rules = rules
+        self._placements = placements
         self._terms = terms
         self._spreads = spreads
         self._namespaces = namespaces
@@ -58,12 +66,12 @@ class Questions:
 
     def find(self, shape: PodShape) -> Question:
         """The question of a shape, compiled or corrected where needed."""
-        stamp = (self._terms.inverse_version, self._namespaces.version, self._workloads.version)
         known = self._compiled.get(shape)
-        if known is not None and known.stamp == stamp:
+        if known is not None and known.stamp == self._stamp():
             known.in_use = True
             return known.question
-        made = self._compile(shape, stamp)  # before the old one is dropped, so that shared groups live on
+        self._placements.pin(shape, 1)  # may make inverse groups, so before the stamp is taken
+        made = self._compile(shape, self._stamp())  # before the old one is dropped, so that shared groups live on
         if known is not None:
             if made.question == known.question:
                 made.question = known.question  # the same groups: what was remembered of its answers stays good
@@ -82,8 +90,12 @@ class Questions:
             compiled.in_use = False
             self._compiled[shape] = self._compiled.pop(shape)
 
+    def _stamp(self) -> Stamp:
+        return (self._terms.inverse_version, self._namespaces.version, self._workloads.version)
+
     def _drop(self, shape: PodShape) -> None:
         compiled = self._compiled.pop(shape)
+        self._placements.pin(shape, -1)
         for terms, key in compiled.terms:
             self._terms.release(terms, key)
         for spread in compiled.spreads:

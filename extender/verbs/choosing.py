@@ -7,8 +7,6 @@ looked at: preferred node affinity, PreferNoSchedule taints, free resources.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from extender.index.view import ClusterView
 from extender.model.objects import Node, Pod
 from extender.model.resources import CPU, MEMORY
@@ -50,21 +48,23 @@ def _standing(pod: Pod, view: ClusterView, node: Node | None) -> tuple[int, int,
     if node is None:
         return (0, 0, 0.0)
     shape = pod.shape
-    liked = sum(each.weight for each in shape.preferred_nodes if each.term.matches(node.name, node.labels))
-    shunned = sum(
-        taint.effect == PREFER_NO_SCHEDULE and not any(each.tolerates(taint) for each in shape.tolerations)
-        for taint in node.taints
-    )
+    liked = shunned = 0
+    if shape.preferred_nodes:
+        liked = sum(each.weight for each in shape.preferred_nodes if each.term.matches(node.name, node.labels))
+    for taint in node.taints:
+        if taint.effect == PREFER_NO_SCHEDULE and not any(each.tolerates(taint) for each in shape.tolerations):
+            shunned += 1
     return (liked, -shunned, _free_share(pod, view, node))
 
 
 def _free_share(pod: Pod, view: ClusterView, node: Node) -> float:
-    """The mean share of CPU and memory that stays free with the pod on the node, as NodeResourcesFit prefers it."""
+    """The share of CPU and of memory that stays free with the pod on the node, added, as NodeResourcesFit prefers it."""
     number = view.known.get(node.name)
-    requested = {} if number is None else view.requested(number)
-    shares: Sequence[float] = [
-        1 - (requested.get(name, 0) + pod.requests.get(name, 0)) / offered
-        for name in (CPU, MEMORY)
-        if (offered := node.allocatable.get(name, 0))
-    ]
-    return sum(shares) / len(shares) if shares else 0.0
+    if number is None:
+        return 0.0
+    offered, requested, asked = node.allocatable, view.requested(number), pod.requests
+    free = 0.0
+    for name in (CPU, MEMORY):
+        if there := offered.get(name):
+            free += 1 - (requested.get(name, 0) + asked.get(name, 0)) / there
+    return free

@@ -115,10 +115,13 @@ def groups_of(question: Question) -> Iterator[GroupView]:
 
 
 def counts_of(view: ClusterView, pod: Json) -> Counts:
-    """Pods by domain for each group of the pod's question; inverse groups come in no particular order."""
+    """Pods by domain for each group of the pod's question; inverse groups come in no particular order.
+
+    A group that counts nobody is left out: the terms of a pod that has asked are kept, also before it stands anywhere.
+    """
     question = view.question(shape_of(pod))
     made = [(each.key.key, {each.key.value(d): n for d, n in each.counts.items()}) for each in groups_of(question)]
-    return sorted(made, key=repr)
+    return sorted((each for each in made if each[1]), key=repr)
 
 
 @dataclass(frozen=True)
