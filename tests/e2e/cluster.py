@@ -8,19 +8,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from extender.settings import Settings
 from extender.simulate.json_objects import JsonObject, name_of
 from tests.e2e.board import Board, following
-from tests.e2e.client import NAMESPACES, NODES, PODS, Api, connect, pod_path
-from tests.e2e.control_plane import ControlPlane, scheduler_document
+from tests.e2e.client import NAMESPACES, NODES, PODS, Api, connect, path_of, pod_path
+from tests.e2e.control_plane import CONFIG, EXTENDER_ACCOUNT, ControlPlane, scheduler_document
 from tests.e2e.judging import cycles_in, shadowing, violations
 from tests.e2e.serving import Extender
 from tests.fakes import PATIENCE
 from tests.simulate.plain import node
 
+_MANIFESTS = CONFIG.parent / "deploy" / "base"
+_NAMESPACE = EXTENDER_ACCOUNT.split(":")[2]
 _KEPT = {"default", "kube-system", "kube-public", "kube-node-lease"}
 
 
@@ -61,7 +66,7 @@ class Cluster:
     @contextmanager
     def extender(self, settings: Mapping[str, Any], authority: Path | None = None) -> Iterator[Extender]:
         """`extender serve` alone."""
-        with Extender(self.folder, self.plane.kubeconfig, settings, authority) as extender:
+        with Extender(self.folder, self.plane.extender_kubeconfig, settings, authority) as extender:
             yield extender
 
     async def restart_apiserver(self) -> None:
@@ -97,10 +102,29 @@ async def eventually_ready(extender: Extender) -> None:
 async def open_cluster(plane: ControlPlane, folder: Path) -> AsyncIterator[Cluster]:
     """Connect; on leaving, remove all nodes, pods and namespaces that did not stand there before."""
     async with connect(plane.url, plane.token, plane.authority) as api, following(api) as board:
+        await permit(api)
         try:
             yield Cluster(plane, api, board, folder)
         finally:
             await _empty(api)
+
+
+async def permit(api: Api) -> None:
+    """Give the extender's account the permissions of our manifests, and no others."""
+    for file in sorted(_MANIFESTS.glob("*.yaml")):
+        for found in yaml.safe_load_all(file.read_text("utf-8")):
+            if found["apiVersion"].startswith("rbac.authorization.k8s.io/"):
+                await api.request("POST", path_of(placed := _in_namespace(found)), placed, allow=[409])
+
+
+def _in_namespace(found: JsonObject) -> JsonObject:
+    """As an overlay would: roles and subjects get the namespace that the account is in."""
+    placed = deepcopy(found)
+    if not placed["kind"].startswith("Cluster"):
+        placed["metadata"]["namespace"] = _NAMESPACE
+    for subject in placed.get("subjects", ()):
+        subject["namespace"] = _NAMESPACE
+    return placed
 
 
 async def _empty(api: Api) -> None:

@@ -27,6 +27,8 @@ from tests.e2e.programs import Program, free_ports
 
 HOST = "127.0.0.1"
 CONFIG = Path(__file__).resolve().parents[2] / "config"
+# Whom the manifests give permissions to, and nobody else does.
+EXTENDER_ACCOUNT = "system:serviceaccount:kube-system:placement-extender"
 _DOCUMENT_FIELDS = {"percentageOfNodesToScore"}
 _NO_ADMISSION = "ServiceAccount,TaintNodesByCondition"
 # Of all files only the scheduling cycle's speaks at level 3: one line when the scheduler takes up a pod. `judging.py`
@@ -35,14 +37,16 @@ _LOG_CYCLES = "--vmodule=schedule_one=3"
 
 
 class ControlPlane:
-    """The processes and how to reach them. `url`, `token` and `authority` are for clients, `kubeconfig` for programs."""
+    """The processes and how to reach them. `url`, `token` and `authority` are for clients, kubeconfigs for programs."""
 
     def __init__(self, assets: Path) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="placement-e2e-"))
         self.token = secrets.token_hex(16)
+        self._extender_token = secrets.token_hex(16)
         etcd_port, peer_port, self._port = free_ports(3)
         self.url = f"https://{HOST}:{self._port}"
         self.kubeconfig = self.folder / "kubeconfig"
+        self.extender_kubeconfig = self.folder / "extender.kubeconfig"
         self.authority = self.folder / AUTHORITY
         self._etcd_port = etcd_port
         self._assets = assets
@@ -69,8 +73,10 @@ class ControlPlane:
     def start(self) -> None:
         """Start etcd and kube-apiserver; returns when objects can be written."""
         write_certificates(self.folder)
-        (self.folder / "tokens.csv").write_text(f'{self.token},e2e,e2e,"system:masters"\n', "utf-8")
-        self.kubeconfig.write_text(yaml.safe_dump(self._kubeconfig()), "utf-8")
+        tokens = [f'{self.token},e2e,e2e,"system:masters"', f"{self._extender_token},{EXTENDER_ACCOUNT},extender"]
+        (self.folder / "tokens.csv").write_text("\n".join(tokens), "utf-8")
+        self.kubeconfig.write_text(yaml.safe_dump(self._access(self.token)), "utf-8")
+        self.extender_kubeconfig.write_text(yaml.safe_dump(self._access(self._extender_token)), "utf-8")
         self.etcd.start(lambda: _answers(http.client.HTTPConnection(HOST, self._etcd_port, timeout=5), "/health"))
         self.start_apiserver()
 
@@ -149,13 +155,14 @@ class ControlPlane:
             *("--max-requests-inflight=0", "--max-mutating-requests-inflight=0"),
         ]
 
-    def _kubeconfig(self) -> dict[str, Any]:
+    def _access(self, token: str) -> dict[str, Any]:
+        """A kubeconfig."""
         cluster = {"server": self.url, "certificate-authority": str(self.authority)}
         return {
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": "e2e", "cluster": cluster}],
-            "users": [{"name": "e2e", "user": {"token": self.token}}],
+            "users": [{"name": "e2e", "user": {"token": token}}],
             "contexts": [{"name": "e2e", "context": {"cluster": "e2e", "user": "e2e"}}],
             "current-context": "e2e",
         }

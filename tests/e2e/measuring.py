@@ -21,7 +21,7 @@ from extender.simulate.judge import World
 from tests.e2e import workloads
 from tests.e2e.board import Board, following, key_of
 from tests.e2e.client import Api, connect, pod_path
-from tests.e2e.cluster import eventually_ready
+from tests.e2e.cluster import eventually_ready, permit
 from tests.e2e.control_plane import ControlPlane, scheduler_document
 from tests.e2e.judging import decision_order, judge_in_order
 from tests.e2e.serving import Extender
@@ -163,7 +163,7 @@ async def compare(
 
 
 def _extender(plane: ControlPlane, folder: Path, **settings: Any) -> AbstractContextManager[Extender]:
-    return Extender(folder, plane.kubeconfig, settings)
+    return Extender(folder, plane.extender_kubeconfig, settings)
 
 
 @asynccontextmanager
@@ -175,6 +175,7 @@ async def _course(assets: Path, workload: Workload, size: Size, tell: Callable[[
             following(api, workloads.ASKING_LABEL) as board,
         ):
             began = time.monotonic()
+            await permit(api)
             await api.create(*workloads.namespaces())
             await api.create(*workloads.nodes(size.nodes))
             await api.create(*workload.running(size.existing, size.nodes))

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from extender.simulate.json_objects import JsonObject
+from tests.e2e.client import path_of
 from tests.e2e.cluster import Cluster
+from tests.e2e.control_plane import EXTENDER_ACCOUNT
 from tests.simulate.plain import HOSTNAME, ZONE, affinity, anti_affinity, namespace, pod, spread, term
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -44,11 +46,25 @@ def mixed(count: int) -> Iterator[JsonObject]:
             yield pod(name, where, labels={"shuns": group}, affinity=anti_affinity(clause))
 
 
+def may_bind() -> list[JsonObject]:
+    """The permission that the bind verb needs beyond those of our manifests."""
+    named = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "placement-extender-binder"}}
+    rule = {"apiGroups": [""], "resources": ["pods/binding"], "verbs": ["create"]}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "placement-extender-binder"}
+    user = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": EXTENDER_ACCOUNT}
+    return [
+        {"kind": "ClusterRole", **named, "rules": [rule]},
+        {"kind": "ClusterRoleBinding", **named, "roleRef": role, "subjects": [user]},
+    ]
+
+
 async def place_all(cluster: Cluster, *, bind_verb: str = "", **settings: Any) -> int:
     """All pods wait when the scheduler begins; returns how many of them got a node."""
     await cluster.add_nodes(ZONES, PER_ZONE, cpu="64")
     await cluster.api.create(*(namespace(f"team-{number}", team="a") for number in range(10)))
     pods = list(mixed(PODS))
+    for permission in may_bind() if bind_verb else ():
+        await cluster.api.request("POST", path_of(permission), permission, allow=[409])
     changes: dict[str, Any] = {"bindVerb": bind_verb} if bind_verb else {}
     async with cluster.scheduled(settings=settings, **changes) as extender:
         cluster.plane.scheduler.send(signal.SIGSTOP)
