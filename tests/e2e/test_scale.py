@@ -70,6 +70,11 @@ def report(name: str, size: Size, results: list[Measurement]) -> str:
     RESULTS.write_bytes(orjson.dumps([*earlier, entry], option=orjson.OPT_INDENT_2))
     return (
         f"{name} {WORKLOADS[name].title:30} existing {size.existing:>6}  in-tree {in_tree.rate:6.1f}/s  "
-        f"offload {offload.rate:6.1f}/s  ratio {ratio:5.2f}  violations {in_tree.violations}/{offload.violations}  "
-        f"load {in_tree.load}/{offload.load}"
+        f"offload {offload.rate:6.1f}/s  ratio {ratio:5.2f}  cpu {deciding(in_tree):5.1f}/{deciding(offload):5.1f} s  "
+        f"violations {in_tree.violations}/{offload.violations}  load {in_tree.load}/{offload.load}"
     )
+
+
+def deciding(result: Measurement) -> float:
+    """Processor time of scheduler and extender: what deciding cost, however busy the machine was with other things."""
+    return sum(seconds for name, seconds in result.cpu.items() if name != "kube-apiserver")
