@@ -22,7 +22,7 @@ from extender.verbs.scoring import points
 
 _TOLERANCE = 1e-9
 _NEVER = float("-inf")
-_LONG = 1000  # names from which on looking up all of them costs more than starting from the fullest domains
+_LONG = 100  # names from which on looking up all of them costs more than starting from the fullest domains
 _SPARE = 4  # a first piece a quarter larger than what is wanted mostly saves a second one
 
 Ranked = list[tuple[float, int]]
