@@ -6,22 +6,24 @@ changes nothing. Exit codes for scripts: 0 nothing but remarks, 1 warnings, 2 er
 
 import argparse
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import orjson
 
 from extender.cli.command import CommandError, Commands
-from extender.cli.files import access_to, read_settings, read_yaml
+from extender.cli.files import access_to, own_namespace, read_settings, read_yaml
 from extender.cli.running import run_on_loop
 from extender.cli.visiting import Trust, Visit, VisitError, visit
 from extender.kube.access import AccessReviews
 from extender.kube.credentials import Access
-from extender.kube.errors import KubeError
-from extender.kube.session import open_session
+from extender.kube.errors import KubeError, NotFound
+from extender.kube.leases import Lease
+from extender.kube.session import Session, open_session
 from extender.kube.timing import SystemClock
-from extender.settings import Kube, Settings, settings_document
+from extender.kube.writer import Writer
+from extender.settings import Kube, LeaderElection, Settings, settings_document
 from extender.verbs.diagnosis import Facts, Finding, diagnose
 from extender.verbs.permissions import Permission, needed_permissions
 from extender.verbs.scheduler_stanza import examine_scheduler
@@ -32,10 +34,14 @@ _DEFAULT_URL: Final = "http://127.0.0.1:8888"
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """What the apiserver says: permissions that are missing, and by how many seconds its clock is ahead of ours."""
+    """What the apiserver says: missing permissions, by how many seconds its clock is ahead of ours, and the Lease.
+
+    The Lease is None where the settings have none; one that nobody has made has no holder.
+    """
 
     denied: Sequence[Permission]
     ahead: float | None
+    lease: Lease | None = None
 
 
 def add_parser(commands: Commands) -> None:
@@ -101,23 +107,37 @@ def _with_service(facts: Facts, seen: Visit) -> Facts:
 def _with_cluster(facts: Facts, access: Access, account: str) -> tuple[Facts, list[Finding]]:
     """The facts with what the apiserver says, or a finding where it says nothing."""
     try:
-        found = run_on_loop(_ask_cluster(access, account, needed_permissions(facts.settings)))
+        found = run_on_loop(_ask_cluster(access, account, facts.settings))
     except KubeError as error:
         remedy = "name a kubeconfig with --kubeconfig, or leave the cluster out with --no-cluster"
         return facts, [Finding("error", "cluster", f"the apiserver cannot be asked: {error}", remedy)]
     clocks = dict(facts.clocks) | ({"the apiserver": found.ahead} if found.ahead is not None else {})
-    return replace(facts, denied=found.denied, clocks=clocks), []
+    facts = replace(facts, denied=found.denied, clocks=clocks)
+    if found.lease is not None:
+        renewed = found.lease.renew_time
+        age = 0.0 if renewed is None else facts.now - renewed.timestamp()
+        facts = replace(facts, lease_holder=found.lease.holder, lease_age=age)
+    return facts, []
 
 
-async def _ask_cluster(access: Access, account: str, needed: Iterable[Permission]) -> ClusterFacts:
+async def _ask_cluster(access: Access, account: str, settings: Settings) -> ClusterFacts:
     async with open_session(access, SystemClock()) as session:
         reviews = AccessReviews(session.reads, account)
         there = await reviews.server_time()
         ahead = None if there is None else there.timestamp() - time.time()
-        denied = [
-            one for one in needed if not await reviews.is_allowed(one.verb, one.group, one.resource, one.subresource)
-        ]
-        return ClusterFacts(denied, ahead)
+        denied = [one for one in needed_permissions(settings) if not await reviews.is_allowed(*one.asked)]
+        return ClusterFacts(denied, ahead, await _lease(session, settings.leader_election))
+
+
+async def _lease(session: Session, settings: LeaderElection) -> Lease | None:
+    """The Lease of the replicas, where they have one."""
+    if not settings.enabled:
+        return None
+    namespace = settings.lease_namespace or own_namespace()
+    try:
+        return await Writer(session.reads, "doctor", "doctor").get_lease(namespace, settings.lease_name)
+    except NotFound:
+        return Lease(namespace, settings.lease_name)
 
 
 def _differences(configured: Settings | None, running: Settings) -> Iterator[Finding]:

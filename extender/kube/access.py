@@ -34,9 +34,12 @@ class AccessReviews:
         self._connection = connection
         self._account = account
 
-    async def is_allowed(self, verb: str, group: str, resource: str, subresource: str) -> bool:
-        """Whether the account may do that in all namespaces. One request."""
+    async def is_allowed(
+        self, verb: str, group: str, resource: str, subresource: str, namespace: str = "", name: str = ""
+    ) -> bool:
+        """Whether the account may do that; without a namespace in all of them. One request."""
         attributes = {"verb": verb, "group": group, "resource": resource, "subresource": subresource}
+        attributes |= {"namespace": namespace, "name": name}
         spec: dict[str, object] = {"resourceAttributes": attributes}
         if self._account:
             spec |= {"user": self._account, "groups": _groups_of(self._account)}

@@ -14,22 +14,30 @@ from extender.settings import Settings
 
 @dataclass(frozen=True, slots=True, order=True)
 class Permission:
-    """One verb on one resource. `why` is for whoever has to grant it."""
+    """One verb on one resource. `why` is for whoever has to grant it; an empty namespace means all of them."""
 
     group: str
     resource: str
     subresource: str
     verb: str
     why: str
+    namespace: str = ""
+    name: str = ""
+
+    @property
+    def asked(self) -> tuple[str, str, str, str, str, str]:
+        """As an access review wants it: verb, group, resource, subresource, namespace, name."""
+        return self.verb, self.group, self.resource, self.subresource, self.namespace, self.name
 
     def __str__(self) -> str:
         name = f"{self.resource}/{self.subresource}" if self.subresource else self.resource
-        return f"{self.verb} {name}{'.' + self.group if self.group else ''}"
+        where = f" in {self.namespace}" if self.namespace else ""
+        return f"{self.verb} {name}{'.' + self.group if self.group else ''}{where}"
 
 
 def needed_permissions(settings: Settings) -> list[Permission]:
-    """All of them; nothing that these settings do not use."""
-    return [*_reads(settings), *_writes(settings)]
+    """All of them; nothing that these settings do not use. The Lease's only where its namespace is set."""
+    return [*_reads(settings), *_writes(settings), *_lease(settings)]
 
 
 def _reads(settings: Settings) -> Iterator[Permission]:
@@ -58,6 +66,15 @@ def _writes(settings: Settings) -> Iterator[Permission]:
         else:
             yield Permission("", "pods", "", "delete", "preemption.eviction is delete")
         yield Permission("events.k8s.io", "events", "", "create", "preemption tells about victims")
+
+
+def _lease(settings: Settings) -> Iterator[Permission]:
+    leading = settings.leader_election
+    if leading.enabled and leading.lease_namespace:
+        for verb in ("create", "get", "update"):
+            why = "leaderElection is on"
+            name = "" if verb == "create" else leading.lease_name
+            yield Permission("coordination.k8s.io", "leases", "", verb, why, leading.lease_namespace, name)
 
 
 def _watched(group: str, resource: str, why: str) -> Iterator[Permission]:

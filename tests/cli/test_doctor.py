@@ -151,6 +151,17 @@ async def test_a_scheduler_that_keeps_its_plugins_is_found(tmp_path: Path) -> No
     assert (checks(document), code) == ([("warning", "scheduler")] * 2, 1)
 
 
+async def test_the_lease_of_replicas_is_read_and_leave_for_it_asked_about(tmp_path: Path) -> None:
+    election = {"enabled": True, "leaseNamespace": "default"}
+    async with set_up(tmp_path, leaderElection=election) as setup:
+        code, document = await setup.doctor()
+        asked = [spec["resourceAttributes"] for spec in setup.api.asked]
+    assert (document["findings"], code) == ([], 0)
+    leases = {(one["verb"], one["namespace"], one["name"]) for one in asked if one["resource"] == "leases"}
+    name = "placement-extender"
+    assert leases == {("create", "default", ""), ("get", "default", name), ("update", "default", name)}
+
+
 async def test_a_cluster_that_cannot_be_asked_is_an_error_that_says_how_to_leave_it_out(tmp_path: Path) -> None:
     async with set_up(tmp_path) as setup:
         code, document = await setup.doctor("--kubeconfig", "/nowhere/kubeconfig")

@@ -164,6 +164,25 @@ def test_two_replicas_have_a_high_priority_and_only_wish_to_be_apart(name: str) 
     assert "topologySpreadConstraints" not in spec
 
 
+@EACH_DEPLOYED
+def test_neither_a_roll_out_nor_a_drain_waits_for_a_standby_to_get_ready(name: str) -> None:
+    (deployment,), (budget,) = of_kind(overlay(name), "Deployment"), of_kind(overlay(name), "PodDisruptionBudget")
+    folder = "service" if name == "service-cert-manager" else name
+    replicas = deployment["spec"]["replicas"]
+    ready = 1 if settings_of(folder).leader_election.enabled else replicas
+    assert ready > replicas - budget["spec"]["maxUnavailable"], "the last ready one could not be evicted"
+    rolling = deployment["spec"].get("strategy", {}).get("rollingUpdate", {"maxUnavailable": 1})
+    assert ready > replicas - rolling["maxUnavailable"], "the last ready one could not be replaced"
+
+
+def test_replicas_behind_a_service_take_turns_and_may_use_their_lease() -> None:
+    settings = settings_of("service").leader_election
+    assert settings.enabled
+    (role,) = of_kind(overlay("service"), "Role")
+    assert [rule["resourceNames"] for rule in role["rules"] if "resourceNames" in rule] == [[settings.lease_name]]
+    assert role["metadata"]["namespace"] == "placement-extender"
+
+
 def test_no_extender_is_needed_to_place_the_extender() -> None:
     second = pod_of(overlay("second-scheduler"))["spec"]
     profiles = load(DEPLOY / "overlays/second-scheduler/kube-scheduler.yaml")["profiles"]

@@ -108,6 +108,23 @@ OVERVIEW = Dashboard(
             ),
             Panel("Memory", "Resident memory.", {"{{instance}}": at("process_resident_memory_bytes")}, "bytes"),
         ],
+        "Leadership": [
+            Panel(
+                "Leaders",
+                "Replicas that lead: one, or none for a moment. Nothing here: leaderElection is off.",
+                {"{{job}}": f"sum by (job) ({at('extender_leader')})"},
+                width=12,
+                height=5,
+            ),
+            Panel(
+                "Terms",
+                "Changes of leadership, per second. A steady leader begins none.",
+                {"{{instance}}": f"rate({at('extender_leader_terms_total')}[$__rate_interval])"},
+                "ops",
+                width=12,
+                height=5,
+            ),
+        ],
         "Set-up": [
             Panel(
                 "Mode and placement",

@@ -157,12 +157,13 @@ async def observed(folder: Path, prometheus: str) -> AsyncIterator[Prometheus]:
                 await rounds
 
 
-# A question that hangs on another pod waits for longer than it may take.
+# A question that hangs on another pod waits for longer than it may take; and it holds a Lease.
 _IN_A_HURRY: dict[str, Any] = {
     "placement": "cooperative",
     "answers": {"shortlist": 0},
     "server": {"requestTimeout": "200ms"},
     "steering": {"nominate": False, "nudge": False},
+    "leaderElection": {"enabled": True, "leaseNamespace": "lab"},
 }
 
 

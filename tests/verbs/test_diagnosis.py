@@ -117,6 +117,16 @@ def test_whole_nodes_that_do_not_fit_into_a_body_are_found() -> None:
     assert told(diagnose(facts)) == [("warning", "body")]
 
 
+def test_the_lease_needs_leave_in_its_namespace_and_by_its_name() -> None:
+    leading = settings(leaderElection={"enabled": True, "leaseNamespace": "team"})
+    found = {one.asked for one in needed_permissions(leading)} - {one.asked for one in needed_permissions(Settings())}
+    assert {(verb, resource, namespace, name) for verb, _, resource, _, namespace, name in found} == {
+        ("create", "leases", "team", ""),
+        ("get", "leases", "team", "placement-extender"),
+        ("update", "leases", "team", "placement-extender"),
+    }
+
+
 # -- the scheduler's configuration ----------------------------------------------------------------------------------
 
 STANZA: dict[str, Any] = {
