@@ -102,6 +102,13 @@ class Program:
         """Send it a signal; SIGSTOP and SIGCONT hold it and let it go on."""
         os.kill(self.pid, number)
 
+    def kill(self) -> None:
+        """End it without any chance to put things in order, as a machine that loses its power."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+
     def stop(self, grace: float = 10.0) -> None:
         """End it, by force when it has not ended after the grace; nothing happens when it does not run."""
         process, self._process = self._process, None

@@ -54,7 +54,7 @@ async def test_pods_that_fit_one_node_of_a_thousand_are_steered_to_it(cluster: C
     assert [number for number, seconds in enumerate(waited) if seconds is None] == []
     assert steered > 0
     assert await cluster.faults() == []
-    print(f"slowest {max(filter(None, waited)):.3f} s, {steered:.0f} of {ASKING} steered")  # noqa: T201 -- shown by -s
+    print(f"slowest {max(filter(None, waited)):.3f} s, {steered:.0f} nominations for {ASKING} pods")  # noqa: T201 -- shown by -s
 
 
 async def test_without_steering_most_of_them_wait_for_good(cluster: Cluster) -> None:

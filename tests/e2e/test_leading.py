@@ -1,0 +1,130 @@
+"""Two replicas of the extender behind one address, as behind a Service: the one that leads is ready, and may die."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.e2e import mixture
+from tests.e2e.cluster import Cluster
+from tests.e2e.control_plane import HOST, scheduler_document
+from tests.e2e.serving import Extender
+from tests.fakes import PATIENCE
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+PODS, BEFORE = 800, 200
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/placement-extender"
+
+
+class Front:
+    """Passes connections on to the replica that is ready when they come in, and cuts those to one that has died."""
+
+    def __init__(self, replicas: list[Extender]) -> None:
+        self.replicas = replicas
+        self.url = ""
+
+    @asynccontextmanager
+    async def listening(self) -> AsyncIterator[None]:
+        """Until the block is left."""
+        server = await asyncio.start_server(self._pass_on, HOST, 0)
+        self.url = f"http://{HOST}:{server.sockets[0].getsockname()[1]}"
+        async with server:
+            yield
+
+    async def ready(self) -> Extender | None:
+        """The one that leads now."""
+        for replica in self.replicas:
+            try:
+                if await replica.is_ready():
+                    return replica
+            except aiohttp.ClientError:
+                continue  # it is gone
+        return None
+
+    async def leader(self) -> Extender:
+        """The one that leads, once one does."""
+        async with asyncio.timeout(PATIENCE * 3):
+            while (found := await self.ready()) is None:  # noqa: ASYNC110 -- there is no event across processes
+                await asyncio.sleep(0.05)
+            return found
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        replica = await self.ready()
+        if replica is None:
+            writer.close()
+            return
+        port = int(replica.url.rpartition(":")[2])
+        behind, before = await asyncio.open_connection(HOST, port)
+        await asyncio.gather(_pump(reader, before), _pump(behind, writer))
+
+
+async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    """Everything from one side to the other, until either ends."""
+    try:
+        while data := await source.read(65536):
+            sink.write(data)
+            await sink.drain()
+    except ConnectionError:
+        pass  # the other side is told by the end of this one
+    finally:
+        sink.close()
+
+
+def settings(lease: str, renewal: str) -> dict[str, Any]:
+    """Replicas; a leader that has died is waited for as long as the lease says."""
+    leading = {"enabled": True, "leaseDuration": lease, "renewDeadline": renewal, "retryPeriod": "1s"}
+    return {"mode": "offload", "leaderElection": leading}
+
+
+@contextmanager
+def two_replicas(cluster: Cluster, configuration: dict[str, Any]) -> Iterator[list[Extender]]:
+    """Extender processes with folders of their own."""
+    with ExitStack() as stack:
+        started = []
+        for number in range(2):
+            folder = cluster.folder / f"replica-{number}"
+            folder.mkdir()
+            replica = Extender(folder, cluster.plane.extender_kubeconfig, configuration)
+            started.append(stack.enter_context(replica))
+        yield started
+
+
+async def test_the_leader_dies_amid_a_burst_and_the_other_goes_on_without_a_violation(cluster: Cluster) -> None:
+    await mixture.prepare(cluster)
+    pods = list(mixture.pods(PODS))
+    with two_replicas(cluster, settings("6s", "4s")) as both:
+        front = Front(both)
+        async with front.listening():
+            leader = await front.leader()
+            try:
+                await asyncio.to_thread(cluster.plane.start_scheduler, scheduler_document("offload", front.url))
+                creating = asyncio.create_task(cluster.api.create(*pods))
+                await cluster.board.until(lambda: len(cluster.board.bound_at) >= BEFORE)
+                leader.program.kill()
+                bound_before = len(cluster.board.bound_at)
+                await creating
+                follower = await front.leader()
+                nodes = await cluster.board.bound(*pods, within=120)
+            finally:
+                cluster.plane.scheduler.stop()
+    await cluster.api.delete(LEASE)
+    assert follower is not leader
+    assert bound_before < PODS
+    assert all(nodes)
+    assert await cluster.faults() == []
+
+
+async def test_a_leader_that_is_told_to_end_hands_over_without_waiting_for_its_lease(cluster: Cluster) -> None:
+    with two_replicas(cluster, settings("10m", "5m")) as both:
+        front = Front(both)
+        leader = await front.leader()
+        assert [replica for replica in both if await replica.is_ready()] == [leader]
+        await asyncio.to_thread(leader.program.stop)
+        assert await front.leader() is not leader
+    await cluster.api.delete(LEASE)
