@@ -33,8 +33,8 @@ def apart(index: ClusterIndex, asked: Json) -> list[Counts]:
 
 
 def inverse(index: ClusterIndex, asked: Json) -> list[Counts]:
-    """Pods whose required anti-affinity selects the asking pod, for each such term."""
-    return [counts_of(group) for group in question_of(index, asked).inverse]
+    """Pods whose required anti-affinity selects the asking pod, for each such term that any of them carries."""
+    return [counts_of(group) for group in question_of(index, asked).inverse if group.counts]
 
 
 def spread_over(index: ClusterIndex, asked: Json) -> list[tuple[Counts, int, int]]:

@@ -16,7 +16,9 @@ VICTIMS = st.lists(st.sampled_from(POD_NAMES), unique=True, max_size=4)
 
 
 def _state(view: ClusterView, asking_pods: list[Json]) -> object:
-    """Counts, versions and grounds of all questions."""
+    """Counts, versions and grounds of all questions; a pod that asks may bring a term that concerns another question."""
+    for pod in asking_pods:
+        view.question(shape_of(pod))
     questions = [view.question(shape_of(pod)) for pod in asking_pods]
     groups = [[(dict(group.counts), group.version) for group in groups_of(question)] for question in questions]
     return groups, [view.grounds(question) for question in questions]
