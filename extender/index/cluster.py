@@ -303,22 +303,12 @@ class ClusterIndex:
     @contextmanager
     def without(self, pods: Sequence[Pod]) -> Iterator[None]:
         """Inside the block the pods do not count. Ask for the question before: a group made inside would count them."""
-        touched: list[tuple[Group, int, int]] = []
-        for pod in pods:
-            held = self.pods.get(pod.uid)
-            if held is None or not held.node:
-                continue
-            placement = self.placements.find(held.shape, terminating=held.terminating)
-            number = self.topology.number(held.node)
-            for group in placement.groups if placement else ():
-                touched.append((group, number, group.version))
-                group.add(number, -1)
-        try:
+        with self.what_if() as tried:
+            for pod in pods:
+                held = self.pods.get(pod.uid)
+                if held is not None and held.node:
+                    tried.take(held)
             yield
-        finally:
-            for group, number, version in reversed(touched):
-                group.add(number, 1)
-                group.version = version
 
     @contextmanager
     def what_if(self) -> Iterator[WhatIf]:
@@ -348,6 +338,11 @@ class ClusterIndex:
         """The node that a plan promises to a pod, while any of its victims is still there; else empty."""
         return self.nominations.awaited(uid, self.pods)
 
+    def planned(self, uid: str) -> str:
+        """The node of the plan for a pod, as long as it is looked after; else empty."""
+        promise = self.nominations.promises.get(uid)
+        return "" if promise is None else promise.node
+
     def leaving(self, node: str) -> list[Pod]:
         """The pods that plans for the node are removing, and that are still there."""
         return [pod for uid in self.nominations.leaving(node) if (pod := self.pods.get(uid)) is not None]
@@ -362,8 +357,12 @@ class ClusterIndex:
         self.nominations.promise(self.pods.get(pod.uid, pod), node, victims)
 
     def withdraw(self, uid: str) -> None:
-        """The plan for the pod is over; its nomination counts as its status has it."""
+        """The pod's nomination counts as its status has it; the plan is still looked after."""
         self.nominations.withdraw(uid, self.pods.get(uid))
+
+    def forget(self, uid: str) -> None:
+        """The plan for the pod is over."""
+        self.nominations.forget(uid, self.pods.get(uid))
 
     def budgets_in(self, namespace: str) -> Collection[DisruptionBudget]:
         """The disruption budgets of a namespace."""

@@ -8,7 +8,7 @@ Fact this rests on: a pod is filed under at most one node, and `_node_of` is the
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from extender.model.objects import Pod
 
@@ -17,10 +17,11 @@ _NOBODY: Mapping[str, Pod] = {}
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """A node for a pod, once the pods with these UIDs are gone."""
+    """A node for a pod, once the pods with these UIDs are gone. Only while it ``holds`` does the pod count there."""
 
     node: str
     victims: frozenset[str] = frozenset()
+    holds: bool = True
 
 
 class Nominations:
@@ -38,12 +39,19 @@ class Nominations:
             self._file(uid, pod)
 
     def promise(self, pod: Pod, node: str, victims: Collection[str]) -> None:
-        """From now on the pod counts as nominated to the node, whatever its status says. ``withdraw`` ends it."""
+        """From now on the pod counts as nominated to the node, whatever its status says, until ``withdraw``."""
         self.promises[pod.uid] = Promise(node, frozenset(victims))
         self._file(pod.uid, pod)
 
     def withdraw(self, uid: str, pod: Pod | None) -> None:
-        """The promise is over; ``pod`` as the index knows it now."""
+        """The status of the pod says it all by now (``pod`` as the index knows it); the plan itself is not over."""
+        promise = self.promises.get(uid)
+        if promise is not None and promise.holds:
+            self.promises[uid] = replace(promise, holds=False)
+            self._file(uid, pod)
+
+    def forget(self, uid: str, pod: Pod | None) -> None:
+        """The plan is over."""
         if self.promises.pop(uid, None) is not None:
             self._file(uid, pod)
 
@@ -66,7 +74,7 @@ class Nominations:
         if pod is None or pod.node or pod.terminating or pod.finished:
             return ""
         promise = self.promises.get(uid)
-        return pod.nominated_node if promise is None else promise.node
+        return promise.node if promise is not None and promise.holds else pod.nominated_node
 
     def awaited(self, uid: str, pods: Container[str]) -> str:
         """The promised node while any of the victims is among these pods (UIDs), else empty. O(victims)."""
@@ -85,4 +93,5 @@ class Nominations:
 
     def statistics(self) -> dict[str, int]:
         """How many nominations and promises stand."""
-        return {"nominations": len(self._node_of), "promises": len(self.promises)}
+        holding = sum(promise.holds for promise in self.promises.values())
+        return {"nominations": len(self._node_of), "promises": holding}

@@ -234,6 +234,9 @@ class ClusterView(Protocol):
     def awaited(self, uid: str) -> str:
         """The node that a plan promises to a pod, while any of its victims is still there; else empty. O(victims)."""
 
+    def planned(self, uid: str) -> str:
+        """The node of the plan for a pod, as long as it is looked after; else empty."""
+
     def leaving(self, node: str) -> list[Pod]:
         """The pods that plans for the node are removing, and that are still there. O(pods to come + victims)."""
 

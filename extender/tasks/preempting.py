@@ -4,7 +4,7 @@ One record per preemptor. A plan is *carried out* (its writes are being made), t
 way out), then *watched* until the preemptor is bound or gone. Nobody is left without a next step: where the writes
 fail, or the preemptor stays pending, its nomination is taken back and it is woken, and the scheduler begins anew.
 
-Facts this rests on: a promise in the index stands from `submit` until the nomination shows in the watch and every
+Facts this rests on: a promise in the index holds from `submit` until the nomination shows in the watch and every
 victim is going or gone, so that verbs never see the room free in between; what must survive a restart stands in the
 cluster itself (nomination, DisruptionTarget), and `recover` reads it from there. KEP-4832.
 """
@@ -42,7 +42,10 @@ class PromisingIndex(Protocol):
         """The node counts as the pod's own until `withdraw`."""
 
     def withdraw(self, uid: str) -> None:
-        """The promise is over."""
+        """The pod's own status says by now what the promise said."""
+
+    def forget(self, uid: str) -> None:
+        """The plan is over."""
 
 
 class Observer(Protocol):
@@ -113,6 +116,7 @@ class Preempting:
         for lower in plan.displaced:
             if lower.uid in self._records:
                 self._records[lower.uid].displaced = True
+                self._index.withdraw(lower.uid)
         self._queue.put_nowait(record)
         return True
 
@@ -197,7 +201,7 @@ class Preempting:
         uid = record.plan.preemptor.uid
         if self._records.get(uid) is record:
             del self._records[uid]
-            self._index.withdraw(uid)
+            self._index.forget(uid)
             self._observer.ended(outcome, self._clock.now() - record.begun)
 
     # -- looking after it ---------------------------------------------------------------------------------------

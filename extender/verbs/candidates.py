@@ -68,14 +68,14 @@ def awaited_node(pod: Pod, view: ClusterView) -> str:
     """The node that the pod is to get, empty where nothing is awaited. Until then nobody else is preempted for it.
 
     That is while victims of its plan are still there; without a plan of ours, as for kube-scheduler, while a pod that
-    was preempted is still terminating on the nominated node; and while that node would take the pod, as far as we
-    know, once those are gone whom plans are removing there: the scheduler's picture may be behind ours, or another
-    nominated pod of the same priority has to get its room first.
+    was preempted is still terminating on the nominated node; and after a plan of ours while its node would take the
+    pod, as far as we know, once those are gone whom plans are removing there: the scheduler's picture may be behind
+    ours, or another nominated pod of the same priority has to get its room first.
     """
     going = node_being_cleared(pod, view)
     if going:
         return going
-    node = _nominated_node(pod, view)
+    node = view.planned(pod.uid)
     number = view.known.get(node)
     return node if number is not None and _takes(number, pod, view) else ""
 

@@ -57,6 +57,15 @@ def test_a_withdrawn_promise_leaves_what_the_status_says() -> None:
     assert to_come(held) == {"n1": ["a"]}
 
 
+def test_a_plan_is_known_until_it_is_forgotten() -> None:
+    held = cluster(waiting())
+    held.promise(waiting(), "n2", ())
+    held.withdraw("uid-a")
+    seen = [held.view.planned("uid-a"), held.view.planned("uid-b")]
+    held.forget("uid-a")
+    assert [*seen, held.view.planned("uid-a"), to_come(held)] == ["n2", "", "", {}]
+
+
 def test_the_promised_node_is_awaited_while_a_victim_is_still_there() -> None:
     held = cluster(contender("v1", on="n2"), contender("v2", on="n2"))
     held.promise(waiting(), "n2", ["uid-v1", "uid-v2"])
@@ -75,7 +84,7 @@ def test_the_victims_of_every_promise_of_a_node_are_leaving_it_until_they_are_go
     seen = [sorted(each.name for each in held.view.leaving("n2"))]
     held.delete(contender("v1"))
     seen.append([each.name for each in held.view.leaving("n2")])
-    held.withdraw("uid-b")
+    held.forget("uid-b")
     assert [*seen, held.view.leaving("n2")] == [["v1", "v2"], ["v2"], []]
 
 

@@ -106,10 +106,15 @@ class TestExecute:
     def test_nothing_is_started_where_only_the_scheduler_does_not_know_yet_that_the_room_is_there(
         self, free: int, *, starts: bool
     ) -> None:
-        waiting = contender_json("asking", priority=IMPORTANT, cpu=2000, nominated="n1")
         left = contender("left", on="n1", cpu=4000 - free)
-        decision = decide({"n1": ["left"], "n2": ["b"]}, FULL[0], FULL[1], left, FULL[3], pod=waiting)
+        offered = {"n1": ["left"], "n2": ["b"]}
+        decision = decide(offered, FULL[0], FULL[1], left, FULL[3], promised="n1")  # its victim is gone
         assert (decision.plan is not None) is starts
+
+    def test_a_nomination_by_somebody_else_keeps_no_pod_from_preempting(self) -> None:
+        """What keeps it off that node may be something that we do not see."""
+        waiting = contender_json("asking", priority=IMPORTANT, cpu=2000, nominated="n3")
+        assert told(decide({"n2": ["b"]}, *FULL, stage("n3"), pod=waiting).plan) == ("n2", ["b"])
 
     def test_a_pod_that_never_preempts_preempts_nobody(self) -> None:
         modest = contender_json("asking", priority=IMPORTANT, never_preempts=True)
