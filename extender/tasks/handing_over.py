@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from extender.kube.errors import KubeError
@@ -23,6 +23,7 @@ from extender.tasks.terms import Term
 _LOG = logging.getLogger(__name__)
 CHECK: Final = "leadership"
 _LOOK_SECONDS: Final = 0.05
+_GLANCE_SECONDS: Final = 1.0
 _PATIENCE_SECONDS: Final = 0.3  # how long a busy watch may take to come past the version, before a second one is asked
 
 
@@ -54,6 +55,7 @@ class HandOver:
         self._clock = clock
         self._settle = settle
         self._taken_over: Term | None = None
+        self._known_up_to = float("-inf")
         self._changed = asyncio.Event()
         self._behind = ""
 
@@ -78,9 +80,9 @@ class HandOver:
         """We lead, and the hand-over of this term is complete."""
         return self.complete is not None
 
-    async def change(self) -> None:
-        """Return when a term is complete, or has ended, since the call."""
-        await self._changed.wait()
+    def change(self) -> Awaitable[object]:
+        """Waits until a term has become complete, or has ended, since this call, however much later it is awaited."""
+        return self._changed.wait()
 
     def checks(self) -> dict[str, str]:
         """By name what is missing; empty is a pass."""
@@ -97,36 +99,54 @@ class HandOver:
         """See each term of ours through its beginning, until cancelled."""
         while True:
             term = self._leadership.term
-            if term is None or term == self._taken_over:
+            if term is None:
+                await self._look_ahead()
+            elif term == self._taken_over:
                 await self._leadership.change()
-                self._tell_of_change()
-                continue
-            self._behind = ""
-            await self._take_over(term)
+            else:
+                self._behind = ""
+                await self._take_over(term)
             self._tell_of_change()
 
     def _tell_of_change(self) -> None:
         told, self._changed = self._changed, asyncio.Event()
         told.set()
 
+    async def _look_ahead(self) -> None:
+        """As a standby: when the leader has long been silent, catch up before the Lease runs out and not after."""
+        clear_at = self._leadership.clear_at
+        due = float("inf") if clear_at is None else clear_at + self._settle
+        if self._known_up_to >= due or due == float("inf"):
+            await self._leadership.change_within(_GLANCE_SECONDS)
+        elif self._clock.now() < due:
+            await self._leadership.change_within(due - self._clock.now())
+        else:
+            await self._catch_up()
+
     async def _take_over(self, term: Term) -> None:
         """Return when the hand-over is complete or the term is over."""
-        await self._clock.sleep(max(0.0, term.clear_since + self._settle - self._clock.now()))
-        while self._leadership.term == term:
-            try:
-                if await self._is_caught_up(term):
-                    self._taken_over = term
-                    _LOG.info("taken over", extra={"term": term.number, "seconds": self._clock.now() - term.since})
-                    return
-            except KubeError as error:
-                self._behind = f"taking over: {error}"
-                await self._clock.sleep(_LOOK_SECONDS)
+        clear = term.clear_since + self._settle
+        await self._clock.sleep(max(0.0, clear - self._clock.now()))
+        while self._known_up_to < clear and self._leadership.term == term:
+            await self._catch_up()
+        if self._leadership.term == term:
+            self._taken_over = term
+            _LOG.info("taken over", extra={"term": term.number, "seconds": self._clock.now() - term.since})
 
-    async def _is_caught_up(self, term: Term) -> bool:
-        """Whether our watch has shown all that there was when the settling time ended."""
+    async def _catch_up(self) -> None:
+        """One attempt to have our watch show all that there is now."""
+        now = self._clock.now()
+        try:
+            if await self._is_caught_up():
+                self._known_up_to = now
+        except KubeError as error:
+            self._behind = f"taking over: {error}"
+            await self._clock.sleep(_LOOK_SECONDS)
+
+    async def _is_caught_up(self) -> bool:
         newest = await self._comparison.newest_version()
         until = self._clock.now() + _PATIENCE_SECONDS
-        while self._leadership.term == term and self._clock.now() < until:
+        while self._clock.now() < until:
             if _reached(self._version(), newest):
                 return True
             await self._clock.sleep(_LOOK_SECONDS)

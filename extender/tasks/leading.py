@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from random import Random
@@ -89,13 +89,29 @@ class Leadership:
         return self._term if self.is_leader else None
 
     @property
+    def clear_at(self) -> float | None:
+        """From when on the present holder, if it is another one, cannot answer any more unless it gives a sign of life."""
+        if self._seen is None or self._seen.holder in {"", self._options.identity}:
+            return None
+        return self._seen_at + self._options.renew_deadline
+
+    @property
     def holder(self) -> str:
         """The identity in the Lease as we saw it last; empty when it is nobody's."""
         return self._seen.holder if self._seen else ""
 
-    async def change(self) -> None:
-        """Return when a term has begun or ended since the call."""
-        await self._changed.wait()
+    def change(self) -> Awaitable[object]:
+        """Waits until a term has begun or ended since this call, however much later it is awaited."""
+        return self._changed.wait()
+
+    async def change_within(self, seconds: float) -> None:
+        """The same, but not later than after so many seconds."""
+        waits = [asyncio.ensure_future(self.change()), asyncio.ensure_future(self._clock.sleep(seconds))]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
 
     async def run(self) -> None:
         """Take the Lease when it is free and keep it, until released."""

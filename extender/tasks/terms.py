@@ -7,10 +7,10 @@ Time and the Lease are `leading`'s affair; here stands what everybody else needs
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from extender.kube.effects import PodCondition, PodEvent, PodRef
 from extender.kube.errors import Refused
@@ -55,8 +55,8 @@ class Turn(Leading, Protocol):
     def complete(self) -> Term | None:
         """The present term, once all is known that was let through before it."""
 
-    def change(self) -> Coroutine[None, None, None]:
-        """Return when a term has begun, is complete, or has ended since the call."""
+    def change(self) -> Awaitable[object]:
+        """Waits until a term has become complete, or has ended, since this call, however much later it is awaited."""
 
 
 _DECIDED_IN: ContextVar[Term | None] = ContextVar("term", default=None)
@@ -84,11 +84,12 @@ async def run_in_terms(turn: Turn, run: Callable[[], Awaitable[None]]) -> None:
             return job.result()
 
 
-async def _first_of(job: asyncio.Future[None], change: Coroutine[None, None, None]) -> None:
+async def _first_of(job: asyncio.Future[None], change: Awaitable[object]) -> None:
     """Return when either has ended; the job goes on."""
     changing = asyncio.ensure_future(change)
+    both: tuple[asyncio.Future[Any], ...] = (job, changing)
     try:
-        await asyncio.wait({job, changing}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
     finally:
         changing.cancel()
 

@@ -14,7 +14,7 @@ from extender.kube.leases import Lease
 from extender.tasks.handing_over import HandOver
 from tests.tasks.electing import NOON, Leases, Replica, SteppedClock, replica
 
-SETTLE = 2.0
+SETTLE, DEADLINE = 2.0, 10.0
 GIVEN_BACK = Lease("kube-system", "extender", "", 1, NOON, NOON, transitions=3, resource_version="1")
 DEAD = replace(GIVEN_BACK, holder="dead", duration_seconds=15)
 
@@ -119,9 +119,33 @@ async def test_who_is_the_first_of_all_waits_for_nobodys_pods(stand: Stand) -> N
 
 
 async def test_in_a_quiet_cluster_a_second_watch_tells_that_nothing_is_missing(stand: Stand) -> None:
-    await stand.begins(DEAD, quiet=True)
-    assert await stand.ready_after() == pytest.approx(1.3, abs=0.1)
+    await stand.begins(GIVEN_BACK, quiet=True)
+    assert await stand.ready_after() == pytest.approx(SETTLE + 1.3, abs=0.1)
     assert stand.cluster.asked == ["newest", "since 400"]
+
+
+async def test_a_leader_that_is_silent_for_long_is_caught_up_with_before_its_lease_runs_out(stand: Stand) -> None:
+    await stand.begins(DEAD, quiet=True)
+    await stand.clock.pass_by(DEADLINE + SETTLE - 0.01)
+    asked_too_soon = list(stand.cluster.asked)
+    assert await stand.ready_after() == pytest.approx(0.0, abs=0.02)
+    assert (asked_too_soon, stand.cluster.asked) == ([], ["newest", "since 400"])
+
+
+async def test_a_leader_that_comes_back_makes_that_void(stand: Stand) -> None:
+    await stand.begins(DEAD, quiet=True)
+    await stand.clock.pass_by(DEADLINE + SETTLE + 1.5)
+    stand.leases.edit(renew_time=NOON.replace(hour=13))
+    await stand.ready_after()
+    assert stand.cluster.asked == ["newest", "since 400"] * 2
+
+
+async def test_a_leader_that_renews_is_not_watched_any_closer(stand: Stand) -> None:
+    await stand.begins(DEAD)
+    for minute in range(30):
+        stand.leases.edit(renew_time=NOON.replace(hour=13, minute=minute))
+        await stand.clock.pass_by(2.0)
+    assert stand.cluster.asked == []
 
 
 async def test_a_watch_that_is_behind_is_waited_for(stand: Stand) -> None:
@@ -143,10 +167,9 @@ async def test_versions_that_are_no_numbers_must_be_the_same(stand: Stand) -> No
 
 
 async def test_failures_on_the_way_are_told_and_tried_again(stand: Stand) -> None:
-    await stand.begins(DEAD, "500")
+    await stand.begins(GIVEN_BACK, "500")
     stand.cluster.failures = [Unreachable("connection refused")] * 10
-    while not stand.replica.leadership.is_leader:
-        await stand.clock.pass_by(0.1)
+    await stand.clock.pass_by(SETTLE + 0.1)
     assert stand.missing == "taking over: connection refused"
     await stand.ready_after()
     assert stand.missing == ""
@@ -177,7 +200,7 @@ async def test_a_standby_says_who_leads_and_what_troubles_it(stand: Stand) -> No
 
 async def test_changes_are_told_to_all_who_wait(stand: Stand) -> None:
     await stand.begins(DEAD, "500")
-    waiting = [asyncio.create_task(stand.hand_over.change()) for _ in range(2)]
+    waiting = [asyncio.ensure_future(stand.hand_over.change()) for _ in range(2)]
     await stand.ready_after()
     await stand.clock.pass_by(0.01)
     assert [task.done() for task in waiting] == [True, True]

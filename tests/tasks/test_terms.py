@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import pytest
@@ -49,9 +49,9 @@ class Turns:
         told, self._changed = self._changed, asyncio.Event()
         told.set()
 
-    async def change(self) -> None:
+    def change(self) -> Awaitable[object]:
         """The next one."""
-        await self._changed.wait()
+        return self._changed.wait()
 
 
 class Job:

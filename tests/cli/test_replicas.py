@@ -1,0 +1,294 @@
+"""Replicas of the real command in front of the embedded API server: turns, deaths, and no pod misplaced in between."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from http import HTTPStatus
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from extender.simulate.apiserver import ApiServer, PlaneSettings
+from extender.simulate.extender_client import ExtenderStanza
+from extender.simulate.journal import Decision
+from extender.simulate.kinds import LEASES, PODS, Target
+from extender.simulate.scheduler import LoopSettings, SchedulingLoop
+from extender.simulate.verdict import violations
+from tests.cli.balancing import Balancer, balancing
+from tests.cli.test_serve import QUESTION, configuration, serving
+from tests.fakes import PATIENCE
+from tests.simulate.plain import HOSTNAME, anti_affinity, namespace, node, pod, term
+
+DURATION = 3.0
+ELECTION = {
+    "enabled": True,
+    "leaseDuration": "3s",
+    "renewDeadline": "2s",
+    "retryPeriod": "1s",
+    "leaseNamespace": "default",
+}
+LEASE = Target(LEASES, "default", "placement-extender")
+NODES = 30
+VARIANTS = 8
+IN_FLIGHT = 60  # pods without a node: decided ones whose binding is late, for the most part
+
+
+@dataclass(frozen=True)
+class Replica:
+    """One process of `extender serve`."""
+
+    process: Process
+    url: str
+
+    async def readiness(self) -> tuple[int, str]:
+        """What readyz says of leadership."""
+        async with aiohttp.ClientSession() as session, session.get(f"{self.url}/readyz/leadership") as answer:
+            return answer.status, await answer.text()
+
+    async def says(self, text: str) -> None:
+        """Wait until readyz says this of leadership."""
+        async with asyncio.timeout(PATIENCE):
+            while await self.readiness() != (HTTPStatus.SERVICE_UNAVAILABLE, text):  # noqa: ASYNC110 (a process)
+                await asyncio.sleep(0.02)
+
+    async def filtered(self) -> tuple[int, Any]:
+        """How a question is answered."""
+        async with aiohttp.ClientSession() as session, session.post(f"{self.url}/filter", json=QUESTION) as answer:
+            return answer.status, await answer.json()
+
+    async def ends(self) -> int:
+        """Its exit code, within some time."""
+        async with asyncio.timeout(PATIENCE):
+            return await self.process.wait()
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[ApiServer]:
+    """A cluster of a few nodes, whose bookmarks come as seldom as they really do."""
+    async with ApiServer(PlaneSettings(bookmark_every=60.0)) as server:
+        nodes = [node(f"node-{n}", f"z{n % 3}") for n in range(NODES)]
+        server.store.load([namespace("default"), *nodes])
+        yield server
+
+
+@asynccontextmanager
+async def replicas(
+    api: ApiServer, folder: Path, number: int = 2, wait: str = "1s", **sections: object
+) -> AsyncIterator[list[Replica]]:
+    """So many of them, whose logs go nowhere; ``wait`` is handOverWait."""
+    kubeconfig = api.write_kubeconfig(folder / "kubeconfig")
+    election = ELECTION | {"handOverWait": wait}
+    config = configuration(folder, kube={"kubeconfig": str(kubeconfig)}, leaderElection=election, **sections)
+    async with AsyncExitStack() as stack:
+        found = []
+        for _ in range(number):
+            process, url = await stack.enter_async_context(serving("--config", config))
+            found.append(Replica(process, url))
+            assert process.stderr
+            stack.callback(asyncio.create_task(process.stderr.read()).cancel)  # else a full pipe would stop it
+        yield found
+
+
+def lease(api: ApiServer) -> dict[str, Any]:
+    """The spec of the Lease as it stands."""
+    spec: dict[str, Any] = api.store.find(LEASES, LEASE.key).read()["spec"]
+    return spec
+
+
+async def eventually(condition: Callable[[], Any], most: float = PATIENCE) -> None:
+    """Wait for something that another process brings about; the condition may be a coroutine function's result."""
+    async with asyncio.timeout(most):
+        while not condition():  # noqa: ASYNC110 (other processes)
+            await asyncio.sleep(0.02)
+
+
+async def the_ready_one(found: list[Replica], most: float = PATIENCE) -> Replica:
+    """The first that says so."""
+    async with asyncio.timeout(most):
+        while True:
+            for each in found:
+                if each.process.returncode is None and (await each.readiness())[0] == HTTPStatus.OK:
+                    return each
+            await asyncio.sleep(0.02)
+
+
+async def test_one_of_two_answers_and_the_other_says_who(api: ApiServer, tmp_path: Path) -> None:
+    async with replicas(api, tmp_path) as found:
+        leader = await the_ready_one(found)
+        (standby,) = (each for each in found if each is not leader)
+        holder = lease(api)["holderIdentity"]
+        await standby.says(f"standby, the leader is {holder}")
+        status, answer = await standby.filtered()
+        assert (status, answer) == (503, {"error": "not ready: leadership; /readyz?verbose tells more"})
+        assert (await leader.filtered())[0] == HTTPStatus.OK
+    assert lease(api)["leaseTransitions"] == 0
+
+
+async def test_who_stops_gives_the_lease_back_and_the_next_need_not_wait_for_its_end(
+    api: ApiServer, tmp_path: Path
+) -> None:
+    async with replicas(api, tmp_path) as found:
+        leader = await the_ready_one(found)
+        before = lease(api)
+        leader.process.send_signal(signal.SIGTERM)
+        assert await leader.ends() == 0
+        next_one = await the_ready_one([each for each in found if each is not leader])
+        assert (await next_one.filtered())[0] == HTTPStatus.OK
+        after = lease(api)
+        assert (before["leaseTransitions"], after["leaseTransitions"]) == (0, 1)
+        assert after["holderIdentity"] not in {"", before["holderIdentity"]}
+        next_one.process.send_signal(signal.SIGTERM)
+        assert await next_one.ends() == 0
+    assert (lease(api)["holderIdentity"], lease(api)["leaseTransitions"]) == ("", 1)
+
+
+async def test_a_stolen_lease_makes_a_standby_of_the_leader(api: ApiServer, tmp_path: Path) -> None:
+    async with replicas(api, tmp_path, number=1) as (only,):
+        await the_ready_one([only])
+
+        def steal(found: dict[str, Any]) -> None:
+            found["spec"] |= {"holderIdentity": "thief", "leaseTransitions": 9}
+
+        api.operations.change(LEASES, LEASE.key, steal)
+        await only.says("standby, the leader is thief")
+        assert (await only.filtered())[0] == HTTPStatus.SERVICE_UNAVAILABLE
+        await the_ready_one([only])  # the thief does not renew
+        assert lease(api)["leaseTransitions"] == 10
+
+
+async def test_without_the_apiserver_nobody_answers_and_with_it_somebody_does_again(
+    api: ApiServer, tmp_path: Path
+) -> None:
+    async with replicas(api, tmp_path) as found:
+        leader = await the_ready_one(found)
+        port = int(api.url.rpartition(":")[2])
+        await api.stop()
+        async with asyncio.timeout(PATIENCE):
+            while (await leader.filtered())[0] != HTTPStatus.SERVICE_UNAVAILABLE:  # noqa: ASYNC110 (a process)
+                await asyncio.sleep(0.02)
+        assert [(await each.readiness())[0] for each in found] == [503, 503]
+        await api.start(port)
+        await the_ready_one(found, most=30.0)
+
+
+# -- under load -----------------------------------------------------------------------------------------------------
+
+
+class Traffic:
+    """Pods that must stand apart, by variants, as fast as a scheduler can ask for them."""
+
+    def __init__(self, api: ApiServer, url: str, bind_delay: tuple[float, float]) -> None:
+        stanza = ExtenderStanza(url_prefix=url, http_timeout=5.0)
+        settings = LoopSettings(bind_delay=bind_delay, backoff=(0.05, 0.2), seed=1)
+        self.loop = SchedulingLoop(api.store, api.url, stanza, settings)
+        self._api = api
+        self._numbers = count()
+        self._arriving: asyncio.Task[None] | None = None
+
+    async def begin(self) -> None:
+        """Pods arrive from now on."""
+        await self.loop.start()
+        self._arriving = asyncio.create_task(self._arrive())
+
+    async def _arrive(self) -> None:
+        while True:
+            for _ in range(IN_FLIGHT - len(self.pending)):
+                self._create(next(self._numbers))
+            self._remove_oldest()
+            await asyncio.sleep(0.01)
+
+    def _create(self, number: int) -> None:
+        app = f"apart-{number % VARIANTS}"
+        apart = anti_affinity(term(HOSTNAME, app=app))
+        self._api.operations.create(PODS, pod(f"web-{number}", labels={"app": app}, cpu="1m", affinity=apart))
+
+    def _remove_oldest(self) -> None:
+        """Room for the next: a variant has one place on every node."""
+        bound = sorted((row for row in self._api.store.table(PODS).latest() if row.node), key=lambda row: row.version)
+        for row in bound[: max(0, len(bound) - NODES * VARIANTS // 2)]:
+            self._api.store.remove(PODS, row.key)
+
+    @property
+    def pending(self) -> list[str]:
+        """Keys of pods that have no node."""
+        return [row.key for row in self._api.store.table(PODS).latest() if not row.node]
+
+    @property
+    def decisions(self) -> list[Decision]:
+        """Placements so far, in order."""
+        return [entry for entry in self.loop.journal.entries if isinstance(entry, Decision)]
+
+    async def more(self, number: int = 80, most: float = PATIENCE) -> float:
+        """Wait for so many more questions to be answered with a place; returns the seconds until the first was asked."""
+        begun = time.monotonic()
+        await eventually(lambda: any(found.asked_at > begun for found in self.decisions[-IN_FLIGHT:]), most)
+        first = next(found.asked_at for found in self.decisions if found.asked_at > begun) - begun
+        enough = len(self.decisions) + number
+        await eventually(lambda: len(self.decisions) >= enough, 2 * PATIENCE)
+        return first
+
+    async def end(self) -> None:
+        """No more pods, no more questions."""
+        if self._arriving:
+            self._arriving.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._arriving
+        await self.loop.stop()
+
+
+@asynccontextmanager
+async def traffic(
+    api: ApiServer, balancer: Balancer, bind_delay: tuple[float, float] = (0.0, 0.5)
+) -> AsyncIterator[Traffic]:
+    """Begun when there is somebody to ask."""
+    await eventually(lambda: balancer.ready)
+    load = Traffic(api, balancer.url, bind_delay)
+    await load.begin()
+    try:
+        yield load
+    finally:
+        await load.end()
+
+
+@pytest.mark.parametrize("placement", ["cooperative", "decisive"])
+async def test_a_killed_leader_is_replaced_within_the_lease_and_no_pod_is_misplaced(
+    api: ApiServer, tmp_path: Path, placement: str
+) -> None:
+    async with (
+        replicas(api, tmp_path, placement=placement) as found,
+        balancing(*(each.url for each in found)) as balancer,
+        traffic(api, balancer) as load,
+    ):
+        await load.more()
+        leader = next(each for each in found if each.url == balancer.ready[0])
+        leader.process.kill()
+        await leader.ends()
+        silence = await load.more(most=2 * DURATION)
+        assert silence <= DURATION + 1.5, "the Lease, a look of the standby, the endpoints, a turn of the queue"
+    assert violations(load.loop.journal) == []
+    assert lease(api)["leaseTransitions"] == 1
+
+
+async def test_a_leader_that_stops_under_load_leaves_no_pod_misplaced(api: ApiServer, tmp_path: Path) -> None:
+    """The next one leads at once, while dozens of bindings are still to come: without the wait some would collide."""
+    async with (
+        replicas(api, tmp_path, wait="2s", placement="decisive") as found,
+        balancing(*(each.url for each in found)) as balancer,
+        traffic(api, balancer, (0.5, 1.5)) as load,
+    ):
+        await load.more()
+        leader = next(each for each in found if each.url == balancer.ready[0])
+        leader.process.send_signal(signal.SIGTERM)
+        assert await leader.ends() == 0
+        await load.more()
+    assert violations(load.loop.journal) == []
+    assert lease(api)["leaseTransitions"] == 1
