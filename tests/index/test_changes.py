@@ -158,6 +158,14 @@ class TestNamespaces:
         index.delete(red)
         assert apart(index, self.FRIENDLY) == [{}]
 
+    def test_a_removed_namespace_is_not_selected_by_what_it_lacks(self) -> None:
+        """A namespace without an object is not one without labels: only `{}` and its name reach it."""
+        asked = pod_json(apart=[term("zone", namespace_selector=matching(("team", "NotIn", ["b"])), app="web")])
+        index = zoned(red := namespace("red", team="a"), pod("web", on="n1", namespace="red", app="web"))
+        assert apart(index, asked) == [{"z1": 1}]
+        index.delete(red)
+        assert apart(index, asked) == [{}]
+
     def test_pods_that_come_before_their_namespace_count_with_it(self) -> None:
         index = zoned(pod("web", on="n1", namespace="red", app="web"))
         assert apart(index, self.FRIENDLY) == [{}]
@@ -180,7 +188,6 @@ class TestNamespaces:
         assert apart(index, asked) == [{"z1": 1}]
 
     def test_the_asking_pod_s_namespace_decides_whose_terms_select_it(self) -> None:
-        hermit = pod("h", on="n1", namespace="blue", apart=[term("zone", namespace_selector=matching(team="a"))])
         hermit = pod(
             "h",
             on="n1",
@@ -200,6 +207,36 @@ class TestNamespaces:
         assert not question_of(index, asked).matches_itself
         index.upsert(namespace("default", team="a"))
         assert question_of(index, asked).matches_itself
+
+
+class TestWithout:
+    """Pods left out for a moment: for the rules they are gone, and afterwards nobody can tell."""
+
+    def test_inside_they_do_not_count_and_outside_nothing_has_happened(self) -> None:
+        index = zoned(web := pod("web", on="n1", app="web"), pod("other", on="n2", app="web"))
+        question = question_of(index, NEAR_WEB)
+        before = (near(index, NEAR_WEB), [group.version for group in question.affinity], index.view.grounds(question))
+        with index.view.without([web]):
+            assert near(index, NEAR_WEB) == [{"z2": 1}]
+        after = (near(index, NEAR_WEB), [group.version for group in question.affinity], index.view.grounds(question))
+        assert after == before
+
+    def test_a_pod_that_is_named_twice_is_left_out_once(self) -> None:
+        index = zoned(web := pod("web", on="n1", app="web"))
+        with index.view.without([web, web]):
+            assert near(index, NEAR_WEB) == [{}]
+        assert (near(index, NEAR_WEB), audit(index)) == ([{"z1": 1}], [])
+
+    def test_pods_without_a_place_and_unknown_ones_are_passed_over(self) -> None:
+        index = zoned(pod("web", on="n1", app="web"), waiting := pod("waiting", app="web"))
+        with index.view.without([waiting, pod("ghost", on="n1", app="web")]):
+            assert near(index, NEAR_WEB) == [{"z1": 1}]
+
+    def test_an_error_inside_leaves_the_counts_true(self) -> None:
+        index = zoned(web := pod("web", on="n1", app="web"))
+        with pytest.raises(ZeroDivisionError), index.view.without([web]):
+            raise ZeroDivisionError
+        assert (near(index, NEAR_WEB), audit(index)) == ([{"z1": 1}], [])
 
 
 @pytest.mark.parametrize(

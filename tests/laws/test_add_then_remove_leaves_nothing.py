@@ -47,6 +47,8 @@ def test_groups_go_with_the_last_question_that_asked_for_them(history: list[Step
         index, cluster = built([*history, Ask(pod_json("plain"))])
         _empty(index, cluster, order)
         index.view.question(shape_of(pod_json("plain")))
+    assert list(index.terms.owned()) == []
+    assert len(index.placements) <= 1  # that of the pod that asked last
     sizes = index.statistics()
     assert {name: sizes[name] for name in KEPT_FOR_QUESTIONS - {"topology_keys"}} == {
         "questions": 1,
