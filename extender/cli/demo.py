@@ -67,7 +67,7 @@ async def _show(path: str, seed: int | None, address: Address) -> None:
     used = play.scenario.seed if seed is None else seed
     async with (
         Stage(play, used, read_objects(play, path)) as stage,
-        service_running(settings, stage.api.url, used) as (url, _),
+        service_running(settings, stage.api.url, used, stage.clock) as (url, _),
     ):
         await stage.begin(url)
         screen: Screen = LiveScreen(stage, url) if sys.stdout.isatty() else LinePrinter(stage, url)

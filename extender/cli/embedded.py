@@ -19,7 +19,7 @@ from extender.cli.files import read_bytes, read_yaml
 from extender.cli.service import Service, service_of_cluster
 from extender.kube.credentials import Access
 from extender.kube.session import open_session
-from extender.kube.timing import SystemClock
+from extender.kube.timing import Clock, SystemClock
 from extender.model.documents import DocumentError
 from extender.model.units import Address
 from extender.settings import API_VERSION, KIND, Settings, parse_settings
@@ -74,12 +74,15 @@ def scenario_settings(play: Play, path: str, address: Address = FREE_PORT) -> Se
 
 
 @asynccontextmanager
-async def service_running(settings: Settings, api_url: str, seed: int) -> AsyncIterator[tuple[str, Service]]:
+async def service_running(
+    settings: Settings, api_url: str, seed: int, clock: Clock | None = None
+) -> AsyncIterator[tuple[str, Service]]:
     """The service, reading that API server and ready to answer; yields its URL and its parts. Raises CommandError."""
-    clock, chance = SystemClock(), Random(seed)
+    clock, chance = clock or SystemClock(), Random(seed)
     async with open_session(Access(host=api_url), clock) as session:
         service = service_of_cluster(settings, session, clock, chance)
         supervisor = Supervisor(clock, chance)
+        service.metrics.report_restarts(lambda: supervisor.restarts)
         for name, job in service.jobs:
             supervisor.add(name, job)
         running = asyncio.create_task(supervisor.run(), name="extender")

@@ -60,7 +60,7 @@ async def perform(
     """Set the stage, start the service in front of it, take all steps, and judge."""
     async with (
         Stage(play, seed, objects) as stage,
-        service_running(settings, stage.api.url, seed) as (url, _),
+        service_running(settings, stage.api.url, seed, stage.clock) as (url, _),
     ):
         await stage.begin(url)
         player = Player(stage, narrate)

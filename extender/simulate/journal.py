@@ -31,9 +31,10 @@ class Decision(NamedTuple):
 
 
 class Undone(NamedTuple):
-    """A decision whose binding failed: from here on the pod does not count."""
+    """A decision whose binding failed: from here on the pod does not count; `at` is the monotonic clock's."""
 
     uid: str
+    at: float
 
 
 class Happened(NamedTuple):
@@ -62,9 +63,9 @@ class Journal:
         self.entries.append(decision)
         return decision
 
-    def undone(self, uid: str) -> None:
+    def undone(self, uid: str, at: float) -> None:
         """Note that a decision came to nothing."""
-        self.entries.append(Undone(uid))
+        self.entries.append(Undone(uid, at))
 
     def rate(self) -> float:
         """Decisions per second between the first question and the last decision; 0 without a decision."""

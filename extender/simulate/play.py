@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterable
 
 from extender.simulate import actions
 from extender.simulate.api_errors import ApiError
+from extender.simulate.fault_forms import Condition, JumpClock, Restart
 from extender.simulate.report import Report, is_within, make_report
 from extender.simulate.scenario import (
     Action,
     Arrive,
     ChangeNodes,
     ChangePods,
+    ChangeWeather,
     DeletePods,
     Expect,
     NodeGroup,
@@ -71,6 +73,8 @@ class Player:
                 await asyncio.sleep(action.time)
             case Expect():
                 self._check(action, step.path)
+            case ChangeWeather():
+                await self._change_weather(action)
             case _:
                 self._change(action)
 
@@ -86,6 +90,15 @@ class Player:
                 actions.add_nodes(self.stage, action)
             case ChangeNodes():
                 actions.change_nodes(self.stage, action)
+
+    async def _change_weather(self, action: ChangeWeather) -> None:
+        self.stage.weather.change(fault for fault in action.faults if isinstance(fault, Condition))
+        for fault in action.faults:
+            match fault:
+                case Restart():
+                    await self.stage.api.restart(fault.down, new_history=fault.new_history)
+                case JumpClock():
+                    self.stage.clock.jump(fault.by)
 
     async def _settle(self, action: Settle, path: str) -> None:
         while self._arrivals:

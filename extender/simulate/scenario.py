@@ -5,18 +5,19 @@ Nothing is played here; `play.py` does that. Called by the command line and by t
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from msgspec import Meta, Struct
 
 from extender.model.documents import DocumentError, read_document, without_nulls
 from extender.model.units import Duration
+from extender.simulate.fault_forms import Condition, Fault, read_conditions, read_faults
+from extender.simulate.parts import read_part
 
 # A number, or a least and a most from which the seed draws. Their limits are checked by hand: msgspec 0.22 crashes
 # on a union of a constrained number and a tuple.
 Amount: TypeAlias = int | tuple[int, int]
 _AMOUNTS: Final = ("count", "placed", "pending")
-PartT = TypeVar("PartT", bound=Struct)
 Labels: TypeAlias = dict[str, str]
 
 
@@ -158,8 +159,24 @@ class Expect(_Part, frozen=True):
     pending: Amount | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ChangeWeather:
+    """From now on the API server has these faults and no others; blows among them fall one after the other."""
+
+    faults: tuple[Fault, ...]
+
+
 Action: TypeAlias = (
-    Arrive | RelabelNamespace | ChangePods | DeletePods | NodeGroup | ChangeNodes | Settle | Pause | Expect
+    Arrive
+    | RelabelNamespace
+    | ChangePods
+    | DeletePods
+    | NodeGroup
+    | ChangeNodes
+    | Settle
+    | Pause
+    | Expect
+    | ChangeWeather
 )
 ACTIONS: Final[dict[str, type[Any]]] = {
     "arrive": Arrive,
@@ -171,6 +188,7 @@ ACTIONS: Final[dict[str, type[Any]]] = {
     "settle": Settle,
     "pause": Pause,
     "expect": Expect,
+    "faults": ChangeWeather,
 }
 
 
@@ -187,11 +205,14 @@ class SchedulerPart(_Part, frozen=True):
     """How the scheduling loop behaves, in the words of KubeSchedulerConfiguration where it has them."""
 
     percentage_of_nodes_to_score: Annotated[int, Meta(ge=0, le=100)] = 0
+    pod_initial_backoff: Duration = Duration(1)
+    pod_max_backoff: Duration = Duration(10)
     bind_delay: tuple[Duration, Duration] = (Duration(0), Duration(0))
     cache_delay: Duration = Duration(0)
     node_cache_capable: bool = True
     prioritize: bool = True
     bind: bool = False
+    preemption: Literal["none", "sync", "async"] = "none"
     weight: Annotated[int, Meta(ge=1)] = 1
     http_timeout: Duration = Duration(5)
     ignorable: bool = False
@@ -204,6 +225,7 @@ class PlanePart(_Part, frozen=True):
     slow_after: Annotated[int, Meta(ge=1)] = 10_000
     bookmark_every: Duration = Duration(1)
     kubelet_delay: Duration = Duration(0)
+    write_delay: Duration = Duration(0)  # for every write over HTTP: an API server that is slow
 
 
 class Scenario(_Part, frozen=True, kw_only=True):
@@ -220,18 +242,20 @@ class Scenario(_Part, frozen=True, kw_only=True):
     scheduler: SchedulerPart = SchedulerPart()
     plane: PlanePart = PlanePart()
     extender: dict[str, Any] = {}
+    faults: tuple[dict[str, Any], ...] = ()  # those of the API server from the start until a step changes them
     steps: tuple[dict[str, Any], ...]
     forever: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Play:
-    """A scenario that has been checked: its settings, its templates, and its steps in their forms."""
+    """A scenario that has been checked: its settings, its templates, its faults, and its steps in their forms."""
 
     scenario: Scenario
     templates: dict[str, Template]
     steps: tuple[Step, ...]
     forever: tuple[Step, ...]
+    faults: tuple[Condition, ...] = ()
 
 
 def parse_scenario(document: object) -> Play:
@@ -239,29 +263,37 @@ def parse_scenario(document: object) -> Play:
     cleaned = without_nulls(_with_bare_steps(document))
     scenario = read_document(cleaned, Scenario, required=("apiVersion", "kind", "name", "steps"))
     problems: list[str] = []
-    templates = {name: _read(raw, Template, f"templates.{name}", problems) for name, raw in scenario.templates.items()}
+    templates = {
+        name: read_part(raw, Template, f"templates.{name}", problems) for name, raw in scenario.templates.items()
+    }
     steps = _read_steps(scenario.steps, "steps", problems)
     forever = _read_steps(scenario.forever, "forever", problems)
+    faults = read_conditions(scenario.faults, "faults", problems)
     problems += _unknown_templates(scenario, (*steps, *forever))
     if problems:
         raise DocumentError(problems)
     known = {name: template for name, template in templates.items() if template is not None}
-    return Play(scenario, known, steps, forever)
+    return Play(scenario, known, steps, forever, faults)
 
 
 def _with_bare_steps(document: object) -> object:
-    """`- settle:` without anything is a step with all its defaults, not a field left out."""
+    """`- settle:` without anything is a step with all its defaults, not a field left out; `- cutLine:` likewise."""
     if not isinstance(document, dict):
         return document
     filled = dict(document)
-    for place in ("steps", "forever"):
+    for place in ("steps", "forever", "faults"):
         if isinstance(filled.get(place), list):
             filled[place] = [_filled(step) for step in filled[place]]
     return filled
 
 
 def _filled(step: object) -> object:
-    return {verb: {} if body is None else body for verb, body in step.items()} if isinstance(step, dict) else step
+    if not isinstance(step, dict):
+        return step
+    filled = {verb: {} if body is None else body for verb, body in step.items()}
+    if isinstance(filled.get("faults"), list):
+        filled["faults"] = [_filled(fault) for fault in filled["faults"]]
+    return filled
 
 
 def _read_steps(raw: tuple[dict[str, Any], ...], place: str, problems: list[str]) -> tuple[Step, ...]:
@@ -273,20 +305,17 @@ def _read_steps(raw: tuple[dict[str, Any], ...], place: str, problems: list[str]
             problems.append(f"{path}: expected one of {', '.join(ACTIONS)}, got {', '.join(verbs) or 'nothing'}")
             continue
         verb = verbs[0]
-        action: Action | None = _read(document[verb], ACTIONS[verb], f"{path}.{verb}", problems)
+        action = _read_action(verb, document[verb], f"{path}.{verb}", problems)
         if action is not None:
             steps.append(Step(f"{path}.{verb}", str(document.get("title", "")), action))
     return tuple(steps)
 
 
-def _read(document: object, kind: type[PartT], path: str, problems: list[str]) -> PartT | None:
-    try:
-        return read_document(document, kind)
-    except DocumentError as error:
-        # A problem of the whole part has no path of its own: "expected a mapping".
-        for text in error.problems:
-            problems += [f"{path}: {text}" if text.startswith("expected") else f"{path}.{text.lstrip('.')}"]
-        return None
+def _read_action(verb: str, document: object, path: str, problems: list[str]) -> Action | None:
+    if verb == "faults":
+        return ChangeWeather(read_faults(document, path, problems))
+    action: Action | None = read_part(document, ACTIONS[verb], path, problems)
+    return action
 
 
 def _unknown_templates(scenario: Scenario, steps: tuple[Step, ...]) -> list[str]:

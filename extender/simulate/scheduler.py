@@ -22,7 +22,7 @@ from extender.simulate.kinds import NODES, PODS, Kind
 from extender.simulate.pod_writer import PodWriter
 from extender.simulate.scheduler_cache import NodeState, SchedulerCache, claim_of
 from extender.simulate.scheduler_fit import UNSCHEDULABLE, Fit, Refusal, nodes_to_find, summary
-from extender.simulate.scheduler_queue import EXTENDER, QueuedPod, SchedulingQueue
+from extender.simulate.scheduler_queue import EXTENDER, FIRST_BACKOFF, LONGEST_BACKOFF, QueuedPod, SchedulingQueue
 from extender.simulate.store import DELETED, Change, Store
 
 
@@ -33,6 +33,7 @@ class LoopSettings:
     percentage_of_nodes_to_score: int = 0
     bind_delay: tuple[float, float] = (0.0, 0.0)
     cache_delay: float = 0.0
+    backoff: tuple[float, float] = (FIRST_BACKOFF, LONGEST_BACKOFF)
     scheduler_name: str = "default-scheduler"
     seed: int = 0
 
@@ -76,7 +77,7 @@ class SchedulingLoop:
     ) -> None:
         self.settings = settings or LoopSettings()
         self.cache = SchedulerCache()
-        self.queue = SchedulingQueue()
+        self.queue = SchedulingQueue(*self.settings.backoff)
         self.journal = Journal(store)
         self.messages: dict[str, str] = {}  # why a pending pod was refused last, by uid
         self.reasons: Counter[str] = Counter()  # refusals so far, by reason; one for each pod and attempt
@@ -298,16 +299,22 @@ class SchedulingLoop:
             if delay:
                 await asyncio.sleep(delay)
             problem = await self._writer.bind(queued.pod, node)
-        if not problem:
+        if not problem or self._stands(queued.uid, queued.pod, node):
             self.bound[queued.uid] = node
             self.messages.pop(queued.uid, None)
             return
-        self.journal.undone(queued.uid)
+        self.journal.undone(queued.uid, time.monotonic())
         if queued.uid in self.cache.assumed:
             self.cache.forget(queued.uid)
         self.queue.fail(queued, time.monotonic())
         self._report(queued, "SchedulerError", problem, None)
         self._wake.set()
+
+    def _stands(self, uid: str, pod: JsonObject, node: str) -> bool:
+        """Whether the binding was made all the same: its answer may have been lost. The real one learns by its watch."""
+        key = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+        stored = self._store.table(PODS).objects.get(key)
+        return stored is not None and stored.node == node and uid_of(stored.read()) == uid
 
     def _report(self, queued: QueuedPod, reason: str, message: str, nomination: str | None) -> None:
         if queued.uid not in self.queue.pods:

@@ -48,7 +48,9 @@ class QueuedPod:
 class SchedulingQueue:
     """Every pending pod is in exactly one place: active, backing off, waiting, gated, or being scheduled."""
 
-    def __init__(self) -> None:
+    def __init__(self, first_backoff: float = FIRST_BACKOFF, longest_backoff: float = LONGEST_BACKOFF) -> None:
+        self._first_backoff = first_backoff
+        self._longest_backoff = longest_backoff
         self.pods: dict[str, QueuedPod] = {}
         self.waiting: dict[str, QueuedPod] = {}
         self.gated: dict[str, QueuedPod] = {}
@@ -128,7 +130,7 @@ class SchedulingQueue:
 
     def _wake(self, queued: QueuedPod, now: float) -> None:
         del self.waiting[queued.uid]
-        if queued.since + _backoff_of(queued) > now:
+        if queued.since + self._backoff_of(queued) > now:
             self._back_off(queued, now)
         else:
             self._activate(queued, now)
@@ -139,7 +141,7 @@ class SchedulingQueue:
         heapq.heappush(self._active, (-queued.priority, now, ticket, queued))
 
     def _back_off(self, queued: QueuedPod, now: float) -> None:
-        queued.backoff_until = max(now, queued.since + _backoff_of(queued))
+        queued.backoff_until = max(now, queued.since + self._backoff_of(queued))
         heapq.heappush(self._backoff, (queued.backoff_until, self._ticket(queued), queued))
 
     def _end_backoffs(self, now: float) -> None:
@@ -164,7 +166,6 @@ class SchedulingQueue:
     def _holds(self, queued: QueuedPod, ticket: int) -> bool:
         return self._place.get(queued.uid) == ticket and self.pods.get(queued.uid) is queued
 
-
-def _backoff_of(queued: QueuedPod) -> float:
-    doublings = max(0, queued.attempts - 1)
-    return float(min(FIRST_BACKOFF * 2 ** min(doublings, 10), LONGEST_BACKOFF))
+    def _backoff_of(self, queued: QueuedPod) -> float:
+        doublings = max(0, queued.attempts - 1)
+        return float(min(self._first_backoff * 2 ** min(doublings, 10), self._longest_backoff))

@@ -10,14 +10,17 @@ from types import TracebackType
 from typing import Self
 
 from extender.simulate.apiserver import ApiServer, PlaneSettings
+from extender.simulate.clocks import JumpingClock
 from extender.simulate.extender_client import ExtenderStanza
-from extender.simulate.faults import SlowBindings
+from extender.simulate.faults import Faults, SlowBindings, SlowWrites
 from extender.simulate.json_objects import JsonObject, is_finished, is_terminating
 from extender.simulate.kinds import PODS
 from extender.simulate.scenario import Play, SchedulerPart
-from extender.simulate.scheduler import LoopSettings, SchedulingLoop
+from extender.simulate.scheduler import LoopSettings, SchedulingLoop, no_preemption
+from extender.simulate.scheduler_preemption import Preemption
 from extender.simulate.store import Stored
 from extender.simulate.synthetic import make_cluster
+from extender.simulate.weather import Weather
 
 
 class Stage:
@@ -28,6 +31,7 @@ class Stage:
         self.play = play
         self.seed = seed
         self.chance = Random(seed)
+        self.clock = JumpingClock()  # the extender's, so that a step can make it jump
         self.numbers: dict[str, int] = {}  # the last number given to pods, by the beginning of their names
         plane = scenario.plane
         self.api = ApiServer(
@@ -41,8 +45,15 @@ class Stage:
         )
         self.api.store.load(make_cluster(scenario.cluster, play.templates, files, self.chance))
         self._loop: SchedulingLoop | None = None
-        if scenario.scheduler.bind:
-            self.api.faults = SlowBindings(scenario.scheduler.bind_delay, Random(seed))
+        self._preemption: Preemption | None = None
+        always = Faults()
+        if plane.write_delay:
+            always = SlowWrites(plane.write_delay)
+        elif scenario.scheduler.bind:
+            always = SlowBindings(scenario.scheduler.bind_delay, Random(seed))
+        self.weather = Weather(Random(seed), always)
+        self.weather.change(play.faults)
+        self.api.faults = self.weather
 
     @property
     def loop(self) -> SchedulingLoop:
@@ -71,15 +82,24 @@ class Stage:
             percentage_of_nodes_to_score=part.percentage_of_nodes_to_score,
             bind_delay=(float(part.bind_delay[0]), float(part.bind_delay[1])),
             cache_delay=part.cache_delay,
+            backoff=(part.pod_initial_backoff, part.pod_max_backoff),
             seed=self.seed,
         )
-        self._loop = SchedulingLoop(self.api.store, self.api.url, stanza, settings)
+        if part.preemption != "none":
+            is_async = part.preemption == "async"
+            self._preemption = Preemption(self.api.store, self.api.url, stanza, is_async=is_async, seed=self.seed)
+        after_filter = self._preemption or no_preemption
+        self._loop = SchedulingLoop(self.api.store, self.api.url, stanza, settings, after_filter=after_filter)
+        if self._preemption is not None:
+            self._preemption.attach(self._loop.cache)
         await self._loop.start()
 
     async def stop_scheduling(self) -> None:
         """End the loop; what it has decided can still be read. An error that had ended it is raised here."""
         if self._loop is not None and self._loop.is_running:
             await self._loop.stop()
+        if self._preemption is not None:
+            await self._preemption.close()
 
     def pods(self) -> list[Stored]:
         """All pods as they are now, by name."""
@@ -97,6 +117,7 @@ def stanza_of(part: SchedulerPart, extender_url: str) -> ExtenderStanza:
         url_prefix=extender_url,
         prioritize_verb="prioritize" if part.prioritize else "",
         bind_verb="bind" if part.bind else "",
+        preempt_verb="preempt" if part.preemption != "none" else "",
         weight=part.weight,
         node_cache_capable=part.node_cache_capable,
         ignorable=part.ignorable,

@@ -1,10 +1,12 @@
 """The judgement of a run: which placements broke a hard constraint, by brute force, in the order of the decisions.
 
 A placement counts as right if it was right by some state that the API server had while the question was open or
-shortly before (`lag`): nobody can know a change that is still on its way. The loop's own decisions always count, at
-once and exactly; that is what an extender has to get right under load.
+shortly before (`lag`): nobody can know a change that is still on its way, nor that a binding has just failed. The
+loop's own decisions always count, at once and exactly; that is what an extender has to get right under load.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from extender.simulate.defaulting import TOPOLOGY_LABELS
@@ -18,6 +20,7 @@ from extender.simulate.json_objects import (
     uid_of,
 )
 from extender.simulate.judge import SUCCESS, Finding, World, check
+from extender.simulate.judge_terms import AFFINITY, ANTI_AFFINITY, required_pod_terms
 from extender.simulate.kinds import NAMESPACES, NODES, PODS, Kind
 from extender.simulate.store import DELETED, Change, Stored
 
@@ -38,16 +41,20 @@ def violations(journal: Journal, *, lag: float = 0.25) -> list[Violation]:
     replay = Replay(journal)
     found: list[Violation] = []
     recent: list[Happened] = []
+    failed: dict[str, tuple[float, Decision]] = {}  # by uid, and when; until the pod is decided on again
     for entry in journal.entries:
         if isinstance(entry, Happened):
             if replay.is_news(entry):
                 recent.append(entry)
             replay.apply(entry)
         elif isinstance(entry, Undone):
-            replay.undo_decision(entry.uid)
+            undone = replay.undo_decision(entry.uid)
+            failed |= {entry.uid: (entry.at, undone)} if undone is not None else {}
         else:
-            recent = [item for item in recent if item.change.at >= entry.asked_at - lag]
-            finding = replay.judge(entry, recent)
+            since = entry.asked_at - lag
+            recent = [item for item in recent if item.change.at >= since]
+            failed = {uid: each for uid, each in failed.items() if each[0] >= since and uid != entry.uid}
+            finding = replay.judge(entry, recent, [each for _, each in failed.values()])
             if finding != SUCCESS:
                 found.append(Violation(entry, finding))
             replay.decide(entry)
@@ -82,18 +89,52 @@ class Replay:
         self._decided[decision.uid] = decision
         self.world.place(decision.uid, decision.pod, decision.node)
 
-    def undo_decision(self, uid: str) -> None:
+    def undo_decision(self, uid: str) -> Decision | None:
         """Count a pod no longer whose binding failed."""
-        if self._decided.pop(uid, None) is not None:
+        decision = self._decided.pop(uid, None)
+        if decision is not None:
             self.world.remove(uid)
+        return decision
 
-    def judge(self, decision: Decision, recent: list[Happened]) -> Finding:
+    def judge(self, decision: Decision, recent: list[Happened], failed: list[Decision]) -> Finding:
         """What is wrong with a placement now; nothing if it was right by a state that could still be believed in."""
         finding = self._check(decision)
         if finding == SUCCESS:
             return finding
         windows = [[entry for entry in recent if entry.kind is kind] for kind in (NAMESPACES, NODES, PODS)]
-        return SUCCESS if self._was_right(decision, windows) else finding
+        for believed in self._believable(decision, failed):
+            with self._standing(believed):
+                if self._was_right(decision, windows):
+                    return SUCCESS
+        return finding
+
+    def _believable(self, decision: Decision, failed: list[Decision]) -> Iterator[list[Decision]]:
+        """Sets of pods that failed just now and may be thought to stand where they were put.
+
+        Of one failure the extender hears by the pod's condition, of another by the next question for the pod, so any set
+        will do. Right by one of them is right by none, by all, or by those in the same or in other domains.
+        """
+        yield []
+        if not failed:
+            return
+        yield failed
+        for key in _keys(decision.pod):
+            here = self._domain(decision.node, key)
+            yield [each for each in failed if self._domain(each.node, key) == here]
+            yield [each for each in failed if self._domain(each.node, key) != here]
+
+    def _domain(self, node: str, key: str) -> str | None:
+        return self.world.domain(node, key) if node in self.world.nodes else None
+
+    @contextmanager
+    def _standing(self, believed: list[Decision]) -> Iterator[None]:
+        for each in believed:
+            self.world.place(each.uid, each.pod, each.node)
+        try:
+            yield
+        finally:
+            for each in believed:
+                self.world.remove(each.uid)
 
     def _was_right(self, decision: Decision, windows: list[list[Happened]]) -> bool:
         """Whether the placement is right without the newest changes of each kind; kinds arrive independently."""
@@ -166,6 +207,14 @@ class Replay:
             self.world.place(uid_of(pod), pod, node)
         else:
             self.world.remove(uid_of(pod))
+
+
+def _keys(pod: JsonObject) -> set[str]:
+    """The topology keys of the constraints that are judged."""
+    found = {each["topologyKey"] for each in pod["spec"].get("topologySpreadConstraints") or []}
+    for side in (AFFINITY, ANTI_AFFINITY):
+        found |= {term["topologyKey"] for term in required_pod_terms(pod, side)}
+    return found
 
 
 def _after(change: Change) -> Stored | None:

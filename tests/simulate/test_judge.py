@@ -156,9 +156,38 @@ def test_decisions_count_from_the_moment_they_are_taken() -> None:
 def test_a_decision_whose_binding_failed_counts_no_longer() -> None:
     run = Run()
     run.decide(_alone("a"), "n1", 1.0)
-    run.journal.undone("uid-a")
+    run.journal.undone("uid-a", 1.05)
     run.decide(_alone("b"), "n1", 1.1)
     assert run.verdict() == []
+
+
+def _even(name: str) -> JsonObject:
+    return pod(name, labels={"app": "even"}, topologySpreadConstraints=[spread(labels={"app": "even"})])
+
+
+def test_that_a_binding_failed_may_be_known_or_not_for_a_while() -> None:
+    run = Run()
+    run.decide(_even("a"), "n1", 1.0)
+    run.decide(_even("b"), "n2", 1.01)
+    run.journal.undone("uid-a", 1.1)
+    run.decide(_even("c"), "n2", 1.2)  # right while a counts, too much without it
+    run.decide(_even("d"), "n1", 1.3)
+    run.decide(_even("e"), "n2", 1.5)
+    assert run.verdict(lag=0.25) == ["default/e"]
+    assert run.verdict(lag=0.05) == ["default/c", "default/e"]
+
+
+def test_of_several_failures_any_may_be_known() -> None:
+    """One by the next question for its pod, the other not yet."""
+    run = Run()
+    run.decide(_even("a"), "n1", 1.0)
+    run.decide(_even("b"), "n2", 1.01)
+    run.decide(_even("c"), "n1", 1.02)
+    run.journal.undone("uid-a", 1.1)
+    run.journal.undone("uid-b", 1.11)
+    run.decide(_even("d"), "n1", 1.2)  # right by b and without a
+    assert run.verdict() == []
+    assert run.verdict(lag=0.05) == ["default/d"]
 
 
 def _after(run: Run) -> float:

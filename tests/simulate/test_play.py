@@ -1,9 +1,11 @@
 """Playing steps on a stage, with an extender of the test's own: what each step does, what is counted and checked."""
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import aiohttp
 import pytest
 
 from extender.simulate.json_objects import JsonObject, labels_of, name_of
@@ -154,3 +156,35 @@ async def test_binds_are_delayed_by_the_scenarios_range() -> None:
         stored = stage.api.store.find(PODS, "team-0/db-0")
         assert (name_of(stored.read()), stored.node) == ("db-0", "")
         assert stage.loop.settings.bind_delay == (0.3, 0.3)
+
+
+async def test_faults_are_at_work_until_a_step_changes_them() -> None:
+    strict = {"fail": {"verbs": ["write"]}}
+    steps = ({"faults": [strict]}, _arrive(), {"pause": {"time": "50ms"}}, {"expect": {"placed": 0}})
+    backoff = {"podInitialBackoff": "20ms", "podMaxBackoff": "20ms"}
+    async with playing(*steps, {"faults": []}, SETTLE, faults=[{"cutLine": {}}], scheduler=backoff) as (player, stage):
+        assert (player.failures, len(stage.loop.bound)) == ([], 1)
+        assert stage.weather.struck["fail"] > 0
+    async with playing(faults=[strict]) as (_, stage):
+        assert (await _post(stage)) == 500
+
+
+async def _post(stage: Stage) -> int:
+    async with aiohttp.ClientSession() as session, session.post(f"{stage.api.url}/api/v1/nodes", json={}) as response:
+        return response.status
+
+
+async def test_a_restart_and_a_jump_of_the_clock_happen_once_when_their_step_is_taken() -> None:
+    faults = {"faults": [{"restart": {"newHistory": True, "down": "20ms"}}, {"jumpClock": {"by": "1h"}}]}
+    async with playing(_arrive(count=20), SETTLE, faults, _arrive(count=2), SETTLE) as (player, stage):
+        assert stage.api.store.version < 60
+        assert stage.clock.now() - time.monotonic() == pytest.approx(3600, abs=1)
+        report = await player.finish()
+    assert report.last_line == "placed 22, pending 0, violations 0"
+
+
+async def test_a_binding_whose_answer_is_lost_is_a_binding() -> None:
+    async with playing({"faults": [{"loseAnswer": {}}]}, _arrive(count=3), SETTLE) as (player, stage):
+        assert stage.weather.struck["loseAnswer"] == 3
+        report = await player.finish()
+    assert (report.last_line, report.decisions) == ("placed 3, pending 0, violations 0", 3)

@@ -8,8 +8,10 @@ import pytest
 import yaml
 
 from extender.model.documents import DocumentError
+from extender.model.units import Duration
+from extender.simulate.fault_forms import CutLine, JumpClock, LoseBookmarks, Restart
 from extender.simulate.json_objects import JsonObject, labels_of, name_of, namespace_of, node_of
-from extender.simulate.scenario import Arrive, Play, parse_scenario
+from extender.simulate.scenario import Arrive, ChangeWeather, Play, parse_scenario
 from extender.simulate.synthetic import chosen, draw, make_cluster
 from tests.simulate.plain import ZONE, node, pod
 
@@ -60,6 +62,24 @@ def _play(**parts: Any) -> Play:
         ({"steps": [{"arrives": {}}]}, "steps[0]: expected one of arrive, relabelNamespace"),
         ({"steps": [{"title": "nothing to do"}]}, "steps[0]: expected one of arrive, relabelNamespace"),
         ({"steps": [{"settle": 3}]}, "steps[0].settle: expected a mapping, got int"),
+        ({"steps": [{"faults": 3}]}, "steps[0].faults: expected a list of faults, got int"),
+        (
+            {"steps": [{"faults": [{"cutLine": {"probability": 2}}]}]},
+            "steps[0].faults[0].cutLine.probability: expected fl",
+        ),
+        ({"steps": [{"faults": [{"cutLines": {}}]}]}, "steps[0].faults[0]: expected one of cutLine, endWatch"),
+        ({"steps": [{"faults": [{"stall": {}}]}]}, "steps[0].faults[0].stall.time: is missing"),
+        (
+            {"steps": [{"faults": [{"fail": {"kinds": ["pod"]}}]}]},
+            'steps[0].faults[0].fail.kinds: no kind is called "pod',
+        ),
+        ({"steps": [{"faults": [{"fail": {"verbs": ["get"]}}]}]}, "steps[0].faults[0].fail.verbs[0]: expected read or"),
+        ({"steps": [{"faults": [{"restart": {"down": 3}}]}]}, "steps[0].faults[0].restart.down: expected a duration"),
+        (
+            {"steps": [{"faults": [{"overtake": {"time": ["2s", "1s"]}}]}]},
+            "steps[0].faults[0].overtake.time: expected the",
+        ),
+        ({"faults": [{"restart": {}}]}, "faults[0]: expected one of cutLine, endWatch"),
         ({"forever": [{"pause": {"tiem": "1s"}}]}, 'forever[0].pause.tiem: unknown field, did you mean "time"?'),
     ],
 )
@@ -77,6 +97,15 @@ def test_steps_keep_their_order_their_titles_and_their_paths() -> None:
     assert (first.title, first.path, second.path) == ("First", "steps[0].arrive", "steps[1].settle")
     assert isinstance(first.action, Arrive)
     assert first.action.count == (1, 3)
+
+
+def test_faults_stand_in_a_section_or_a_step_with_what_they_leave_open_filled_in() -> None:
+    steps = [{"faults": [{"cutLine": None}, {"restart": {"newHistory": True}}, {"jumpClock": {"by": "1m"}}]}]
+    play = _play(faults=[{"loseBookmarks": {"kinds": ["nodes"]}}, {"cutLine": None}], steps=[*steps, {"faults": None}])
+    assert play.faults == (LoseBookmarks(kinds=("nodes",)), CutLine())
+    first, second = (step.action for step in play.steps)
+    assert first == ChangeWeather((CutLine(probability=1.0), Restart(new_history=True), JumpClock(by=Duration(60))))
+    assert second == ChangeWeather(())
 
 
 @pytest.mark.parametrize(
