@@ -29,7 +29,7 @@ from extender.verbs.permissions import Permission, needed_permissions
 from extender.verbs.scheduler_stanza import examine_scheduler
 
 _RANK: Final = {"info": 0, "warning": 1, "error": 2}
-_DEFAULT_URL: Final = "http://127.0.0.1:8888"
+_EVERYWHERE: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 (told from other addresses, not bound to)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,9 @@ class ClusterFacts:
 def add_parser(commands: Commands) -> None:
     """Where to look; the defaults are for the machine of the service."""
     parser = commands.add_parser("doctor", help="look for mistakes in the set-up, and say what to do about them")
-    parser.add_argument("--url", default=_DEFAULT_URL, help="the running service (%(default)s)")
+    parser.add_argument(
+        "--url", help="the running service; else where the configuration has it listen, on this machine"
+    )
     parser.add_argument("--config", metavar="FILE", help="our configuration, to be compared with what is running")
     parser.add_argument("--scheduler-config", metavar="FILE", help="kube-scheduler's --config file")
     parser.add_argument("--kubeconfig", metavar="FILE", default="", help="the cluster; as kubectl without it")
@@ -78,11 +80,12 @@ def examine(arguments: argparse.Namespace) -> tuple[list[Finding], list[str]]:
     findings: list[Finding] = []
     checked: list[str] = []
     facts = Facts(configured or Settings(), time.time())
+    url = arguments.url or _address(facts.settings)
     try:
-        seen = visit(arguments.url, Trust(arguments.ca_file, arguments.cert_file, arguments.key_file))
+        seen = visit(url, Trust(arguments.ca_file, arguments.cert_file, arguments.key_file))
         facts = _with_service(facts, seen)
         findings += _differences(configured, seen.settings)
-        checked.append(f"service {arguments.url}")
+        checked.append(f"service {url}")
     except VisitError as error:
         findings.append(Finding("error", error.check, str(error), error.remedy))
     if not arguments.no_cluster:
@@ -97,6 +100,14 @@ def examine(arguments: argparse.Namespace) -> tuple[list[Finding], list[str]]:
         findings += examine_scheduler(document, facts.settings, nodes)
         checked.append(f"scheduler configuration {arguments.scheduler_config}")
     return findings + diagnose(facts), checked
+
+
+def _address(settings: Settings) -> str:
+    """Where a service with these settings answers somebody on the same machine."""
+    bound = settings.server.bind_address
+    host = "127.0.0.1" if bound.host in _EVERYWHERE else bound.host
+    scheme = "https" if settings.server.tls.cert_file else "http"
+    return f"{scheme}://[{host}]:{bound.port}" if ":" in host else f"{scheme}://{host}:{bound.port}"
 
 
 def _with_service(facts: Facts, seen: Visit) -> Facts:
