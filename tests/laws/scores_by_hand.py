@@ -1,0 +1,125 @@
+"""Raw scores by brute force over plain objects: every pod is looked at for every node, and nothing is kept.
+
+The other half of the oracle in `extender.simulate.judge`, which filters only. Nothing of the index or the rules enters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from extender.simulate.json_objects import is_terminating, labels_of, name_of, namespace_of
+from extender.simulate.judge import Placed, World
+from extender.simulate.judge_terms import AFFINITY, ANTI_AFFINITY, Term, effective_selector, is_empty, is_parsable
+from extender.simulate.node_matching import matches_node_affinity, tolerates_taints
+from extender.simulate.selectors import selects
+from tests.builders import PREFERRED, REQUIRED, Json
+from tests.laws.observing import Cluster
+
+HOSTNAME = "kubernetes.io/hostname"
+
+
+def world_of(cluster: Cluster) -> World:
+    """The pods that count, on the nodes that there are."""
+    world = World(cluster.of("nodes"), cluster.of("namespaces"))
+    for number, pod in enumerate(cluster.of("pods")):
+        node = pod["spec"].get("nodeName")
+        if node and pod["status"]["phase"] not in {"Succeeded", "Failed"}:
+            world.place(f"{number}", pod, node)
+    return world
+
+
+def terms_of(pod: Json, side: str, part: str) -> list[tuple[int, Term]]:
+    """The terms of one list with their weights, none where one of them cannot be read; required ones weigh 1."""
+    listed = (pod["spec"].get("affinity") or {}).get(side, {}).get(part, [])
+    pairs = [(each["weight"], each["podAffinityTerm"]) if part == PREFERRED else (1, each) for each in listed]
+    if not all(is_parsable(raw.get("labelSelector")) and is_parsable(raw.get("namespaceSelector")) for _, raw in pairs):
+        return []
+    return [(weight, Term(raw, namespace_of(pod))) for weight, raw in pairs]
+
+
+def affinity_scores(pod: Json, world: World, hard_weight: int) -> dict[str, int] | None:
+    """The raw score of each node; None where no pair of a pod and a term adds anything."""
+    added = [item for placed in world.pods() for item in _pairs(pod, placed, world, hard_weight)]
+    if not added:
+        return None
+    return {
+        name: sum(weight for weight, key, value in added if labels_of(node).get(key) == value)
+        for name, node in world.nodes.items()
+    }
+
+
+def _pairs(pod: Json, placed: Placed, world: World, hard_weight: int) -> Iterator[tuple[int, str, str]]:
+    """Weight, key and value for each term of either pod that selects the other one."""
+    for sign, side in ((1, AFFINITY), (-1, ANTI_AFFINITY)):
+        for weight, term in terms_of(pod, side, PREFERRED):
+            if term.selects_for_incoming(placed.pod, world.namespaces):
+                yield from _in_domain(sign * weight, term, placed, world)
+        for weight, term in terms_of(placed.pod, side, PREFERRED):
+            if term.selects_for_existing(pod, world.namespaces):
+                yield from _in_domain(sign * weight, term, placed, world)
+    for _, term in terms_of(placed.pod, AFFINITY, REQUIRED) if hard_weight else ():
+        if term.selects_for_existing(pod, world.namespaces):
+            yield from _in_domain(hard_weight, term, placed, world)
+
+
+def _in_domain(weight: int, term: Term, placed: Placed, world: World) -> Iterator[tuple[int, str, str]]:
+    value = world.domain(placed.node, term.key)
+    if value is not None:
+        yield weight, term.key, value
+
+
+def spread_scores(pod: Json, world: World, names: Sequence[str]) -> dict[str, int] | None:
+    """The raw score of each of these nodes by the pod's own soft constraints; None where it has none."""
+    soft = [c for c in pod["spec"].get("topologySpreadConstraints", ()) if c["whenUnsatisfiable"] == "ScheduleAnyway"]
+    if not soft:
+        return None
+    judged = [name for name in names if _has_keys(world.nodes[name], soft)]
+    totals = dict.fromkeys(names, 0.0)
+    for constraint in soft:
+        weight = math.log(_size(constraint, world, judged) + 2)
+        for name in judged:
+            totals[name] += _count(pod, constraint, soft, world, name) * weight + (constraint["maxSkew"] - 1)
+    return {name: math.floor(total + 0.5) for name, total in totals.items()}
+
+
+def _size(constraint: Json, world: World, judged: Sequence[str]) -> int:
+    key = constraint["topologyKey"]
+    return len(judged) if key == HOSTNAME else len({world.domain(name, key) for name in judged})
+
+
+def _count(pod: Json, constraint: Json, soft: Sequence[Json], world: World, name: str) -> int:
+    """The pods that count against the node: its own by hostname, else those of its domain on nodes that take part."""
+    key = constraint["topologyKey"]
+    if key == HOSTNAME:
+        taken = {name}
+    else:
+        taken = {
+            other
+            for other, node in world.nodes.items()
+            if world.domain(other, key) == world.domain(name, key)
+            and _has_keys(node, soft)
+            and _is_included(pod, constraint, node)
+        }
+    selector = effective_selector(constraint, pod)
+    if is_empty(selector):
+        return 0
+    return sum(
+        placed.node in taken and not is_terminating(placed.pod) and selects(selector, labels_of(placed.pod))
+        for placed in world.pods(namespace_of(pod))
+    )
+
+
+def _has_keys(node: Mapping[str, Json], soft: Sequence[Json]) -> bool:
+    return all(constraint["topologyKey"] in labels_of(dict(node)) for constraint in soft)
+
+
+def _is_included(pod: Json, constraint: Json, node: Json) -> bool:
+    if constraint.get("nodeAffinityPolicy", "Honor") == "Honor" and not matches_node_affinity(pod, node):
+        return False
+    return constraint.get("nodeTaintsPolicy", "Ignore") == "Ignore" or tolerates_taints(pod, node)
+
+
+def names_of(cluster: Cluster) -> list[str]:
+    """The nodes that there are."""
+    return sorted(name_of(node) for node in cluster.of("nodes"))

@@ -1,0 +1,52 @@
+"""Raw scores are those that come of looking at every pod for every node."""
+
+from __future__ import annotations
+
+from hypothesis import given
+
+from extender.model.verdicts import Code
+from extender.rules import interpod_affinity, topology_spread
+from extender.rules.frames import IndexFrame
+from extender.simulate.judge_terms import are_parsable, is_parsable
+from tests.builders import Json, settings
+from tests.laws.observing import built, shape_of
+from tests.laws.scores_by_hand import affinity_scores, names_of, spread_scores, world_of
+from tests.strategies import Step, histories, pods
+
+HARD_WEIGHT = 5
+NO_DEFAULTS = settings(
+    rules={
+        "interPodAffinity": {"hardPodAffinityWeight": HARD_WEIGHT},
+        "topologySpread": {"defaultingType": "List", "defaultConstraints": []},
+    }
+)
+
+
+@given(histories(), pods())
+def test_affinity_scores_are_sums_over_all_pods_and_terms(history: list[Step], pod: Json) -> None:
+    index, cluster = built(history, NO_DEFAULTS)
+    names = names_of(cluster)
+    nodes = [index.view.known[name] for name in names]
+    score = interpod_affinity.prepare_score(index.view.question(shape_of(pod)), IndexFrame(), nodes, HARD_WEIGHT)
+    if not are_parsable(pod):
+        assert score.status.code is Code.ERROR
+        return
+    by_hand = affinity_scores(pod, world_of(cluster), HARD_WEIGHT)
+    assert (score.status.code is Code.SKIP) is (by_hand is None)
+    assert by_hand is None or dict(zip(names, score.raw(), strict=True)) == by_hand
+
+
+@given(histories(), pods())
+def test_spread_scores_are_weighted_counts_of_all_pods(history: list[Step], pod: Json) -> None:
+    index, cluster = built(history, NO_DEFAULTS)
+    names = names_of(cluster)
+    nodes = [index.view.known[name] for name in names]
+    score = topology_spread.prepare_score(index.view.question(shape_of(pod)), index.view, IndexFrame(), nodes)
+    constraints = pod["spec"].get("topologySpreadConstraints", [])
+    soft = [each for each in constraints if each["whenUnsatisfiable"] == "ScheduleAnyway"]
+    if not all(is_parsable(each["labelSelector"]) for each in soft):
+        assert score.status.code is Code.ERROR
+        return
+    by_hand = spread_scores(pod, world_of(cluster), names)
+    assert (score.status.code is Code.SKIP) is (by_hand is None)
+    assert by_hand is None or dict(zip(names, score.raw(), strict=True)) == by_hand
