@@ -3,6 +3,7 @@
 Called by the composition root and by tests, each with collaborators of their own.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -19,6 +20,8 @@ from extender.telemetry.metrics import Metrics
 # kube-scheduler's client keeps an idle connection for 90 s. A server that closed first would now and then meet a
 # POST on its way, which Go does not repeat.
 KEEPALIVE_SECONDS = 3600.0
+LINGERING_SECONDS = 2.0  # for a client that still sends to read why it was refused
+_LOOK_SECONDS = 0.01
 
 
 def make_app(
@@ -56,7 +59,7 @@ async def listening(app: web.Application, address: Address, tls: ServerTls | Non
     Without `tls` it is plain HTTP. Raises OSError when the address cannot be had. On leaving, requests in flight are
     finished first.
     """
-    runner = web.AppRunner(app, access_log=None, keepalive_timeout=KEEPALIVE_SECONDS)
+    runner = web.AppRunner(app, access_log=None, keepalive_timeout=KEEPALIVE_SECONDS, lingering_time=LINGERING_SECONDS)
     await runner.setup()
     try:
         site = web.TCPSite(runner, address.host or None, address.port, ssl_context=tls.context if tls else None)
@@ -64,5 +67,16 @@ async def listening(app: web.Application, address: Address, tls: ServerTls | Non
         host, port = runner.addresses[0][:2]
         scheme = "https" if tls else "http"
         yield f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+        await site.stop()
+        await _finished(app[COLLABORATORS])
     finally:
         await runner.cleanup()
+
+
+async def _finished(app: Collaborators) -> None:
+    """Return when nothing is in flight; no request lasts longer than its deadline.
+
+    The framework waits for handlers, too, but once it has begun to it drops what still arrives of their bodies.
+    """
+    while app.in_flight:  # noqa: ASYNC110 - counted for every request, waited for once in a life
+        await asyncio.sleep(_LOOK_SECONDS)

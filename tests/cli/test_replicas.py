@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
+import socket
 import time
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Callable
@@ -65,6 +67,15 @@ class Replica:
         async with aiohttp.ClientSession() as session, session.post(f"{self.url}/filter", json=QUESTION) as answer:
             return answer.status, await answer.json()
 
+    async def shows(self, line: str) -> None:
+        """Wait until this line stands on the metrics page."""
+        async with asyncio.timeout(PATIENCE), aiohttp.ClientSession() as session:
+            while True:
+                async with session.get(f"{self.url}/metrics") as page:
+                    if line in (await page.text()).splitlines():
+                        return
+                await asyncio.sleep(0.02)
+
     async def ends(self) -> int:
         """Its exit code, within some time."""
         async with asyncio.timeout(PATIENCE):
@@ -111,6 +122,15 @@ async def eventually(condition: Callable[[], Any], most: float = PATIENCE) -> No
             await asyncio.sleep(0.02)
 
 
+def is_listening(url: str) -> bool:
+    """Whether new connections are taken."""
+    try:
+        socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
 async def the_ready_one(found: list[Replica], most: float = PATIENCE) -> Replica:
     """The first that says so."""
     async with asyncio.timeout(most):
@@ -130,6 +150,11 @@ async def test_one_of_two_answers_and_the_other_says_who(api: ApiServer, tmp_pat
         status, answer = await standby.filtered()
         assert (status, answer) == (503, {"error": "not ready: leadership; /readyz?verbose tells more"})
         assert (await leader.filtered())[0] == HTTPStatus.OK
+        # The other keeps up: whoever is bound now is known to it as well.
+        api.operations.create(PODS, pod("web-1", on="node-0"))
+        for each, leads in ((leader, "1.0"), (standby, "0.0")):
+            await each.shows('extender_index_entries{kind="pods"} 1.0')
+            await each.shows(f"extender_leader {leads}")
     assert lease(api)["leaseTransitions"] == 0
 
 
@@ -149,6 +174,28 @@ async def test_who_stops_gives_the_lease_back_and_the_next_need_not_wait_for_its
         next_one.process.send_signal(signal.SIGTERM)
         assert await next_one.ends() == 0
     assert (lease(api)["holderIdentity"], lease(api)["leaseTransitions"]) == ("", 1)
+
+
+async def test_what_is_in_flight_is_answered_before_the_lease_is_given_back(api: ApiServer, tmp_path: Path) -> None:
+    body, held = json.dumps(QUESTION | {"NodeNames": ["node-0"]}).encode(), asyncio.Event()
+
+    async def slowly() -> AsyncIterator[bytes]:
+        yield body[:10]
+        await held.wait()
+        yield body[10:]
+
+    async with replicas(api, tmp_path, number=1) as (only,), aiohttp.ClientSession() as session:
+        await the_ready_one([only])
+        question = asyncio.create_task(session.post(f"{only.url}/filter", data=slowly()))
+        await only.shows("extender_requests_in_flight 1.0")
+        only.process.send_signal(signal.SIGTERM)
+        await eventually(lambda: not is_listening(only.url))
+        assert lease(api)["holderIdentity"] != ""
+        held.set()
+        answer = await question
+        assert (answer.status, (await answer.json())["NodeNames"]) == (HTTPStatus.OK, ["node-0"])
+        assert await only.ends() == 0
+    assert lease(api)["holderIdentity"] == ""
 
 
 async def test_a_stolen_lease_makes_a_standby_of_the_leader(api: ApiServer, tmp_path: Path) -> None:
