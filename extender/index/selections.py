@@ -6,6 +6,7 @@ as placements come and go and as namespaces are relabelled; groups only ever see
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
@@ -36,7 +37,7 @@ def audience(term: AffinityTerm) -> Audience:
     return Audience(term.selector, term.namespaces, term.namespace_selector)
 
 
-class Selection:
+class Selection(ABC):
     """The members of one question and the groups that count them. Subclasses say who is selected.
 
     ``stale`` are namespaces whose labels changed since membership was last looked at; see `Selections.refresh`.
@@ -50,17 +51,17 @@ class Selection:
         self.members: set[Placement] = set()
         self.stale: set[str] = set()
 
+    @abstractmethod
     def selects(self, placement: Placement) -> bool:
         """Whether the pods of the placement are counted now."""
-        raise NotImplementedError
 
+    @abstractmethod
     def namespaces(self) -> Iterable[str] | None:
         """The namespaces that can hold members now; None for all."""
-        raise NotImplementedError
 
+    @abstractmethod
     def fixed_namespaces(self) -> Iterable[str] | None:
         """The namespaces that can ever hold members; None where that may change."""
-        raise NotImplementedError
 
     def namespace_selectors(self) -> Iterable[LabelSelector]:
         """The namespaceSelectors whose answer membership rests on."""

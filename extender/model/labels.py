@@ -36,6 +36,19 @@ class Operator(StrEnum):
     LT = "Lt"
 
 
+def satisfies(value: str | None, operator: Operator, values: tuple[str, ...]) -> bool:
+    """Whether a label's value (None: absent) fulfils a set requirement. ``NotIn`` and ``DoesNotExist`` match absence."""
+    match operator:
+        case Operator.IN:
+            return value in values
+        case Operator.NOT_IN:
+            return value not in values
+        case Operator.EXISTS:
+            return value is not None
+        case _:
+            return value is None
+
+
 def is_label_value(text: str) -> bool:
     """Whether the text may stand as the value of a label; the empty value may."""
     return len(text) <= _MAX_NAME and _VALUE.fullmatch(text) is not None

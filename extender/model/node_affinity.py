@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from extender.model.labels import Labels, Operator
+from extender.model.labels import Labels, Operator, satisfies
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _INT64 = 2**63
@@ -35,17 +35,9 @@ class NodeRequirement:
     def matches(self, labels: Labels) -> bool:
         """Whether a node with these labels (or fields) satisfies the clause."""
         value = labels.get(self.key)
-        match self.operator:
-            case Operator.IN:
-                return value in self.values
-            case Operator.NOT_IN:
-                return value not in self.values
-            case Operator.EXISTS:
-                return value is not None
-            case Operator.DOES_NOT_EXIST:
-                return value is None
-            case _:
-                return self._compares(as_int64(value))
+        if self.operator in (Operator.GT, Operator.LT):
+            return self._compares(as_int64(value))
+        return satisfies(value, self.operator, self.values)
 
     def _compares(self, number: int | None) -> bool:
         bound = as_int64(self.values[0]) if len(self.values) == 1 else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from extender.model.labels import Labels, Operator, is_label_key, is_label_value
+from extender.model.labels import Labels, Operator, is_label_key, is_label_value, satisfies
 
 
 class SelectorError(ValueError):
@@ -27,16 +27,7 @@ class Requirement:
 
     def matches(self, labels: Labels) -> bool:
         """Whether the labels satisfy the clause. An absent label satisfies ``NotIn`` and ``DoesNotExist``."""
-        value = labels.get(self.key)
-        match self.operator:
-            case Operator.IN:
-                return value in self.values
-            case Operator.NOT_IN:
-                return value not in self.values
-            case Operator.EXISTS:
-                return value is not None
-            case _:
-                return value is None
+        return satisfies(labels.get(self.key), self.operator, self.values)
 
 
 def requirement(key: str, operator: str, values: Iterable[str] = ()) -> Requirement:
