@@ -1,0 +1,110 @@
+"""The preemption scenario, smaller, with the real service on an embedded cluster: who goes, who stays, and who acts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from extender.cli.embedded import read_objects, scenario_settings, service_running
+from extender.simulate.json_objects import labels_of
+from extender.simulate.play import Player
+from extender.simulate.scenario import parse_scenario
+from extender.simulate.stage import Stage
+
+SCENARIO = Path(__file__).parents[2] / "config" / "scenarios" / "preemption.yaml"
+
+
+class Outcome:
+    """The pods that stand somewhere in the end, by app, what was expected in vain, and the metrics page."""
+
+    def __init__(self, stage: Stage, player: Player, metrics: str) -> None:
+        placed = [stored.read() for stored in stage.pods() if stored.node]
+        self.apps = Counter(labels_of(each)["app"] for each in placed)
+        self.guarded = sum("guarded" in labels_of(each) for each in placed)
+        self.pending = len(stage.pending())
+        self.failures = player.failures
+        self._metrics = dict(line.rsplit(" ", 1) for line in metrics.splitlines() if not line.startswith("#"))
+
+    def metric(self, name: str) -> float:
+        """One series' value, 0 where there is none."""
+        return float(self._metrics.get(name, 0))
+
+
+async def play(patience: float | None = None, **changes: Any) -> Outcome:
+    """Plays the scenario with a fifth of everything, and with these parts changed.
+
+    With ``patience`` it goes on for at most so many seconds until nobody is pending, whatever was expected when.
+    """
+    document = yaml.safe_load(SCENARIO.read_text("utf-8"))
+    cluster, steps = document["cluster"], document["steps"]
+    for part in (*cluster["nodes"], *cluster["running"]):
+        part["count"] //= 5
+    for step in steps:
+        for action in ("arrive", "expect"):
+            for field in ("count", "placed"):
+                if field in step.get(action, {}):
+                    step[action][field] //= 5
+    for section, values in changes.items():
+        document[section] = document.get(section, {}) | values if isinstance(values, dict) else values
+    scenario = parse_scenario(document)
+    settings = scenario_settings(scenario, str(SCENARIO))
+    async with (
+        Stage(scenario, 1, read_objects(scenario, str(SCENARIO))) as stage,
+        service_running(settings, stage.api.url, 1) as (url, service),
+    ):
+        await stage.begin(url)
+        player = Player(stage)
+        await player.run(scenario.steps)
+        async with asyncio.timeout(patience):
+            while patience and stage.pending():  # noqa: ASYNC110 - writes that are tried again look like quiet
+                await asyncio.sleep(0.1)
+        await player.finish()
+        return Outcome(stage, player, service.metrics.render().decode())
+
+
+async def test_executed_by_us_everybody_important_gets_a_place_and_no_more_go_than_have_to() -> None:
+    outcome = await play()
+    assert (outcome.failures, outcome.pending) == ([], 0)
+    assert (outcome.apps["urgent"], outcome.apps["small"], outcome.apps["lonely"]) == (20, 40, 2)
+    assert outcome.guarded == 4, "those under a disruption budget go last"
+    assert outcome.apps["agent"] == 14, "two agents made room for the two lonely pods"
+    gone = (60 - outcome.apps["batch"]) + (16 - outcome.apps["agent"])
+    assert outcome.metric("extender_preemption_victims_sum") == gone
+    assert outcome.metric('extender_preemption_executions_total{result="success"}') >= 22
+    assert outcome.metric('extender_preemption_executions_total{result="error"}') == 0
+    assert outcome.metric("extender_preemption_pdb_violations_total") == 0
+
+
+async def test_advised_by_us_the_scheduler_acts_and_cannot_help_the_lonely() -> None:
+    outcome = await play(extender={"preemption": {"mode": "advise"}})
+    assert (outcome.apps["urgent"], outcome.apps["lonely"], outcome.pending) == (20, 0, 2)
+    assert outcome.apps["agent"] == 16
+    assert outcome.metric("extender_preemption_attempts_total") == 0
+
+
+@pytest.mark.timeout(90)
+async def test_a_slow_apiserver_leaves_nobody_without_a_place() -> None:
+    outcome = await play(plane={"writeDelay": "100ms"})
+    assert (outcome.failures, outcome.pending) == ([], 0)
+    assert outcome.metric('extender_preemption_executions_total{result="error"}') == 0
+
+
+@pytest.mark.timeout(90)
+async def test_writes_that_fail_in_every_way_leave_nobody_without_a_place() -> None:
+    faults = [
+        {"fail": {"verbs": ["write"], "probability": 0.15}},
+        {"throttle": {"verbs": ["write"], "probability": 0.15}},
+        {"conflict": {"probability": 0.15}},
+        {"loseAnswer": {"probability": 0.15}},
+    ]
+    hurried = {"podInitialBackoff": "50ms", "podMaxBackoff": "500ms"}  # the scheduler's own writes fail as well
+    outcome = await play(patience=60, faults=faults, scheduler=hurried)
+    assert outcome.pending == 0
+    assert (outcome.apps["urgent"], outcome.apps["lonely"]) == (20, 2)
+    assert (outcome.apps["agent"], outcome.guarded) == (14, 4)
+    assert outcome.metric('extender_preemption_executions_total{result="error"}') == 0
