@@ -137,6 +137,7 @@ def service_of_cluster(settings: Settings, session: Session, clock: Clock, chanc
     metrics.report_lag(lambda: {kind: status.lag(clock.now()) for kind, status in feeding.statuses().items()})
     metrics.report_relist_changes(feeding.relist_changes)
     metrics.report_assumed(index.assumed.places, index.assumed.endings)
+    metrics.report_audit(lambda: auditing.rounds, lambda: auditing.differences)
     metrics.report_waits(lambda: settling.waits, lambda: settling.given_up)
     metrics.report_steering(lambda: steering.results)
     readiness = Readiness(feeding, replica=replica.turn)
@@ -219,11 +220,15 @@ def _steering_options(settings: Settings) -> SteeringOptions:
 
 
 def watch_options(watch: Watch) -> WatchOptions:
-    """The settings in the words of the door to the apiserver."""
+    """The settings in the words of the door to the apiserver: who must not be silent for long must not be waited for."""
+    usual, patience = WatchOptions(), watch.inactivity_timeout
     return WatchOptions(
         page_limit=watch.list_page_size,
         watch_list=watch.watch_list,
-        max_silence=watch.inactivity_timeout,
+        list_timeout=min(usual.list_timeout, patience),
+        confirm_timeout=min(usual.confirm_timeout, patience),
+        initial_silence=min(usual.initial_silence, patience),
+        max_silence=patience,
         backoff=BackoffOptions(first=watch.backoff.initial, longest=watch.backoff.max),
     )
 

@@ -249,6 +249,13 @@ class Metrics:
         text = "Questions that waited until assumedPods.wait was over, and counted the pod wherever it is worst."
         self._registry.register(CountCollector("extender_settling_given_up", text, given_up))
 
+    def report_audit(self, rounds: Callable[[], int], differences: Callable[[], int]) -> None:
+        """Read at each scrape how often everything was recounted, and how many counts were found wrong."""
+        text = "Rounds in which every running count was recounted while the service ran."
+        self._registry.register(CountCollector("extender_audit_rounds", text, rounds))
+        text = "Running counts that a recount found wrong; each time everything is counted anew."
+        self._registry.register(CountCollector("extender_audit_differences", text, differences))
+
     def report_steering(self, results: Callable[[], Mapping[tuple[str, str], float]]) -> None:
         """Read at each scrape what came of steering and nudging refused pods."""
         text = "Refused pods to steer or to nudge, by result; nowhere: no other node passes either."

@@ -97,6 +97,15 @@ INDEX = Dashboard(
                 {"begun": rate("extender_settling_waits_total"), "given up": rate("extender_settling_given_up_total")},
                 "ops",
             ),
+            Panel(
+                "Audit",
+                "Rounds of recounting, and running counts that were found wrong: more than none is a fault of ours.",
+                {
+                    "rounds": f"sum({at('extender_audit_rounds_total')})",
+                    "differences": f"sum({at('extender_audit_differences_total')})",
+                },
+                "short",
+            ),
         ],
     },
 )
