@@ -34,7 +34,7 @@ def assets_directory() -> Path | None:
     missing = [name for name in PROGRAMS if not os.access(Path(named, name), os.X_OK)]
     if missing:
         raise ProgramError(f"{VARIABLE}={named}: no executable {', '.join(missing)}")
-    return Path(named)
+    return Path(named).resolve()  # the programs run in folders of their own
 
 
 def free_ports(count: int) -> list[int]:
