@@ -6,8 +6,9 @@ Choices are drawn from short lists rather than built freely, which keeps example
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, Final, TypeVar
 
 import orjson
@@ -73,6 +74,37 @@ NODE_TERMS: Final[tuple[list[Json] | None, ...]] = (
 SERVICE_SELECTORS: Final[tuple[dict[str, str] | None, ...]] = (None, {}, {"app": "web"}, {"tier": "x"})
 
 
+# Every combination is one choice, which is much quicker to draw than its parts one by one.
+_MOSTLY_READABLE: Final = (*SELECTORS, *SELECTORS, UNPARSABLE)
+TERMS: Final = [
+    term(key, selector=selector, namespaces=names, namespace_selector=chosen)
+    for selector, chosen, names, key in product(_MOSTLY_READABLE, NAMESPACE_SELECTORS, NAMESPACE_LISTS, KEYS)
+]
+WEIGHTED: Final = [weighted(weight, each) for each in TERMS for weight in (1, 7, 100)]
+CONSTRAINTS: Final = [
+    spread(
+        key,
+        skew,
+        hard=hard,
+        selector=selector,
+        min_domains=least if hard else None,
+        affinity_policy=affinity,
+        taints_policy=taints,
+        match_label_keys=keys,
+    )
+    for selector, hard, key, skew, least, affinity, taints, keys in product(
+        _MOSTLY_READABLE,
+        (True, True, False),
+        KEYS,
+        (1, 2),
+        (None, 2, 3),
+        (None, "Ignore"),
+        (None, "Honor"),
+        (None, None, ["tier", "absent"]),
+    )
+]
+
+
 @dataclass(frozen=True)
 class Change:
     """An object as it is now (`body`), or its disappearance (None); `kind` is a name of the list below."""
@@ -112,87 +144,46 @@ def one_of(values: Iterable[T]) -> st.SearchStrategy[T]:
     return st.sampled_from(list(values))
 
 
-def rarely(value: T, otherwise: st.SearchStrategy[T]) -> st.SearchStrategy[T]:
-    """Mostly the other one."""
-    return st.integers(0, 19).flatmap(lambda n: st.just(value) if n == 19 else otherwise)
-
-
-def labels() -> st.SearchStrategy[dict[str, str]]:
-    """Labels of a pod."""
-    return one_of(
-        [{}, {"app": "web"}, {"app": "db"}, {"app": "web", "tier": "x"}, {"app": "db", "tier": "y"}, {"tier": ""}]
-    )
-
-
-def terms() -> st.SearchStrategy[Json]:
-    """Affinity terms, a few of them unparsable."""
-    return st.builds(
-        lambda key, selector, names, chosen: term(key, selector=selector, namespaces=names, namespace_selector=chosen),
-        one_of(KEYS),
-        rarely(UNPARSABLE, one_of(SELECTORS)),
-        one_of(NAMESPACE_LISTS),
-        one_of(NAMESPACE_SELECTORS),
-    )
-
-
-def constraints() -> st.SearchStrategy[Json]:
-    """Topology spread constraints, hard more often than soft."""
-    return st.builds(
-        lambda key, skew, hard, selector, least, affinity, taints, keys: spread(
-            key,
-            skew,
-            hard=hard,
-            selector=selector,
-            min_domains=least if hard else None,
-            affinity_policy=affinity,
-            taints_policy=taints,
-            match_label_keys=keys,
-        ),
-        one_of(KEYS),
-        one_of([1, 1, 2]),
-        one_of([True, True, False]),
-        rarely(UNPARSABLE, one_of(SELECTORS)),
-        one_of([None, None, 2, 3]),
-        one_of([None, "Ignore"]),
-        one_of([None, "Honor"]),
-        one_of([None, None, ["tier", "absent"]]),
-    )
-
-
-def few(items: st.SearchStrategy[Json]) -> st.SearchStrategy[list[Json]]:
+def few(items: st.SearchStrategy[T]) -> st.SearchStrategy[list[T]]:
     """None, mostly; else one, two, or the same one twice."""
     return st.one_of(st.just([]), st.just([]), st.lists(items, max_size=2), items.map(lambda item: [item, item]))
 
 
-def preferences() -> st.SearchStrategy[list[Json]]:
-    """Preferred terms."""
-    return few(st.builds(weighted, one_of([1, 7, 100]), terms()))
-
-
-def own_constraints() -> st.SearchStrategy[list[Json]]:
-    """Constraints of one pod; the API lets a key stand once for each action."""
-    return st.lists(constraints(), max_size=2, unique_by=lambda c: (c["topologyKey"], c["whenUnsatisfiable"]))
+# Strategies are made once: drawing from one that is made anew for each draw costs more than the draw.
+LABELS = one_of(
+    [{}, {"app": "web"}, {"app": "db"}, {"app": "web", "tier": "x"}, {"app": "db", "tier": "y"}, {"tier": ""}]
+)
+FEW_TERMS = few(one_of(TERMS))
+PREFERENCES = few(one_of(WEIGHTED))
+# The API lets a key stand once for each action.
+OWN_CONSTRAINTS = few(one_of(CONSTRAINTS)).map(
+    lambda listed: list({(each["topologyKey"], each["whenUnsatisfiable"]): each for each in listed}.values())
+)
+_STATES = one_of(["", "", "", "terminating", "Succeeded"])
+_OWNERS = one_of([None, None, ("ReplicaSet", "rs"), ("ReplicationController", "rc")])
+_WISHES = st.tuples(one_of([{}, {}, {"rack": "r1"}]), one_of(NODE_TERMS), one_of(TOLERATIONS), one_of([None, 0, 10]))
 
 
 @st.composite
-def pods(draw: st.DrawFn, name: str = "asking", *, on: Iterable[str] = ("",)) -> Json:
+def pods(draw: st.DrawFn, name: str = "asking", *, on: Sequence[str] = ("",)) -> Json:
     """A pod of any shape on one of these nodes; terminating, finished or unassigned now and then."""
-    state = draw(one_of(["", "", "", "terminating", "Succeeded"]))
+    state = draw(_STATES)
+    node_selector, node_terms, tolerations, priority = draw(_WISHES)
     return pod_json(
         name,
-        on=draw(one_of(on)),
-        namespace=draw(one_of(NAMESPACE_NAMES)),
-        labels=draw(labels()),
-        near=draw(few(terms())),
-        apart=draw(few(terms())),
-        prefers=draw(preferences()),
-        avoids=draw(preferences()),
-        spreads=draw(own_constraints()),
-        node_selector=draw(one_of([{}, {}, {"rack": "r1"}])),
-        node_terms=draw(one_of(NODE_TERMS)),
-        tolerations=draw(one_of(TOLERATIONS)),
-        owner=draw(one_of([None, None, ("ReplicaSet", "rs"), ("ReplicationController", "rc")])),
-        priority=draw(one_of([None, 0, 10])),
+        on=draw(st.sampled_from(on)),
+        namespace=draw(st.sampled_from(NAMESPACE_NAMES)),
+        labels=draw(LABELS),
+        near=draw(FEW_TERMS),
+        apart=draw(FEW_TERMS),
+        prefers=draw(PREFERENCES),
+        avoids=draw(PREFERENCES),
+        spreads=draw(OWN_CONSTRAINTS),
+        node_selector=node_selector,
+        node_terms=node_terms,
+        tolerations=tolerations,
+        owner=draw(_OWNERS),
+        priority=priority,
         terminating=state == "terminating",
         phase=state if state == "Succeeded" else "",
     )
@@ -203,17 +194,23 @@ def running_pods(name: str) -> st.SearchStrategy[Json]:
     return pods(name, on=(*NODE_NAMES, *NODE_NAMES, "ghost", ""))
 
 
+_NODE_LABELS = st.tuples(
+    one_of([{}, {"rack": "r1"}, {"rack": "r2"}, {"rack": ""}, {"rack": "r1", "slots": "5"}]),
+    one_of([{}, {}, {}, {"kubernetes.io/hostname": "shared"}]),
+)
+_TAINTS = one_of([[], [], [taint("gpu", "yes")], [taint("busy", effect="PreferNoSchedule")]])
+
+
 @st.composite
 def nodes(draw: st.DrawFn, name: str) -> Json:
-    """A node in two zones and two racks, some keys missing or empty, two nodes sharing a hostname now and then."""
-    made = draw(one_of([{}, {"rack": "r1"}, {"rack": "r2"}, {"rack": ""}, {"rack": "r1", "slots": "5"}]))
-    taints = draw(one_of([[], [], [taint("gpu", "yes")], [taint("busy", effect="PreferNoSchedule")]]))
+    """A node in three zones and two racks, some keys missing or empty, two nodes sharing a hostname now and then."""
+    racked, shared = draw(_NODE_LABELS)
     return node_json(
         name,
-        zone=draw(one_of(["z1", "z2", "z3", ""])),
-        hostname=draw(one_of([True, True, True, False])),
-        labels=made | draw(one_of([{}, {}, {}, {"kubernetes.io/hostname": "shared"}])),
-        taints=taints,
+        zone=draw(st.sampled_from(("z1", "z2", "z3", ""))),
+        hostname=draw(st.sampled_from((True, True, True, False))),
+        labels=racked | shared,
+        taints=draw(_TAINTS),
         unschedulable=draw(st.booleans()),
     )
 
@@ -256,11 +253,15 @@ def steps() -> st.SearchStrategy[Step]:
     )
 
 
-def _there(name: str) -> st.SearchStrategy[Step]:
-    return nodes(name).map(lambda body: Change("nodes", name, body))
+def _there(kind: str, name: str, made: st.SearchStrategy[Json]) -> st.SearchStrategy[Step]:
+    return made.map(lambda body: Change(kind, name, body))
 
 
-def histories(most: int = 14) -> st.SearchStrategy[list[Step]]:
-    """A sequence of changes and questions from an empty cluster, starting with some nodes."""
-    start = st.tuples(*map(_there, NODE_NAMES[:3]))
+def histories(most: int = 10) -> st.SearchStrategy[list[Step]]:
+    """A sequence of changes and questions, starting with three nodes, pods on them and two namespaces."""
+    start = st.tuples(
+        *(_there("nodes", name, nodes(name)) for name in NODE_NAMES[:3]),
+        *(_there("namespaces", name, namespaces(name)) for name in NAMESPACE_NAMES[:2]),
+        *(_there("pods", name, pods(name, on=NODE_NAMES[:3])) for name in POD_NAMES[:3]),
+    )
     return st.builds(lambda made, more: [*made, *more], start, st.lists(steps(), max_size=most))

@@ -48,7 +48,7 @@ def _take(index: ClusterIndex, cluster: Cluster, step: Step | Answer) -> None:
         apply(index, cluster, step)
 
 
-@given(histories(6), MIXED)
+@given(histories(4), MIXED)
 def test_counts_are_true_while_pods_are_assumed_and_settled(history: list[Step], more: Sequence[Step | Answer]) -> None:
     index, cluster = built(history)
     for step in more:
@@ -56,7 +56,7 @@ def test_counts_are_true_while_pods_are_assumed_and_settled(history: list[Step],
         assert audit(index) == []
 
 
-@given(histories(6), MIXED)
+@given(histories(4), MIXED)
 def test_assumptions_that_have_ended_leave_nothing_behind(history: list[Step], more: Sequence[Step | Answer]) -> None:
     index, cluster = built(history)
     for step in more:

@@ -21,7 +21,7 @@ def expected(pod: Json, cluster: Cluster) -> dict[str, tuple[str, str]]:
     return {name: (finding.code, finding.reason) for name, finding in found.items()}
 
 
-@given(histories(), st.lists(pods(), min_size=1, max_size=3))
+@given(histories(), st.lists(pods(), min_size=3, max_size=6))
 def test_codes_and_reasons_are_those_of_the_brute_force_model(history: list[Step], asking_pods: list[Json]) -> None:
     index, cluster = built(history, SYSTEM_DEFAULTS)
     for pod in asking_pods:

@@ -13,7 +13,7 @@ KINDS = ["pods", "nodes", "namespaces", "services", "replicasets", "replicationc
 
 
 @pytest.mark.parametrize("kinds", [KINDS, KINDS[::-1]], ids=["pods first", "pods last"])
-@given(before=histories(10), after=histories(10))
+@given(before=histories(6), after=histories(6))
 def test_replacing_every_kind_equals_a_fresh_index(kinds: list[str], before: list[Step], after: list[Step]) -> None:
     index, _ = built(before)
     _, cluster = built(after)
