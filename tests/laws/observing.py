@@ -121,7 +121,7 @@ def counts_of(view: ClusterView, pod: Json) -> Counts:
     """
     question = view.question(shape_of(pod))
     made = [(each.key.key, {each.key.value(d): n for d, n in each.counts.items()}) for each in groups_of(question)]
-    return sorted((each for each in made if each[1]), key=repr)
+    return sorted((each for each in made if each[1]), key=lambda each: (each[0], sorted(each[1].items())))
 
 
 @dataclass(frozen=True)
