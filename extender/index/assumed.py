@@ -12,7 +12,7 @@ this attempt failed, or with expiry. Time comes in as ``now`` in monotonic secon
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -102,6 +102,11 @@ class AssumedPods:
         count = sum(self.settle(uid) is not None for uid in {*ended, *late})
         self.ended += count
         return count
+
+    def excuse(self, seconds: float) -> None:
+        """Leaves so many seconds out of the age of every assumption: nobody could have heard of them. O(assumed pods)."""
+        for uid, assumed in self.held.items():
+            self.held[uid] = replace(assumed, since=assumed.since + seconds)
 
     def places(self) -> dict[str, int]:
         """How many pods were given one node, and how many several."""

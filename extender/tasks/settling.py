@@ -20,6 +20,9 @@ from extender.tasks.ports import Clock
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 
 _REVIEW_SECONDS: Final = 0.25
+_SUSPENDED_SECONDS: Final = (
+    1.0  # a sleep that lasted so much longer was not ours: the process or the machine stood still
+)
 
 Decide = Callable[[ExtenderArgs, str], FilterResult]
 Answered = Callable[[ExtenderArgs, FilterResult], None]
@@ -105,8 +108,15 @@ class Settling:
                 continue
 
     async def run(self) -> None:
-        """Ends assumptions that expired or failed, until cancelled."""
+        """Ends assumptions that expired or failed, until cancelled.
+
+        Time in which we stood still does not count: what the scheduler did meanwhile has not been read yet.
+        """
         options = self._options
         while True:
+            begun = self._clock.now()
             await self._clock.sleep(_REVIEW_SECONDS)
-            self._index.assumed.review(self._clock.now(), options.expiry, options.distrust)
+            now = self._clock.now()
+            if (lost := now - begun - _REVIEW_SECONDS) >= _SUSPENDED_SECONDS:
+                self._index.assumed.excuse(lost)
+            self._index.assumed.review(now, options.expiry, options.distrust)

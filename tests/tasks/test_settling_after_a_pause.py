@@ -1,0 +1,57 @@
+"""Time in which nothing could be heard, as a machine or its process was suspended, lets no assumption expire."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from extender.index.audit import audit
+from extender.index.cluster import ClusterIndex
+from extender.tasks.settling import Settling, SettlingOptions
+from extender.wire.extender_v1 import ExtenderArgs, FilterResult
+from tests.builders import index_of, node, pod
+from tests.fakes import FakeClock, until
+
+
+class Suspended(FakeClock):
+    """A clock on which somebody's sleep may last longer than it should."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.leap = 0.0
+
+    async def sleep(self, seconds: float) -> None:
+        """Let that time pass, and the leap."""
+        self.time, self.leap = self.time + self.leap, 0.0
+        await super().sleep(seconds)
+
+
+def nothing(_: ExtenderArgs, __: str) -> FilterResult:
+    raise AssertionError("nobody asks")
+
+
+async def lasting(index: ClusterIndex, clock: FakeClock) -> float:
+    """How long the assumption lasts, by the clock."""
+    settling = Settling(index, clock, SettlingOptions(expiry=120.0), nothing, lambda _, __: None)
+    begun, ended = clock.time, list[float]()
+    index.assumed.on_settled = lambda: ended.append(clock.time)
+    task = asyncio.create_task(settling.run())
+    await until(lambda: ended)
+    task.cancel()
+    return ended[0] - begun
+
+
+async def test_an_assumption_outlives_a_suspension_and_expires_in_its_own_time_afterwards() -> None:
+    """What the scheduler did meanwhile lies unread in the watch; it must not find the place given away."""
+    index, clock = index_of(node("n1")), Suspended()
+    index.assume(pod("web"), ("n1",), clock.time)
+    clock.leap = 600.0
+    assert await lasting(index, clock) == pytest.approx(720.0, abs=1.0)
+    assert (index.assumed.expired, audit(index)) == (1, [])
+
+
+async def test_a_loop_that_is_late_now_and_then_does_not_make_assumptions_last() -> None:
+    index, clock = index_of(node("n1")), FakeClock(step=0.1)
+    index.assume(pod("web"), ("n1",), clock.time)
+    assert await lasting(index, clock) == pytest.approx(120.0, abs=1.0)
