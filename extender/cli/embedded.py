@@ -6,7 +6,7 @@ signals stay with the caller. Called by `simulate` and `demo`.
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -87,14 +87,20 @@ async def service_running(
             supervisor.add(name, job)
         running = asyncio.create_task(supervisor.run(), name="extender")
         try:
-            async with service.listening() as url:
+            async with AsyncExitStack() as stack:
+                url = await _listen(service, stack)
                 await _ready(service, running)
                 yield url, service
-        except OSError as error:
-            raise CommandError(f"cannot listen on {settings.server.bind_address}: {error}") from None
         finally:
             supervisor.stop("the play is over")
             await running
+
+
+async def _listen(service: Service, stack: AsyncExitStack) -> str:
+    try:
+        return await stack.enter_async_context(service.listening())
+    except OSError as error:
+        raise CommandError(f"cannot listen on {service.settings.server.bind_address}: {error}") from None
 
 
 async def _ready(service: Service, running: asyncio.Task[None]) -> None:

@@ -8,10 +8,12 @@ import argparse
 import json
 import sys
 from collections import Counter
+from dataclasses import replace
 
 from extender.cli.command import CommandError, Commands
 from extender.cli.embedded import read_objects, read_scenario, scenario_settings, service_running
 from extender.cli.running import run_on_loop
+from extender.index.audit import audit
 from extender.settings import Settings
 from extender.simulate.play import Narrator, Player, StepFailed
 from extender.simulate.report import Report
@@ -57,15 +59,16 @@ def simulate(path: str, seed: int | None, *, as_json: bool = False) -> int:
 async def perform(
     play: Play, settings: Settings, seed: int, objects: list[dict[str, object]], narrate: Narrator
 ) -> Report:
-    """Set the stage, start the service in front of it, take all steps, and judge."""
+    """Set the stage, start the service in front of it, take all steps, judge, and recount what the service counts."""
     async with (
         Stage(play, seed, objects) as stage,
-        service_running(settings, stage.api.url, seed, stage.clock) as (url, _),
+        service_running(settings, stage.api.url, seed, stage.clock) as (url, service),
     ):
         await stage.begin(url)
         player = Player(stage, narrate)
         await player.run(play.steps)
-        return await player.finish()
+        report = await player.finish()
+        return replace(report, failures=(*report.failures, *audit(service.index)))
 
 
 def _print(report: Report, *, as_json: bool) -> None:

@@ -40,6 +40,7 @@ class PlaneSettings:
     bookmark_every: float = 1.0  # the real server: about a minute
     kubelet_delay: float = 0.0  # until a bound pod that was deleted is gone, at most its grace period
     seed: int = 0  # of the uids
+    past: int = 1  # the version that the first object comes after
 
 
 class ApiServer:
@@ -50,7 +51,7 @@ class ApiServer:
 
     def __init__(self, settings: PlaneSettings | None = None, *, store: Store | None = None) -> None:
         self.settings = settings or PlaneSettings()
-        self.store = store or Store(history=self.settings.history, seed=self.settings.seed)
+        self.store = store or Store(history=self.settings.history, seed=self.settings.seed, past=self.settings.past)
         self.operations = Operations(self.store)
         self.pods = PodOperations(self.operations, kubelet_delay=self.settings.kubelet_delay)
         self.faults = Faults()

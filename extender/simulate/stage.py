@@ -22,6 +22,8 @@ from extender.simulate.store import Stored
 from extender.simulate.synthetic import make_cluster
 from extender.simulate.weather import Weather
 
+_PAST = 100_000  # so that a history that begins again is behind for as long as a play lasts
+
 
 class Stage:
     """One cluster in memory. `api` is its API server, `loop` its scheduler once it has begun."""
@@ -41,6 +43,7 @@ class Stage:
                 bookmark_every=plane.bookmark_every,
                 kubelet_delay=plane.kubelet_delay,
                 seed=seed,
+                past=_PAST,
             )
         )
         self.api.store.load(make_cluster(scenario.cluster, play.templates, files, self.chance))

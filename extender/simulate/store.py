@@ -204,8 +204,8 @@ class Table:
 class Store:
     """All tables, under one counter of versions."""
 
-    def __init__(self, *, history: int = 20_000, seed: int = 0) -> None:
-        self.version = 1
+    def __init__(self, *, history: int = 20_000, seed: int = 0, past: int = 1) -> None:
+        self.version = past
         self.tables = {kind: Table(kind, history) for kind in KINDS}
         self._chance = random.Random(seed)
 
@@ -261,7 +261,8 @@ class Store:
     def begin_again(self) -> None:
         """Count versions from 1 again, as after a restore: the objects stay, their history is gone.
 
-        A client that names an earlier version names one from the future, until the counter has come so far again.
+        A client that names an earlier version names one from the future, until the counter has come so far again; from
+        then on nobody can tell. That takes long in a cluster with a past, which is why a store can be given one.
         """
         self.version = 1
         tables = self.tables.items()
