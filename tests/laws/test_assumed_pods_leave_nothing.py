@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
+from extender.index.view import ClusterView
 from extender.model.objects import Pod
 from tests.builders import Json
 from tests.laws.observing import (
@@ -66,6 +67,29 @@ def test_assumptions_that_have_ended_leave_nothing_behind(history: list[Step], m
     assert audit(index) == []
     questions = asked([*history, *(step for step in more if not isinstance(step, tuple))])
     assert seen(index, questions) == seen(fresh(cluster), questions)
+
+
+@given(histories(4), MIXED)
+def test_what_is_pending_does_not_depend_on_what_came_before(
+    history: list[Step], more: Sequence[Step | Answer]
+) -> None:
+    index, cluster = built(history)
+    for step in more:
+        _take(index, cluster, step)
+    other = fresh(cluster)
+    for assumed in index.assumed.held.values():
+        other.assume(assumed.pod, assumed.nodes, now=0.0)
+    for pod in asked([*history, *(step for step in more if not isinstance(step, tuple))]):
+        assert _pending(index.view, pod) == _pending(other.view, pod)
+
+
+def _pending(view: ClusterView, pod: Json) -> object:
+    """For each group of the filter that awaits anybody: how many, and where they may stand."""
+    question = view.question(shape_of(pod))
+    groups = [group for group in question.filter_groups() if group.pending]
+    places = [{group.key.value(d): n for d, n in view.possible(group).items()} for group in groups]
+    found = [(g.key.key, g.pending, sorted(at.items())) for g, at in zip(groups, places, strict=True)]
+    return view.is_pending(question), sorted(found)
 
 
 @given(histories(), pods("p9"), st.sampled_from(NODE_NAMES), pods())

@@ -52,6 +52,15 @@ class TestRequiredAffinity:
         index.upsert(pod("d", on="n3", app="web", terminating=True))
         assert passing(index, pod_json(near=[WEB])) == ["n3"]
 
+    @pytest.mark.parametrize("app", ["web", "db", "job"])
+    def test_a_selector_of_several_values_reaches_each_of_them(self, app: str) -> None:
+        several = term("zone", selector=matching(("app", "In", ["web", "db", "job"])))
+        index = cluster()
+        question = pod_json(near=[several])
+        assert passing(index, question) == []
+        index.upsert(pod("there", on="n3", app=app))
+        assert passing(index, question) == ["n3"]
+
     def test_a_null_selector_matches_nobody(self) -> None:
         assert passing(cluster(pod("web", on="n1", app="web")), pod_json(near=[term("zone")])) == []
 
@@ -112,6 +121,11 @@ class TestAntiAffinity:
         assert passing(index, pod_json(app="web")) == ["bare", "n3"]
         assert reason(index, pod_json(app="web"), "n2") is Reason.EXISTING_ANTI_AFFINITY
         assert len(passing(index, pod_json(app="db"))) == 4
+
+    @pytest.mark.parametrize("app", ["web", "db", "job"])
+    def test_an_existing_pod_s_selector_of_several_values_reaches_each_of_them(self, app: str) -> None:
+        several = term("zone", selector=matching(("app", "In", ["web", "db", "job"])))
+        assert passing(cluster(pod("hermit", on="n1", apart=[several])), pod_json(app=app)) == ["bare", "n3"]
 
     def test_an_existing_pod_on_a_node_without_the_key_keeps_nobody_away(self) -> None:
         assert len(passing(cluster(pod("hermit", on="bare", apart=[WEB])), pod_json(app="web"))) == 4

@@ -1,0 +1,123 @@
+"""Pods that were let through and that the watch has not shown yet: counted, or known to be pending."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+
+from extender.index.cluster import ClusterIndex
+from extender.model.objects import Object, Pod
+from extender.wire.kinds import PODS
+from tests.builders import index_of, matching, namespace, node, pod, pod_json, term
+from tests.index.counting import apart, near, question_of
+
+NEAR_WEB = pod_json(near=[term("zone", app="web")])
+FRIENDLY = pod_json(apart=[term("zone", namespace_selector=matching(team="a"), app="web")])
+WEB = pod("web", app="web")
+
+
+def zoned(*objects: Object) -> ClusterIndex:
+    """Three nodes in two zones."""
+    return index_of(node("n1", zone="z1"), node("n2", zone="z2"), node("n3", zone="z1"), *objects)
+
+
+def assumed(index: ClusterIndex, coming: Pod, *names: str, now: float = 0.0) -> ClusterIndex:
+    index.assume(coming, names, now)
+    return index
+
+
+def is_pending(index: ClusterIndex) -> bool:
+    return index.view.is_pending(question_of(index, NEAR_WEB))
+
+
+class TestOneNode:
+    """The place is known: the pod counts there."""
+
+    def test_it_counts_as_if_it_stood_there(self) -> None:
+        index = assumed(zoned(), WEB, "n1")
+        assert (near(index, NEAR_WEB), is_pending(index)) == ([{"z1": 1}], False)
+
+    def test_its_binding_takes_its_place_without_counting_twice(self) -> None:
+        index = assumed(zoned(), WEB, "n1")
+        index.upsert(pod("web", on="n1", app="web", labels={"topology.kubernetes.io/zone": "z1"}))
+        assert (near(index, NEAR_WEB), index.statistics()["assumed_pods"]) == ([{"z1": 1}], 0)
+
+    def test_a_binding_elsewhere_is_the_truth(self) -> None:
+        index = assumed(zoned(), WEB, "n1")
+        index.upsert(pod("web", on="n2", app="web"))
+        assert near(index, NEAR_WEB) == [{"z2": 1}]
+
+    def test_its_deletion_takes_it_out(self) -> None:
+        index = assumed(zoned(waiting := pod("web", app="web")), WEB, "n1")
+        index.delete(waiting)
+        assert near(index, NEAR_WEB) == [{}]
+
+    def test_a_new_answer_takes_the_place_of_the_last(self) -> None:
+        index = assumed(assumed(zoned(), WEB, "n1"), WEB, "n2")
+        assert near(index, NEAR_WEB) == [{"z2": 1}]
+        assert near(assumed(index, WEB), NEAR_WEB) == [{}]
+
+    def test_a_pod_that_stands_already_is_left_alone(self) -> None:
+        index = assumed(zoned(pod("web", on="n1", app="web")), WEB, "n2")
+        assert near(index, NEAR_WEB) == [{"z1": 1}]
+
+    def test_a_node_that_goes_takes_it_out_and_brings_it_back(self) -> None:
+        index = assumed(zoned(), WEB, "n1")
+        index.delete(node("n1", zone="z1"))
+        assert near(index, NEAR_WEB) == [{}]
+        index.upsert(node("n1", zone="z2"))
+        assert near(index, NEAR_WEB) == [{"z2": 1}]
+
+
+class TestSeveralNodes:
+    """The place is not known: nobody counts, and whoever hangs on it can tell."""
+
+    def test_who_would_count_it_is_pending_and_knows_where_it_may_be(self) -> None:
+        index = assumed(zoned(), WEB, "n1", "n2", "n3")
+        (group,) = question_of(index, NEAR_WEB).affinity
+        assert (near(index, NEAR_WEB), is_pending(index)) == ([{}], True)
+        assert {group.key.value(domain): n for domain, n in index.view.possible(group).items()} == {"z1": 1, "z2": 1}
+
+    def test_who_would_not_count_it_is_not(self) -> None:
+        assert not is_pending(assumed(zoned(), pod("db", app="db"), "n1", "n2"))
+
+    @pytest.mark.parametrize(
+        "ending",
+        [pod("web", on="n1", app="web"), pod("web", app="web", phase="Failed")],
+        ids=["bound", "finished"],
+    )
+    def test_the_watch_ends_it(self, ending: Pod) -> None:
+        index = assumed(zoned(pod("web", app="web")), WEB, "n1", "n2")
+        index.upsert(ending)
+        assert not is_pending(index)
+
+    def test_a_question_that_is_put_later_is_pending_as_well(self) -> None:
+        index = assumed(zoned(), WEB, "n1", "n2")
+        assert is_pending(index)
+
+    def test_a_namespace_that_is_no_longer_selected_leaves_nobody_pending(self) -> None:
+        index = zoned(namespace("red", team="a"))
+        question_of(index, FRIENDLY)
+        assumed(index, pod("web", namespace="red", app="web"), "n1", "n2")
+        seen = []
+        for team in ("a", "b", "a"):
+            index.upsert(namespace("red", team=team))
+            seen.append(index.view.is_pending(question_of(index, FRIENDLY)))
+        assert (seen, apart(index, FRIENDLY)) == ([True, False, True], [{}])
+
+
+class TestReview:
+    """What ends an assumption when the watch says nothing."""
+
+    def test_it_expires(self) -> None:
+        index = assumed(zoned(), WEB, "n1", now=100.0)
+        assert (index.assumed.review(now=129.0, expiry=30.0, distrust=2.0), near(index, NEAR_WEB)) == (0, [{"z1": 1}])
+        assert (index.assumed.review(now=130.0, expiry=30.0, distrust=2.0), near(index, NEAR_WEB)) == (1, [{}])
+
+    def test_a_report_of_failure_ends_it_unless_it_is_of_an_earlier_attempt(self) -> None:
+        refused = pod_json("web", app="web")
+        refused["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
+        for age, ended in ((1.0, 0), (2.0, 1)):
+            index = assumed(zoned(pod("web", app="web")), WEB, "n1", now=0.0)
+            index.upsert(PODS.decode_object(orjson.dumps(refused)))
+            assert index.assumed.review(now=age, expiry=30.0, distrust=2.0) == ended
