@@ -11,7 +11,7 @@ scope, "does not count"). Facts this rests on:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from extender.model.labels import NO_LABELS
@@ -23,16 +23,22 @@ from extender.model.taints import Toleration, first_untolerated
 class KeyDomains:
     """The domains of one topology key over all nodes."""
 
-    __slots__ = ("_free", "_values", "key", "labelled", "nodes_in", "number_of", "of_node")
+    __slots__ = ("_free", "_known", "_labelled", "_values", "key", "nodes_in", "number_of", "of_node")
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, known: Mapping[str, int]) -> None:
         self.key = key
-        self.labelled = 0
+        self._known = known
+        self._labelled = 0
         self.of_node: list[int] = []
         self.number_of: dict[str, int] = {}
         self.nodes_in: dict[int, set[int]] = {}
         self._values: list[str] = [""]
         self._free: list[int] = []
+
+    @property
+    def lacking(self) -> int:
+        """How many nodes do not have the key."""
+        return len(self._known) - self._labelled
 
     def value(self, domain: int) -> str:
         """The label's value of a domain."""
@@ -63,7 +69,7 @@ class KeyDomains:
         if old == new:
             return
         self.of_node[number] = new
-        self.labelled += bool(new) - bool(old)
+        self._labelled += bool(new) - bool(old)
         if new:
             self.nodes_in.setdefault(new, set()).add(number)
         if old:
@@ -148,7 +154,7 @@ class Topology:
         self.version = 0
         self.known: dict[str, int] = {}
         self.nodes: list[Node | None] = []
-        self.itself = NodeItself("")
+        self.itself = NodeItself("", self.known)
         self.keys: dict[str, KeyDomains] = {}
         self._scopes: dict[tuple[str, Inclusion], Scope] = {}
         self._numbers: dict[str, int] = {}
@@ -181,7 +187,7 @@ class Topology:
         """The domains of a key; on first use O(nodes)."""
         found = self.keys.get(topology_key)
         if found is None:
-            found = self.keys[topology_key] = KeyDomains(topology_key)
+            found = self.keys[topology_key] = KeyDomains(topology_key, self.known)
             found.of_node = [0] * len(self.names)
             self._fill(found)
         return found

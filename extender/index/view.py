@@ -43,8 +43,8 @@ class KeyView(Protocol):
         """The nodes of a domain."""
 
     @property
-    def labelled(self) -> int:
-        """How many nodes have the key."""
+    def lacking(self) -> int:
+        """How many nodes do not have the key."""
 
     def value(self, domain: DomainNumber) -> str:
         """The label's value of a domain."""

@@ -35,6 +35,16 @@ class PreparedFilters:
         bad = (Code.ERROR, Code.UNRESOLVABLE)
         return next((each.status for each in self.filters if each.status.code in bad), None)
 
+    @property
+    def refuses_all(self) -> Reason | None:
+        """The one reason against every node, where that is certain without a look at any; None where it is not."""
+        return self.filters[0].refuses_all if self.filters else None
+
+    @property
+    def passes_nobody(self) -> bool:
+        """Whether it is certain without a look at any node that each is refused, for whatever reasons."""
+        return any(each.refuses_all for each in self.filters)
+
     def passing(self, nodes: Sequence[int]) -> Sequence[int]:
         """Those of the positions that every filter lets pass, in their order."""
         for each in self.filters:

@@ -28,6 +28,9 @@ class Frame(Protocol):
     def may_count(self, group: GroupView) -> bool:
         """Whether the group may count anybody at all."""
 
+    def is_covered_by(self, group: GroupView) -> bool:
+        """Whether it is certain, without a look at any node, that each stands in a domain that the group counts in."""
+
 
 class CertainFrame:
     """What the index counts is all there is."""
@@ -51,6 +54,10 @@ class IndexFrame(CertainFrame):
     def new_domains(self, _group: SpreadGroupView) -> int:
         """None: every domain is known."""
         return 0
+
+    def is_covered_by(self, group: GroupView) -> bool:
+        """Whether no node lacks the key and no domain is empty. O(1)."""
+        return not group.key.lacking and len(group.counts) == len(group.key.nodes_in)
 
 
 class RequestFrame(CertainFrame):
@@ -81,6 +88,10 @@ class RequestFrame(CertainFrame):
                 if domain is None or not group.is_eligible_domain(domain):
                     found.add(value)
         return len(found)
+
+    def is_covered_by(self, _group: GroupView) -> bool:
+        """Never certain: the nodes may be hypothetical."""
+        return False
 
 
 class WorstCaseFrame:
@@ -114,3 +125,7 @@ class WorstCaseFrame:
     def may_count(self, group: GroupView) -> bool:
         """Whether it counts anybody or somebody is pending."""
         return bool(group.counts) or group.pending > 0
+
+    def is_covered_by(self, group: GroupView) -> bool:
+        """By the pods alone whose node is known."""
+        return self._frame.is_covered_by(group)

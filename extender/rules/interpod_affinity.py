@@ -34,6 +34,7 @@ class AffinityFilter:
     first_pod: bool = False
     apart: tuple[Clause, ...] = ()
     inverse: tuple[Clause, ...] = ()
+    refuses_all: Reason | None = None
 
     def passing(self, nodes: Sequence[int]) -> Sequence[int]:
         """Those of the positions that pass. O(nodes × clauses)."""
@@ -101,13 +102,28 @@ def prepare_filter(question: Question, frame: Frame) -> AffinityFilter:
         return Clause(frame.domains(group.key), frame.most(group))
 
     nobody = not any(map(frame.may_count, question.affinity))
+    first_pod = nobody and question.matches_itself
+    nears = tuple(map(near, question.affinity))
+    nowhere = not first_pod and not all(clause.counts for clause in nears)
     return AffinityFilter(
         SUCCESS,
-        near=tuple(map(near, question.affinity)),
-        first_pod=nobody and question.matches_itself,
+        near=nears,
+        first_pod=first_pod,
         apart=tuple(map(apart, question.anti)),
         inverse=tuple(map(apart, inverse)),
+        refuses_all=Reason.AFFINITY if nowhere else _full(question, frame),
     )
+
+
+def _full(question: Question, frame: Frame) -> Reason | None:
+    """The reason against every node where anti-affinity leaves none, and no other clause refuses any. O(terms)."""
+    if question.affinity:
+        return None
+    if any(map(frame.is_covered_by, question.anti)):
+        return Reason.ANTI_AFFINITY
+    if not any(map(frame.may_count, question.anti)) and any(map(frame.is_covered_by, question.inverse)):
+        return Reason.EXISTING_ANTI_AFFINITY
+    return None
 
 
 def _joined(errors: Sequence[str]) -> str:

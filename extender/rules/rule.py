@@ -34,6 +34,10 @@ class PreparedFilter(Protocol):
     def status(self) -> Status:
         """Success, or Skip where every node passes, or what refuses them all."""
 
+    @property
+    def refuses_all(self) -> Reason | None:
+        """The one reason against every node, where that is certain without a look at any; None where it is not."""
+
     def passing(self, nodes: Sequence[int]) -> Sequence[int]:
         """Those of the positions that pass, in their order. O(nodes × clauses)."""
 

@@ -33,6 +33,7 @@ class SpreadFilter:
 
     status: Status
     clauses: tuple[HardClause, ...] = ()
+    refuses_all: Reason | None = None
 
     def passing(self, nodes: Sequence[int]) -> Sequence[int]:
         """Those of the positions that pass. O(nodes × constraints)."""
@@ -75,7 +76,17 @@ def prepare_filter(question: Question, frame: Frame) -> SpreadFilter:
         return SpreadFilter(Status(Code.ERROR, text))
     if not question.hard:
         return SpreadFilter(SKIP)
-    return SpreadFilter(SUCCESS, tuple(_clause(ask, frame) for ask in question.hard))
+    clauses = tuple(_clause(ask, frame) for ask in question.hard)
+    return SpreadFilter(SUCCESS, clauses, _refuses_all(question, clauses, frame))
+
+
+def _refuses_all(question: Question, clauses: Sequence[HardClause], frame: Frame) -> Reason | None:
+    """Skew, where one constraint leaves no domain and no node lacks a key. O(constraints × distinct counts)."""
+    groups = [ask.group for ask in question.hard]
+    if any(group.key.lacking for group in groups):
+        return None
+    full = (frame.is_covered_by(g) and g.smallest() > c.limit for g, c in zip(groups, clauses, strict=True))
+    return Reason.SPREAD_SKEW if any(full) else None
 
 
 def _clause(ask: SpreadQuestion, frame: Frame) -> HardClause:

@@ -39,6 +39,11 @@ class Asked:
         found = list(map(self.view.known.get, names))
         return [each for each in found if each is not None] if None in found else found  # type: ignore[return-value]
 
+    @property
+    def knows_all(self) -> bool:
+        """Whether every name has a position. O(names)."""
+        return self.view is None or all(map(self.view.known.__contains__, self.names))
+
     def position(self, name: str) -> int | None:
         """The position of one name, None where the index does not know it."""
         return self.names.index(name) if self.view is None else self.view.known.get(name)

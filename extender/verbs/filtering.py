@@ -37,10 +37,14 @@ def filter_nodes(args: ExtenderArgs, view: ClusterView, settings: Settings, seed
     failure = filters.failure
     if failure is not None and failure.code is Code.ERROR:
         return FilterResult((), error=failure.reason)
-    passed = _passed(Search(question, filters, asked, view, settings), args.pod, seed, avoid)
-    if passed or not asked.names:
-        return FilterResult(passed)
-    return FilterResult((), unresolvable=_refusals(filters, asked, failure.reason if failure else ""))
+    if not filters.passes_nobody:
+        passed = _passed(Search(question, filters, asked, view, settings), args.pod, seed, avoid)
+        if passed or not asked.names:
+            return FilterResult(passed)
+    everywhere = failure.reason if failure else filters.refuses_all.text if filters.refuses_all else ""
+    if everywhere and (failure or asked.knows_all):
+        return FilterResult((), unresolvable=dict.fromkeys(asked.names, everywhere), told=frozenset((everywhere,)))
+    return FilterResult((), unresolvable=_refusals(filters, asked))
 
 
 def _passed(search: Search, pod: Pod, seed: int, avoid: str) -> Sequence[str]:
@@ -57,10 +61,8 @@ def _passed(search: Search, pod: Pod, seed: int, avoid: str) -> Sequence[str]:
     return asked.names_at(search.filters.passing(nodes))
 
 
-def _refusals(filters: PreparedFilters, asked: Asked, failure: str) -> dict[str, str]:
+def _refusals(filters: PreparedFilters, asked: Asked) -> dict[str, str]:
     """The text for each node, when none passed."""
-    if failure:
-        return dict.fromkeys(asked.names, failure)
     texts: dict[str, str] = {}
     nodes = asked.positions()
     for reason, refused in filters.refused(nodes):

@@ -77,7 +77,7 @@ def _part(weight: float, group: GroupView, search: Search, *, without_key: bool 
 
 def _some_lack(key: KeyView, search: Search) -> bool:
     """Whether a node of the question may lack the key; nobody knows about nodes that the request brings along."""
-    return search.asked.view is None or key.labelled < len(search.view.known)
+    return search.asked.view is None or key.lacking > 0
 
 
 def _spread_parts(search: Search) -> tuple[list[_Part], list[Sequence[int]]]:

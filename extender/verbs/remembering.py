@@ -3,7 +3,7 @@
 Every cluster event makes the scheduler ask again for every refused pod (measured: 200 refused pods and 20 binds are
 4,000 calls). A remembered refusal is valid for the same question object, the same names and the same `grounds`, a
 number that the index changes whenever the answer may have changed, so it is never stale. Answers that hang on a pod
-whose node is not known yet are not remembered.
+whose node is not known yet are not remembered, nor those that say the same of every node: they cost no more anew.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class RefusalMemory:
                 return known.result
             self._forget(key)
         result = decide(args)
-        if result.unresolvable and not result.failed and not result.error:
+        if result.unresolvable and not (result.failed or result.error or result.told):
             self._keep(key, question, view.grounds(question), result)
         return result
 

@@ -28,7 +28,7 @@ def find_elsewhere(pod: Pod, view: ClusterView, settings: Settings, seed: int) -
     question = view.question(pod.shape)
     frame = WorstCaseFrame(IndexFrame(), view) if view.is_pending(question) else IndexFrame()
     filters = catalog.prepare_filters(question, frame)
-    if filters.failure is not None:
+    if filters.failure is not None or filters.passes_nobody:
         return "", False
     names = list(view.known)
     asked = Asked(names, IndexFrame(), view)

@@ -41,7 +41,8 @@ class FilterResult:
     """Names that passed, in the order in which they should be tried, and texts for those that did not.
 
     ``unresolvable`` are refusals that taking pods away cannot cure; both maps are empty unless no node passed.
-    ``encoded`` is the answer as it was given before, where it is given again; ``told`` are its texts.
+    ``encoded`` is the answer as it was given before, where it is given again. ``told`` are its texts, where they are
+    known without a look at each.
     """
 
     passed: Sequence[str]
@@ -49,7 +50,7 @@ class FilterResult:
     unresolvable: Mapping[str, str] = field(default_factory=dict)
     error: str = ""
     encoded: bytes = b""
-    told: frozenset[str] = frozenset()
+    told: frozenset[str] = field(default=frozenset(), compare=False)
 
     def texts(self) -> frozenset[str]:
         """The distinct refusal texts of the answer."""

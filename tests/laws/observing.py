@@ -153,4 +153,6 @@ def verdicts_of(view: ClusterView, pod: Json) -> dict[str, tuple[str, str]]:
     if (failure := filters.failure) is not None:
         return dict.fromkeys(view.known, (failure.code.value, failure.reason))
     found = {name: filters.refusal(number) for name, number in view.known.items()}
+    assert filters.refuses_all is None or set(found.values()) <= {filters.refuses_all}
+    assert not (filters.passes_nobody and None in found.values())
     return {name: (r.code.value, r.text) if r else (Code.SUCCESS.value, "") for name, r in found.items()}

@@ -18,11 +18,21 @@ def refusals(index: ClusterIndex, asked: Json) -> dict[str, Reason | None]:
     question = index.view.question(PODS.decode_object(orjson.dumps(asked)).shape)
     filters = catalog.prepare_filters(question, IndexFrame())
     found = {name: filters.refusal(number) for name, number in sorted(index.view.known.items())}
+    if filters.refuses_all is not None:
+        assert set(found.values()) == {filters.refuses_all}
     passing = set(filters.passing(list(index.view.known.values())))
     assert {name for name, number in index.view.known.items() if number in passing} == {
         name for name, reason in found.items() if reason is None
     }
+    assert not (filters.passes_nobody and passing)
     return found
+
+
+def against_all(index: ClusterIndex, asked: Json) -> Reason | None:
+    """The reason that is told against every node without looking at any, if there is one, and it is the right one."""
+    refusals(index, asked)
+    question = index.view.question(PODS.decode_object(orjson.dumps(asked)).shape)
+    return catalog.prepare_filters(question, IndexFrame()).refuses_all
 
 
 def passing(index: ClusterIndex, asked: Json) -> list[str]:

@@ -8,7 +8,7 @@ from extender.index.cluster import ClusterIndex
 from extender.model.objects import Object
 from extender.model.verdicts import Reason
 from tests.builders import Json, index_of, matching, namespace, node, pod, pod_json, term, weighted
-from tests.rules.judging import normalized, passing, raw, reason
+from tests.rules.judging import against_all, normalized, passing, raw, reason
 
 NODES: list[Object] = [node("n1", zone="z1"), node("n2", zone="z1"), node("n3", zone="z2"), node("bare")]
 WEB = term("zone", app="web")
@@ -257,3 +257,37 @@ class TestScore:
         most = [pod(f"b{number}", on="n3", app="web") for number in range(100)]
         index = cluster(*here, *most)
         assert normalized(index, pod_json(prefers=[weighted(1, WEB)]), "n1", "n3", "bare") == [score, 100, 0]
+
+
+class TestRefusedEverywhere:
+    """One reason against every node is told without a look at any, and only where it is certain."""
+
+    ALONE = term("host", app="web")
+    FULL = tuple(pod(f"web-{name}", on=name, app="web") for name in ("n1", "n2", "n3"))
+
+    def test_nobody_is_there_to_be_near(self) -> None:
+        assert against_all(cluster(), pod_json(near=[WEB])) is Reason.AFFINITY
+        assert against_all(cluster(), pod_json(app="web", near=[WEB])) is None
+        assert against_all(cluster(pod("web", on="n1", app="web")), pod_json(near=[WEB])) is None
+
+    def test_every_domain_is_taken(self) -> None:
+        hosts = cluster(*self.FULL, pod("web-bare", on="bare", app="web"))
+        assert against_all(hosts, pod_json(apart=[self.ALONE])) is Reason.ANTI_AFFINITY
+        assert against_all(cluster(*self.FULL), pod_json(apart=[self.ALONE])) is None
+
+    def test_a_node_without_the_key_is_free(self) -> None:
+        index = cluster(*self.FULL)
+        assert against_all(index, pod_json(apart=[WEB])) is None
+        index.delete(node("bare"))
+        assert against_all(index, pod_json(apart=[WEB])) is Reason.ANTI_AFFINITY
+
+    def test_an_earlier_clause_has_reasons_of_its_own(self) -> None:
+        hosts = cluster(*self.FULL, pod("web-bare", on="bare", app="web"), pod("db", on="n1", app="db"))
+        mixed = pod_json(near=[term("zone", app="db")], apart=[self.ALONE])
+        assert against_all(hosts, mixed) is None
+        assert passing(hosts, mixed) == []
+
+    def test_whoever_stands_everywhere_wants_nobody_near(self) -> None:
+        hermits = [pod(f"hermit-{name}", on=name, apart=[self.ALONE]) for name in ("n1", "n2", "n3", "bare")]
+        assert against_all(cluster(*hermits), pod_json(app="web")) is Reason.EXISTING_ANTI_AFFINITY
+        assert against_all(cluster(*hermits[:3]), pod_json(app="web")) is None

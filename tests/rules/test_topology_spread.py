@@ -8,7 +8,7 @@ from extender.index.cluster import ClusterIndex
 from extender.model.objects import Object
 from extender.model.verdicts import Reason
 from tests.builders import Json, index_of, matching, node, pod, pod_json, requirement, settings, spread, taint, workload
-from tests.rules.judging import normalized, passing, raw, reason
+from tests.rules.judging import against_all, normalized, passing, raw, reason
 
 HARD = spread("zone", app="web")
 SKEWED = pod_json(app="web", spreads=[HARD])
@@ -273,3 +273,19 @@ def test_a_constraint_is_about_the_cluster_as_it_is_now() -> None:
     assert passing(index, SKEWED) == ["n3"]
     index.upsert(node("n3", zone="z2"))
     assert passing(index, SKEWED) == ["n1", "n2", "n3"]
+
+
+class TestRefusedEverywhere:
+    """Too much skew in every domain is told without a look at any node, and only where it is certain."""
+
+    ASKED = pod_json(app="web", spreads=[spread("zone", app="web", min_domains=3)])
+
+    def test_too_few_domains_and_none_of_them_is_empty(self) -> None:
+        assert against_all(index_of(*zones(1, 1)), self.ASKED) is Reason.SPREAD_SKEW
+        assert against_all(index_of(*zones(1, 0)), self.ASKED) is None
+        assert against_all(index_of(*zones(1, 1, 1)), self.ASKED) is None
+
+    def test_a_node_without_the_key_has_a_reason_of_its_own(self) -> None:
+        index = index_of(*zones(1, 1), node("bare"))
+        assert against_all(index, self.ASKED) is None
+        assert passing(index, self.ASKED) == []

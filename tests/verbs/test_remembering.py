@@ -27,16 +27,20 @@ APART = {
 
 
 class Asker:
-    """An index of two nodes with a web pod on each, the memory, and a count of real decisions."""
+    """An index of two nodes with a web pod on each and one without, the memory, and a count of real decisions.
+
+    Asked about are the two, so that not every node is refused and the answer is worth remembering.
+    """
 
     def __init__(self, most_bytes: int = 1 << 20) -> None:
         self.settings = Settings(placement="cooperative")
         self.index = ClusterIndex(self.settings.rules)
         self.memory = RefusalMemory(most_bytes)
         self.decided = 0
-        for name in ("n1", "n2"):
+        for name in ("n0", "n1", "n2"):
             node = {"metadata": {"name": name, "labels": {HOST: name}}}
             self.index.upsert(NODES.decode_object(orjson.dumps(node)))
+        for name in ("n1", "n2"):
             self.put(f"web-{name}", on=name)
         self.relabel(t="a")
 
@@ -113,3 +117,12 @@ def test_no_memory_decides_every_time() -> None:
     asker.ask()
     asker.ask()
     assert asker.decided == 2
+
+
+def test_what_is_said_of_every_node_is_decided_at_once_and_takes_no_memory() -> None:
+    asker = Asker()
+    asker.put("web-n0", on="n0")
+    first, second = asker.ask(), asker.ask()
+    assert (asker.decided, len(asker.memory)) == (2, 0)
+    assert encode_filter(first) == encode_filter(second)
+    assert first.texts() == frozenset(first.unresolvable.values())
