@@ -13,8 +13,10 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, cast
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
-from aiohttp import ClientResponse, ClientTimeout
+from aiohttp import ClientResponse, ClientSession, ClientTimeout, DummyCookieJar
 from kubernetes_asyncio.client.api_client import ApiClient
 from kubernetes_asyncio.client.configuration import Configuration
 
@@ -29,6 +31,7 @@ STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 Body = Mapping[str, object]
 Query = Mapping[str, str]
 NO_QUERY: Final[Query] = {}
+_READ_AHEAD: Final = 2**21  # bytes; a watch in a burst is read in megabytes, not in lines
 _READ_CONNECTIONS: Final = 32  # one for each watch, and one more each while a watch is being replaced
 
 
@@ -72,8 +75,8 @@ class Connection:
         configuration.connection_pool_maxsize = pool_size  # read once, by the client's constructor
         self._configuration = configuration
         self._options = options
-        # Its session reads up to twice 2 MiB ahead, so a watch in a burst is read in megabytes, not in lines.
         self._client = ApiClient(configuration)
+        self._stop_asking_around()
         self._is_closed = False
 
     async def call(
@@ -126,6 +129,20 @@ class Connection:
         self._is_closed = True
         await self._client.close()
 
+    def _stop_asking_around(self) -> None:
+        """Look once for a proxy that the surroundings name.
+
+        The client's own session reads a .netrc file and asks for a proxy at each request, each in a thread, which
+        costs more than all the rest that a request needs of us.
+        """
+        rest = self._client.rest_client
+        rest.proxy = rest.proxy or _surrounding_proxy(self._configuration.host or "")  # type: ignore[assignment]
+        asking = rest.pool_manager
+        rest.pool_manager = ClientSession(
+            connector=asking.connector, cookie_jar=DummyCookieJar(), read_bufsize=_READ_AHEAD
+        )
+        asking.detach()
+
     async def _request(
         self, method: str, path: str, query: Query, body: Body | None, content_type: str
     ) -> ClientResponse:
@@ -152,6 +169,13 @@ class Connection:
             _request_timeout=ClientTimeout(total=None, sock_connect=self._options.connect_timeout),
         )
         return cast(ClientResponse, response)
+
+
+def _surrounding_proxy(host: str) -> str | None:
+    """The proxy that the environment names for a server, None where there is none or it is to be left out."""
+    parts = urlsplit(host)
+    found = getproxies().get(parts.scheme)
+    return found if found and not proxy_bypass(parts.hostname or "") else None
 
 
 class Session:

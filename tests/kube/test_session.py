@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 
@@ -87,3 +90,25 @@ async def test_closing_ends_what_is_in_flight(api: ScriptedApi, clock: FakeClock
         await call
     with pytest.raises(Unreachable, match="closed"):
         await session.reads.call("GET", "/api/v1/x")
+
+
+async def test_a_call_needs_no_thread(api: ScriptedApi, session: Session) -> None:
+    """A burst of writes would pay for each; the client's own session goes to one twice."""
+    api.script("/api/v1/x", body(b"{}"))
+    threads = ThreadPoolExecutor(thread_name_prefix="none-of-ours")
+    asyncio.get_running_loop().set_default_executor(threads)
+    await session.writes.call("POST", "/api/v1/x", body={})
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("none-of-ours")]
+
+
+@pytest.mark.parametrize(("left_out", "sees"), [("", ["/api/v1/x"]), ("away.invalid", [])])
+async def test_a_proxy_of_the_surroundings_is_gone_through_unless_the_server_is_left_out(
+    api: ScriptedApi, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, left_out: str, sees: list[str]
+) -> None:
+    monkeypatch.setenv("http_proxy", api.url)
+    monkeypatch.setenv("no_proxy", left_out)
+    api.script("/api/v1/x", body(b"{}"))
+    async with open_session(Access(host="http://away.invalid"), clock) as session:
+        with suppress(Unreachable):
+            await session.reads.call("GET", "/api/v1/x")
+    assert [seen.path for seen in api.requests] == sees
