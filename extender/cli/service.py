@@ -44,6 +44,7 @@ from extender.tasks.readiness import Readiness
 from extender.tasks.settling import Decide, Settling, SettlingOptions
 from extender.tasks.steering import Steering, SteeringOptions
 from extender.telemetry.metrics import Metrics
+from extender.verbs.awaiting import should_wait
 from extender.verbs.filtering import filter_nodes
 from extender.verbs.prioritizing import prioritize_nodes
 from extender.verbs.remembering import RefusalMemory
@@ -121,7 +122,8 @@ def service_of_cluster(settings: Settings, session: Session, clock: Clock, chanc
     target = work.target if work is not None else Nobody()
     decide = deciding(_decision(index, settings, memory, chance), index.view, settings, chance, target)
     steering = Steering(index, writer, clock, _steering_options(settings), find)
-    settling = Settling(index, clock, _settling_options(settings), decide, steering.consider)
+    waits = partial(should_wait, view=index.view, settings=settings)
+    settling = Settling(index, clock, _settling_options(settings), waits, decide, steering.consider)
     if settings.assumed_pods.enabled:
         jobs.append(("assumed pods", settling.run))
     if settings.steering.nominate:

@@ -3,7 +3,7 @@
 The scheduler asks for the next pod before the watch shows the last one (in 70–98 % of cycles), so what was answered
 must count at once. A pod that was given one node counts there like any other. A pod that was given several counts
 nowhere; instead the groups that would count it know that somebody is *pending*, so that a question which hangs on it
-can wait, or count it pessimistically (`possible`), while all other questions go on.
+can wait, or count it pessimistically (`expected`), while all other questions go on.
 
 An assumption ends with the pod's binding or deletion (the watch), with a new question for the pod, with a report that
 this attempt failed, or with expiry. Time comes in as ``now`` in monotonic seconds.
@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from extender.index.placements import Placements
-from extender.index.view import GroupView
+from extender.index.view import Expected, GroupView
 from extender.model.objects import Pod
 
 
@@ -116,9 +116,13 @@ class AssumedPods:
         """How many assumptions ended without the watch telling, and why."""
         return {"expired": self.expired, "failed": self.ended - self.expired}
 
-    def possible(self, group: GroupView, known: Mapping[str, int]) -> dict[int, int]:
-        """By domain of the group, how many of the pods whose node is not known may stand there."""
-        found: dict[int, int] = {}
+    def expected(self, group: GroupView, known: Mapping[str, int]) -> Expected:
+        """By domain of the group, where the pods that it would count and whose node is not known may stand.
+
+        One whose nodes are all in the same domain is trusted to come there, like one that was given a single node.
+        """
+        sure: dict[int, int] = {}
+        possible: dict[int, int] = {}
         domains = group.domain_of
         for assumed in self.held.values():
             if len(assumed.nodes) == 1:
@@ -126,10 +130,11 @@ class AssumedPods:
             placement = self._placements.find(assumed.pod.shape, terminating=False)
             times = placement.groups.count(group) if placement else 0  # type: ignore[arg-type]
             if times:
-                numbers = (known[name] for name in assumed.nodes if name in known)
-                for domain in {domains[number] for number in numbers} - {0}:
+                places = {domains[known[name]] if name in known else 0 for name in assumed.nodes}
+                found = sure if len(places) == 1 else possible
+                for domain in places - {0}:
                     found[domain] = found.get(domain, 0) + times
-        return found
+        return Expected(sure, possible)
 
 
 def _nobody() -> None:

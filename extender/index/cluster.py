@@ -22,7 +22,7 @@ from extender.index.refused import RefusedPods
 from extender.index.selections import Selections
 from extender.index.spread_counts import SpreadCounts
 from extender.index.term_counts import TermCounts
-from extender.index.view import ClusterView, GroupView, Question
+from extender.index.view import ClusterView, Expected, GroupView, Question
 from extender.index.what_if import WhatIf
 from extender.index.workloads import Workloads
 from extender.model.labels import Labels
@@ -260,9 +260,9 @@ class ClusterIndex:
         """Whether the filter's answer may hang on a pod whose node is not known yet."""
         return self.assumed.several > 0 and any(group.pending for group in question.filter_groups())
 
-    def possible(self, group: GroupView) -> Mapping[int, int]:
-        """By domain, how many pods whose node is not known yet may stand there."""
-        return self.assumed.possible(group, self.topology.known)
+    def expected(self, group: GroupView) -> Expected:
+        """Where the pods that are counted by the group and whose node is not known yet may stand."""
+        return self.assumed.expected(group, self.topology.known)
 
     def is_touched(self, shape: PodShape) -> bool:
         """Whether placing a pod of this shape can change another pod's answer, as far as anybody has asked."""

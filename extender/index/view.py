@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from extender.model.objects import DisruptionBudget, Node, Pod, PodShape
 from extender.model.resources import Resources
@@ -104,6 +104,16 @@ class SpreadGroupView(GroupView, Protocol):
         """Whether the node would count under the constraint's inclusion policies and keys."""
 
 
+class Expected(NamedTuple):
+    """Pods whose node is not known yet, by domain of a group: those that are sure to come there, and those that may.
+
+    A pod is sure to come to a domain if all nodes that it may stand on are there.
+    """
+
+    sure: Mapping[DomainNumber, int]
+    possible: Mapping[DomainNumber, int]
+
+
 @dataclass(frozen=True, slots=True)
 class SpreadQuestion:
     """A constraint with its group; ``self_match`` is 1 where the constraint selects the asking pod itself."""
@@ -187,8 +197,11 @@ class ClusterView(Protocol):
     def is_pending(self, question: Question) -> bool:
         """Whether the filter's answer may hang on a pod whose node is not known yet. O(groups)."""
 
-    def possible(self, group: GroupView) -> Mapping[DomainNumber, int]:
-        """By domain, how many pods whose node is not known yet may stand there. O(such pods × their nodes)."""
+    def expected(self, group: GroupView) -> Expected:
+        """Where the pods that are counted by the group and whose node is not known yet may stand.
+
+        O(assumed pods + such pods × their nodes).
+        """
 
     def is_touched(self, shape: PodShape) -> bool:
         """Whether placing a pod of this shape can change another pod's answer, as far as anybody has asked."""

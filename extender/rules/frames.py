@@ -22,8 +22,14 @@ class Frame(Protocol):
     def new_domains(self, group: SpreadGroupView) -> int:
         """How many domains would be eligible for the group only because of nodes that the index does not know."""
 
-    def most(self, group: GroupView) -> Mapping[int, int]:
-        """The greatest count that each domain may have."""
+    def near(self, group: GroupView) -> Mapping[int, int]:
+        """Counts that may be relied on: affinity is satisfied where anybody is counted."""
+
+    def against(self, group: GroupView) -> Mapping[int, int]:
+        """Counts that stand in the way: of anti-affinity and of skew."""
+
+    def least(self, group: SpreadGroupView) -> int:
+        """The smallest count over the eligible domains, which skew is measured against."""
 
     def may_count(self, group: GroupView) -> bool:
         """Whether the group may count anybody at all."""
@@ -35,9 +41,17 @@ class Frame(Protocol):
 class CertainFrame:
     """What the index counts is all there is."""
 
-    def most(self, group: GroupView) -> Mapping[int, int]:
+    def near(self, group: GroupView) -> Mapping[int, int]:
         """The counts themselves."""
         return group.counts
+
+    def against(self, group: GroupView) -> Mapping[int, int]:
+        """The counts themselves."""
+        return group.counts
+
+    def least(self, group: SpreadGroupView) -> int:
+        """As the group knows it. O(distinct counts)."""
+        return group.least()
 
     def may_count(self, group: GroupView) -> bool:
         """Whether it does."""
@@ -94,16 +108,13 @@ class RequestFrame(CertainFrame):
         return False
 
 
-class WorstCaseFrame:
-    """Another frame, with the pods whose node is not known yet taken to stand wherever that is worst.
-
-    They add to what anti-affinity and skew count in every domain where they may be; they satisfy no affinity, they
-    raise no minimum, and they end the privilege of the first pod of a group.
-    """
+class _AwaitingFrame:
+    """Another frame, with what may become of the pods whose node is not known yet: the least and the most of each count."""
 
     def __init__(self, frame: Frame, view: ClusterView) -> None:
         self._frame = frame
         self._view = view
+        self._known: dict[int, tuple[Mapping[int, int], Mapping[int, int]]] = {}
 
     def domains(self, key: KeyView) -> Sequence[int]:
         """As the other frame has them."""
@@ -113,19 +124,80 @@ class WorstCaseFrame:
         """As the other frame counts them."""
         return self._frame.new_domains(group)
 
-    def most(self, group: GroupView) -> Mapping[int, int]:
-        """The counts with every such pod added wherever it may be. O(such pods × their nodes)."""
+    def is_covered_by(self, group: GroupView) -> bool:
+        """By the pods alone whose node is known."""
+        return self._frame.is_covered_by(group)
+
+    def _range(self, group: GroupView) -> tuple[Mapping[int, int], Mapping[int, int]]:
+        """The counts with those who are sure to come, and with everybody who may. O(such pods × their nodes), once."""
         if not group.pending:
-            return group.counts
-        counts = dict(group.counts)
-        for domain, pods in self._view.possible(group).items():
-            counts[domain] = counts.get(domain, 0) + pods
-        return counts
+            return group.counts, group.counts
+        found = self._known.get(id(group))
+        if found is None:
+            expected = self._view.expected(group)
+            least = _sum(group.counts, expected.sure)
+            found = self._known[id(group)] = (least, _sum(least, expected.possible))
+        return found
+
+
+class WorstCaseFrame(_AwaitingFrame):
+    """The pods whose node is not known yet are taken to stand wherever that is worst.
+
+    They add to what anti-affinity and skew count in every domain where they may be; they satisfy no affinity and raise no
+    minimum where they are not sure to come; and they end the privilege of the first pod of a group.
+    """
+
+    def near(self, group: GroupView) -> Mapping[int, int]:
+        """Those who are sure to come are relied on."""
+        return self._range(group)[0]
+
+    def against(self, group: GroupView) -> Mapping[int, int]:
+        """Everybody who may come is feared."""
+        return self._range(group)[1]
+
+    def least(self, group: SpreadGroupView) -> int:
+        """The smallest count with those who are sure to come. O(distinct counts), O(domains) where somebody is."""
+        return _least(group, self._range(group)[0])
 
     def may_count(self, group: GroupView) -> bool:
         """Whether it counts anybody or somebody is pending."""
         return bool(group.counts) or group.pending > 0
 
-    def is_covered_by(self, group: GroupView) -> bool:
-        """By the pods alone whose node is known."""
-        return self._frame.is_covered_by(group)
+
+class BestCaseFrame(_AwaitingFrame):
+    """The pods whose node is not known yet are taken to stand wherever that is best, for each count by itself.
+
+    No node that is refused so will pass, wherever they come to stand.
+    """
+
+    def near(self, group: GroupView) -> Mapping[int, int]:
+        """Everybody who may come is hoped for."""
+        return self._range(group)[1]
+
+    def against(self, group: GroupView) -> Mapping[int, int]:
+        """Only those who are sure to come stand in the way."""
+        return self._range(group)[0]
+
+    def least(self, group: SpreadGroupView) -> int:
+        """The smallest count with everybody who may come. O(distinct counts), O(domains) where somebody may."""
+        return _least(group, self._range(group)[1])
+
+    def may_count(self, group: GroupView) -> bool:
+        """Whether it is sure to count somebody."""
+        return bool(self._range(group)[0])
+
+
+def _sum(counts: Mapping[int, int], more: Mapping[int, int]) -> Mapping[int, int]:
+    if not more:
+        return counts
+    total = dict(counts)
+    for domain, pods in more.items():
+        total[domain] = total.get(domain, 0) + pods
+    return total
+
+
+def _least(group: SpreadGroupView, counts: Mapping[int, int]) -> int:
+    """The smallest of these counts over the group's eligible domains."""
+    if counts is group.counts:
+        return group.least()
+    return 0 if len(counts) < group.domains else min(counts.values(), default=0)

@@ -96,10 +96,10 @@ def prepare_filter(question: Question, frame: Frame) -> AffinityFilter:
         return AffinityFilter(SKIP)
 
     def near(group: GroupView) -> Clause:
-        return Clause(frame.domains(group.key), group.counts)
+        return Clause(frame.domains(group.key), frame.near(group))
 
     def apart(group: GroupView) -> Clause:
-        return Clause(frame.domains(group.key), frame.most(group))
+        return Clause(frame.domains(group.key), frame.against(group))
 
     nobody = not any(map(frame.may_count, question.affinity))
     first_pod = nobody and question.matches_itself

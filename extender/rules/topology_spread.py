@@ -92,10 +92,10 @@ def _refuses_all(question: Question, clauses: Sequence[HardClause], frame: Frame
 def _clause(ask: SpreadQuestion, frame: Frame) -> HardClause:
     group, constraint = ask.group, ask.constraint
     added = frame.new_domains(group)
-    least = 0 if added else group.least()
+    least = 0 if added else frame.least(group)
     minimum = global_minimum(least, group.domains + added, constraint.min_domains)
     limit = largest_allowed(constraint, minimum, matches_itself=bool(ask.self_match))
-    return HardClause(frame.domains(group.key), frame.most(group), limit)
+    return HardClause(frame.domains(group.key), frame.against(group), limit)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Questions and assumed pods: lets a question wait for what it hangs on, asks the verb, and assumes what was answered.
 
 The scheduler asks for the next pod before the watch shows the last one, so an answer counts from the moment it is
-given. A question that hangs on a pod whose node is not known yet waits until that pod has settled, at most ``wait``
-seconds; then the verb counts the pod wherever it is worst. A question that hangs on nobody never waits.
+given. A question whose answer hangs on pods whose node is not known yet waits until enough of them have settled, at most
+``wait`` seconds; then the verb counts them wherever it is worst. A question that hangs on nobody never waits.
 Given to the server by ``cli``; decides nothing itself.
 """
 
@@ -25,6 +25,7 @@ _SUSPENDED_SECONDS: Final = (
 )
 
 Decide = Callable[[ExtenderArgs, str], FilterResult]
+ShouldWait = Callable[[ExtenderArgs], bool]
 Answered = Callable[[ExtenderArgs, FilterResult], None]
 
 
@@ -54,16 +55,27 @@ class SettlingOptions:
 
 
 class Settling:
-    """The filter verb with its effect on the assumed pods. ``waits`` and ``given_up`` count questions that waited."""
+    """The filter verb with its effect on the assumed pods.
+
+    ``waits`` and ``given_up`` count questions that waited, ``waited`` the seconds that they did.
+    """
 
     def __init__(
-        self, index: AssumingIndex, clock: Clock, options: SettlingOptions, decide: Decide, answered: Answered
+        self,
+        index: AssumingIndex,
+        clock: Clock,
+        options: SettlingOptions,
+        should_wait: ShouldWait,
+        decide: Decide,
+        answered: Answered,
     ) -> None:
         self.waits = 0
+        self.waited = 0.0
         self.given_up = 0
         self._index = index
         self._clock = clock
         self._options = options
+        self._should_wait = should_wait
         self._decide = decide
         self._answered = answered
         self._settled = asyncio.Event()
@@ -72,8 +84,8 @@ class Settling:
     async def filter(self, args: ExtenderArgs) -> FilterResult:
         """Decides a question. The pod's own earlier assumption ends first: a new question means that it failed."""
         previous = self._index.assumed.settle(args.pod.uid)
-        if self._hangs(args.pod):
-            await self._wait_for(args.pod)
+        if self._hangs(args):
+            await self._wait(args)
             previous = self._index.assumed.settle(args.pod.uid) or previous
         avoid = previous.nodes[0] if previous is not None and len(previous.nodes) == 1 else ""
         result = self._decide(args, avoid)
@@ -88,14 +100,19 @@ class Settling:
             return  # hypothetical nodes: somebody tries what would be, and places nothing
         self._index.assume(args.pod, nodes, self._clock.now())
 
-    def _hangs(self, pod: Pod) -> bool:
-        view = self._index.view
-        return self._index.assumed.several > 0 and view.is_pending(view.question(pod.shape))
+    def _hangs(self, args: ExtenderArgs) -> bool:
+        return self._index.assumed.several > 0 and self._should_wait(args)
 
-    async def _wait_for(self, pod: Pod) -> None:
+    async def _wait(self, args: ExtenderArgs) -> None:
         self.waits += 1
-        deadline = self._clock.now() + self._options.wait
-        while self._hangs(pod):
+        begun = self._clock.now()
+        try:
+            await self._wait_until(args, begun + self._options.wait)
+        finally:
+            self.waited += self._clock.now() - begun
+
+    async def _wait_until(self, args: ExtenderArgs, deadline: float) -> None:
+        while self._hangs(args):
             left = deadline - self._clock.now()
             if left <= 0:
                 self.given_up += 1

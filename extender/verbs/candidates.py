@@ -13,6 +13,7 @@ from extender.model.objects import Pod
 from extender.model.plans import PreemptionPlan
 from extender.model.victims import best_candidates
 from extender.rules import node_fit
+from extender.settings import Settings
 from extender.verbs.victims import DryRun, Removal, rivals_on
 
 # As kube-scheduler: a dry run ends when so many candidates are found (minCandidateNodesPercentage and -Absolute).
@@ -20,6 +21,11 @@ _LEAST_PERCENT = 10
 _LEAST_NODES = 100
 # Nodes looked at for that, at most: a time limit by count, as there is no clock here.
 MOST_VISITED = 1000
+
+
+def may_plan(pod: Pod, view: ClusterView, settings: Settings) -> bool:
+    """Whether pods may be removed for this one at all, if it is refused everywhere. O(distinct priorities)."""
+    return settings.preemption.mode == "execute" and not pod.never_preempts and view.has_below(pod.priority)
 
 
 @dataclass(frozen=True, slots=True)

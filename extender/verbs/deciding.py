@@ -22,7 +22,7 @@ from extender.model.verdicts import Reason
 from extender.rules import catalog
 from extender.rules.frames import IndexFrame
 from extender.settings import Settings
-from extender.verbs.candidates import NodeSearch, awaited_node, plan_of
+from extender.verbs.candidates import NodeSearch, awaited_node, may_plan, plan_of
 from extender.verbs.steering import find_elsewhere
 from extender.verbs.victims import DryRun, rivals_on
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
@@ -123,10 +123,7 @@ def _plan(
     args: ExtenderArgs, view: ClusterView, settings: Settings, hopeless: HopelessPods, seed: int
 ) -> PreemptionPlan | None:
     """A plan for a pod that was refused on every asked node, None where preempting cannot or may not help."""
-    pod = args.pod
-    if settings.preemption.mode != "execute" or pod.never_preempts or not view.has_below(pod.priority):
-        return None
-    if (args, view) in hopeless:
+    if not may_plan(args.pod, view, settings) or (args, view) in hopeless:
         return None
     plan = _search(args, view, settings, seed)
     if plan is None:

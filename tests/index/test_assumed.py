@@ -30,6 +30,13 @@ def is_pending(index: ClusterIndex) -> bool:
     return index.view.is_pending(question_of(index, NEAR_WEB))
 
 
+def places(index: ClusterIndex) -> tuple[dict[str, int], dict[str, int]]:
+    """Where the pods are sure to come, and where they may."""
+    (group,) = question_of(index, NEAR_WEB).affinity
+    sure, possible = index.view.expected(group)
+    return {group.key.value(d): n for d, n in sure.items()}, {group.key.value(d): n for d, n in possible.items()}
+
+
 class TestOneNode:
     """The place is known: the pod counts there."""
 
@@ -74,9 +81,19 @@ class TestSeveralNodes:
 
     def test_who_would_count_it_is_pending_and_knows_where_it_may_be(self) -> None:
         index = assumed(zoned(), WEB, "n1", "n2", "n3")
-        (group,) = question_of(index, NEAR_WEB).affinity
         assert (near(index, NEAR_WEB), is_pending(index)) == ([{}], True)
-        assert {group.key.value(domain): n for domain, n in index.view.possible(group).items()} == {"z1": 1, "z2": 1}
+        assert places(index) == ({}, {"z1": 1, "z2": 1})
+
+    def test_it_is_sure_to_come_to_a_domain_that_holds_all_its_nodes(self) -> None:
+        index = assumed(zoned(), WEB, "n1", "n3")
+        assert (near(index, NEAR_WEB), is_pending(index), places(index)) == ([{}], True, ({"z1": 1}, {}))
+
+    def test_it_is_not_sure_to_come_while_one_of_its_nodes_is_gone_or_has_no_such_domain(self) -> None:
+        index = assumed(zoned(), WEB, "n1", "n3")
+        index.delete(node("n3", zone="z1"))
+        assert places(index) == ({}, {"z1": 1})
+        index.upsert(node("n3"))
+        assert places(index) == ({}, {"z1": 1})
 
     def test_who_would_not_count_it_is_not(self) -> None:
         assert not is_pending(assumed(zoned(), pod("db", app="db"), "n1", "n2"))

@@ -87,8 +87,10 @@ def _pending(view: ClusterView, pod: Json) -> object:
     """For each group of the filter that awaits anybody: how many, and where they may stand."""
     question = view.question(shape_of(pod))
     groups = [group for group in question.filter_groups() if group.pending]
-    places = [{group.key.value(d): n for d, n in view.possible(group).items()} for group in groups]
-    found = [(g.key.key, g.pending, sorted(at.items())) for g, at in zip(groups, places, strict=True)]
+    places = [
+        [sorted((group.key.value(d), n) for d, n in part.items()) for part in view.expected(group)] for group in groups
+    ]
+    found = [(g.key.key, g.pending, at) for g, at in zip(groups, places, strict=True)]
     return view.is_pending(question), sorted(found)
 
 

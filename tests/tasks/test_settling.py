@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import orjson
@@ -13,6 +14,7 @@ from extender.index.cluster import ClusterIndex
 from extender.kube.timing import SystemClock
 from extender.settings import Settings
 from extender.tasks.settling import Settling, SettlingOptions
+from extender.verbs.awaiting import should_wait
 from extender.verbs.filtering import filter_nodes
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult, decode_args
 from extender.wire.kinds import NODES, PODS
@@ -40,7 +42,10 @@ class Played:
         for name in NODE_NAMES:
             self.index.upsert(NODES.decode_object(orjson.dumps({"metadata": {"name": name, "labels": {HOST: name}}})))
         options = SettlingOptions(enabled=assumes, wait=wait)
-        self.settling = Settling(self.index, self.clock, options, self._decide, lambda _, r: self.answered.append(r))
+        waits = partial(should_wait, view=self.index.view, settings=self.settings)
+        self.settling = Settling(
+            self.index, self.clock, options, waits, self._decide, lambda _, r: self.answered.append(r)
+        )
 
     def _decide(self, args: ExtenderArgs, avoid: str) -> FilterResult:
         return filter_nodes(args, self.index.view, self.settings, len(self.answered), avoid)
@@ -111,6 +116,21 @@ async def test_a_question_waits_for_the_pod_that_it_hangs_on() -> None:
     assert not waiting.done()
     played.show("w0", APART, on="n2")
     assert sorted(await waiting) == ["n1", "n3"]
+
+
+async def test_it_waits_no_longer_once_nobody_left_can_change_its_answer() -> None:
+    played = Played("cooperative", wait=30)
+    played.show("there", {}, on="n1")
+    await played.ask("w0", {}, ("n2", "n3"))
+    await played.ask("w1", {}, ("n1", "n2"))
+    waiting = asyncio.create_task(played.ask("asking", APART))
+    while not played.settling.waits:  # noqa: ASYNC110 (it starts to wait within a step or two of the loop)
+        await asyncio.sleep(0)
+    played.show("w0", {}, on="n2")
+    assert await waiting == ["n3"]
+    assert "w1" in played.index.assumed.held
+    assert played.settling.given_up == 0
+    assert played.settling.waited > 0
 
 
 @pytest.mark.parametrize("spec", [APART, SPREAD])

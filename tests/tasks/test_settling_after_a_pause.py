@@ -31,9 +31,13 @@ def nothing(_: ExtenderArgs, __: str) -> FilterResult:
     raise AssertionError("nobody asks")
 
 
+def never(_: ExtenderArgs) -> bool:
+    return False
+
+
 async def lasting(index: ClusterIndex, clock: FakeClock) -> float:
     """How long the assumption lasts, by the clock."""
-    settling = Settling(index, clock, SettlingOptions(expiry=120.0), nothing, lambda _, __: None)
+    settling = Settling(index, clock, SettlingOptions(expiry=120.0), never, nothing, lambda _, __: None)
     begun, ended = clock.time, list[float]()
     index.assumed.on_settled = lambda: ended.append(clock.time)
     task = asyncio.create_task(settling.run())
