@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: run test check bench e2e e2e-scale clean
+.PHONY: run test check bench e2e e2e-scale e2e-preemption clean
 
 run: $(READY) ## the extender at work on an embedded cluster, until Ctrl-C
 	$(BIN)/extender demo
@@ -30,7 +30,11 @@ e2e: $(READY) ## against a real control plane: make e2e KUBE_ASSETS_DIR=/dir/wit
 e2e-scale: $(READY) ## as e2e, speed at 5,000 nodes; all of it or make e2e-scale WORKLOADS="W1 W2" EXISTING="5000 30000"
 	KUBE_ASSETS_DIR="$(KUBE_ASSETS_DIR)" SCALE_WORKLOADS="$(WORKLOADS)" SCALE_EXISTING="$(EXISTING)" \
 		SCALE_NODES="$(NODES)" SCALE_ASKING="$(ASKING)" SCALE_PERCENTAGE="$(PERCENTAGE)" \
-		$(BIN)/pytest -m scale -rs tests/e2e
+		$(BIN)/pytest -m scale -rs tests/e2e/test_scale.py
+
+e2e-preemption: $(READY) ## as e2e, preemption of ours and of the scheduler; or make e2e-preemption NODES="100 300" ROUNDS=3
+	KUBE_ASSETS_DIR="$(KUBE_ASSETS_DIR)" PREEMPTION_NODES="$(NODES)" PREEMPTION_ROUNDS="$(ROUNDS)" \
+		$(BIN)/pytest -m scale -rs tests/e2e/test_preemption_speed.py
 
 $(READY): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "make: no Python of at least 3.11 found; set PYTHON=..." >&2; exit 1; }

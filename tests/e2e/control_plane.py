@@ -36,10 +36,32 @@ _NO_ADMISSION = "ServiceAccount,TaintNodesByCondition"
 _LOG_CYCLES = "--vmodule=schedule_one=3"
 
 
-class ControlPlane:
-    """The processes and how to reach them. `url`, `token` and `authority` are for clients, kubeconfigs for programs."""
+# One line for each write of pods and events that has been answered, with who made it.
+_AUDIT_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [
+        {
+            "level": "Metadata",
+            "verbs": ["create", "update", "patch", "delete"],
+            "resources": [
+                {"group": "", "resources": ["pods", "pods/status", "pods/binding", "pods/eviction", "events"]},
+                {"group": "events.k8s.io", "resources": ["events"]},
+            ],
+        },
+        {"level": "None"},
+    ],
+}
 
-    def __init__(self, assets: Path) -> None:
+
+class ControlPlane:
+    """The processes and how to reach them. `url`, `token` and `authority` are for clients, kubeconfigs for programs.
+
+    `audited`: the apiserver writes down every write of pods and events in `audit_log`.
+    """
+
+    def __init__(self, assets: Path, *, audited: bool = False) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="placement-e2e-"))
         self.token = secrets.token_hex(16)
         self._extender_token = secrets.token_hex(16)
@@ -48,6 +70,8 @@ class ControlPlane:
         self.kubeconfig = self.folder / "kubeconfig"
         self.extender_kubeconfig = self.folder / "extender.kubeconfig"
         self.authority = self.folder / AUTHORITY
+        self.audit_log = self.folder / "audit.log"
+        self._audited = audited
         self._etcd_port = etcd_port
         self._assets = assets
         self._scheduler_port = 0
@@ -75,17 +99,22 @@ class ControlPlane:
         write_certificates(self.folder)
         tokens = [f'{self.token},e2e,e2e,"system:masters"', f"{self._extender_token},{EXTENDER_ACCOUNT},extender"]
         (self.folder / "tokens.csv").write_text("\n".join(tokens), "utf-8")
-        self.kubeconfig.write_text(yaml.safe_dump(self._access(self.token)), "utf-8")
-        self.extender_kubeconfig.write_text(yaml.safe_dump(self._access(self._extender_token)), "utf-8")
+        self.write_access(self.url, self.kubeconfig, self.extender_kubeconfig)
+        (self.folder / "audit-policy.yaml").write_text(yaml.safe_dump(_AUDIT_POLICY), "utf-8")
         self.etcd.start(lambda: _answers(http.client.HTTPConnection(HOST, self._etcd_port, timeout=5), "/health"))
         self.start_apiserver()
+
+    def write_access(self, url: str, for_scheduler: Path, for_extender: Path) -> None:
+        """Write the kubeconfigs with which the two reach the apiserver at a URL, its own or that of a way round."""
+        for file, token in ((for_scheduler, self.token), (for_extender, self._extender_token)):
+            file.write_text(yaml.safe_dump(self._access(url, token)), "utf-8")
 
     def start_apiserver(self) -> None:
         """Start it, for the first time or again on the same port and data."""
         # The namespace is written by a hook of the start, a moment after readyz.
         self.apiserver.start(lambda: self._answers("/readyz") and self._answers("/api/v1/namespaces/default"))
 
-    def start_scheduler(self, document: Mapping[str, Any]) -> None:
+    def start_scheduler(self, document: Mapping[str, Any], *flags: str) -> None:
         """Start kube-scheduler with a KubeSchedulerConfiguration; returns when its caches are filled."""
         (self._scheduler_port,) = free_ports(1)
         file = self.folder / "kube-scheduler.yaml"
@@ -96,6 +125,7 @@ class ControlPlane:
             f"--cert-dir={self.folder / 'scheduler-certificates'}",
             "--authorization-always-allow-paths=/readyz,/metrics",
             _LOG_CYCLES,
+            *flags,
         ]
         self.scheduler.log_file.unlink(missing_ok=True)
         self.scheduler.start(lambda: _answers(self._to_scheduler(), "/readyz"))
@@ -153,11 +183,16 @@ class ControlPlane:
             f"--disable-admission-plugins={_NO_ADMISSION}",
             "--enable-priority-and-fairness=false",
             *("--max-requests-inflight=0", "--max-mutating-requests-inflight=0"),
+            *self._audit_flags(),
         ]
 
-    def _access(self, token: str) -> dict[str, Any]:
+    def _audit_flags(self) -> list[str]:
+        policy = self.folder / "audit-policy.yaml"
+        return [f"--audit-policy-file={policy}", f"--audit-log-path={self.audit_log}"] if self._audited else []
+
+    def _access(self, url: str, token: str) -> dict[str, Any]:
         """A kubeconfig."""
-        cluster = {"server": self.url, "certificate-authority": str(self.authority)}
+        cluster = {"server": url, "certificate-authority": str(self.authority)}
         return {
             "apiVersion": "v1",
             "kind": "Config",

@@ -1,0 +1,71 @@
+"""A way to the apiserver on which every write takes longer: what stands between it and a client when it is overloaded.
+
+Speaks HTTPS with the apiserver's own certificate, hands bytes on as they come, and delays what is not a GET before it
+hands it on. Understands nothing of what passes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import aiohttp
+from aiohttp import web
+
+from tests.e2e.certificates import CERTIFICATE, KEY
+from tests.e2e.control_plane import HOST, ControlPlane
+
+# Of one connection each, not of the message.
+_HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "host"}
+_MOST_BYTES = 2**26
+
+
+@asynccontextmanager
+async def slow_writes(plane: ControlPlane, seconds: float) -> AsyncIterator[str]:
+    """The URL of the slow way, until the block is left."""
+    here = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    here.load_cert_chain(plane.folder / CERTIFICATE, plane.folder / KEY)
+    there = ssl.create_default_context(cafile=str(plane.authority))
+    async with aiohttp.ClientSession(
+        plane.url,
+        connector=aiohttp.TCPConnector(limit=0, ssl=there),
+        timeout=aiohttp.ClientTimeout(total=None),
+        auto_decompress=False,
+        read_bufsize=2**20,
+    ) as session:
+
+        async def pass_on(request: web.Request) -> web.StreamResponse:
+            return await _pass_on(request, session, seconds)
+
+        app = web.Application(client_max_size=_MOST_BYTES)
+        app.router.add_route("*", "/{path:.*}", pass_on)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0, handler_cancellation=True)
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, HOST, 0, ssl_context=here)
+            await site.start()
+            port = runner.addresses[0][1]
+            yield f"https://{HOST}:{port}"
+        finally:
+            await runner.cleanup()
+
+
+async def _pass_on(request: web.Request, session: aiohttp.ClientSession, seconds: float) -> web.StreamResponse:
+    body = await request.read()
+    if request.method != "GET":
+        await asyncio.sleep(seconds)
+    headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP_BY_HOP}
+    async with session.request(
+        request.method, request.rel_url, data=body or None, headers=headers, allow_redirects=False
+    ) as found:
+        answer = web.StreamResponse(status=found.status)
+        for name, value in found.headers.items():
+            if name.lower() not in _HOP_BY_HOP:
+                answer.headers.add(name, value)
+        await answer.prepare(request)
+        async for chunk in found.content.iter_any():
+            await answer.write(chunk)
+        await answer.write_eof()
+        return answer

@@ -1,0 +1,127 @@
+"""Three ways to preempt, compared in one run: figures and ratios, none of them asserted but that nobody is left behind.
+
+`make e2e` plays 40 nodes, with writes as fast as they are and with 200 ms added to each. `make e2e-preemption
+KUBE_ASSETS_DIR=DIR` plays 100, 300 and 500 nodes; NODES and ROUNDS choose. The table goes to the screen, and with all
+figures to results/e2e-preemption.json.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+
+import orjson
+import pytest
+
+from tests.e2e.making_room import EVERYBODY, SLOWER, WAYS, Crowd, Ground, Outcome, ground
+
+RESULTS = Path(__file__).resolve().parents[2] / "results" / "e2e-preemption.json"
+
+
+def sizes() -> list[int]:
+    """The numbers of nodes that were asked for."""
+    return [int(number) for number in os.environ.get("PREEMPTION_NODES", "").split()] or [100, 300, 500]
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(600)
+async def test_everybody_gets_room_and_nobody_goes_for_nothing(
+    assets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await play(assets, tmp_path, capsys, Crowd(40, 40))
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(600)
+async def test_so_they_do_while_each_write_takes_200_ms_longer(
+    assets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Beside the three ways: ours with only its own writes slow, against ours as it is. Others should feel nothing."""
+    crowd, tell = Crowd(40, 40), teller(capsys)
+    tell(f"{crowd.nodes} nodes, {crowd.preemptors} preemptors, {SLOWER * 1000:.0f} ms more for a write")
+    async with ground(assets, tmp_path, crowd) as course:
+        outcomes = [await measured(course, crowd, way, tell, EVERYBODY) for way in WAYS]
+        tell(comparison(outcomes))
+        alone = [await measured(course, crowd, "execute", tell, slowed) for slowed in ("", "extender")]
+    plain, slow = alone
+    tell(f"slow/plain: others' rate {slow.others / plain.others:.2f}, others' wait {slow.wait / plain.wait:.2f}\n")
+    record(crowd, [*outcomes, *alone])
+    check(crowd, [*outcomes, *alone])
+
+
+@pytest.mark.scale
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("nodes", sizes())
+async def test_so_they_do_on_many_nodes(
+    assets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], nodes: int
+) -> None:
+    await play(assets, tmp_path, capsys, Crowd(nodes, nodes), int(os.environ.get("PREEMPTION_ROUNDS") or 1))
+
+
+async def play(assets: Path, folder: Path, capsys: pytest.CaptureFixture[str], crowd: Crowd, rounds: int = 1) -> None:
+    """Every way in turn, so many times; the table; and what must hold of all."""
+    tell = teller(capsys)
+    tell(f"{crowd.nodes} nodes, {crowd.preemptors} preemptors")
+    async with ground(assets, folder, crowd) as course:
+        outcomes = [await measured(course, crowd, way, tell) for _ in range(rounds) for way in WAYS]
+    tell(comparison(outcomes))
+    record(crowd, outcomes)
+    check(crowd, outcomes)
+
+
+def teller(capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
+    """Prints a line at once."""
+
+    def tell(text: str) -> None:
+        with capsys.disabled():
+            print(f"\n  {text}", end="", flush=True)  # noqa: T201 -- minutes pass between two lines
+
+    return tell
+
+
+async def measured(course: Ground, crowd: Crowd, way: str, tell: Callable[[str], None], slowed: str = "") -> Outcome:
+    """One run, told."""
+    outcome = await course.measure(way, slowed)
+    tell(line(outcome, crowd))
+    return outcome
+
+
+def check(crowd: Crowd, outcomes: list[Outcome]) -> None:
+    """All have room, nobody is stuck; with ours nobody more than needed had to go. What the scheduler takes is its own."""
+    assert {(each.bound, each.stuck) for each in outcomes} == {(crowd.preemptors, 0)}
+    assert {each.victims for each in outcomes if each.way == "execute"} == {crowd.needed}
+
+
+def line(outcome: Outcome, crowd: Crowd) -> str:
+    """One run, for people."""
+    per_preemption = sum(outcome.calls.values()) / crowd.preemptors
+    cpu = "/".join(f"{seconds:.1f}" for seconds in outcome.cpu.values())
+    return (
+        f"{outcome.way:8} last bound {outcome.seconds:6.2f} s  others {outcome.others:5.1f}/s, wait {outcome.wait:6.3f} s  "
+        f"{per_preemption:5.1f} calls and {outcome.cycles / crowd.preemptors:4.1f} cycles each  victims {outcome.victims}/{crowd.needed}  stuck {outcome.stuck}  "
+        f"cpu {cpu} s  load {outcome.load}"
+    )
+
+
+def comparison(outcomes: list[Outcome]) -> str:
+    """Execute against the better of the two others, by the medians of all rounds."""
+    seconds = {way: median(each.seconds for each in outcomes if each.way == way) for way in WAYS}
+    others = {way: median(each.others for each in outcomes if each.way == way) for way in WAYS}
+    waits = {way: median(each.wait for each in outcomes if each.way == way) for way in WAYS}
+    best = min(seconds["async"], seconds["sync"])
+    faster = max(others["async"], others["sync"])
+    return (
+        f"execute/best: time {seconds['execute'] / best:.2f}, others' rate {others['execute'] / faster:.2f}, "
+        f"others' wait {waits['execute'] / min(waits['async'], waits['sync']):.2f}\n"
+    )
+
+
+def record(crowd: Crowd, outcomes: list[Outcome]) -> None:
+    """All figures, added to the file."""
+    RESULTS.parent.mkdir(exist_ok=True)
+    earlier = orjson.loads(RESULTS.read_bytes()) if RESULTS.exists() else []
+    entry = {"crowd": asdict(crowd), "runs": [asdict(each) for each in outcomes]}
+    RESULTS.write_bytes(orjson.dumps([*earlier, entry], option=orjson.OPT_INDENT_2))
