@@ -12,15 +12,16 @@ from dataclasses import dataclass
 
 from extender.model.labels import Labels, Operator, satisfies
 
-_INTEGER = re.compile(r"[+-]?[0-9]+")
+_INTEGER = re.compile(r"([+-]?)0*([0-9]{1,19})")  # no more digits fit
 _INT64 = 2**63
 
 
 def as_int64(text: str | None) -> int | None:
     """The text as Go's ``strconv.ParseInt(text, 10, 64)`` reads it, None where that fails or nothing is there."""
-    if text is None or not _INTEGER.fullmatch(text):
+    found = None if text is None else _INTEGER.fullmatch(text)
+    if found is None:
         return None
-    number = int(text)
+    number = int(found[1] + found[2])
     return number if -_INT64 <= number < _INT64 else None
 
 

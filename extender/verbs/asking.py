@@ -45,8 +45,10 @@ class Asked:
         return self.view is None or all(map(self.view.known.__contains__, self.names))
 
     def position(self, name: str) -> int | None:
-        """The position of one name, None where the index does not know it."""
-        return self.names.index(name) if self.view is None else self.view.known.get(name)
+        """The position of one name, None where neither the request nor the index knows it. O(names) without an index."""
+        if self.view is not None:
+            return self.view.known.get(name)
+        return self.names.index(name) if name in self.names else None
 
     def node(self, position: int) -> Node | None:
         """The node at a position."""

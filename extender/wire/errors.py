@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+_MISSING = re.compile(r"Object missing required field `(?P<field>[^`]*)`")
 _AT = re.compile(r"^(?P<problem>.*?)(?: - at `(?:key in )?\$(?P<path>[^`]*)`)?$", re.DOTALL)
 
 
@@ -31,6 +32,8 @@ def from_msgspec(error: Exception, prefix: str = "") -> WireError:
         return WireError(prefix, "is nested too deeply")
     found = _AT.match(str(error))
     problem, path = (found["problem"], found["path"] or "") if found else (str(error), "")
+    if missing := _MISSING.fullmatch(problem):
+        problem, path = "is missing", f"{path}.{missing['field']}"
     if problem[1:2].islower():  # "JSON is malformed" keeps its capitals
         problem = problem[:1].lower() + problem[1:]
     return WireError(f"{prefix}{path}".removeprefix("."), problem.replace("`", ""))

@@ -17,7 +17,7 @@ from extender.model.objects import Node, Pod
 from extender.model.victims import Candidate, Victim
 from extender.wire.constraints import decode
 from extender.wire.errors import UNREADABLE, WireError, from_msgspec
-from extender.wire.objects_json import NodeJson, PodJson
+from extender.wire.objects_json import Count, NodeJson, PodJson
 from extender.wire.trim import trim_node, trim_pod
 
 
@@ -95,12 +95,12 @@ class _MetaPodJson(msgspec.Struct):
 
 class _MetaVictimsJson(msgspec.Struct):
     pods: list[_MetaPodJson] | None = msgspec.field(name="Pods", default=None)
-    pdb_violations: int = msgspec.field(name="NumPDBViolations", default=0)
+    pdb_violations: Count = msgspec.field(name="NumPDBViolations", default=0)
 
 
 class _VictimsJson(msgspec.Struct):
     pods: list[PodJson] | None = msgspec.field(name="Pods", default=None)
-    pdb_violations: int = msgspec.field(name="NumPDBViolations", default=0)
+    pdb_violations: Count = msgspec.field(name="NumPDBViolations", default=0)
 
 
 class _PreemptionArgsJson(msgspec.Struct, rename="pascal"):

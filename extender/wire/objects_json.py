@@ -7,13 +7,18 @@ Rarely read parts stay raw bytes: equal bytes mean equal meaning, so they serve 
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Annotated
 
 import msgspec
-from msgspec import Raw
+from msgspec import Meta, Raw
 
 NOTHING = Raw(b"")
 
 Quantity = str | int | float
+# Numbers and times as Go holds them: the API refuses others, and arithmetic here need not reckon with them.
+Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Time = Annotated[datetime, Meta(tz=True)]
 
 
 class _Json(msgspec.Struct, rename="camel", gc=False):
@@ -51,7 +56,7 @@ class PodSpecJson(_Json):
     """PodSpec."""
 
     node_name: str | None = None
-    priority: int | None = None
+    priority: Int32 | None = None
     preemption_policy: str | None = None
     affinity: Raw = NOTHING
     topology_spread_constraints: Raw = NOTHING
@@ -71,7 +76,7 @@ class PodStatusJson(_Json):
 
     phase: str | None = None
     nominated_node_name: str | None = None
-    start_time: datetime | None = None
+    start_time: Time | None = None
     conditions: Raw = NOTHING
 
 
@@ -149,7 +154,7 @@ class BudgetSpecJson(_Json):
 class BudgetStatusJson(_Json):
     """PodDisruptionBudgetStatus. ``disrupted_pods`` has the time of each eviction by the pod's name."""
 
-    disruptions_allowed: int | None = None
+    disruptions_allowed: Int32 | None = None
     disrupted_pods: dict[str, str | None] | None = None
 
 
@@ -188,7 +193,7 @@ class AffinityTermJson(_Json):
 class WeightedTermJson(_Json):
     """WeightedPodAffinityTerm."""
 
-    weight: int = 0
+    weight: Int32 = 0
     pod_affinity_term: AffinityTermJson = msgspec.field(default_factory=AffinityTermJson)
 
 
@@ -219,7 +224,7 @@ class NodeSelectorJson(_Json):
 class PreferredNodeJson(_Json):
     """PreferredSchedulingTerm."""
 
-    weight: int = 0
+    weight: Int32 = 0
     preference: NodeTermJson = msgspec.field(default_factory=NodeTermJson)
 
 
@@ -245,11 +250,11 @@ class AffinityJson(_Json):
 class SpreadJson(_Json):
     """TopologySpreadConstraint."""
 
-    max_skew: int = 0
+    max_skew: Int32 = 0
     topology_key: str = ""
     when_unsatisfiable: str = ""
     label_selector: LabelSelectorJson | None = None
-    min_domains: int | None = None
+    min_domains: Int32 | None = None
     node_affinity_policy: str | None = None
     node_taints_policy: str | None = None
     match_label_keys: list[str] | None = None

@@ -32,6 +32,7 @@ from extender.model.resources import QuantityError, add, largest, parse_quantity
         ("-1", -1),
         ("-500m", 0),
         ("9007199254740993", 9007199254740993),
+        ("1.", 1),
     ],
 )
 def test_a_quantity_is_a_whole_number_of_units_rounded_up(text: str, amount: int) -> None:
@@ -46,11 +47,28 @@ def test_cpu_is_counted_in_thousandths(text: str, amount: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "Ki", "m", "one", "1KiB", "1 Gi x", "--1", "1e", "NaN", "Infinity", "1mi", "0x10"]
+    "text",
+    [
+        *("", "Ki", "m", "one", "1KiB", "1 Gi x", "--1", "1e", "NaN", "Infinity", "1mi", "0x10", ".", "1_0", " 1"),
+        "\u0661",  # an Arabic one is no digit to Go
+    ],
 )
 def test_what_is_no_quantity_is_refused(text: str) -> None:
     with pytest.raises(QuantityError, match="is not a quantity"):
         parse_quantity(text)
+
+
+@pytest.mark.parametrize("milli", [False, True], ids=["units", "thousandths"])
+@pytest.mark.parametrize("text", ["9223372036854775808", "16Ei", "1e99999", "1e999999999", "1" + "0" * 5000, "1e35n"])
+def test_what_64_bits_do_not_hold_counts_as_the_most_that_they_do(text: str, *, milli: bool) -> None:
+    assert parse_quantity(text, milli=milli) == 2**63 - 1
+    assert parse_quantity(f"-{text}", milli=milli) == 1 - 2**63
+
+
+@pytest.mark.parametrize("text", ["1e-999999999", "0." + "0" * 5000 + "1", "1e-40E"])
+def test_the_least_that_is_asked_for_counts_as_one(text: str) -> None:
+    assert parse_quantity(text) == 1
+    assert parse_quantity(f"-{text}") == 0
 
 
 def test_only_cpu_is_counted_in_thousandths() -> None:

@@ -176,6 +176,11 @@ class TestDecisive:
         ] * 3
         assert self.passed(two_nodes("n2"), LONELY, "n1", "n2", avoid="n1") == ["n1"]
 
+    def test_a_node_to_avoid_that_the_request_does_not_bring_along_is_nobodys_concern(self) -> None:
+        nodes = [node_json("n1"), node_json("n2")]
+        result = filter_nodes(asking(LONELY, nodes=nodes), two_nodes().view, self.DECISIVE, 0, avoid="n3")
+        assert len(result.passed) == 1
+
     def test_refusals_are_those_of_the_other_placement(self) -> None:
         index = two_nodes("n1", "n2")
         decisive = filter_nodes(asking(LONELY, "n1", "n2"), index.view, self.DECISIVE, 0)

@@ -8,9 +8,9 @@ import orjson
 import pytest
 
 from extender.wire.errors import WireError
-from extender.wire.extender_v1 import decode_args, decode_preemption_args
+from extender.wire.extender_v1 import decode_args, decode_binding_args, decode_preemption_args
 from extender.wire.kinds import NODES, PODS, REPLICA_SETS
-from tests.builders import REQUIRED, Json, node_json
+from tests.builders import PREFERRED, REQUIRED, Json, node_json
 
 DEEP = 100_000
 NAMED: Json = {"metadata": {"name": "n"}}
@@ -53,6 +53,20 @@ POD_FAULTS: dict[str, tuple[Json, str]] = {
         "Pod.spec.containers.resources.requests",
     ),
     "a start that is no time": ({"status": {"startTime": "yesterday"}}, "Pod.status.startTime"),
+    "a start without a time zone": ({"status": {"startTime": "2026-11-20T17:22:56"}}, "Pod.status.startTime"),
+    "a priority beyond 32 bits": ({"spec": {"priority": 2**31}}, "Pod.spec.priority"),
+    "maxSkew beyond 32 bits": (
+        {"spec": {"topologySpreadConstraints": [{"maxSkew": 2**31}]}},
+        "Pod.spec.topologySpreadConstraints[0].maxSkew",
+    ),
+    "minDomains beyond 32 bits": (
+        {"spec": {"topologySpreadConstraints": [{"minDomains": -(2**31) - 1}]}},
+        "Pod.spec.topologySpreadConstraints[0].minDomains",
+    ),
+    "a weight beyond 32 bits": (
+        {"spec": {"affinity": {"podAffinity": {PREFERRED: [{"weight": 2**31}]}}}},
+        f"Pod.spec.affinity.podAffinity.{PREFERRED}[0].weight",
+    ),
 }
 
 
@@ -124,6 +138,20 @@ def test_a_preempt_body_of_the_wrong_type_is_named_by_its_path(body: Json, path:
     assert caught.value.path == path
 
 
+@pytest.mark.parametrize("violations", [b"9223372036854775808", b"-1"])
+def test_violations_that_nobody_can_count_are_named_by_their_path(violations: bytes) -> None:
+    pods = b'"Pods":[{"UID":"u"}],"NumPDBViolations":' + violations
+    with pytest.raises(WireError) as caught:
+        decode_preemption_args(b'{"Pod":{},"NodeNameToMetaVictims":{"a":{' + pods + b"}}}")
+    assert caught.value.path == "NodeNameToMetaVictims[...].NumPDBViolations"
+
+
+def test_a_bind_body_without_a_field_is_told_which() -> None:
+    with pytest.raises(WireError, match=r"^PodUID: is missing$") as caught:
+        decode_binding_args(b'{"PodNamespace":"a","PodName":"b","Node":"c"}')
+    assert caught.value.path == "PodUID"
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -174,14 +202,14 @@ def test_a_problem_reads_as_the_end_of_a_sentence() -> None:
             id="event",
         ),
         pytest.param(lambda: PODS.decode_page(b'{"items":5,"metadata":{}}'), "items", id="items"),
-        pytest.param(lambda: PODS.decode_page(b'{"items":[]}'), "", id="page without metadata"),
+        pytest.param(lambda: PODS.decode_page(b'{"items":[]}'), "metadata", id="page without metadata"),
         pytest.param(lambda: NODES.decode_object(b'{"metadata":5}'), "metadata", id="object"),
         pytest.param(lambda: NODES.decode_object(b'{"metadata":{"name":"\xff"}}'), "", id="no UTF-8"),
         pytest.param(
             lambda: NODES.decode_event(b'{"type":"ADDED","object":{"metadata":{"name":"\xff"}}}'), "", id="line"
         ),
         pytest.param(lambda: NODES.decode_event(b'{"type":"BOOKMARK","object":5}'), "", id="bookmark"),
-        pytest.param(lambda: NODES.decode_event(b'{"object":{}}'), "", id="event without a type"),
+        pytest.param(lambda: NODES.decode_event(b'{"object":{}}'), "type", id="event without a type"),
         pytest.param(
             lambda: NODES.decode_object(orjson.dumps(node_json(allocatable={"cpu": "?"}))),
             "status.allocatable",
