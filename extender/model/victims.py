@@ -13,6 +13,9 @@ from datetime import UTC, datetime
 _PRIORITY_OFFSET = 2**31
 _LATEST = datetime.max.replace(tzinfo=UTC)
 
+# PDB violations, highest priority, sum of priorities, how many, and the negative of the time of the earliest start.
+Standing = tuple[int, int, int, int, float]
+
 
 @dataclass(frozen=True, slots=True)
 class Victim:
@@ -31,27 +34,24 @@ class Candidate:
     victims: tuple[Victim, ...]
     pdb_violations: int = 0
 
-    def standing(self) -> tuple[int, int, int, int]:
-        """The first four criteria, smaller is better: PDB violations, highest priority, their sum, how many."""
+    def standing(self) -> Standing:
+        """What candidates are compared by; smaller is better. Only for one with victims."""
         return (
             self.pdb_violations,
             self.victims[0].priority,
             sum(victim.priority + _PRIORITY_OFFSET for victim in self.victims),
             len(self.victims),
+            -self._earliest_start().timestamp(),
         )
 
-    def earliest_start(self) -> datetime:
-        """The earliest start among the victims of the highest priority; the last criterion, later is better."""
+    def _earliest_start(self) -> datetime:
+        """The earliest start among the victims of the highest priority."""
         highest = max(victim.priority for victim in self.victims)
         return min(victim.start_time or _LATEST for victim in self.victims if victim.priority == highest)
 
 
 def best_candidates(candidates: Iterable[Candidate]) -> list[Candidate]:
     """The candidates that no other one beats (several only where all five criteria tie); empty for none."""
-    able = [candidate for candidate in candidates if candidate.victims]
-    if not able:
-        return []
-    least = min(candidate.standing() for candidate in able)
-    tied = [candidate for candidate in able if candidate.standing() == least]
-    latest = max(candidate.earliest_start() for candidate in tied)
-    return [candidate for candidate in tied if candidate.earliest_start() == latest]
+    ranked = [(candidate.standing(), candidate) for candidate in candidates if candidate.victims]
+    least = min((standing for standing, _ in ranked), default=None)
+    return [candidate for standing, candidate in ranked if standing == least]

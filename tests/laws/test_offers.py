@@ -1,0 +1,45 @@
+"""Law of the choice among offered nodes: the one that is found early is as good as the best of all dry runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.model.objects import Object
+from extender.model.victims import Candidate
+from extender.verbs.offers import best_offer
+from extender.verbs.victims import DryRun
+from tests.builders import preempting
+from tests.contenders import cluster, contender_json
+from tests.laws.test_preemption import APPS, PREEMPTOR, carried, clusters
+
+
+@given(clusters(), carried, st.sampled_from(APPS), st.integers(0, 9), st.data())
+def test_no_offered_node_is_better_than_the_one_chosen(
+    objects: list[Object], fields: dict[str, Any], app: str, seed: int, data: st.DataObject
+) -> None:
+    held = cluster(*objects)
+    lower = [each for each in held.pods.values() if each.node and each.priority < PREEMPTOR]
+    offered: dict[str, list[str]] = {}
+    for each in data.draw(st.lists(st.sampled_from(lower), unique_by=lambda pod: pod.uid)) if lower else []:
+        offered.setdefault(each.node, []).append(each.uid)
+    asking = contender_json("asking", priority=PREEMPTOR, cpu=1000, app=app, **fields)
+    args = preempting(asking, offered, violations=data.draw(st.integers(0, 1)))
+    run = DryRun(args.pod, held.view)
+
+    def exhausted(candidate: Candidate) -> Candidate | None:
+        taken = [held.pods[victim.uid] for victim in candidate.victims]
+        removal = run.on(held.known[candidate.node], taken)
+        if removal is None:
+            return None
+        violations = removal.pdb_violations + candidate.pdb_violations
+        return replace(removal, pdb_violations=violations).candidate()
+
+    every = [found for each in args.candidates if (found := exhausted(each)) is not None]
+    best = best_offer(args, run, seed)
+    assert (best is None) == (not every)
+    if best is not None:
+        assert best.candidate().standing() == min(each.standing() for each in every)
