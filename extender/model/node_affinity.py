@@ -7,10 +7,11 @@ https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from extender.model.labels import Labels, Operator, satisfies
+from extender.model.labels import Labels, Operator, is_label_key, is_label_value, satisfies
+from extender.model.selectors import SelectorError, requirement
 
 _INTEGER = re.compile(r"([+-]?)0*([0-9]{1,19})")  # no more digits fit
 _INT64 = 2**63
@@ -41,15 +42,37 @@ class NodeRequirement:
         return satisfies(value, self.operator, self.values)
 
     def _compares(self, number: int | None) -> bool:
-        bound = as_int64(self.values[0]) if len(self.values) == 1 else None
+        bound = as_int64(self.values[0])
         if number is None or bound is None:
             return False
         return number > bound if self.operator is Operator.GT else number < bound
 
 
+def label_requirement(key: str, operator: str, values: Sequence[str] = ()) -> NodeRequirement:
+    """A checked clause about a node's labels; raises ``SelectorError`` where the scheduler cannot parse it."""
+    if operator not in (Operator.GT, Operator.LT):
+        checked = requirement(key, operator, values)
+        return NodeRequirement(checked.key, checked.operator, checked.values)
+    if len(values) != 1 or as_int64(values[0]) is None:
+        raise SelectorError("values: Invalid value: for 'Gt', 'Lt' operators, exactly one integer is required")
+    if not is_label_key(key) or not is_label_value(values[0]):  # so no bound has a sign
+        raise SelectorError(f'"{key}", "{values[0]}": not a qualified name, or not a valid label value')
+    return NodeRequirement(key, Operator(operator), tuple(values))
+
+
+def field_requirement(key: str, operator: str, values: Sequence[str] = ()) -> NodeRequirement:
+    """A checked clause about a node's fields; raises ``SelectorError`` where the scheduler cannot parse it."""
+    if operator not in (Operator.IN, Operator.NOT_IN) or len(values) != 1:
+        raise SelectorError(f'"{operator}" is not a valid operator of a field, or not of {len(values)} values')
+    return NodeRequirement(key, Operator(operator), tuple(values))
+
+
 @dataclass(frozen=True, slots=True)
 class NodeSelectorTerm:
-    """A conjunction over labels and fields; a term without any clause matches no node."""
+    """A conjunction over labels and fields; a term without any clause matches no node.
+
+    A term that cannot be parsed is made as one without any clause: the scheduler passes over it to the next.
+    """
 
     expressions: tuple[NodeRequirement, ...] = ()
     fields: tuple[NodeRequirement, ...] = ()

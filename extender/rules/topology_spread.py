@@ -145,7 +145,7 @@ class SpreadScore:
 def prepare_score(question: Question, view: ClusterView, frame: Frame, nodes: Sequence[int]) -> SpreadScore:
     """The score of a question over these nodes. O(nodes × constraints)."""
     if question.soft_error:
-        text = f"obtaining pod's soft topology spread constraints: {question.soft_error}"
+        text = f"calculating preScoreState: obtaining pod's soft topology spread constraints: {question.soft_error}"
         return SpreadScore(Status(Code.ERROR, text), nodes)
     if not question.soft:
         return SpreadScore(SKIP, nodes)

@@ -12,12 +12,14 @@ from typing import TypeVar
 
 import msgspec
 
-from extender.model.labels import Labels, Operator
+from extender.model.labels import Labels
 from extender.model.node_affinity import (
     NodeAffinity,
     NodeRequirement,
     NodeSelectorTerm,
     PreferredNodeTerm,
+    field_requirement,
+    label_requirement,
     node_selector,
 )
 from extender.model.objects import Controller
@@ -25,7 +27,7 @@ from extender.model.selectors import NOTHING, LabelSelector, SelectorError, pars
 from extender.model.spread import NO_SPREAD, SpreadConstraint, SpreadConstraints
 from extender.model.taints import Toleration
 from extender.model.terms import NO_AFFINITY, AffinityTerm, PodAffinity, WeightedTerm
-from extender.wire.errors import UNREADABLE, WireError, from_msgspec
+from extender.wire.errors import UNREADABLE, from_msgspec
 from extender.wire.objects_json import (
     AffinityJson,
     AffinityTermJson,
@@ -143,16 +145,19 @@ def _node_affinity(parsed: NodeAffinityJson | None) -> tuple[NodeAffinity, tuple
 
 
 def _node_term(parsed: NodeTermJson) -> NodeSelectorTerm:
-    return NodeSelectorTerm(
-        expressions=tuple(map(_node_requirement, parsed.match_expressions or ())),
-        fields=tuple(map(_node_requirement, parsed.match_fields or ())),
-    )
+    try:
+        return NodeSelectorTerm(
+            expressions=_clauses(label_requirement, parsed.match_expressions),
+            fields=_clauses(field_requirement, parsed.match_fields),
+        )
+    except SelectorError:
+        return NodeSelectorTerm()
 
 
-def _node_requirement(parsed: RequirementJson) -> NodeRequirement:
-    if parsed.operator not in Operator.__members__.values():
-        raise WireError("spec.affinity.nodeAffinity", f'"{parsed.operator}" is not a valid node selector operator')
-    return NodeRequirement(parsed.key, Operator(parsed.operator), tuple(sorted(parsed.values or ())))
+def _clauses(
+    make: Callable[[str, str, Sequence[str]], NodeRequirement], parsed: list[RequirementJson] | None
+) -> tuple[NodeRequirement, ...]:
+    return tuple(make(item.key, item.operator, item.values or ()) for item in parsed or ())
 
 
 def with_node_selector(affinity: NodeAffinity, raw: bytes) -> NodeAffinity:
@@ -186,7 +191,7 @@ def _constraint(parsed: SpreadJson, labels: Labels) -> SpreadConstraint:
         hard=parsed.when_unsatisfiable == "DoNotSchedule",
         selector=_label_selector(parsed.label_selector).and_in(keys),
         min_domains=1 if parsed.min_domains is None else parsed.min_domains,
-        honor_affinity=parsed.node_affinity_policy != "Ignore",
+        honor_affinity=parsed.node_affinity_policy in (None, "Honor"),
         honor_taints=parsed.node_taints_policy == "Honor",
     )
 

@@ -29,7 +29,7 @@ def named(operator: str, *names: str) -> Json:
         ("Gt", "4", "4", False),
         ("Lt", "4", "3", True),
         ("Lt", "4", "4", False),
-        ("Gt", "-1", "0", True),
+        ("Gt", "-1", "0", False),  # a bound must be a valid label value, so it has no sign
         ("Gt", "4", "+5", True),
         ("Gt", "4", "005", True),
         ("Gt", "4", None, False),
@@ -79,6 +79,30 @@ def test_an_absent_label_satisfies_not_in_and_does_not_exist() -> None:
 def test_an_empty_term_matches_no_node_and_hides_no_other() -> None:
     assert not matches({})
     assert matches({}, named("In", "n1"))
+
+
+@pytest.mark.parametrize(
+    "term",
+    [
+        expressions(("disk", "NotIn", [])),
+        expressions(("disk", "DoesNotExist", ["ssd"])),
+        expressions(("disk", "NotIn", ["not a value"])),
+        expressions(("not a key", "DoesNotExist", [])),
+        expressions(("disk", "Near", ["ssd"])),
+        expressions(("rack", "Exists", []), ("disk", "In", [])),
+        expressions(("not a key", "Lt", ["9"])),
+        named("NotIn"),
+        named("In", "n1", "n2"),
+        named("NotIn", "n3", "n4"),
+        named("Exists"),
+        expressions(("rack", "Exists", [])) | named("In", "n1", "n2"),
+    ],
+    ids=str,
+)
+def test_a_term_that_cannot_be_parsed_matches_no_node_and_hides_no_other(term: Json) -> None:
+    labels = {"rack": "r1"}
+    assert not matches(term, labels=labels)
+    assert matches(term, expressions(("rack", "In", ["r1"])), labels=labels)
 
 
 def test_required_affinity_without_terms_matches_no_node() -> None:

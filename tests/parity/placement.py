@@ -42,7 +42,7 @@ KINDS: dict[str, Kind[Any]] = {
     "statefulSets": STATEFUL_SETS,
     "replicationControllers": REPLICATION_CONTROLLERS,
 }
-_PARSE_ERRORS = ("parsing pod:", "failed to parse pod:", "get constraints from pod:", "obtaining pod's")
+_PARSE_ERRORS = ("parsing pod:", "failed to parse pod:", "get constraints from pod:", "calculating preScoreState:")
 
 
 def settings_of(case: Case) -> Settings:

@@ -14,7 +14,7 @@ from tests.parity.runner import cases, run
 CASES = Path(__file__).parent / "cases"
 
 
-@pytest.mark.parametrize("name", ["edges", "placement-open", "preemption-pick"])
+@pytest.mark.parametrize("name", ["edges", "malformed", "placement-open", "preemption-pick"])
 def test_every_case_gets_the_scheduler_s_answer(name: str) -> None:
     outcome = run(CASES / f"{name}.ndjson.gz")
     assert outcome.failures == {}

@@ -37,9 +37,9 @@ POD_FAULTS: dict[str, tuple[Json, str]] = {
         {"spec": near({"topologyKey": "k", "namespaces": "a"})},
         f"Pod.spec.affinity.podAffinity.{REQUIRED}[0].namespaces",
     ),
-    "an operator that there is not": (
-        {"spec": on_nodes({"matchExpressions": [{"key": "a", "operator": "Near"}]})},
-        "Pod.spec.affinity.nodeAffinity",
+    "an operator of a number": (
+        {"spec": on_nodes({"matchExpressions": [{"key": "a", "operator": 5}]})},
+        f"Pod.spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms[0].matchExpressions[0].operator",
     ),
     "maxSkew as text": (
         {"spec": {"topologySpreadConstraints": [{}, {"maxSkew": "1"}]}},
