@@ -6,28 +6,27 @@ the exit code is 1 when a count has drifted, or with `--check` when a bound was 
 
 import argparse
 import sys
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from rich.console import Console
 
+from extender.cli.bench_scenarios import SCENARIOS, AnyLoad, loads_of, read_workloads
 from extender.cli.bench_service import run_service
 from extender.cli.bench_subject import make_subject
 from extender.cli.command import CommandError, Commands
-from extender.cli.files import read_bytes, read_yaml
-from extender.model.documents import DocumentError
+from extender.cli.files import read_bytes
 from extender.simulate.bench.bounds import Checked, check_bounds
 from extender.simulate.bench.children import ChildError
 from extender.simulate.bench.comparison import compare
+from extender.simulate.bench.contest import play_modes
+from extender.simulate.bench.modes import MODES, ModesLoad
 from extender.simulate.bench.playing import play_apart
 from extender.simulate.bench.report import ratio_table, tables
 from extender.simulate.bench.results import Played, Results, decode_results, encode_results, results_of
-from extender.simulate.bench.scenario import BenchScenario, Load, labels_in, parse_bench, plan
 from extender.simulate.bench.serving import play_served
 
-SCENARIOS: Final = Path("config/scenarios/bench")
 _WIDTH: Final = 200
 
 
@@ -47,40 +46,19 @@ def add_parser(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0 when the audit found no drift and, with `--check`, every bound was kept."""
-    scenarios = read_scenarios(arguments.scenarios)
+    workloads = read_workloads(arguments.scenarios)
     earlier = _read_results(arguments.compare) if arguments.compare else None
     try:
-        results = results_of(list(_play(_loads(scenarios, arguments.label))))
+        results = results_of(list(_play(loads_of(workloads, arguments.label))))
     except ChildError as error:
         raise CommandError(str(error)) from None
     if arguments.out:
         Path(arguments.out).write_bytes(encode_results(results))
-    checked = check_bounds(scenarios, results.rows)
+    checked = check_bounds([each.scenario for each in workloads], results.rows)
     is_json = arguments.output == "json"
     _print(results, earlier, as_json=is_json)
     missed = _conclude(results, checked, as_json=is_json, names_missed=arguments.check)
     return 1 if results.audit.drift or (arguments.check and missed) else 0
-
-
-def read_scenarios(paths: Sequence[str]) -> list[BenchScenario]:
-    """The scenarios of files, or all that belong to the project. Raises CommandError with a line for each problem."""
-    found = paths or [str(path) for path in sorted(SCENARIOS.glob("*.yaml"))]
-    if not found:
-        raise CommandError(f"no scenario: name a file, or run where {SCENARIOS} is")
-    scenarios = [_read_scenario(path) for path in found]
-    names = Counter(scenario.name for scenario in scenarios)
-    if twice := [name for name, times in names.items() if times > 1]:
-        raise CommandError(
-            *(f"{name}: two scenarios have this name, so their bounds cannot be told apart" for name in twice)
-        )
-    return scenarios
-
-
-def _read_scenario(path: str) -> BenchScenario:
-    try:
-        return parse_bench(read_yaml(path))
-    except DocumentError as error:
-        raise CommandError(*(f"{path}: {problem}" for problem in error.problems)) from None
 
 
 def _read_results(path: str) -> Results:
@@ -90,20 +68,17 @@ def _read_results(path: str) -> Results:
         raise CommandError(f"{path}: no results of a bench: {error}") from None
 
 
-def _loads(scenarios: Sequence[BenchScenario], label: str) -> list[Load]:
-    loads = [load for scenario in scenarios for load in plan(scenario, label)]
-    if not loads:
-        known = ", ".join(labels_in(scenarios))
-        raise CommandError(f'no case carries the label "{label}"; there are {known}')
-    return loads
-
-
-def _play(loads: Sequence[Load]) -> Iterator[Played]:
+def _play(loads: Sequence[AnyLoad]) -> Iterator[Played]:
     """One load after the other, in process and over HTTP, as far as its measures want it."""
     for number, load in enumerate(loads, start=1):
-        _tell(f"{number}/{len(loads)} {load.scenario.name}: {load.pods:,} pods, {load.selectors:,} selectors")
-        yield from play_apart(load, make_subject)
-        yield from play_served(load, run_service)
+        begun = f"{number}/{len(loads)} {load.scenario.name}: {load.pods:,} pods"
+        if isinstance(load, ModesLoad):
+            _tell(f"{begun}, {', '.join(MODES)}")
+            yield from play_modes(load, run_service)
+        else:
+            _tell(f"{begun}, {load.selectors:,} selectors")
+            yield from play_apart(load, make_subject)
+            yield from play_served(load, run_service)
 
 
 def _print(results: Results, earlier: Results | None, *, as_json: bool) -> None:

@@ -23,6 +23,8 @@ from extender.simulate.bench.auditing import audit_within
 from extender.simulate.bench.children import Calls
 from extender.simulate.bench.echo import echo_filter, echo_scores
 from extender.simulate.bench.heartbeat import Heartbeat
+from extender.simulate.bench.quantiles import Figures
+from extender.tasks.settling import Settling
 from extender.telemetry.metrics import Metrics
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 
@@ -57,6 +59,20 @@ def _asked(service: Service, heart: Heartbeat, echo: "Echo") -> Mapping[str, Cal
         "audit": lambda seconds: audit_within(service.index, seconds, _SEED),
         "echo": echo.set_counts,
         "pause": heart.figures,
+        "waits": lambda: _waits(service.settling),
+    }
+
+
+def _waits(settling: Settling | None) -> Figures:
+    """How many questions waited for assumed pods so far: the share of all, and for how long, in seconds and on the mean."""
+    if settling is None or not settling.asked:
+        return {}
+    mean = settling.waited / settling.waits * 1000 if settling.waits else 0.0
+    return {
+        "waited.share": settling.waits / settling.asked,
+        "waited.seconds": settling.waited,
+        "waited.mean": mean,
+        "waited.inVain": settling.given_up,
     }
 
 

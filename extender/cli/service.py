@@ -81,7 +81,8 @@ _STALE_FACTOR: Final = 1.2
 class Service:
     """The parts, and the jobs that keep them going, by name; a service that answers from a file has none.
 
-    ``preemption`` is set where we carry preemptions out; it is to be drained on the way down.
+    ``preemption`` is set where we carry preemptions out; it is to be drained on the way down. ``settling`` is set where
+    a cluster is followed.
     """
 
     settings: Settings
@@ -92,6 +93,7 @@ class Service:
     jobs: tuple[Job, ...] = ()
     preemption: PreemptionWork | None = None
     replica: Replica = SOLE
+    settling: Settling | None = None
 
     @asynccontextmanager
     async def listening(self, tls: ServerTls | None = None) -> AsyncIterator[str]:
@@ -143,7 +145,7 @@ def service_of_cluster(settings: Settings, session: Session, clock: Clock, chanc
     metrics.report_waits(lambda: settling.waits, lambda: settling.given_up)
     metrics.report_steering(lambda: steering.results)
     readiness = Readiness(feeding, replica=replica.turn)
-    return Service(settings, index, readiness, metrics, verbs, tuple(jobs), work, replica)
+    return Service(settings, index, readiness, metrics, verbs, tuple(jobs), work, replica, settling)
 
 
 def service_of_objects(settings: Settings, objects: Iterable[Object], chance: Random) -> Service:

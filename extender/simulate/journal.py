@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 from extender.simulate.json_objects import JsonObject
 from extender.simulate.kinds import NAMESPACES, NODES, PODS, Kind
-from extender.simulate.store import Change, Store, Stored
+from extender.simulate.store import ADDED, Change, Store, Stored
 
 WATCHED = (PODS, NODES, NAMESPACES)
 
@@ -73,6 +73,13 @@ class Journal:
         if not taken:
             return 0.0
         return len(taken) / max(taken[-1].decided_at - taken[0].asked_at, 1e-9)
+
+    def bound_per_second(self) -> float:
+        """Pods bound per second between the first arrival and the last binding; 0 where none was bound."""
+        changes = [entry.change for entry in self.entries if isinstance(entry, Happened) and entry.kind is PODS]
+        bound = [change.at for change in changes if change.stored.node and change.previous and not change.previous.node]
+        arrived = next((change.at for change in changes if change.type == ADDED), 0.0)
+        return len(bound) / max(bound[-1] - arrived, 1e-9) if bound else 0.0
 
     def close(self) -> None:
         """Listen no longer."""

@@ -26,6 +26,7 @@ class Report:
     failures: tuple[str, ...]
     decisions: int
     decisions_per_second: float
+    bound_per_second: float
     calls: int
     nodes_used: int
 
@@ -52,6 +53,7 @@ class Report:
             "waiting": [{"pod": pod, "message": message} for pod, message in self.waiting],
             "decisions": self.decisions,
             "decisionsPerSecond": round(self.decisions_per_second, 1),
+            "boundPerSecond": round(self.bound_per_second, 1),
             "extenderCalls": self.calls,
             "nodesUsed": self.nodes_used,
         }
@@ -71,6 +73,7 @@ def make_report(stage: Stage, failures: list[str], seconds: float) -> Report:
         failures=tuple(failures),
         decisions=loop.journal.decisions,
         decisions_per_second=loop.journal.rate(),
+        bound_per_second=loop.journal.bound_per_second(),
         calls=loop.extender_calls,
         nodes_used=len(Counter(loop.bound.values())),
     )

@@ -57,7 +57,7 @@ class SettlingOptions:
 class Settling:
     """The filter verb with its effect on the assumed pods.
 
-    ``waits`` and ``given_up`` count questions that waited, ``waited`` the seconds that they did.
+    ``asked`` counts questions, ``waits`` and ``given_up`` those that waited, ``waited`` the seconds that they did.
     """
 
     def __init__(
@@ -69,6 +69,7 @@ class Settling:
         decide: Decide,
         answered: Answered,
     ) -> None:
+        self.asked = 0
         self.waits = 0
         self.waited = 0.0
         self.given_up = 0
@@ -83,6 +84,7 @@ class Settling:
 
     async def filter(self, args: ExtenderArgs) -> FilterResult:
         """Decides a question. The pod's own earlier assumption ends first: a new question means that it failed."""
+        self.asked += 1
         previous = self._index.assumed.settle(args.pod.uid)
         if self._hangs(args):
             await self._wait(args)

@@ -9,7 +9,7 @@ import yaml
 
 from extender.cli.main import main
 from extender.simulate.bench.results import decode_results
-from tests.simulate.benching import document
+from tests.simulate.benching import APART, document
 
 PROCESS = {"filter.p50", "filter.p99", "echo.p50", "echoAll.p50", "share.decode", "share.decide", "share.encode"}
 HTTP = {"filter.p50", "filter.p99", "echo.p50", "echoAll.p50", "requestsPerSecond", "bytesIn", "bytesOut", "ready"}
@@ -71,6 +71,62 @@ def test_json_is_one_document_and_comparing_with_it_shows_ratios(
     text = capsys.readouterr().out
     ratio = text[text.index("New / old") :].splitlines()[2].split()[6]
     assert float(ratio) > 10, "a thousand times what the file says, within what a machine varies"
+
+
+BURST = {
+    "apiVersion": "placement.extender.dev/v1alpha1",
+    "kind": "Scenario",
+    "name": "burst",
+    "cluster": {"nodes": [{"count": 20, "zones": 2}], "namespaces": [{"name": "team", "labels": {"team": "devops"}}]},
+    "templates": {"web": {"labels": {"color": "green-{v}"}, "variants": 2, "spec": {"affinity": APART}}},
+    "scheduler": {"bindDelay": ["0s", "50ms"]},
+    "steps": [{"arrive": {"template": "web", "count": 1}}, {"settle": {"calm": "200ms", "timeout": "30s"}}],
+}
+MODES = {
+    "apiVersion": "placement.extender.dev/v1alpha1",
+    "kind": "ModesScenario",
+    "name": "few",
+    "burst": "burst.yaml",
+    "cases": [{"labels": ["short"], "pods": [30]}],
+    "bounds": [{"figure": "violations", "atMost": 0}, {"figure": "pending", "atMost": 0}],
+}
+MODE_FIGURES = {"bound.perSecond", "decided.perSecond", "boundOfDecisive", "decidedOfDecisive", "violations", "pending"}
+MODE_FIGURES |= {"waited.share", "waited.mean", "waited.seconds", "waited.inVain"}
+
+
+def write_modes(path: Path, **parts: Any) -> str:
+    (path.parent / "burst.yaml").write_text(yaml.safe_dump(BURST | parts), "utf-8")
+    path.write_text(yaml.safe_dump(MODES), "utf-8")
+    return str(path)
+
+
+def test_one_burst_is_played_in_each_mode_and_reported_side_by_side(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = tmp_path / "results.json"
+    assert main(["bench", write_modes(path), "--label", "short", "--check", "--out", str(kept)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.splitlines()[-1] == "bounds: 0 of 6 missed"
+    rows = decode_results(kept.read_bytes()).rows
+    assert [row.place for row in rows] == [{"pods": 30, "mode": mode} for mode in ("decisive", "bind", "cooperative")]
+    assert all(row.figures.keys() >= MODE_FIGURES for row in rows)
+    assert rows[0].figures["waited.share"] == 0
+
+
+def test_a_mode_that_breaks_a_constraint_fails_the_check_by_name(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = write_modes(path, extender={"assumedPods": {"enabled": False}})
+    assert main(["bench", name, "--check"]) == 1
+    missed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("missed: ")]
+    assert any(line.startswith("missed: few via http (pods 30, mode decisive): violations is") for line in missed)
+
+
+def test_a_burst_without_a_size_is_refused_before_anything_is_played(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", write_modes(path, steps=[{"settle": {}}])]) == 1
+    assert "burst: expected a scenario in which pods arrive once" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

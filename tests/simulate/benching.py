@@ -1,9 +1,11 @@
 """A small bench scenario to vary: thirty pods of three selectors on two hundred nodes."""
 
+from pathlib import Path
 from typing import Any
 
 from extender.simulate.bench.scenario import BenchScenario, Load, parse_bench, plan
 
+SHIPPED = sorted(Path("config/scenarios/bench").glob("*.yaml"))
 APART = {
     "podAntiAffinity": {
         "requiredDuringSchedulingIgnoredDuringExecution": [

@@ -7,13 +7,14 @@ import pytest
 import yaml
 
 from extender.model.documents import DocumentError
+from extender.simulate.bench.modes import KIND
 from extender.simulate.bench.scenario import parse_bench, plan
-from tests.simulate.benching import document, scenario
-
-SHIPPED = sorted(Path("config/scenarios/bench").glob("*.yaml"))
+from tests.simulate.benching import SHIPPED, document, scenario
 
 
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [path for path in SHIPPED if KIND not in path.read_text("utf-8")], ids=lambda path: path.stem
+)
 def test_every_shipped_scenario_is_legal_and_has_something_short(path: Path) -> None:
     read = parse_bench(yaml.safe_load(path.read_text("utf-8")))
     assert read.name == path.stem

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from extender.simulate.bench.results import Row, rows_by_key
-from extender.simulate.bench.scenario import BenchScenario, Bound
+from extender.simulate.bench.scenario import Bound, Bounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Checked:
     missed: tuple[str, ...]
 
 
-def check_bounds(scenarios: Iterable[BenchScenario], rows: Sequence[Row]) -> Checked:
+def check_bounds(scenarios: Iterable[Bounded], rows: Sequence[Row]) -> Checked:
     """Hold every row against the bounds of its scenario."""
     compared, missed = 0, list[str]()
     known = rows_by_key(rows)

@@ -6,12 +6,15 @@ other end is `answer_calls`, in the child.
 
 import asyncio
 import multiprocessing
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 _LONGEST: Final = 180.0
+
+# (pipe, URL of the API server, settings): says its addresses when it is ready, and answers calls until told to stop.
+RunService: TypeAlias = Callable[..., None]
 
 
 class ChildError(Exception):
@@ -66,6 +69,16 @@ class Child:
             self._process.terminate()
             self._process.join(10)
         self._pipe.close()
+
+
+@contextmanager
+def child_running(target: Callable[..., None], *arguments: object) -> Iterator[Child]:
+    """A child for as long as the block lasts."""
+    child = Child(target, *arguments)
+    try:
+        yield child
+    finally:
+        child.stop()
 
 
 class Calls:

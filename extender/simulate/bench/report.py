@@ -62,9 +62,23 @@ _PROBES: Final[tuple[_Column, ...]] = (
     ("pods moved", "relabel.pods"),
     ("relabel pause", "relabelPause.max"),
 )
-_SECTIONS: Final = (("Questions", _QUESTIONS), ("Cluster", _CLUSTER), ("Probes", _PROBES))
+_MODES: Final[tuple[_Column, ...]] = (
+    ("bound/s", "bound.perSecond"),
+    ("× decisive", "boundOfDecisive"),
+    ("decided/s", "decided.perSecond"),
+    ("× decisive", "decidedOfDecisive"),
+    ("waited", "waited.share"),
+    ("mean wait", "waited.mean"),
+    ("waited s", "waited.seconds"),
+    ("gave up", "waited.inVain"),
+    ("extender CPU/pod", "extenderCpu.perPod"),
+    ("the rest CPU/pod", "planeCpu.perPod"),
+    ("pending", "pending"),
+    ("violations", "violations"),
+)
+_SECTIONS: Final = (("Questions", _QUESTIONS), ("Cluster", _CLUSTER), ("Probes", _PROBES), ("Modes", _MODES))
 _WHOLE_FROM: Final = 100
-_SHARES: Final = ("share.", "busyShare", "refusedShare")
+_SHARES: Final = ("share.", "busyShare", "refusedShare", "waited.share")
 _RATIOS: Final = (
     "filter.p50",
     "filter.p99",
@@ -75,6 +89,8 @@ _RATIOS: Final = (
     "rss",
     "load",
     "ready",
+    "bound.perSecond",
+    "decided.perSecond",
 )
 
 

@@ -4,8 +4,8 @@ Read strictly, each fault named by its path. Nothing is played here. Called by t
 """
 
 import itertools
-from collections.abc import Iterable, Iterator
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -21,14 +21,15 @@ Place: TypeAlias = dict[str, int | str]
 Measure: TypeAlias = Literal["questions", "events", "herd", "relabel", "service"]
 
 # What a point of the matrix is told apart by, in the order in which tables show it.
-DIMENSIONS: Final = ("pods", "selectors", "names", "answer")
+_VARIED: Final = ("pods", "selectors", "names", "answer")
+DIMENSIONS: Final = (*_VARIED, "mode")
 
 
-class _Part(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class Part(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """What all parts of a scenario have in common."""
 
 
-class PodTemplate(_Part, frozen=True):
+class PodTemplate(Part, frozen=True):
     """What asking and existing pods have in common.
 
     In texts `{v}` is the number of the pod's selector; a text that is just `{t}` becomes a number from 1 to `turns`.
@@ -39,7 +40,7 @@ class PodTemplate(_Part, frozen=True):
     turns: Positive = 1
 
 
-class ClusterPart(_Part, frozen=True):
+class ClusterPart(Part, frozen=True):
     """The cluster. Pods stand in all namespaces, or with `oneNamespace` all in one, as spread counts within one only.
 
     `replicaSets`: the pods' owners exist, so that pods without constraints get the default ones of the system.
@@ -55,7 +56,7 @@ class ClusterPart(_Part, frozen=True):
     most_per_selector: Positive = 1_000_000
 
 
-class AskingPart(_Part, frozen=True):
+class AskingPart(Part, frozen=True):
     """How questions are asked: so many of each point, and a share of askers that want nodes with an SSD.
 
     `perSecond` limits them over HTTP (0: as fast as they are answered), as a scheduler is busy in between.
@@ -66,7 +67,7 @@ class AskingPart(_Part, frozen=True):
     per_second: Annotated[float, Meta(ge=0)] = 0.0
 
 
-class Case(_Part, frozen=True):
+class Case(Part, frozen=True):
     """A part of the matrix: every combination of its lists is a point, and `measure` says what is measured there."""
 
     labels: tuple[str, ...]
@@ -78,7 +79,7 @@ class Case(_Part, frozen=True):
     rate: Annotated[float, Meta(ge=0)] = 0.0  # pod events per second while a service is asked over HTTP
 
 
-class Bound(_Part, frozen=True):
+class Bound(Part, frozen=True):
     """One promise: a figure is at most (or at least) a number, or that many times another figure.
 
     `relativeTo` names a figure of the same point; `baseline` the same figure of the point that differs in these
@@ -105,7 +106,34 @@ class Bound(_Part, frozen=True):
             raise ValueError(f"where: expected dimensions ({', '.join(DIMENSIONS)}), got {', '.join(unknown)}")
 
 
-class BenchScenario(_Part, frozen=True, kw_only=True):
+class Labelled(Protocol):
+    """A case of any kind of bench scenario."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """By which it is chosen."""
+
+
+CaseT = TypeVar("CaseT", bound=Labelled)
+
+
+class Bounded(Protocol):
+    """A bench scenario of any kind, as far as what all of them have."""
+
+    @property
+    def name(self) -> str:
+        """What its rows are called."""
+
+    @property
+    def cases(self) -> Sequence[Labelled]:
+        """What may be played."""
+
+    @property
+    def bounds(self) -> tuple[Bound, ...]:
+        """What the figures must keep."""
+
+
+class BenchScenario(Part, frozen=True, kw_only=True):
     """A workload with its matrix and its bounds."""
 
     api_version: Literal["placement.extender.dev/v1alpha1"]
@@ -163,7 +191,7 @@ def parse_bench(document: object) -> BenchScenario:
 
 def _problems(case: Case, number: int, scenario: BenchScenario) -> Iterator[str]:
     """What is wrong with a case as a part of its scenario."""
-    for dimension in DIMENSIONS:
+    for dimension in _VARIED:
         if not getattr(case, dimension):
             yield f"cases[{number}].{dimension}: must not be empty"
     if max(case.names, default=0) > scenario.cluster.nodes:
@@ -174,7 +202,7 @@ def plan(scenario: BenchScenario, label: str = "") -> list[Load]:
     """The clusters to load for the cases that carry the label (all without one), each point once."""
     measures: dict[tuple[int, int], dict[tuple[int, str], set[str]]] = {}
     rates: dict[tuple[int, int], float] = {}
-    for case in labelled(scenario, label):
+    for case in labelled(scenario.cases, label):
         for pods, selectors in itertools.product(case.pods, case.selectors):
             points = measures.setdefault((pods, selectors), {})
             rates[pods, selectors] = max(case.rate, rates.get((pods, selectors), 0.0))
@@ -186,11 +214,11 @@ def plan(scenario: BenchScenario, label: str = "") -> list[Load]:
     ]
 
 
-def labelled(scenario: BenchScenario, label: str) -> Iterator[Case]:
+def labelled(cases: Iterable[CaseT], label: str) -> Iterator[CaseT]:
     """The cases that carry a label; an empty label is carried by all."""
-    return (case for case in scenario.cases if not label or label in case.labels)
+    return (case for case in cases if not label or label in case.labels)
 
 
-def labels_in(scenarios: Iterable[BenchScenario]) -> list[str]:
+def labels_in(scenarios: Iterable[Bounded]) -> list[str]:
     """Every label that stands in the scenarios."""
     return sorted({label for scenario in scenarios for case in scenario.cases for label in case.labels})

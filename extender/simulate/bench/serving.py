@@ -6,12 +6,12 @@ the function that its process runs. Pods live and die meanwhile at a given rate.
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from itertools import groupby
-from typing import Final, TypeAlias
+from typing import Final
 
 from extender.simulate.bench.auditing import Audit, audit_seconds
-from extender.simulate.bench.children import Child, ChildError
+from extender.simulate.bench.children import Child, ChildError, RunService, child_running
 from extender.simulate.bench.cluster import SyntheticCluster
 from extender.simulate.bench.memory import peak_megabytes, processor_seconds, resident_megabytes
 from extender.simulate.bench.plane import run_plane
@@ -25,16 +25,13 @@ _WAIT_SECONDS: Final = 60.0
 _MOVES: Final = 6
 _QUESTIONS_AFTER_MOVE: Final = 60
 
-# (pipe, URL of the API server, settings): says its addresses when it is ready, and answers calls until told to stop.
-RunService: TypeAlias = Callable[..., None]
-
 
 def play_served(load: Load, run_service: RunService) -> Iterator[Played]:
     """Play the points that want a service, with a service of its own for each way of answering."""
     points = sorted((point for point in load.points if "service" in point.measures), key=lambda point: point.answer)
     if not points:
         return
-    with _running(run_plane, load) as plane:
+    with child_running(run_plane, load) as plane:
         api_url = str(plane.receive())
         for _, group in groupby(points, key=lambda point: point.answer):
             yield _play_answer(load, list(group), plane, api_url, run_service)
@@ -43,7 +40,7 @@ def play_served(load: Load, run_service: RunService) -> Iterator[Played]:
 def _play_answer(load: Load, points: list[Point], plane: Child, api_url: str, run_service: RunService) -> Played:
     """One service from its start to its audit."""
     started = time.perf_counter()
-    with _running(run_service, api_url, points[0].settings) as service, ExitStack() as stack:
+    with child_running(run_service, api_url, points[0].settings) as service, ExitStack() as stack:
         addresses = service.receive()
         common = {"ready": time.perf_counter() - started, "rssReady": resident_megabytes(service.pid)}
         player = stack.enter_context(RemotePlayer.connected(SyntheticCluster(load), plane, service, addresses))
@@ -112,12 +109,3 @@ def _wait_for(is_so: Callable[[], bool]) -> None:
         if time.monotonic() > deadline:
             raise ChildError(f"the service has not caught up within {_WAIT_SECONDS:.0f} s")
         time.sleep(0.02)
-
-
-@contextmanager
-def _running(target: Callable[..., None], *arguments: object) -> Iterator[Child]:
-    child = Child(target, *arguments)
-    try:
-        yield child
-    finally:
-        child.stop()

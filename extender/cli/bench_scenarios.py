@@ -1,0 +1,74 @@
+"""The scenario files of `extender bench`, of both kinds, and the loads that a label chooses of them.
+
+Called by `bench.py`.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from extender.cli.command import CommandError
+from extender.cli.embedded import read_scenario, scenario_settings
+from extender.cli.files import read_yaml
+from extender.model.documents import DocumentError
+from extender.simulate.bench.modes import KIND, ModesLoad, parse_modes, plan_modes
+from extender.simulate.bench.scenario import Bounded, Load, labels_in, parse_bench, plan
+
+SCENARIOS: Final = Path("config/scenarios/bench")
+
+AnyLoad: TypeAlias = Load | ModesLoad
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A scenario, and its loads by label."""
+
+    scenario: Bounded
+    plan: Callable[[str], Sequence[AnyLoad]]
+
+
+def read_workloads(paths: Sequence[str]) -> list[Workload]:
+    """The scenarios of files, or all that belong to the project. Raises CommandError with a line for each problem."""
+    found = paths or [str(path) for path in sorted(SCENARIOS.glob("*.yaml"))]
+    if not found:
+        raise CommandError(f"no scenario: name a file, or run where {SCENARIOS} is")
+    workloads = [_read_workload(path) for path in found]
+    names = Counter(each.scenario.name for each in workloads)
+    if twice := [name for name, times in names.items() if times > 1]:
+        raise CommandError(
+            *(f"{name}: two scenarios have this name, so their bounds cannot be told apart" for name in twice)
+        )
+    return workloads
+
+
+def _read_workload(path: str) -> Workload:
+    try:
+        document = read_yaml(path)
+        if isinstance(document, dict) and document.get("kind") == KIND:
+            return _read_modes(path, document)
+        scenario = parse_bench(document)
+        return Workload(scenario, partial(plan, scenario))
+    except DocumentError as error:
+        raise CommandError(*(f"{path}: {problem}" for problem in error.problems)) from None
+
+
+def _read_modes(path: str, document: object) -> Workload:
+    """A scenario with its burst, which stands in a file beside it."""
+    scenario = parse_modes(document)
+    beside = str(Path(path).parent / scenario.burst)
+    burst = read_scenario(beside)
+    make = partial(plan_modes, scenario, burst, scenario_settings(burst, beside))
+    make("")  # so that a burst that cannot be played is refused before anything is
+    return Workload(scenario, make)
+
+
+def loads_of(workloads: Sequence[Workload], label: str) -> list[AnyLoad]:
+    """What is to be played. CommandError if no case carries the label."""
+    loads = [load for each in workloads for load in each.plan(label)]
+    if not loads:
+        known = ", ".join(labels_in(each.scenario for each in workloads))
+        raise CommandError(f'no case carries the label "{label}"; there are {known}')
+    return loads
