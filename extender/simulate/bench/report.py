@@ -12,7 +12,6 @@ from extender.simulate.bench.comparison import Compared, typical
 from extender.simulate.bench.results import Results, Row
 from extender.simulate.bench.scenario import DIMENSIONS
 
-_PLACES: Final = {"pods": "pods", "selectors": "selectors", "names": "names", "answer": "answer"}
 # Heading and figure; a pair of figures is shown as their ratio.
 _Column = tuple[str, str | tuple[str, str]]
 
@@ -106,32 +105,39 @@ def tables(results: Results) -> Iterable[Table]:
 def ratio_table(compared: Sequence[Compared]) -> Table:
     """New / old for each row that both runs have, and what is typical of all of them."""
     columns = [name for name in _RATIOS if typical(compared, name) is not None]
-    table = _empty("New / old", columns)
+    places = _places([each.row for each in compared])
+    table = _empty("New / old", places, columns)
     for each in compared:
-        table.add_row(*_names(each.row), *(_ratio(each.ratios.get(name)) for name in columns))
+        table.add_row(*_names(each.row, places), *(_ratio(each.ratios.get(name)) for name in columns))
     table.add_section()
-    table.add_row("all", *[""] * (len(DIMENSIONS) + 1), *(_ratio(typical(compared, name)) for name in columns))
+    table.add_row("all", *[""] * (len(places) + 1), *(_ratio(typical(compared, name)) for name in columns))
     return table
 
 
 def _table(title: str, columns: Sequence[_Column], rows: Sequence[Row]) -> Table:
-    table = _empty(title, [heading for heading, _ in columns])
+    places = _places(rows)
+    table = _empty(title, places, [heading for heading, _ in columns])
     for row in rows:
-        table.add_row(*_names(row), *(_text(row, figure) for _, figure in columns))
+        table.add_row(*_names(row, places), *(_text(row, figure) for _, figure in columns))
     return table
 
 
-def _empty(title: str, headings: Sequence[str]) -> Table:
+def _empty(title: str, places: Sequence[str], headings: Sequence[str]) -> Table:
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
-    for heading in ("scenario", "via", *DIMENSIONS):
+    for heading in ("scenario", "via", *places):
         table.add_column(heading, no_wrap=True)
     for heading in headings:
         table.add_column(heading, justify="right")
     return table
 
 
-def _names(row: Row) -> list[str]:
-    return [row.scenario, row.via, *(str(row.place.get(name, "")) for name in DIMENSIONS)]
+def _places(rows: Sequence[Row]) -> list[str]:
+    """The dimensions in which any of the rows has a place."""
+    return [name for name in DIMENSIONS if any(name in row.place for row in rows)]
+
+
+def _names(row: Row, places: Sequence[str]) -> list[str]:
+    return [row.scenario, row.via, *(str(row.place.get(name, "")) for name in places)]
 
 
 def _value(row: Row, figure: str | tuple[str, str]) -> float | None:
