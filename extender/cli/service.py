@@ -174,7 +174,12 @@ def _feeding(index: ClusterIndex, settings: Settings, session: Session, clock: C
     options = watch_options(settings.kube.watch)
     feeds = [ListWatch(session.reads, kind, options, clock, chance) for kind in kinds]
     stale_after = settings.kube.watch.inactivity_timeout * _STALE_FACTOR
-    return Feeding(index, feeds, clock, FeedingOptions(stale_after=stale_after), settle_memory)
+
+    def listed(kind: str, begun: float) -> None:
+        if kind == PODS.name:
+            index.assumed.listed(index.pods, begun)
+
+    return Feeding(index, feeds, clock, FeedingOptions(stale_after=stale_after), settle_memory, listed)
 
 
 def _decision(index: ClusterIndex, settings: Settings, memory: RefusalMemory, chance: Random) -> Decide:

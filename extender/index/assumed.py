@@ -5,17 +5,19 @@ must count at once. A pod that was given one node counts there like any other. A
 nowhere; instead the groups that would count it know that somebody is *pending*, so that a question which hangs on it
 can wait, or count it pessimistically (`expected`), while all other questions go on.
 
-An assumption ends with the pod's binding or deletion (the watch), with a new question for the pod, with a report that
-this attempt failed, or with expiry. Time comes in as ``now`` in monotonic seconds.
+An assumption ends with the pod's binding or deletion (the watch), with a list that should have the pod and has not, with
+a new question for the pod, with a report that this attempt failed, or with expiry. None begins for a pod that is gone.
+Time comes in as ``now`` in monotonic seconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
 
 import msgspec
 
+from extender.index.gone import GonePods
 from extender.index.placements import Placements
 from extender.index.view import Expected, GroupView
 from extender.model.objects import Pod
@@ -36,7 +38,7 @@ class AssumedPods:
     ``ended`` counts those that ended without the watch telling, ``expired`` those of them that ran out of time.
     """
 
-    def __init__(self, placements: Placements, count: Callable[[Pod, int], None]) -> None:
+    def __init__(self, placements: Placements, count: Callable[[Pod, int], None], gone: GonePods) -> None:
         self.held: dict[str, Assumed] = {}
         self.several = 0
         self.expired = 0
@@ -44,10 +46,13 @@ class AssumedPods:
         self.on_settled: Callable[[], None] = _nobody
         self._placements = placements
         self._count = count
+        self._gone = gone
         self._failed: set[str] = set()
 
     def assume(self, pod: Pod, nodes: tuple[str, ...], now: float) -> None:
-        """Starts an assumption for a pod that has none. O(groups that count it)."""
+        """Starts an assumption for a pod that has none, unless it is gone. O(groups that count it)."""
+        if pod.uid in self._gone:
+            return
         if len(nodes) == 1:
             pod = msgspec.structs.replace(pod, node=nodes[0])
             self._count(pod, 1)
@@ -71,14 +76,29 @@ class AssumedPods:
         return assumed
 
     def observe(self, uid: str, old: Pod | None, new: Pod | None) -> None:
-        """What the watch shows of an assumed pod: on a node or gone settles it, a new refusal is noted for `review`.
+        """What the watch shows of any pod: on a node or gone settles it, a new refusal is noted for `review`.
 
         Binding adds labels, so the assumed contribution goes and the caller adds the real one in the same step.
         """
+        if new is None:
+            self._gone.add(uid)
+        elif old is None:
+            self._gone.discard(uid)
+        if uid not in self.held:
+            return
         if new is None or new.node:
             self.settle(uid)
         elif new.refusal and (old is None or new.refusal != old.refusal):
             self._failed.add(uid)
+
+    def listed(self, shown: Container[str], begun: float) -> None:
+        """What a complete list of pods, asked for at ``begun``, tells: who was assumed before and is not in it is gone.
+
+        The watch may never have shown such a pod, and then nothing else tells of its deletion.
+        """
+        for uid in [uid for uid, assumed in self.held.items() if assumed.since < begun and uid not in shown]:
+            self._gone.add(uid)
+            self.settle(uid)
 
     def recount(self, placements: Placements) -> None:
         """Counts every assumption anew, into placements that have just been made empty."""

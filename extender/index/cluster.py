@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from extender.index.assumed import AssumedPods
 from extender.index.budgets import Budgets
 from extender.index.domains import KeyDomains, Topology, same_place
+from extender.index.gone import GonePods
 from extender.index.groups import Group, IndexDriftError
 from extender.index.namespaces import Namespaces
 from extender.index.nominations import Nominations
@@ -45,9 +46,10 @@ class ClusterIndex:
         self.workloads = Workloads()
         self.budgets = Budgets()
         self.nominations = Nominations()
-        self.refused = RefusedPods()
+        self._gone = GonePods()
+        self.refused = RefusedPods(self._gone)
         self._derive()
-        self.assumed = AssumedPods(self.placements, self._count)
+        self.assumed = AssumedPods(self.placements, self._count, self._gone)
 
     def _derive(self) -> None:
         """Makes everything that is counted from the objects, empty."""
@@ -155,8 +157,7 @@ class ClusterIndex:
             self.pods[uid] = new
         if new is None or new.node:
             self.refused.discard(uid)
-        if uid in self.assumed.held:
-            self.assumed.observe(uid, old, new)
+        self.assumed.observe(uid, old, new)
         if old is not None and old.node:
             self._count(old, -1)
         if new is not None and new.node:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from extender.index.gone import GonePods
 from extender.model.objects import Pod
 
 MOST_REFUSED = 20_000
@@ -17,7 +18,8 @@ MOST_REFUSED = 20_000
 class RefusedPods:
     """The refused pods by UID, the longest refused first; bounded."""
 
-    def __init__(self) -> None:
+    def __init__(self, gone: GonePods) -> None:
+        self._gone = gone
         self._held: dict[str, Pod] = {}
 
     def __len__(self) -> int:
@@ -27,7 +29,9 @@ class RefusedPods:
         return iter(list(self._held.values()))
 
     def add(self, pod: Pod) -> None:
-        """Remembers a refusal. O(1)."""
+        """Remembers a refusal, unless the pod is gone. O(1)."""
+        if pod.uid in self._gone:
+            return
         self._held.pop(pod.uid, None)
         self._held[pod.uid] = pod
         if len(self._held) > MOST_REFUSED:

@@ -41,7 +41,7 @@ class FeedStatus:
 
     ``synced``: every object has been handed over at least once. ``page``: pages of the running list, 0 with none;
     ``listed``: objects of it so far. ``last_heard``: when the last event, bookmark or page came; ``lag`` is counted
-    from there. ``error`` is empty while all is well.
+    from there. ``list_begun``: when the last list was asked for. ``error`` is empty while all is well.
     """
 
     kind: str
@@ -57,6 +57,7 @@ class FeedStatus:
     decode_errors: int
     restarts: Mapping[str, int]
     error: str
+    list_begun: float = 0.0
 
     def lag(self, now: float) -> float:
         """Seconds since the server last told us anything; a quiet kind is heard of once a minute, by bookmark."""
@@ -80,6 +81,7 @@ class FeedProgress:
     decode_errors: int = 0
     restarts: Counter[str] = field(default_factory=Counter)
     error: str = ""
+    list_begun: float = 0.0
 
     def snapshot(self) -> FeedStatus:
         """The present moment as a value."""
@@ -97,4 +99,5 @@ class FeedProgress:
             decode_errors=self.decode_errors,
             restarts=dict(self.restarts),
             error=self.error,
+            list_begun=self.list_begun,
         )

@@ -98,6 +98,7 @@ class ListWatch(Generic[T]):
         if self._progress.resource_version not in _NO_VERSION:
             return await self._watch(sink)
         self._progress.phase, self._progress.listed, self._progress.page = Phase.LISTING, 0, 0
+        self._progress.list_begun = self._clock.now()
         if self._streams_lists and self._initial_failures < _INITIAL_TRIES:
             return await self._stream_list(sink)
         return await self._list(sink)

@@ -37,6 +37,10 @@ class FeedingOptions:
     stale_after: float = 180.0
 
 
+def _nobody_asks(_kind: str, _begun: float) -> None:
+    """Nobody wants to know of lists."""
+
+
 def reads_workloads(spread: TopologySpread) -> bool:
     """Whether Services, ReplicaSets, StatefulSets and ReplicationControllers are needed at all.
 
@@ -56,11 +60,16 @@ class Feeding:
         clock: Clock,
         options: FeedingOptions | None = None,
         on_synced: Callable[[], None] | None = None,
+        on_listed: Callable[[str, float], None] = _nobody_asks,
     ) -> None:
-        """``on_synced`` is called once, when everything is in and before anybody is answered."""
+        """``on_synced`` is called once, when everything is in and before anybody is answered.
+
+        ``on_listed`` is called with a kind after each later list of it, and with the time at which that was asked for.
+        """
         self._clock = clock
         self._options = options or FeedingOptions()
         self._on_synced = on_synced
+        self.on_listed = on_listed
         self._foundation = asyncio.Event()
         self._all = asyncio.Event()
         self._pumps = [_Pump(self, index, feed, clock, self._options.slice_seconds) for feed in feeds]
@@ -187,6 +196,7 @@ class _Pump:
             if turn.is_over():
                 await turn.give_way()
         changed = sum(self._put(found, gone=gone) for found, gone in changes)
+        self._feeding.on_listed(self.name, self.feed.status().list_begun)
         self.relist_changes += changed
         _LOG.info("%s: listed again, %d objects, %d changes", self.name, len(objects), changed)
 

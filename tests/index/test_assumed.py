@@ -5,6 +5,7 @@ from __future__ import annotations
 import orjson
 import pytest
 
+from extender.index import gone
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import Object, Pod
 from extender.wire.kinds import PODS
@@ -138,3 +139,44 @@ class TestReview:
             index = assumed(zoned(pod("web", app="web")), WEB, "n1", now=0.0)
             index.upsert(PODS.decode_object(orjson.dumps(refused)))
             assert index.assumed.review(now=age, expiry=30.0, distrust=2.0) == ended
+
+
+class TestGone:
+    """The scheduler may ask about a pod that was deleted meanwhile; nothing would ever end what began then."""
+
+    def test_a_pod_that_was_deleted_is_not_assumed_any_more(self) -> None:
+        index = zoned(waiting := pod("web", app="web"))
+        index.delete(waiting)
+        assumed(index, WEB, "n1")
+        assert (near(index, NEAR_WEB), index.statistics()["assumed_pods"]) == ([{}], 0)
+
+    def test_it_is_not_remembered_as_refused_either(self) -> None:
+        index = zoned(waiting := pod("web", app="web"))
+        index.delete(waiting)
+        index.refused.add(WEB)
+        assert len(index.refused) == 0
+
+    def test_one_that_a_restored_server_has_back_is_assumed_again(self) -> None:
+        index = zoned(waiting := pod("web", app="web"))
+        index.delete(waiting)
+        index.upsert(waiting)
+        assert near(assumed(index, WEB, "n1"), NEAR_WEB) == [{"z1": 1}]
+
+    def test_only_the_last_ones_are_remembered(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(gone, "MOST_GONE", 2)
+        held = gone.GonePods()
+        for uid in ("u1", "u2", "u3"):
+            held.add(uid)
+        assert [uid in held for uid in ("u1", "u2", "u3")] == [False, True, True]
+
+    def test_a_list_that_was_asked_for_later_and_lacks_it_ends_it(self) -> None:
+        index = assumed(zoned(), WEB, "n1", now=5.0)
+        index.assumed.listed(index.pods, 5.0)
+        assert near(index, NEAR_WEB) == [{"z1": 1}], "the pod may be younger than the list"
+        index.assumed.listed(index.pods, 6.0)
+        assert (near(index, NEAR_WEB), index.statistics()["assumed_pods"]) == ([{}], 0)
+
+    def test_a_list_that_has_it_does_not(self) -> None:
+        index = assumed(zoned(pod("web", app="web")), WEB, "n1", now=5.0)
+        index.assumed.listed(index.pods, 6.0)
+        assert near(index, NEAR_WEB) == [{"z1": 1}]

@@ -31,6 +31,7 @@ class Fed:
     index: FakeIndex = field(default_factory=FakeIndex)
     synced_calls: list[list[str]] = field(default_factory=list)
     tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    listed: list[tuple[str, float, list[str]]] = field(default_factory=list)
 
     def start(self, *kinds: str) -> None:
         """Begin to pump these kinds."""
@@ -41,6 +42,7 @@ class Fed:
             self.clock,
             FeedingOptions(slice_seconds=5.0, stale_after=60.0),
             lambda: self.synced_calls.append(list(self.index.calls)),
+            lambda kind, begun: self.listed.append((kind, begun, list(self.index.calls))),
         )
         for name, run in self.feeding.jobs():
             self.tasks[name] = asyncio.ensure_future(run())
@@ -104,6 +106,15 @@ async def test_a_later_list_applies_the_difference_only(fed: Fed) -> None:
     await fed.told("pods", 3)
     assert fed.index.calls == ["upsert pods/uid-3", "upsert pods/uid-4", "delete pods/uid-2"]
     assert fed.feeding.relist_changes()["pods"] == 3
+
+
+async def test_a_later_list_is_told_of_once_it_is_applied_with_the_time_it_was_asked_for(fed: Fed) -> None:
+    await fed.all_in()
+    fed.index.calls.clear()
+    fed.feeds["pods"].progress.list_begun = 42.0
+    fed.feeds["pods"].tell_all(pod(2))
+    await fed.told("pods", 2)
+    assert fed.listed == [("pods", 42.0, ["upsert pods/uid-2", "delete pods/uid-1"])]
 
 
 async def test_a_later_list_is_applied_in_one_step(fed: Fed) -> None:
