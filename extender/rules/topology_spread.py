@@ -120,26 +120,30 @@ class SpreadScore:
 
     def raw(self) -> list[int]:
         """Sum over the constraints whose key the node has of count × weight + maxSkew - 1; 0 for ignored nodes."""
-        return [0 if node in self.ignored else self._raw(node) for node in self.nodes]
-
-    def _raw(self, node: int) -> int:
-        total = 0.0
+        totals = [0.0] * len(self.nodes)
         for clause in self.clauses:
-            if clause.has_key[node]:
-                total += clause.counts.get(clause.domains[node], 0) * clause.weight + (clause.max_skew - 1)
-        return round_half_away(total)
+            domains, has_key, count_of = clause.domains, clause.has_key, clause.counts.get
+            weight, more = clause.weight, clause.max_skew - 1
+            totals = [
+                total + (count_of(domains[node], 0) * weight + more) if has_key[node] else total
+                for total, node in zip(totals, self.nodes, strict=True)
+            ]
+        rounded = {total: round_half_away(total) for total in set(totals)}  # few, as counts repeat
+        if not self.ignored:
+            return [rounded[total] for total in totals]
+        return [0 if node in self.ignored else rounded[t] for node, t in zip(self.nodes, totals, strict=True)]
 
     def normalized(self) -> list[int]:
         """The least loaded node gets 100; whole numbers throughout, as the plugin does it."""
         if self.status.code is not Code.SUCCESS:
             return [0] * len(self.nodes)
-        raw = self.raw()
-        judged = [score for node, score in zip(self.nodes, raw, strict=True) if node not in self.ignored]
+        raw, ignored = self.raw(), self.ignored
+        judged = [score for node, score in zip(self.nodes, raw, strict=True) if node not in ignored] if ignored else raw
         least, most = min(judged, default=0), max(judged, default=0)
-        return [
-            0 if node in self.ignored else MAX_SCORE if not most else MAX_SCORE * (most + least - score) // most
-            for node, score in zip(self.nodes, raw, strict=True)
-        ]
+        score_of = {score: MAX_SCORE * (most + least - score) // most if most else MAX_SCORE for score in set(judged)}
+        if not ignored:
+            return [score_of[score] for score in raw]
+        return [0 if node in ignored else score_of[score] for node, score in zip(self.nodes, raw, strict=True)]
 
 
 def prepare_score(question: Question, view: ClusterView, frame: Frame, nodes: Sequence[int]) -> SpreadScore:
@@ -152,8 +156,8 @@ def prepare_score(question: Question, view: ClusterView, frame: Frame, nodes: Se
     labelled = [frame.domains(view.key(ask.constraint.topology_key)) for ask in question.soft]
     ignored: frozenset[int] = frozenset()
     if question.soft_needs_all_keys:
-        ignored = frozenset(node for node in nodes if not all(column[node] for column in labelled))
-    judged = [node for node in nodes if node not in ignored]
+        ignored = frozenset([node for column in labelled for node in nodes if not column[node]])
+    judged = [node for node in nodes if node not in ignored] if ignored else nodes
     clauses = [_soft(ask, column, frame, judged) for ask, column in zip(question.soft, labelled, strict=True)]
     return SpreadScore(SUCCESS, nodes, tuple(clauses), ignored)
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from extender.index.view import ClusterView
 from extender.settings import Settings
 from extender.verbs.asking import ask
-from extender.verbs.scoring import points
+from extender.verbs.scoring import has_points, points
 from extender.wire.extender_v1 import ExtenderArgs
 
 MAX_EXTENDER_SCORE = 10
@@ -23,6 +23,8 @@ def prioritize_nodes(args: ExtenderArgs, view: ClusterView, settings: Settings) 
     ``inTree``: the points as the in-tree plugins would give them, 0–400, so that no difference is rounded away.
     """
     question = view.question(args.pod.shape)
+    if not has_points(question, settings):
+        return {}
     asked = ask(args, view)
     found = points(question, view, settings, asked.frame, asked.positions())
     if len(set(found.of.values())) <= 1:

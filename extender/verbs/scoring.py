@@ -12,6 +12,7 @@ from extender.index.view import ClusterView, Question
 from extender.rules import catalog
 from extender.rules.catalog import PLUGIN_WEIGHT
 from extender.rules.frames import Frame
+from extender.rules.interpod_affinity import weighted_groups
 from extender.rules.rule import MAX_SCORE
 from extender.settings import Settings
 
@@ -27,11 +28,16 @@ class Points:
     most: int = 0
 
 
+def has_points(question: Question, settings: Settings) -> bool:
+    """Whether any rule has something to add. O(terms)."""
+    return bool(question.soft or weighted_groups(question, settings.rules.inter_pod_affinity.hard_pod_affinity_weight))
+
+
 def points(question: Question, view: ClusterView, settings: Settings, frame: Frame, nodes: Sequence[int]) -> Points:
     """In-tree points of the nodes among themselves: 0 to 200 for each rule that has something to add."""
     weight = settings.rules.inter_pod_affinity.hard_pod_affinity_weight
     scores = [each.normalized() for each in catalog.prepare_scores(question, view, frame, nodes, weight)]
     if not scores:
         return Points()
-    totals = (PLUGIN_WEIGHT * sum(each) for each in zip(*scores, strict=True))
+    totals = [PLUGIN_WEIGHT * total for total in map(sum, zip(*scores, strict=True))]
     return Points(dict(zip(nodes, totals, strict=True)), RULE_POINTS * len(scores))
