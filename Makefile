@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: run test check bench e2e e2e-scale e2e-preemption clean
+.PHONY: run test check bench soak e2e e2e-scale e2e-preemption clean
 
 run: $(READY) ## the extender at work on an embedded cluster, until Ctrl-C
 	$(BIN)/extender demo
@@ -23,6 +23,9 @@ check: $(READY) ## what can be said without running the code
 
 bench: $(READY) ## how long decisions take; everything, in most of an hour: extender bench --label nightly --check
 	$(BIN)/extender bench --label short
+
+soak: $(READY) ## ten minutes of load under faults drawn from a seed; for others: make soak SECONDS=60 SEED=7
+	SOAK_SECONDS="$(or $(SECONDS),600)" SOAK_SEED="$(or $(SEED),1)" $(BIN)/pytest -m soak -s tests/simulate
 
 e2e: $(READY) ## against a real control plane: make e2e KUBE_ASSETS_DIR=/dir/with/etcd,kube-apiserver,kube-scheduler
 	KUBE_ASSETS_DIR="$(KUBE_ASSETS_DIR)" $(BIN)/pytest -m e2e -rs tests/e2e

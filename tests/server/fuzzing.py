@@ -28,6 +28,7 @@ from extender.simulate.apiserver import ApiServer
 from tests.builders import Json
 from tests.fakes import PATIENCE, until
 from tests.server.spoiling import Sent
+from tests.simulate.faulted import restarts
 
 RECORDINGS: Final = Path(__file__).parents[1] / "recordings"
 _PIECE: Final = 1000
@@ -116,7 +117,7 @@ class World:
         """What is not as it was before the first request, and what is counted wrongly."""
         now = counted(self.service.index)
         changed = [f"{name}: {self.before[name]} is now {now[name]}" for name in now if now[name] != self.before[name]]
-        return [*changed, *audit(self.service.index), *died(self.service), *unready(self.service)]
+        return [*changed, *audit(self.service.index), *restarts(self.service), *unready(self.service)]
 
 
 def _read(text: str) -> Any:
@@ -165,12 +166,6 @@ def counted(index: ClusterIndex) -> Json:
         "refused": len(index.refused),
         "drifts": index.drifts,
     }
-
-
-def died(service: Service) -> list[str]:
-    """The tasks that had to be started again."""
-    lines = service.metrics.render().decode().splitlines()
-    return [line for line in lines if line.startswith("extender_task_restarts_total") and not line.endswith(" 0.0")]
 
 
 def unready(service: Service) -> Sequence[str]:

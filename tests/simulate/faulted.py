@@ -128,7 +128,7 @@ async def run(document: dict[str, Any], *, bound: float, seed: int = 1) -> Outco
             report=report,
             struck=stage.weather.struck,
             differences=audit(service.index),
-            restarts=_restarts(service),
+            restarts=restarts(service),
             lies=witness.lies,
             unready=witness.unready / witness.looks,
         )
@@ -144,7 +144,8 @@ def _at_work(witness: Witness) -> Iterator[None]:
         task.cancel()
 
 
-def _restarts(service: Service) -> list[str]:
+def restarts(service: Service) -> list[str]:
+    """The tasks that had to be started again, as the metrics tell."""
     lines = service.metrics.render().decode().splitlines()
     return [line for line in lines if line.startswith("extender_task_restarts_total") and not line.endswith(" 0.0")]
 
