@@ -21,14 +21,15 @@ from extender.model.taints import Toleration, first_untolerated
 
 
 class KeyDomains:
-    """The domains of one topology key over all nodes."""
+    """The domains of one topology key over all nodes. ``users`` counts the groups and scopes over it."""
 
-    __slots__ = ("_free", "_known", "_labelled", "_values", "key", "nodes_in", "number_of", "of_node")
+    __slots__ = ("_free", "_known", "_labelled", "_values", "key", "nodes_in", "number_of", "of_node", "users")
 
     def __init__(self, key: str, known: Mapping[str, int]) -> None:
         self.key = key
         self._known = known
         self._labelled = 0
+        self.users = 0
         self.of_node: list[int] = []
         self.number_of: dict[str, int] = {}
         self.nodes_in: dict[int, set[int]] = {}
@@ -192,6 +193,18 @@ class Topology:
             self._fill(found)
         return found
 
+    def hold(self, topology_key: str) -> KeyDomains:
+        """The domains of a key, kept until they are given back by `let_go`."""
+        found = self.key(topology_key)
+        found.users += 1
+        return found
+
+    def let_go(self, key: KeyDomains) -> None:
+        """Gives a key back; with its last user it is forgotten, as each one costs every change of a node."""
+        key.users -= 1
+        if not key.users and self.keys.get(key.key) is key:
+            del self.keys[key.key]
+
     def _fill(self, column: KeyDomains | Scope) -> None:
         for number, node in enumerate(self.nodes):
             if node is not None:
@@ -203,6 +216,7 @@ class Topology:
         if found is None:
             found = self._scopes[key.key, inclusion] = Scope(key, inclusion)
             self._fill(found)
+            key.users += 1
         found.users += 1
         return found
 
@@ -211,9 +225,11 @@ class Topology:
         scope.users -= 1
         if not scope.users:
             del self._scopes[scope.key.key, scope.inclusion]
+            self.let_go(scope.key)
 
     def release_all(self) -> None:
-        """Forgets every scope, with whoever used it."""
+        """Forgets every key and scope, with whoever used it."""
+        self.keys.clear()
         self._scopes.clear()
 
     def put(self, number: int, node: Node | None) -> None:

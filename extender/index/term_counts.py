@@ -35,7 +35,7 @@ class OwnerGroup(Group):
     __slots__ = ("role", "term", "weight")
 
     def __init__(self, topology: Topology, role: Role, term: AffinityTerm, weight: int) -> None:
-        super().__init__(topology.key(term.topology_key))
+        super().__init__(topology.hold(term.topology_key))
         self.role = role
         self.term = term
         self.weight = weight
@@ -68,7 +68,7 @@ class TermCounts:
             self._selections.refresh(selection)
         group = selection.groups.get(topology_key)
         if group is None:
-            group = Group(self._topology.key(topology_key))
+            group = Group(self._topology.hold(topology_key))
             selection.add_group(topology_key, group)
         return group
 
@@ -81,6 +81,7 @@ class TermCounts:
         if group.askers:
             return
         selection.remove_group(topology_key)
+        self._topology.let_go(group.key)
         if not selection.groups:
             del self._asked[who]
             self._selections.remove(selection)
@@ -133,6 +134,7 @@ class TermCounts:
             if not group.askers:
                 self.inverse_version += 1
                 del self._owned[role, term, weight]
+                self._topology.let_go(group.key)
                 self._owner_anchors.discard(group, term.selector.anchor(), _fixed(term))
 
     def selecting(self, shape: PodShape) -> list[OwnerGroup]:

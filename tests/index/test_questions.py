@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from extender.index import questions
+from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from tests.builders import Json, index_of, matching, namespace, node, pod, pod_json, spread, term, workload
 from tests.index.counting import counts_of, near, question_of
@@ -153,6 +154,30 @@ class TestTooMany:
             question_of(index, pod_json(near=[term("zone", app=f"app-{number}")]))
         sizes = index.statistics()
         assert (sizes["questions"], sizes["term_groups"]) == (3, 3)
+
+    def test_a_topology_key_goes_with_the_last_question_over_it_and_is_right_when_it_comes_back(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(questions, "MOST_QUESTIONS", 1)
+        index = zoned()
+        asked = pod_json(near=NEAR_WEB, spreads=[spread("host", app="web")])
+        assert near(index, asked) == [{"z1": 1}]
+        for number in range(10):
+            question_of(index, pod_json(apart=[term(f"example.com/odd-{number}", app="web")]))
+        assert list(index.topology.keys) == ["example.com/odd-9"]
+        index.upsert(node("n3", zone="z3"))
+        index.upsert(pod("web-3", on="n3", app="web"))
+        assert near(index, asked) == [{"z1": 1, "z3": 1}]
+        assert audit(index) == []
+
+    def test_a_key_of_terms_that_pods_carry_goes_with_the_last_of_these_pods(self) -> None:
+        index = zoned()
+        before = list(index.topology.keys)
+        lonely = pod("lonely", on="n1", apart=[term("example.com/odd", app="web")])
+        index.upsert(lonely)
+        assert list(index.topology.keys) == [*before, "example.com/odd"]
+        index.delete(lonely)
+        assert list(index.topology.keys) == before
 
     def test_a_question_that_was_dropped_counts_right_when_it_is_put_again(
         self, monkeypatch: pytest.MonkeyPatch
