@@ -34,7 +34,8 @@ from extender.tasks.persisting import Persistence
 from extender.tasks.preempting import Preempting
 from extender.tasks.settling import Decide
 from extender.telemetry.metrics import Metrics
-from extender.verbs.deciding import HopelessPods, decide_filter
+from extender.verbs.deciding import decide_filter
+from extender.verbs.hopeless import HopelessNodes
 from extender.verbs.preemption import decide_preemption
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult, PreemptionArgs
 
@@ -73,7 +74,7 @@ class Nobody:
 
 def deciding(decide: Decide, view: ClusterView, settings: Settings, chance: Random, target: Submit) -> Decide:
     """The filter verb with nominated pods counted and plans begun."""
-    hopeless = HopelessPods()
+    hopeless = HopelessNodes()
 
     def decided(args: ExtenderArgs, avoid: str) -> FilterResult:
         decision = decide_filter(

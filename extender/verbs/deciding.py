@@ -12,24 +12,23 @@ Wrapped around the plain filter by ``cli``. Three things are added to its answer
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from extender.index.view import ClusterView, Question
-from extender.model.objects import Pod, PodShape
+from extender.index.view import ClusterView
+from extender.model.objects import Pod
 from extender.model.plans import PreemptionPlan
 from extender.model.verdicts import Reason
 from extender.rules import catalog
 from extender.rules.frames import IndexFrame
 from extender.settings import Settings
-from extender.verbs.candidates import NodeSearch, awaited_node, may_plan, plan_of
+from extender.verbs.candidates import MOST_VISITED, NodeSearch, awaited_node, may_plan, plan_of
+from extender.verbs.hopeless import HopelessNodes
 from extender.verbs.steering import find_elsewhere
-from extender.verbs.victims import DryRun, rivals_on
+from extender.verbs.victims import DryRun, Removal, rivals_on
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 
 Answer = Callable[[ExtenderArgs], FilterResult]
-
-_MOST_HOPELESS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,38 +39,8 @@ class FilterDecision:
     plan: PreemptionPlan | None = None
 
 
-class HopelessPods:
-    """Questions for which no plan was found, so that a herd of refused pods is not searched for at every event.
-
-    Valid for the same names, question and priority, and while neither counts nor claims have changed.
-    """
-
-    def __init__(self) -> None:
-        self._held: dict[tuple[PodShape, int, bytes], tuple[Question, int, int]] = {}
-
-    def __contains__(self, key: tuple[ExtenderArgs, ClusterView]) -> bool:
-        args, view = key
-        return bool(args.raw_names) and self._held.get(_key(args)) == _grounds(args, view)
-
-    def add(self, args: ExtenderArgs, view: ClusterView) -> None:
-        """Remembers that nothing helps, for as long as nothing changes."""
-        if len(self._held) >= _MOST_HOPELESS:
-            self._held.clear()
-        if args.raw_names:
-            self._held[_key(args)] = _grounds(args, view)
-
-
-def _key(args: ExtenderArgs) -> tuple[PodShape, int, bytes]:
-    return args.pod.shape, args.pod.priority, args.raw_names
-
-
-def _grounds(args: ExtenderArgs, view: ClusterView) -> tuple[Question, int, int]:
-    question = view.question(args.pod.shape)
-    return question, view.grounds(question), view.claims_version
-
-
 def decide_filter(
-    args: ExtenderArgs, view: ClusterView, settings: Settings, hopeless: HopelessPods, answer: Answer, *, seed: int
+    args: ExtenderArgs, view: ClusterView, settings: Settings, hopeless: HopelessNodes, answer: Answer, *, seed: int
 ) -> FilterDecision:
     """``answer`` is the plain filter. Costs nothing more where it passes a node and nobody is nominated anywhere."""
     if args.nodes is not None or settings.preemption.mode == "off":
@@ -120,29 +89,43 @@ def _less(args: ExtenderArgs, names: set[str]) -> ExtenderArgs:
 
 
 def _plan(
-    args: ExtenderArgs, view: ClusterView, settings: Settings, hopeless: HopelessPods, seed: int
+    args: ExtenderArgs, view: ClusterView, settings: Settings, hopeless: HopelessNodes, seed: int
 ) -> PreemptionPlan | None:
     """A plan for a pod that was refused on every asked node, None where preempting cannot or may not help."""
-    if not may_plan(args.pod, view, settings) or (args, view) in hopeless:
-        return None
-    plan = _search(args, view, settings, seed)
-    if plan is None:
-        hopeless.add(args, view)
-    return plan
-
-
-def _search(args: ExtenderArgs, view: ClusterView, settings: Settings, seed: int) -> PreemptionPlan | None:
     pod, names = args.pod, args.node_names or []
+    if not may_plan(pod, view, settings):
+        return None
     run = DryRun(pod, view, across=settings.preemption.cross_node)
     if run.is_hopeless or not run.has_constraints:
         return None
+    removal = _search(run, names, hopeless, seed)
+    if removal is None:
+        return None
     if len(names) < len(view.known) and find_elsewhere(pod, view, settings, seed)[0]:
         return None  # a node outside of the scheduler's sample passes as things are: nobody has to die for that
+    return plan_of(pod, removal, view)
+
+
+def _search(run: DryRun, names: Sequence[str], hopeless: HopelessNodes, seed: int) -> Removal | None:
+    """The best removal on one of the nodes. O(names + nodes not tried in vain × dry run)."""
+    pod, view = run.pod, run.view
     filters = catalog.prepare_filters(view.question(pod.shape), IndexFrame())
-    numbers = [number for name in names if (number := view.known.get(name)) is not None]
-    curable = [number for number in numbers if (reason := filters.refusal(number)) is None or reason.resolvable]
-    removal = NodeSearch(run, seed).among(curable)
-    return plan_of(pod, removal, view) if removal is not None else None
+    if filters.refuses_all is not None and not filters.refuses_all.resolvable:
+        return None
+    numbers = [number for number in map(view.known.get, names) if number is not None]
+    left = hopeless.without(pod, numbers, view)
+    if not left:
+        return None
+    turn = seed % len(left)
+    tried = (left[turn:] + left[:turn])[:MOST_VISITED]
+    removal = NodeSearch(run, seed).among([each for each in tried if _is_curable(filters.refusal(each))])
+    if removal is None:
+        hopeless.add(pod, tried, view)
+    return removal
+
+
+def _is_curable(refusal: Reason | None) -> bool:
+    return refusal is None or refusal.resolvable
 
 
 def _refusal(

@@ -14,8 +14,9 @@ from extender.model.plans import PreemptionPlan
 from extender.model.verdicts import Reason
 from extender.rules import catalog, node_fit
 from extender.rules.frames import IndexFrame
-from extender.verbs.deciding import HopelessPods, decide_filter
+from extender.verbs.deciding import decide_filter
 from extender.verbs.filtering import filter_nodes
+from extender.verbs.hopeless import HopelessNodes
 from extender.verbs.preemption import decide_preemption
 from tests.builders import asking, preempting, settings, spread, term
 from tests.contenders import budget, cluster, contender, contender_json, stage
@@ -130,7 +131,7 @@ def test_a_plan_of_the_filter_works_and_is_minimal(
     by = settings(preemption={"crossNode": across})
     args = asking(contender_json("asking", priority=PREEMPTOR, app=app, **fields), *NAMES)
     decision = decide_filter(
-        args, held.view, by, HopelessPods(), lambda asked: filter_nodes(asked, held.view, by, seed), seed=seed
+        args, held.view, by, HopelessNodes(), lambda asked: filter_nodes(asked, held.view, by, seed), seed=seed
     )
     assert audit(held) == []
     if decision.plan is not None:
@@ -164,7 +165,12 @@ def test_where_the_filter_makes_no_plan_no_removal_on_one_node_would_help(
     held = cluster(*objects)
     args = asking(contender_json("asking", priority=PREEMPTOR, app=app, **fields), *NAMES)
     decision = decide_filter(
-        args, held.view, settings(), HopelessPods(), lambda asked: filter_nodes(asked, held.view, settings(), 0), seed=0
+        args,
+        held.view,
+        settings(),
+        HopelessNodes(),
+        lambda asked: filter_nodes(asked, held.view, settings(), 0),
+        seed=0,
     )
     if decision.plan is None and not decision.result.passed:
         for node in NAMES:

@@ -12,8 +12,9 @@ from extender.model.objects import Object
 from extender.model.plans import PreemptionPlan
 from extender.model.verdicts import Reason
 from extender.settings import Settings
-from extender.verbs.deciding import FilterDecision, HopelessPods, decide_filter
+from extender.verbs.deciding import FilterDecision, decide_filter
 from extender.verbs.filtering import filter_nodes
+from extender.verbs.hopeless import HopelessNodes
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 from tests.builders import asking, matching, node_json, settings, spread, taint, term
 from tests.contenders import budget, cluster, contender, contender_json, stage
@@ -35,7 +36,7 @@ class Asker:
         self.index: ClusterIndex = cluster(*objects)
         every_name: dict[str, Any] = {"placement": "cooperative"}
         self.settings: Settings = settings(**every_name, **sections)
-        self.hopeless = HopelessPods()
+        self.hopeless = HopelessNodes()
 
     def ask(self, *names: str, **pod: Any) -> FilterDecision:
         """The decision about a pod of these fields, asked for these nodes or all."""
@@ -126,17 +127,37 @@ class TestBegin:
 
 
 class TestHopeless:
-    """A search that found nothing is not repeated for the same question, until something changes."""
+    """A node that was tried in vain is not tried again for the same kind of pod, until something changes."""
 
     BLOCKED = (stage("n1"), contender("w1", on="n1", app="web", priority=IMPORTANT))
     LOW = contender("low", on="n1", priority=1)
 
+    @staticmethod
+    def left(asker: Asker, args: ExtenderArgs) -> list[str]:
+        """The nodes that would be tried."""
+        view = asker.index.view
+        return [view.node_names[node] for node in asker.hopeless.without(args.pod, sorted(view.known.values()), view)]
+
     def test_it_is_remembered_while_nothing_changes(self) -> None:
         asker = Asker(*self.BLOCKED, self.LOW)
         args = asking(contender_json("asking", **LONELY), "n1")
-        before = (args, asker.index.view) in asker.hopeless
+        before = self.left(asker, args)
         asker.decide(args)
-        assert (before, (args, asker.index.view) in asker.hopeless) == (False, True)
+        assert (before, self.left(asker, args)) == (["n1"], [])
+
+    def test_another_window_of_names_tries_only_what_is_new(self) -> None:
+        asker = Asker(*self.BLOCKED, stage("n2"), contender("w2", on="n2", app="web", priority=IMPORTANT), self.LOW)
+        args = asking(contender_json("asking", **LONELY), "n1")
+        asker.decide(args)
+        assert self.left(asker, args) == ["n2"]
+        asker.decide(asking(contender_json("another", **LONELY), "n2"))
+        assert self.left(asker, args) == []
+
+    def test_a_node_that_helped_is_not_remembered(self) -> None:
+        asker = Asker(*WEB_EVERYWHERE)
+        args = asking(contender_json("asking", **LONELY), "n1", "n2")
+        assert asker.decide(args).plan
+        assert self.left(asker, args) == ["n1", "n2"]
 
     @pytest.mark.parametrize(
         "change",
@@ -154,12 +175,20 @@ class TestHopeless:
         if change == contender("w1", on="n1", app="web", priority=1):
             asker.index.delete(change)  # a pod's priority never changes: this is another pod
         asker.index.upsert(change)
-        assert (args, asker.index.view) not in asker.hopeless
+        assert "n1" in self.left(asker, args)
 
     def test_another_priority_is_another_question(self) -> None:
         asker = Asker(*self.BLOCKED, self.LOW)
         asker.ask()
         assert told(asker.ask(**LONELY | {"priority": IMPORTANT + 1}).plan) == ("n1", ["w1"])
+
+    def test_the_kinds_that_were_added_first_are_forgotten_first(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("extender.verbs.hopeless.MOST_KINDS", 1)
+        asker = Asker(*self.BLOCKED, self.LOW)
+        first, second = (asking(contender_json("asking", **LONELY | {"tier": tier}), "n1") for tier in ("a", "b"))
+        asker.decide(first)
+        asker.decide(second)
+        assert (self.left(asker, first), self.left(asker, second)) == (["n1"], [])
 
 
 class TestWait:
