@@ -21,8 +21,9 @@ from extender.tasks.evicting import Evicting, EvictingOptions
 from extender.tasks.pacing import Pace
 from extender.tasks.persisting import Persistence
 from extender.tasks.preempting import Preempting
-from extender.verbs.deciding import HopelessPods, decide_filter
+from extender.verbs.deciding import decide_filter
 from extender.verbs.filtering import filter_nodes
+from extender.verbs.hopeless import HopelessNodes
 from extender.verbs.preemption import decide_preemption
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 from tests.builders import asking, preempting, settings
@@ -87,7 +88,7 @@ class Scene:
             EvictingOptions(),
         )
         self.preempting = Preempting(self.index, evicting, self.clock, self.counted, STUCK_AFTER)
-        self.hopeless = HopelessPods()
+        self.hopeless = HopelessNodes()
 
     # -- the scheduler's questions --------------------------------------------------------------------------------
 
