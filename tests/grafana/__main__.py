@@ -1,11 +1,11 @@
-"""`python -m tests.grafana`: writes the dashboards and the table of metrics anew; with `results` that of their figures."""
+"""`python -m tests.grafana`: writes the dashboards and the table of metrics anew; with `pictures` those of a real run."""
 
 import asyncio
 import sys
 
 from tests.grafana.files import write_all
-from tests.grafana.results import write_results
+from tests.grafana.pictures import write_pictures
 
 write_all()
-if sys.argv[1:] == ["results"]:
-    asyncio.run(write_results())
+if sys.argv[1:] == ["pictures"]:
+    asyncio.run(write_pictures())

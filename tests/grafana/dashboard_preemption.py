@@ -43,23 +43,27 @@ PREEMPTION = Dashboard(
                 "Preemptions whose writes have ended, per second, by result.",
                 {"{{result}}": rate("extender_preemption_executions_total", "result")},
                 "ops",
+                width=6,
             ),
             Panel(
                 "Time of the writes",
                 "From the decision to the end of the writes: 99 of 100 preemptions.",
                 {"{{result}}": quantile(0.99, "extender_preemption_execution_seconds", "result")},
                 "s",
+                width=6,
             ),
             Panel(
                 "Time to room",
                 "From the decision until the preemptor was bound, or what else became of it: half of the preemptions.",
                 {"{{outcome}}": quantile(0.5, "extender_preemption_duration_seconds", "outcome")},
                 "s",
+                width=6,
             ),
             Panel(
                 "Victims",
                 "Victims of one preemption, on average.",
                 {"victims": f"{rate('extender_preemption_victims_sum')} / {rate('extender_preemption_victims_count')}"},
+                width=6,
             ),
         ],
         "Preempt verb": [

@@ -16,23 +16,27 @@ VERBS = Dashboard(
                 "Requests per second. Filter tells its errors with status 200; see Failures.",
                 {"{{verb}} {{code}}": rate("extender_requests_total", "verb, code")},
                 "reqps",
+                width=6,
             ),
             Panel(
                 "Failures",
                 "Requests that got an error for an answer, per second. What each reason means stands in the runbook.",
                 {"{{verb}} {{reason}}": rate("extender_request_failures_total", "verb, reason")},
                 "reqps",
+                width=6,
             ),
             Panel(
                 "Answers without a decision",
                 "The picture of the cluster was too old, or the time was over: what was answered instead, per second.",
                 {"{{verb}} {{reason}}: {{answer}}": rate("extender_fallbacks_total", "verb, reason, answer")},
                 "reqps",
+                width=6,
             ),
             Panel(
                 "In flight",
                 "Requests being read or answered now. The scheduler asks one at a time for each profile.",
                 {"{{instance}}": at("extender_requests_in_flight")},
+                width=6,
             ),
         ],
         "Latency": [

@@ -1,4 +1,4 @@
-"""A cluster in memory, the extender as a process in front of it, and a real Prometheus that scrapes it.
+"""A cluster in memory, the extender as processes in front of it, and a real Prometheus that scrapes them.
 
 The load is the demo's, then a round of questions again and again that provokes what the demo does not: errors,
 whole nodes, preempt calls, steering, certificates.
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import yaml
 from extender.cli.embedded import read_objects, read_scenario
 from extender.cli.main import main
 from extender.settings import API_VERSION, KIND
+from extender.simulate.api_errors import ApiError
 from extender.simulate.faults import Call, ConnectionCut, Faults
 from extender.simulate.kinds import NODES, PODS, Target
 from extender.simulate.play import Player
@@ -29,8 +31,8 @@ from tests.grafana.files import FOLDER
 from tests.simulate.plain import HOSTNAME, anti_affinity, pod, term
 
 SCENARIO = Path(__file__).resolve().parents[2] / "config" / "demo" / "scenario.yaml"
-_ROUND_SECONDS = 0.5
 _ROUNDS_TO_LIVE = 3
+_PODS_TO_LIVE = 30
 
 
 class Prometheus:
@@ -47,11 +49,18 @@ class Prometheus:
         assert body["status"] == "success", body
         return body["data"]
 
+    async def curves(self, expression: str, start: float, length: float, step: float) -> list[Any]:
+        """The series of an expression over a time, each with its labels and its values."""
+        data = await self.get(
+            "query_range", query=expression, start=f"{start}", end=f"{start + length}", step=f"{step}"
+        )
+        return list(data["result"])
+
     async def has_data(self, expression: str) -> bool:
         """Whether the expression has given a number within the last minute."""
         (now,) = [float(row["value"][0]) for row in (await self.get("query", query="vector(1)"))["result"]]
-        data = await self.get("query_range", query=expression, start=str(now - 60), end=str(now), step="1")
-        return any(value not in {"NaN", "+Inf", "-Inf"} for row in data["result"] for _, value in row["values"])
+        rows = await self.curves(expression, now - 60, 60, 1)
+        return any(value not in {"NaN", "+Inf", "-Inf"} for row in rows for _, value in row["values"])
 
 
 class Cutting(Faults):
@@ -80,21 +89,21 @@ class Provoked:
         self._cutting = stage.api.faults = Cutting()
         self._number = 0
         self._preemptors: list[dict[str, Any]] = []
-        self._pods = 0
+        self._waiting: list[str] = []
         self._pods = 0
 
-    async def run(self) -> None:
+    async def run(self, pause: float = 0.5) -> None:
         """Rounds until cancelled: a rate needs two scrapes around a change."""
         while True:
             await self._round()
-            await asyncio.sleep(_ROUND_SECONDS)
+            await asyncio.sleep(pause)
 
     async def _round(self) -> None:
         self._number += 1
         self._cutting.is_due = True
         nodes = [stored.read() for stored in self._stage.api.store.table(NODES).latest()]
         names = [node["metadata"]["name"] for node in nodes]
-        taken = next(stored.node for stored in self._stage.pods() if stored.key.split("/")[1].startswith("web"))
+        taken = next(stored.node for stored in self._stage.pods() if stored.node and "/web" in stored.key)
         await self._ask("filter", {"Pod": self._web(), "NodeNames": [taken]})
         await self._ask("filter", {"Pod": pod(f"any-{self._number}"), "Nodes": {"items": nodes[:2]}})
         await self._ask("prioritize", {"Pod": pod(f"any-{self._number}"), "NodeNames": names})
@@ -113,7 +122,7 @@ class Provoked:
         high = pod(f"high-{number}", "lab", affinity=apart, nodeSelector={HOSTNAME: node}, priority=1000)
         self._preemptors.append(operations.create(PODS, high).read())
         if len(self._preemptors) > _ROUNDS_TO_LIVE:
-            operations.delete(Target(PODS, "lab", self._preemptors.pop(0)["metadata"]["name"]), {})
+            self._delete("lab", self._preemptors.pop(0)["metadata"]["name"])
         if len(self._preemptors) > 1:
             await self._ask("filter", {"Pod": self._preemptors[-2], "NodeNames": [node]})
             await self._ask("preempt", {"Pod": self._preemptors[-2], "NodeNameToMetaVictims": {}})
@@ -121,40 +130,79 @@ class Provoked:
     def _web(self) -> dict[str, Any]:
         """A pod that waits in the cluster, and may not stand where another of its kind does."""
         self._pods += 1
-        found = pod(
-            f"steered-{self._pods}", "shop", labels={"app": "web"}, affinity=anti_affinity(term(HOSTNAME, app="web"))
-        )
+        name = f"steered-{self._pods}"
+        self._waiting.append(name)
+        if len(self._waiting) > _PODS_TO_LIVE:
+            self._delete("shop", self._waiting.pop(0))
+        found = pod(name, "shop", labels={"app": "web"}, affinity=anti_affinity(term(HOSTNAME, app="web")))
         return self._stage.api.operations.create(PODS, found).read()
+
+    def clear_away(self) -> None:
+        """Delete the pods of all rounds that are still there, and those of the demo that they have kept waiting."""
+        for stored in self._stage.pods():
+            namespace, _, name = stored.key.partition("/")
+            if name.startswith(("steered-", "low-", "high-")) or not stored.node:
+                self._delete(namespace, name)
+        self._waiting, self._preemptors = [], []
+
+    def _delete(self, namespace: str, name: str) -> None:
+        with suppress(ApiError):  # the demo deletes pods too, those that it finds
+            self._stage.api.operations.delete(Target(PODS, namespace, name), {})
 
     async def _ask(self, verb: str, question: dict[str, Any], url: str = "") -> None:
         async with self._session.post(f"{url or self._url}/{verb}", json=question) as answer:
             await answer.read()
 
 
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """Everything running: the cluster with its scheduler, three services, and the server that scrapes them."""
+
+    server: Prometheus
+    stage: Stage
+    provoked: Provoked
+
+
 @asynccontextmanager
-async def observed(folder: Path, prometheus: str) -> AsyncIterator[Prometheus]:
-    """Everything running and the demo played; rounds go on until the block is left."""
+async def scene(folder: Path, prometheus: str) -> AsyncIterator[Scene]:
+    """The scheduler has begun, nothing is played yet."""
     play = read_scenario(str(SCENARIO))
     async with AsyncExitStack() as stack:
         stage = await stack.enter_async_context(Stage(play, 1, read_objects(play, str(SCENARIO))))
         session = await stack.enter_async_context(aiohttp.ClientSession())
         cluster = {"kube": {"kubeconfig": str(stage.api.write_kubeconfig(folder / "kubeconfig"))}}
-        url = await stack.enter_async_context(_service(folder, "plain", cluster))
+        plain = await stack.enter_async_context(_service(folder, "plain", cluster))
         late = await stack.enter_async_context(_service(folder, "late", cluster | _IN_A_HURRY))
-        secured = _service(folder, "secured", _secured(folder), "--snapshot", _nothing(folder))
-        targets = [url, late, await stack.enter_async_context(secured)]
-        await asyncio.gather(ready(url), ready(late))
+        secured = await stack.enter_async_context(
+            _service(folder, "secured", _secured(folder), "--snapshot", _nothing(folder))
+        )
+        await asyncio.gather(ready(plain), ready(late))
+        targets = {"plain": plain, "late": late, "secured": secured}
         server = await stack.enter_async_context(_prometheus(folder, prometheus, targets, session))
-        await stage.begin(url)
-        await Player(stage).run(play.steps)
-        await stage.stop_scheduling()
-        rounds = asyncio.create_task(Provoked(stage, url, late, session).run())
-        try:
-            yield server
-        finally:
-            rounds.cancel()
-            with suppress(asyncio.CancelledError):
-                await rounds
+        await stage.begin(plain)
+        yield Scene(server, stage, Provoked(stage, plain, late, session))
+
+
+@asynccontextmanager
+async def observed(folder: Path, prometheus: str) -> AsyncIterator[Prometheus]:
+    """The demo has been played; rounds go on until the block is left."""
+    async with scene(folder, prometheus) as found:
+        await Player(found.stage).run(found.stage.play.steps)
+        await found.stage.stop_scheduling()
+        async with going_on(found.provoked.run()):
+            yield found.server
+
+
+@asynccontextmanager
+async def going_on(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
+    """Work until the block is left."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
 
 
 # A question that hangs on another pod waits for longer than it may take; and it holds a Lease.
@@ -195,22 +243,25 @@ async def _service(folder: Path, name: str, settings: dict[str, Any], *arguments
 
 @asynccontextmanager
 async def _prometheus(
-    folder: Path, program: str, targets: list[str], session: aiohttp.ClientSession
+    folder: Path, program: str, targets: Mapping[str, str], session: aiohttp.ClientSession
 ) -> AsyncIterator[Prometheus]:
     (port,) = free_ports(1)
-    jobs = [
+    services = [
         {
-            "job_name": f"extender-{number}",
-            "scheme": url.partition(":")[0],
-            "tls_config": {"ca_file": str(folder / "certs" / "ca.crt")},
-            "static_configs": [{"targets": [url.partition("//")[2]]}],
+            "targets": [url.partition("//")[2]],
+            "labels": {"instance": name, "__scheme__": url.partition(":")[0]},
         }
-        for number, url in enumerate(targets)
+        for name, url in targets.items()
     ]
+    job = {
+        "job_name": "placement-extender",
+        "tls_config": {"ca_file": str(folder / "certs" / "ca.crt")},
+        "static_configs": services,
+    }
     config = {
         "global": {"scrape_interval": "500ms", "evaluation_interval": "500ms"},
         "rule_files": [str(FOLDER / "rules.yaml"), str(FOLDER / "alerts.yaml")],
-        "scrape_configs": jobs,
+        "scrape_configs": [job],
     }
     (folder / "prometheus.yaml").write_text(yaml.safe_dump(config), "utf-8")
     command = [

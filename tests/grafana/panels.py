@@ -47,9 +47,14 @@ class Panel:
             "datasource": _DATASOURCE,
             "gridPos": {"x": x, "y": y, "w": self.width, "h": self.height},
             "fieldConfig": {"defaults": defaults, "overrides": []},
-            "options": _OPTIONS[self.kind],
+            "options": _OPTIONS[self.kind] | self._naming(),
             "targets": [self._target(letter, legend) for letter, legend in zip("ABCDEFGH", self.queries, strict=False)],
         }
+
+    def _naming(self) -> Json:
+        """A legend made of labels says something even of one series; left to itself Grafana would not show it."""
+        is_telling = self.kind == "stat" and any("{{" in legend for legend in self.queries)
+        return {"textMode": "value_and_name"} if is_telling else {}
 
     def _target(self, letter: str, legend: str) -> Json:
         return {

@@ -1,0 +1,113 @@
+"""Pictures of the dashboards from a real run: `python -m tests.grafana pictures` plays it, asks and draws.
+
+The demo is played by more and more players; for a while faults are provoked and the apiserver comes back without its
+past. The queries, legends and places are those of the files in grafana/dashboards. No test holds the figures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import re
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from extender.simulate.play import Player
+from extender.simulate.stage import Stage
+from tests.grafana.curves import Series, Span
+from tests.grafana.description import DASHBOARDS
+from tests.grafana.drawing import draw
+from tests.grafana.files import FOLDER
+from tests.grafana.observed import Prometheus, Scene, going_on, scene
+from tests.grafana.panels import Json
+
+PICTURES = FOLDER / "pictures"
+
+_SPAN = Span(length=300.0, step=2.0, marked=(120.0, 210.0))
+_RESTART_AT = 165.0
+_DOWN = 2.0
+_PLAYERS = 8
+_ANOTHER_EVERY = 12.0
+_ROUND = 1.5
+_FILLED_IN = {"$__rate_interval": "20s", "$job": ".*", "$instance": ".*"}
+
+
+async def write_pictures() -> None:
+    """Play, ask, draw. SystemExit where Prometheus is missing or a panel shows nothing."""
+    program = shutil.which("prometheus")
+    if program is None:
+        raise SystemExit("prometheus is not installed: apt-get install prometheus")
+    with tempfile.TemporaryDirectory() as folder:
+        async with scene(Path(folder), program) as found:
+            begun = await _played(found)
+            version = (await found.server.get("status/buildinfo"))["version"]
+            caption = f"Prometheus {version}, {_SPAN.length / 60:g} minutes of the demo; in the shaded time faults were provoked"
+            documents = {dashboard.file: _document(dashboard.file) for dashboard in DASHBOARDS}
+            answers = {file: await _answers(found.server, each, begun) for file, each in documents.items()}
+    PICTURES.mkdir(exist_ok=True)
+    for file, document in documents.items():
+        picture = draw(document, answers[file], _SPAN, caption)
+        (PICTURES / file).with_suffix(".svg").write_text(picture, "utf-8")
+
+
+async def _played(found: Scene) -> float:
+    """The Unix time at which it began, once all of it is over."""
+    await Player(found.stage).run(found.stage.play.steps)
+    begun = time.time()
+    async with going_on(_players(found.stage)):
+        await _until(begun + _SPAN.marked[0])
+        async with going_on(found.provoked.run(_ROUND)):
+            await _until(begun + _RESTART_AT)
+        await found.stage.api.restart(_DOWN, new_history=True)
+        async with going_on(found.provoked.run(_ROUND)):
+            await _until(begun + _SPAN.marked[1])
+        found.provoked.clear_away()
+        await _until(begun + _SPAN.length)
+    return begun
+
+
+async def _players(stage: Stage) -> None:
+    """One after the other begins what the demo does for ever."""
+    async with asyncio.TaskGroup() as group:
+        for _ in range(_PLAYERS):
+            group.create_task(_for_ever(Player(stage)))
+            await asyncio.sleep(_ANOTHER_EVERY)
+
+
+async def _for_ever(player: Player) -> None:
+    while True:
+        await player.run(player.stage.play.forever)
+
+
+async def _until(moment: float) -> None:
+    await asyncio.sleep(max(0.0, moment - time.time()))
+
+
+def _document(file: str) -> Json:
+    found: Json = json.loads((FOLDER / "dashboards" / file).read_text("utf-8"))
+    return found
+
+
+async def _answers(server: Prometheus, document: Json, begun: float) -> dict[int, list[Series]]:
+    """The series of each panel by its id. SystemExit for a panel without any."""
+    found: dict[int, list[Series]] = {}
+    for panel in document["panels"]:
+        series = found[panel["id"]] = []
+        for target in panel.get("targets", []):
+            expression = re.sub(r"\$\w+", lambda variable: _FILLED_IN[variable.group()], target["expr"])
+            rows = await server.curves(expression, begun, _SPAN.length, _SPAN.step)
+            series += [_series(target["legendFormat"], row, begun) for row in rows]
+        if panel["type"] != "row" and not any(each.points for each in series):
+            raise SystemExit(f"{document['title']} / {panel['title']}: no data")
+    return found
+
+
+def _series(legend: str, row: dict[str, Any], begun: float) -> Series:
+    """An answer under the legend as Grafana fills it in, without the values that are no numbers."""
+    name = re.sub(r"{{(\w+)}}", lambda label: row["metric"].get(label[1], ""), legend)
+    values = [(float(at) - begun, float(value)) for at, value in row["values"]]
+    return Series(name, [(at, value) for at, value in values if math.isfinite(value)])

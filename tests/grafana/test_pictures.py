@@ -1,0 +1,142 @@
+"""The committed pictures belong to the dashboards as they are; and the drawing shows what was answered."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from tests.grafana.curves import Series, Span
+from tests.grafana.description import DASHBOARDS
+from tests.grafana.drawing import NO_DATA, draw
+from tests.grafana.files import FOLDER, README
+from tests.grafana.panels import Dashboard, Panel
+from tests.grafana.pictures import PICTURES
+from tests.grafana.units import shown
+
+EACH = pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda dashboard: dashboard.file)
+SPAN = Span(100.0, 10.0, (40.0, 60.0))
+MOST_BYTES = 300_000
+
+
+def elements(picture: str, tag: str, kind: str) -> list[ET.Element]:
+    """The elements of a class, in order."""
+    root = ET.fromstring(picture)  # noqa: S314 -- our own file
+    return [
+        found for found in root.iter(f"{{http://www.w3.org/2000/svg}}{tag}") if kind in found.get("class", "").split()
+    ]
+
+
+def texts(picture: str, kind: str) -> list[str]:
+    """The texts of a class, in order."""
+    return [found.text or "" for found in elements(picture, "text", kind)]
+
+
+def drawn(panel: Panel, series: Sequence[Series]) -> str:
+    """The picture of a dashboard that has this panel only."""
+    document = Dashboard("one.json", "One", "", {"Row": [panel]}).render()
+    answers: Mapping[int, Sequence[Series]] = {found["id"]: series for found in document["panels"]}
+    return draw(document, answers, SPAN, "a caption")
+
+
+def flat(name: str, value: float) -> Series:
+    return Series(name, [(second, value) for second in range(0, 101, 10)])
+
+
+@EACH
+def test_each_dashboard_has_a_picture_of_all_its_panels_with_data(dashboard: Dashboard) -> None:
+    picture = (PICTURES / dashboard.file).with_suffix(".svg").read_text("utf-8")
+    document = json.loads((FOLDER / "dashboards" / dashboard.file).read_text("utf-8"))
+    stale = "run `python -m tests.grafana pictures`"
+    assert texts(picture, "head") == [document["title"]]
+    assert texts(picture, "row") == list(dashboard.rows), stale
+    assert texts(picture, "title") == [panel.title for panel in dashboard.panels], stale
+    assert NO_DATA not in picture
+    assert len(picture.encode()) < MOST_BYTES
+
+
+def test_the_readme_shows_every_picture_and_no_other_lies_about() -> None:
+    names = [dashboard.file.replace(".json", ".svg") for dashboard in DASHBOARDS]
+    assert re.findall(r"\(pictures/([^)]+)\)", README.read_text("utf-8")) == names
+    assert {path.name for path in PICTURES.iterdir()} == set(names)
+
+
+def test_a_curve_has_its_legend_its_mean_and_its_largest_value() -> None:
+    series = Series("filter <p99>", [(0, 0.1), (10, 0.3)])
+    picture = drawn(Panel("Latency", "", {"a": "b"}, "s"), [series])
+    assert texts(picture, "name") == ["filter <p99>"]
+    assert texts(picture, "figure") == ["200 ms", "300 ms"]
+    assert texts(picture, "axis")[:4] == ["0 ms", "100 ms", "200 ms", "300 ms"]
+
+
+def test_a_line_is_interrupted_where_there_were_no_values() -> None:
+    whole = drawn(Panel("Latency", "", {"a": "b"}, "s"), [Series("one", [(0, 1), (10, 2), (20, 1)])])
+    broken = drawn(Panel("Latency", "", {"a": "b"}, "s"), [Series("one", [(0, 1), (10, 2), (40, 1), (50, 1)])])
+    assert [len(elements(picture, "path", "curve")) for picture in (whole, broken)] == [1, 2]
+
+
+def test_stacked_curves_stand_on_each_other() -> None:
+    series = [flat("one", 3), flat("other", 3)]
+    beside = drawn(Panel("Refusals", "", {"a": "b"}), series)
+    stacked = drawn(Panel("Refusals", "", {"a": "b"}, stacked=True), series)
+    assert len(elements(stacked, "path", "area")) == 2
+    assert len({path.get("d") for path in elements(beside, "path", "curve")}) == 1
+    assert len({path.get("d") for path in elements(stacked, "path", "curve")}) == 2
+
+
+def test_many_curves_are_all_drawn_and_the_largest_are_listed() -> None:
+    picture = drawn(Panel("Events", "", {"a": "b"}), [flat(f"{number}", number) for number in range(20)])
+    assert len(elements(picture, "path", "curve")) == 20
+    assert texts(picture, "name") == ["19", "18", "17", "16", "15"]
+    assert "and 15 more" in texts(picture, "axis")
+
+
+def test_a_figure_is_the_last_value_in_the_colour_of_its_threshold() -> None:
+    steps = ((None, "green"), (0.05, "yellow"), (0.1, "red"))
+    panel = Panel("Filter p99", "", {"p99": "b"}, "s", "stat", 4, 4, steps=steps)
+    colors = []
+    for value in (0.01, 0.05, 0.2):
+        (found,) = elements(drawn(panel, [Series("p99", [(0, 9.0), (10, value)])]), "text", "value")
+        colors.append(found.get("fill"))
+        assert found.text == shown(value, "s")
+    assert len(set(colors)) == 3
+
+
+def test_a_figure_whose_legend_is_made_of_labels_has_its_name() -> None:
+    series = [flat("0.1.0", 3)]
+    assert texts(drawn(Panel("Version", "", {"{{version}}": "b"}, kind="stat"), series), "label") == ["0.1.0"]
+    assert texts(drawn(Panel("Version", "", {"version": "b"}, kind="stat"), series), "label") == []
+
+
+def test_a_panel_without_an_answer_says_so() -> None:
+    assert texts(drawn(Panel("Events", "", {"a": "b"}), []), "label") == [NO_DATA]
+    assert texts(drawn(Panel("Events", "", {"a": "b"}), [Series("one", [])]), "label") == [NO_DATA]
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (0, "s", "0 s"),
+        (0.00035, "s", "350 µs"),
+        (0.2018, "s", "202 ms"),
+        (90, "s", "1.5 min"),
+        (31_536_000, "s", "365 days"),
+        (106_600_000, "bytes", "102 MiB"),
+        (23_850, "Bps", "23.9 kB/s"),
+        (0.449, "percentunit", "44.9 %"),
+        (6.41, "reqps", "6.41 req/s"),
+        (0.05, "ops", "0.05 ops/s"),
+        (200, "short", "200"),
+        (12_000, "short", "12 K"),
+    ],
+)
+def test_values_are_written_for_people(value: float, unit: str, text: str) -> None:
+    assert shown(value, unit) == text
+
+
+@EACH
+def test_every_unit_of_a_panel_can_be_written(dashboard: Dashboard) -> None:
+    assert all(shown(1.0, panel.unit) for panel in dashboard.panels)
