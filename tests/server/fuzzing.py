@@ -7,6 +7,7 @@ what is asked about never comes, so every effect of an answer has to end by itse
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
@@ -96,7 +97,7 @@ class World:
 
     async def send(self, sent: Sent) -> Answer:
         """One request. Fails where no answer comes."""
-        body: Any = _in_pieces(sent.body, sent.in_pieces) if sent.in_pieces else sent.body
+        body: Any = _in_pieces(sent.body, sent.in_pieces) if sent.in_pieces else io.BytesIO(sent.body)
         async with (
             asyncio.timeout(PATIENCE),
             self.session.request(sent.method, self.url + sent.path, data=body, headers=sent.headers) as response,

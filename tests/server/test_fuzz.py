@@ -14,7 +14,7 @@ from hypothesis import settings as bounds
 from hypothesis import strategies as st
 
 from extender.wire.extender_v1 import decode_args, decode_preemption_args
-from tests.builders import Json, settings
+from tests.builders import REQUIRED, Json, settings
 from tests.server.fuzzing import BODIES, Answer, World, world_of
 from tests.server.spoiling import Sent, spoiled_bytes, spoiled_fields, spoiled_requests
 
@@ -41,7 +41,7 @@ MODES: Final = {
     ),
 }
 
-MANY: Final = 5 * bounds().max_examples  # of the profile in use; a request takes a few milliseconds
+MANY: Final = 3 * bounds().max_examples  # of the profile in use; a request takes a few milliseconds
 
 Ask = Callable[[Sent], Answer]
 
@@ -154,6 +154,31 @@ def test_a_recorded_request_is_answered(ask: Ask, verb: str) -> None:
     for request in BODIES[verb]:
         body = orjson.dumps(request)
         check(verb, body, ask(Sent("POST", f"/{verb}", body)))
+
+
+THOUSANDS: Final = 5000
+POD: Final[Json] = {"metadata": {"name": "many", "namespace": "team-a", "uid": "many"}}
+NAMES: Final = [f"node-{number}" for number in range(THOUSANDS)]
+TERMS: Final = [{"topologyKey": f"example.com/{name}", "labelSelector": {}} for name in NAMES[:500]]
+VICTIMS: Final[Json] = {"Pods": [{"UID": f"unknown-{number}"} for number in range(20)], "NumPDBViolations": 1}
+LARGE: Final[dict[str, tuple[str, Json]]] = {
+    "names": ("filter", {"Pod": POD, "NodeNames": NAMES}),
+    "names to score": ("prioritize", {"Pod": POD, "NodeNames": NAMES}),
+    "one name, again and again": ("filter", {"Pod": POD, "NodeNames": ["node-1"] * THOUSANDS}),
+    "nodes": ("filter", {"Pod": POD, "Nodes": {"items": [{"metadata": {"name": name}} for name in NAMES]}}),
+    "candidates": ("preempt", {"Pod": POD, "NodeNameToMetaVictims": dict.fromkeys(NAMES, VICTIMS)}),
+    "terms": (
+        "filter",
+        {"Pod": {**POD, "spec": {"affinity": {"podAntiAffinity": {REQUIRED: TERMS}}}}, "NodeNames": NAMES},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_a_request_of_thousands_is_answered(ask: Ask, name: str) -> None:
+    verb, request = LARGE[name]
+    body = orjson.dumps(request)
+    check(verb, body, ask(Sent("POST", f"/{verb}", body)))
 
 
 @pytest.mark.parametrize("verb", BODIES)
