@@ -33,6 +33,7 @@ from extender.tasks.pacing import Pace
 from extender.tasks.persisting import Persistence
 from extender.tasks.preempting import Preempting
 from extender.tasks.settling import Decide
+from extender.tasks.telling import Telling
 from extender.telemetry.metrics import Metrics
 from extender.verbs.deciding import decide_filter
 from extender.verbs.hopeless import HopelessNodes
@@ -134,7 +135,8 @@ def preemption_work(
     options = EvictingOptions(
         settings.deadline, at_once=settings.max_parallel_deletes, evicts=settings.eviction == "evict"
     )
-    evicting = Evicting(index.view, writer, persistence, clock, lambda: datetime.now(UTC), options)
+    telling = Telling(writer, pace, clock)
+    evicting = Evicting(index.view, writer, persistence, telling, clock, lambda: datetime.now(UTC), options)
     observer = metrics.preemption()
     task = Preempting(index, evicting, clock, observer, settings.stuck_after)
     observer.report(task.statistics)

@@ -18,12 +18,12 @@ from typing import Final
 
 from extender.index.view import ClusterView
 from extender.kube.effects import PodCondition, PodEvent, PodRef
-from extender.kube.errors import KubeError
 from extender.model.objects import Pod
 from extender.model.plans import PreemptionPlan
 from extender.tasks.persisting import GaveUpError, Persistence
 from extender.tasks.ports import Clock, ClusterWriter
 from extender.tasks.steering import NUDGE
+from extender.tasks.telling import Telling
 
 _LOG = logging.getLogger(__name__)
 
@@ -56,11 +56,12 @@ class Evicting:
         view: ClusterView,
         writer: ClusterWriter,
         persistence: Persistence,
+        telling: Telling,
         clock: Clock,
         wall: Callable[[], datetime],
         options: EvictingOptions,
     ) -> None:
-        self.events_lost = 0
+        self.telling = telling
         self._view = view
         self._writer = writer
         self._persistence = persistence
@@ -83,9 +84,9 @@ class Evicting:
         finally:
             self._seen.discard(plan.preemptor.uid)
 
-    async def _announce(self, plan: PreemptionPlan) -> None:
+    def _announce(self, plan: PreemptionPlan) -> None:
         pods = "1 pod has" if len(plan.victims) == 1 else f"{len(plan.victims)} pods have"
-        await self._tell(plan.preemptor, "Nominated", f"Nominated to node {plan.node}, from which {pods} to go")
+        self._tell(plan.preemptor, "Nominated", f"Nominated to node {plan.node}, from which {pods} to go")
 
     async def nominate(self, plan: PreemptionPlan, deadline: float) -> None:
         """Holds the node for the preemptor."""
@@ -136,8 +137,8 @@ class Evicting:
             except (GaveUpError, PreemptorGoneError) as error:
                 failed.append(error)
 
+        self._announce(plan)
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._announce(plan))  # beside the victims: nobody's room waits for an event
             for victim in reversed(plan.victims):  # the least important first: if it fails, the others may live
                 group.create_task(remove(victim))
         if failed:
@@ -156,7 +157,7 @@ class Evicting:
             return
         self._check(plan)
         if await self._persistence.write(meant, lambda: end(meant), deadline):
-            await self._tell(victim, "Preempted", f"Preempted by pod {plan.preemptor.uid} on node {victim.node}")
+            self._tell(victim, "Preempted", f"Preempted by pod {plan.preemptor.uid} on node {victim.node}")
 
     def _check(self, plan: PreemptionPlan) -> None:
         """Raises where nobody has to go any more: the preemptor stands somewhere, or is on its way out."""
@@ -168,13 +169,9 @@ class Evicting:
         if (known is None and uid in self._seen) or (known is not None and (known.node or known.terminating)):
             raise PreemptorGoneError(plan.preemptor.full_name)
 
-    async def _tell(self, pod: Pod, reason: str, note: str) -> None:
-        """An Event at the pod. Told once: what an event would cost to repeat, it is not worth."""
-        event = PodEvent(ref(pod), "Normal", reason, "Preempting", note, self._wall())
-        try:
-            await self._writer.create_event(event)
-        except KubeError:
-            self.events_lost += 1
+    def _tell(self, pod: Pod, reason: str, note: str) -> None:
+        """An Event at the pod; nobody's room waits for it."""
+        self.telling.tell(PodEvent(ref(pod), "Normal", reason, "Preempting", note, self._wall()))
 
 
 def ref(pod: Pod) -> PodRef:

@@ -21,13 +21,23 @@ class Pace:
         self._gap = 1.0 / per_second
         self._burst = self._gap * at_once
         self._next = clock.now()
+        self._inside = 0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether anybody has a turn, or waits for one."""
+        return self._inside > 0
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
         """Waits for a place and for its time, and holds the place until the block is left. First come, first served."""
-        async with self._places:
-            now = self._clock.now()
-            self._next = max(self._next, now - self._burst) + self._gap
-            if self._next > now:
-                await self._clock.sleep(self._next - now)
-            yield
+        self._inside += 1
+        try:
+            async with self._places:
+                now = self._clock.now()
+                self._next = max(self._next, now - self._burst) + self._gap
+                if self._next > now:
+                    await self._clock.sleep(self._next - now)
+                yield
+        finally:
+            self._inside -= 1

@@ -141,6 +141,7 @@ class Preempting:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._sweep_for_ever(group))
+                group.create_task(self._evicting.telling.run(), name="events of preemptions")
                 while True:
                     record = await self._queue.get()
                     name = f"preemption for {record.plan.preemptor.full_name}"
@@ -151,11 +152,12 @@ class Preempting:
                 self._close(record, "cancelled")
 
     async def drain(self) -> None:
-        """Takes on nothing more and returns when all that is being carried out has come to an end."""
+        """Takes on nothing more and returns when all that is being carried out has come to an end, and been told."""
         self._is_draining = True
         while any(each.phase is Phase.CARRIED_OUT for each in self._records.values()):
             self._changed.clear()
             await self._changed.wait()
+        await self._evicting.telling.told()
 
     async def _carry_out(self, record: Record) -> None:
         plan, result = record.plan, "cancelled"

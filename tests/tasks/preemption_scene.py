@@ -21,6 +21,7 @@ from extender.tasks.evicting import Evicting, EvictingOptions
 from extender.tasks.pacing import Pace
 from extender.tasks.persisting import Persistence
 from extender.tasks.preempting import Preempting
+from extender.tasks.telling import Telling
 from extender.verbs.deciding import decide_filter
 from extender.verbs.filtering import filter_nodes
 from extender.verbs.hopeless import HopelessNodes
@@ -83,6 +84,7 @@ class Scene:
             self.index.view,
             self.api,
             persistence,
+            Telling(self.api, pace, self.clock),
             self.clock,
             lambda: datetime(2026, 1, 1, tzinfo=UTC),
             EvictingOptions(),

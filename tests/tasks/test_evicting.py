@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from random import Random
 
@@ -15,6 +16,7 @@ from extender.model.plans import PreemptionPlan
 from extender.tasks.evicting import Evicting, EvictingOptions, PreemptorGoneError
 from extender.tasks.pacing import Pace
 from extender.tasks.persisting import GaveUpError, Persistence
+from extender.tasks.telling import Telling
 from tests.contenders import cluster, contender, stage
 from tests.fakes import FakeClock
 from tests.tasks.apiserver import Apiserver
@@ -26,12 +28,12 @@ PLAN = PreemptionPlan(ASKING, "n1", (FIRST, SECOND), (LOWER,))
 ALL = [
     "nominate lower -",
     "nominate asking n1",
-    "event asking Nominated",
     "condition second DisruptionTarget PreemptionByScheduler",
     "delete second",
-    "event second Preempted",
     "condition first DisruptionTarget PreemptionByScheduler",
     "delete first",
+    "event asking Nominated",
+    "event second Preempted",
     "event first Preempted",
 ]
 VITAL = [("nominate", "asking"), ("condition", "first"), ("delete", "first")]
@@ -54,18 +56,23 @@ class Scene:
         self.api = Apiserver(cluster(stage()), *(objects or (ASKING, LOWER, FIRST, SECOND)), graceful=graceful)
         pace = Pace(self.clock, at_once, 1e6)
         self.persistence = Persistence(pace, self.api, self.clock, BackoffOptions(0.1, 5.0), Random(1))
+        self.telling = Telling(self.api, pace, self.clock)
         self.evicting = Evicting(
             self.api.index.view,
             self.api,
             self.persistence,
+            self.telling,
             self.clock,
             lambda: datetime(2026, 1, 1, tzinfo=UTC),
             EvictingOptions(30.0, evicts=evicts, at_once=victims_at_once),
         )
 
     async def carry_out(self, plan: PreemptionPlan = PLAN) -> list[str]:
-        """What has been written in the end."""
+        """What has been written in the end, the events last."""
         await self.evicting.carry_out(plan)
+        job = asyncio.ensure_future(self.telling.run())
+        await self.telling.told()
+        job.cancel()
         return self.api.effects
 
 
@@ -168,8 +175,8 @@ async def test_an_event_that_is_lost_is_no_failure() -> None:
     scene = Scene()
     scene.api.fail("event", "first", Unreachable("500"))
     scene.api.fail("event", "asking", Refused("403", status=403))
-    assert await scene.carry_out() == [line for line in ALL if line not in {ALL[2], ALL[8]}]
-    assert scene.evicting.events_lost == 2
+    assert await scene.carry_out() == [line for line in ALL if line not in {ALL[6], ALL[8]}]
+    assert scene.telling.lost == 2
 
 
 @pytest.mark.parametrize("verb", ["condition", "delete"])
@@ -206,7 +213,7 @@ async def test_a_conflict_that_cannot_be_looked_into_is_tried_again() -> None:
 
 async def test_a_victim_that_is_going_already_gets_no_call() -> None:
     scene = Scene(ASKING, LOWER, msgspec.structs.replace(FIRST, terminating=True), SECOND)
-    assert await scene.carry_out() == ALL[:6]
+    assert await scene.carry_out() == [line for line in ALL if "first" not in line]
 
 
 @pytest.mark.parametrize(
@@ -232,7 +239,7 @@ async def test_once_the_preemptor_needs_no_room_any_more_the_rest_of_the_victims
             fields = {"node": "n9"} if how == "bound" else {"terminating": True}
             scene.api.put(msgspec.structs.replace(ASKING, **fields))
 
-    scene.api.meanwhile("event", "second", happens)
+    scene.api.meanwhile("delete", "second", happens)
     with pytest.raises(PreemptorGoneError):
         await scene.carry_out()
     assert [line for line in scene.api.effects if "first" in line] == []
