@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.grafana.catalogue import entries
-from tests.grafana.files import FOLDER, load
+from tests.grafana.files import FOLDER, README, load
 from tests.grafana.programs import promtool
 
 SERIES = {series for entry in entries() for series in entry.series}
@@ -68,3 +69,12 @@ def test_promtool_passes_them(command: str) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "SUCCESS" in done.stdout + done.stderr
+
+
+def test_the_commands_of_the_readme_make_a_prometheus_rule_of_each_file() -> None:
+    readme = README.read_text("utf-8")
+    (command,) = re.findall(r"^    for name in .*?^    done", readme, re.MULTILINE | re.DOTALL)
+    done = subprocess.run(["sh", "-c", command], cwd=FOLDER.parent, capture_output=True, check=True, timeout=50)  # noqa: S607
+    made = [document for document in yaml.safe_load_all(done.stdout) if document]
+    assert {document["kind"] for document in made} == {"PrometheusRule"}
+    assert [document["spec"] for document in made] == [load("rules.yaml"), load("alerts.yaml")]
