@@ -41,7 +41,7 @@ MODES: Final = {
     ),
 }
 
-MANY: Final = 3 * bounds().max_examples  # of the profile in use; a request takes a few milliseconds
+MANY: Final = 2 * bounds().max_examples  # of the profile in use; a request takes a few milliseconds
 
 Ask = Callable[[Sent], Answer]
 
