@@ -213,6 +213,7 @@ class SchedulerPart(_Part, frozen=True):
     prioritize: bool = True
     bind: bool = False
     preemption: Literal["none", "sync", "async"] = "none"
+    offers_bare_candidates: bool = False  # as from kubernetes#135486 on
     weight: Annotated[int, Meta(ge=1)] = 1
     http_timeout: Duration = Duration(5)
     ignorable: bool = False

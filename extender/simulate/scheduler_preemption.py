@@ -2,7 +2,9 @@
 
 It finds candidate nodes by dry run, has the extender judge them (preempt verb), chooses one and removes the victims,
 within the cycle or, as SchedulerAsyncPreemption has it, beside it. Strict as the real one: a victim that it does not
-know on that node or a candidate answered without victims fails the attempt. Plugged into the loop by `stage.py`.
+know on that node or a candidate answered without victims fails the attempt. A node that only the extender refuses is a
+candidate without victims: it fails the attempt too, or from kubernetes#135486 on (``offers_bare``) is shown to the
+extender, who may find victims for it; without any it is left out. Plugged into the loop by `stage.py`.
 https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/
 """
 
@@ -31,7 +33,14 @@ class Preemption:
     """What happens to a pod that fits nowhere. `attach` it to the loop's cache; `close` it with the loop."""
 
     def __init__(
-        self, store: Store, api_url: str, stanza: ExtenderStanza | None, *, is_async: bool = True, seed: int = 0
+        self,
+        store: Store,
+        api_url: str,
+        stanza: ExtenderStanza | None,
+        *,
+        is_async: bool = True,
+        offers_bare: bool = False,
+        seed: int = 0,
     ) -> None:
         self.attempts = 0
         self.failures: list[str] = []  # attempts that ended in an error, as the scheduler would log them
@@ -39,6 +48,7 @@ class Preemption:
         self._api_url = api_url
         self._stanza = stanza
         self._is_async = is_async
+        self._offers_bare = offers_bare
         self._chance = random.Random(seed)
         self._preempting: set[str] = set()
         self._allowed: dict[str, int] = {}  # disruptions by budget, counted once for each attempt
@@ -72,7 +82,7 @@ class Preemption:
             return ""
         self.attempts += 1
         try:
-            candidates = await self._judged(pod, found)
+            candidates = await self._judged(pod, found, nodes)
         except ExtenderError as error:
             self.failures.append(str(error))
             return None
@@ -151,21 +161,25 @@ class Preemption:
                     found.add(uid_of(pod))
         return found
 
-    async def _judged(self, pod: JsonObject, found: list[tuple[Candidate, list[JsonObject]]]) -> list[Candidate]:
+    async def _judged(
+        self, pod: JsonObject, found: list[tuple[Candidate, list[JsonObject]]], nodes: dict[str, list[JsonObject]]
+    ) -> list[Candidate]:
         """What the extender leaves of the candidates. Raises ExtenderError."""
-        bare = [candidate.node for candidate, _ in found if not candidate.victims]
-        given = [candidate for candidate, _ in found if candidate.victims]
-        if bare and not given:  # before kubernetes#135486: nodes that only the extender refuses
-            raise ExtenderError(f"expected at least one victim pod on node {bare[0]}")
+        bare = {candidate.node for candidate, _ in found if not candidate.victims}
+        given = [candidate for candidate, _ in found if candidate.victims or self._offers_bare]
+        if bare and not given:
+            raise ExtenderError(f"expected at least one victim pod on node {min(bare)}")
         if self._stanza is None or not self._stanza.preempt_verb:
             return given
-        known = {candidate.node: {uid_of(each): each for each in victims} for candidate, victims in found}
+        offered = {candidate.node for candidate in given}
         answer = await ExtenderClient(self._stanza, self._http()).preempt(pod, given)
         judged = []
         for node, (uids, violations) in answer.items():
-            if not uids or not set(uids) <= set(known.get(node, {})):
+            known = {uid_of(each): each for each in nodes.get(node, ())} if node in offered else {}
+            if not set(uids) <= set(known) or not (uids or node in bare):
                 raise ExtenderError(f"the extender answered victims on node {node} that are not there: {uids}")
-            judged.append(Candidate(node, tuple(_victim(known[node][uid]) for uid in uids), violations))
+            if uids:
+                judged.append(Candidate(node, tuple(_victim(known[uid]) for uid in uids), violations))
         return judged
 
     # -- acting

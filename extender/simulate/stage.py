@@ -89,8 +89,14 @@ class Stage:
             seed=self.seed,
         )
         if part.preemption != "none":
-            is_async = part.preemption == "async"
-            self._preemption = Preemption(self.api.store, self.api.url, stanza, is_async=is_async, seed=self.seed)
+            self._preemption = Preemption(
+                self.api.store,
+                self.api.url,
+                stanza,
+                is_async=part.preemption == "async",
+                offers_bare=part.offers_bare_candidates,
+                seed=self.seed,
+            )
         after_filter = self._preemption or no_preemption
         self._loop = SchedulingLoop(self.api.store, self.api.url, stanza, settings, after_filter=after_filter)
         if self._preemption is not None:

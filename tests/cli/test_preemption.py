@@ -67,8 +67,11 @@ async def play(patience: float | None = None, **changes: Any) -> Outcome:
         return Outcome(stage, player, service.metrics.render().decode())
 
 
-async def test_executed_by_us_everybody_important_gets_a_place_and_no_more_go_than_have_to() -> None:
-    outcome = await play()
+@pytest.mark.parametrize("offers_bare", [False, True], ids=["1.37", "kubernetes#135486"])
+async def test_executed_by_us_everybody_important_gets_a_place_and_no_more_go_than_have_to(
+    *, offers_bare: bool
+) -> None:
+    outcome = await play(scheduler={"offersBareCandidates": offers_bare})
     assert (outcome.failures, outcome.pending) == ([], 0)
     assert (outcome.apps["urgent"], outcome.apps["small"], outcome.apps["lonely"]) == (20, 40, 2)
     assert outcome.guarded == 4, "those under a disruption budget go last"

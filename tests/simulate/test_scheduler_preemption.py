@@ -13,7 +13,7 @@ from extender.simulate.json_objects import JsonObject, condition_of
 from extender.simulate.kinds import NAMESPACES, PODS
 from extender.simulate.scheduler import LoopSettings, SchedulingLoop
 from extender.simulate.scheduler_preemption import Preemption
-from tests.simulate.fake_extender import Cluster, FakeExtender
+from tests.simulate.fake_extender import Answer, Cluster, FakeExtender, accept_all
 from tests.simulate.plain import namespace, node, pod
 
 Judge = Callable[[JsonObject], JsonObject]
@@ -33,15 +33,19 @@ def nothing(_: JsonObject) -> JsonObject:
 
 @asynccontextmanager
 async def contested(
-    *objects: JsonObject, judge: Judge = echo, is_async: bool = True
+    *objects: JsonObject,
+    judge: Judge = echo,
+    answer: Answer = accept_all,
+    is_async: bool = True,
+    offers_bare: bool = False,
 ) -> AsyncIterator[tuple[Cluster, Preemption]]:
-    """A cluster with a loop that preempts, and an extender whose preempt verb answers as told."""
-    extender = FakeExtender(scores=lambda body: judge(body) if "NodeNameToMetaVictims" in body else [])
+    """A cluster with a loop that preempts, and an extender whose preempt and filter verbs answer as told."""
+    extender = FakeExtender(answer, scores=lambda body: judge(body) if "NodeNameToMetaVictims" in body else [])
     async with ApiServer() as api, extender.running():
         api.store.load(objects)
         api.operations.create(NAMESPACES, namespace("default"))
         stanza = ExtenderStanza(url_prefix=extender.url, preempt_verb="preempt")
-        preemption = Preemption(api.store, api.url, stanza, is_async=is_async)
+        preemption = Preemption(api.store, api.url, stanza, is_async=is_async, offers_bare=offers_bare)
         loop = SchedulingLoop(api.store, api.url, stanza, LoopSettings(), after_filter=preemption)
         preemption.attach(loop.cache)
         await loop.start()
@@ -103,3 +107,45 @@ async def test_an_answer_with_the_wrong_victims_fails_the_attempt(uids: list[str
         await cluster.quiet()
         assert len(names(cluster)) == 3
         assert len(preemption.failures) == 1
+
+
+class Grudge:
+    """An extender that refuses node-a for as long as low-0 stands there, and names the victims that it is told to."""
+
+    def __init__(self, *victims: str) -> None:
+        self.victims = victims
+        self.cluster: Cluster | None = None
+
+    def answer(self, asked: JsonObject) -> JsonObject:
+        """Filter."""
+        if self.cluster is not None and "low-0" in names(self.cluster):
+            return {"NodeNames": [], "FailedNodes": dict.fromkeys(asked["NodeNames"], "low-0 is there")}
+        return accept_all(asked)
+
+    def judge(self, asked: JsonObject) -> JsonObject:
+        """Preempt."""
+        assert self.cluster is not None
+        assert asked["NodeNameToMetaVictims"] == {"node-a": {"Pods": [], "NumPDBViolations": 0}}
+        pods = [{"UID": self.cluster.pod(name)["metadata"]["uid"]} for name in self.victims]
+        return {"NodeNameToMetaVictims": {"node-a": {"Pods": pods, "NumPDBViolations": 0}}}
+
+
+@pytest.mark.parametrize(
+    ("offers_bare", "victims", "left", "fails"),
+    [
+        pytest.param(True, ["low-0"], ["asking", "low-1"], False, id="from 135486 on, with a victim"),
+        pytest.param(True, [], ["asking", "low-0", "low-1"], False, id="from 135486 on, without one"),
+        pytest.param(False, ["low-0"], ["asking", "low-0", "low-1"], True, id="before"),
+    ],
+)
+async def test_a_node_that_only_the_extender_refuses_is_a_candidate_without_victims(
+    victims: list[str], left: list[str], *, offers_bare: bool, fails: bool
+) -> None:
+    grudge = Grudge(*victims)
+    arguments = {"judge": grudge.judge, "answer": grudge.answer, "offers_bare": offers_bare}
+    async with contested(node("node-a", cpu="8"), *LOW, **arguments) as (cluster, preemption):  # type: ignore[arg-type]
+        grudge.cluster = cluster
+        cluster.create(ASKING)
+        await cluster.quiet()
+        assert (names(cluster), bool(preemption.failures)) == (left, fails)
+        assert cluster.node_of("asking") == ("node-a" if "low-0" not in left else "")
