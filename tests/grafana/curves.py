@@ -28,7 +28,7 @@ _AXIS = 72.0  # room for the numbers left of the curves
 _LINE = 16.0  # of the table
 _MOST_LINES = 6
 _COLUMN = 360.0  # a wider panel has a table of several columns
-_FIGURE = 68.0
+_FIGURE = 73.0
 _TICKS = (10, 30, 60, 120, 300, 600)
 
 
