@@ -243,8 +243,8 @@ class Preemption(_Section, frozen=True):
     mode: Literal["advise", "execute", "off"] = "execute"
     eviction: Literal["delete", "evict"] = "delete"
     cross_node: bool = False
-    max_parallel_deletes: Annotated[int, Meta(ge=1)] = 16
-    writes_per_second: Annotated[int, Meta(ge=1)] = 200
+    max_parallel_deletes: Annotated[int, Meta(ge=1)] = 32
+    writes_per_second: Annotated[int, Meta(ge=1)] = 500
     deadline: Duration = Duration(30)
     stuck_after: Duration = Duration(60)
     backoff: Backoff = Backoff(initial=Duration(0.1), max=Duration(5))

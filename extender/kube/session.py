@@ -42,7 +42,7 @@ class SessionOptions:
     connect_timeout: float = 10.0
     request_timeout: float = 30.0
     write_connections: int = 64
-    removal_connections: int = 32
+    removal_connections: int = 48
     user_agent: str = "placement-extender"
 
 

@@ -166,8 +166,8 @@ class Ground:
                 await trail.done.wait()
         stream.cancel()
         ended = time.monotonic()
+        await self._quiet()  # for victims too many, if there are any, and for what is told afterwards
         cpu = {name: round(used - before[name], 2) for name, used in self._cpu(extender).items()}
-        await asyncio.sleep(_CALM)  # for victims too many, if there are any
         bound = [at for name, at in trail.bound.items() if name.startswith(f"{_MAIN}/")]
         others = [name for name in created if name in trail.bound]
         self._board.listeners.remove(trail.look)
@@ -196,6 +196,13 @@ class Ground:
                 pod = _other(f"other-{number}")
                 created[key_of(pod)] = time.monotonic()
                 group.create_task(self._api.create(pod))
+
+    async def _quiet(self) -> None:
+        """Return once nothing has been written for a second."""
+        size = -1
+        while (now := self._plane.audit_log.stat().st_size) != size:
+            size = now
+            await asyncio.sleep(_CALM)
 
     def _standing(self) -> int:
         return sum(name_of(pod).startswith("low-") for pod in self._board.pods.values())
