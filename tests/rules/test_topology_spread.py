@@ -263,6 +263,13 @@ class TestDefaults:
         # Two pods weigh ln(3 + 2) by host and, with the node that has no zone as one more value, ln(3 + 2) by zone.
         assert raw(index, pod_json(app="web"), "n1", "n2", "bare") == [12, 6, 2]
 
+    def test_an_empty_zone_and_no_zone_are_one_domain_of_the_system_s_defaults(self) -> None:
+        blank, bare = node("blank", labels={"topology.kubernetes.io/zone": ""}), node("bare")
+        others = [pod("a", on="blank", app="web"), *(pod(name, on="bare", app="web") for name in "bcdefg")]
+        index = index_of(*zones(2), blank, bare, *others, workload("Service", "s", {"app": "web"}))
+        # By zone ln(2 + 2) for each of two pods in z1 and of seven in "", which blank has and bare has not.
+        assert raw(index, pod_json(app="web"), "n1", "blank", "bare") == [12, 17, 12]
+
 
 def test_a_constraint_is_about_the_cluster_as_it_is_now() -> None:
     index: ClusterIndex = index_of(*zones(1, 0))
