@@ -10,7 +10,7 @@ from random import Random
 from time import monotonic
 from typing import Final
 
-from extender.cli.service import settle_memory
+from extender.cli.collecting import settle_memory
 from extender.index.cluster import ClusterIndex
 from extender.settings import Settings
 from extender.simulate.bench.subject import Decisions, Subject

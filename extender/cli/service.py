@@ -3,7 +3,6 @@
 `serve` runs it against a cluster or a snapshot, the demo and the scenarios against the embedded control plane.
 """
 
-import gc
 import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -13,6 +12,7 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
+from extender.cli.collecting import settle_memory
 from extender.cli.preemption import (
     COMPONENT,
     Nobody,
@@ -240,9 +240,3 @@ def watch_options(watch: Watch) -> WatchOptions:
         max_silence=patience,
         backoff=BackoffOptions(first=watch.backoff.initial, longest=watch.backoff.max),
     )
-
-
-def settle_memory() -> None:
-    """Take what stands in the index now out of the garbage collector's rounds: it would walk through it for nothing."""
-    gc.collect()
-    gc.freeze()

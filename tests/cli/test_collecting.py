@@ -1,0 +1,59 @@
+"""The collector's policy: what stands is frozen, what grows later is frozen as soon as it costs something."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from extender.cli import collecting
+from extender.cli.collecting import settle_memory
+
+
+@pytest.fixture(autouse=True)
+def as_it_was() -> Iterator[None]:
+    """The collector is everybody's."""
+    callbacks, thresholds = list(gc.callbacks), gc.get_threshold()
+    yield
+    gc.callbacks[:] = callbacks
+    gc.set_threshold(*thresholds)
+    gc.unfreeze()
+
+
+def grow() -> list[dict[str, object]]:
+    return [{"number": number, "self": []} for number in range(2000)]
+
+
+def test_what_stands_is_not_walked_through_again() -> None:
+    kept = grow()
+    settle_memory()
+    assert gc.is_tracked(kept[0])
+    assert not any(found is kept[0] for found in gc.get_objects())
+
+
+def test_the_next_full_collection_is_due_by_what_has_come_since() -> None:
+    """Else it is due only when a quarter of the whole index has been added, and then it takes as much longer."""
+    kept: list[list[object]] = [[] for _ in range(800_000)]
+    settle_memory()
+    rounds = gc.get_stats()[-1]["collections"]
+    later: list[list[object]] = [[] for _ in range(30_000)]
+    assert gc.get_stats()[-1]["collections"] > rounds
+    assert len(kept) > 4 * len(later)
+
+
+def test_what_has_survived_a_long_collection_is_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    settle_memory()
+    kept = grow()
+    gc.collect()
+    assert any(found is kept[0] for found in gc.get_objects())
+    monkeypatch.setattr(collecting, "_LONG_SECONDS", 0.0)
+    gc.collect()
+    assert not any(found is kept[0] for found in gc.get_objects())
+
+
+def test_settling_again_watches_once() -> None:
+    before = len(gc.callbacks)
+    settle_memory()
+    settle_memory()
+    assert len(gc.callbacks) <= before + 1
