@@ -22,11 +22,12 @@ class Pace:
         self._burst = self._gap * at_once
         self._next = clock.now()
         self._inside = 0
+        self._left = float("-inf")
 
     @property
-    def is_busy(self) -> bool:
-        """Whether anybody has a turn, or waits for one."""
-        return self._inside > 0
+    def last_busy(self) -> float:
+        """When somebody last had a turn, or waited for one: now, while anybody does."""
+        return self._clock.now() if self._inside else self._left
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
@@ -41,3 +42,4 @@ class Pace:
                 yield
         finally:
             self._inside -= 1
+            self._left = self._clock.now()

@@ -1,7 +1,7 @@
 """Events about preemptions, told one after the other when there is nothing more urgent to write.
 
 A mass preemption makes as many events as it has victims. They go through the same apiserver as what makes room, so
-they wait for a lull; but never long, so that a burst without an end does not silence them. An event is told once: what
+they wait for a calm; but none for long, so that a burst without an end does not silence them. An event is told once: what
 it would cost to repeat, it is not worth. As in client-go's recorder, what does not fit into the queue is lost.
 """
 
@@ -14,7 +14,9 @@ from extender.kube.effects import PodEvent
 from extender.kube.errors import KubeError
 from extender.tasks.ports import Clock
 
-_LONGEST_WAIT: Final = 0.1
+# Between two preemptions of a burst pass some 50 ms: the time of a scheduling cycle.
+_CALM: Final = 0.1
+_LONGEST_WAIT: Final = 0.25
 _LOOK_EVERY: Final = 0.01
 _MOST_WAITING: Final = 10_000
 
@@ -27,11 +29,11 @@ class EventWriter(Protocol):
 
 
 class Busy(Protocol):
-    """What tells whether something more urgent is being written; the pace, by shape."""
+    """What tells when something more urgent was being written; the pace, by shape."""
 
     @property
-    def is_busy(self) -> bool:
-        """Whether anybody has a turn, or waits for one."""
+    def last_busy(self) -> float:
+        """When somebody last had a turn, or waited for one: now, while anybody does."""
 
 
 class Telling:
@@ -61,7 +63,7 @@ class Telling:
             while True:
                 event = await self._waiting.get()
                 try:
-                    await self._lull()
+                    await self._calm()
                     await self._writer.create_event(event)
                 except KubeError:
                     self.lost += 1
@@ -73,7 +75,7 @@ class Telling:
                 self._waiting.task_done()
                 self.lost += 1
 
-    async def _lull(self) -> None:
+    async def _calm(self) -> None:
         begun = self._clock.now()
-        while self._urgent.is_busy and self._clock.now() - begun < _LONGEST_WAIT:
+        while (now := self._clock.now()) - self._urgent.last_busy < _CALM and now - begun < _LONGEST_WAIT:
             await self._clock.sleep(_LOOK_EVERY)
