@@ -8,32 +8,37 @@ those which would pass now can be woken.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeAlias
 
 from extender.index.gone import GonePods
+from extender.index.view import Question
 from extender.model.objects import Pod
 
 MOST_REFUSED = 20_000
 
+Grounds: TypeAlias = tuple[Question, int] | None
+"""What a refusal rests on: the question, and `ClusterView.grounds` of it. None where it rests on more than that."""
+
 
 class RefusedPods:
-    """The refused pods by UID, the longest refused first; bounded."""
+    """The refused pods by UID with the grounds of their refusal, the longest refused first; bounded."""
 
     def __init__(self, gone: GonePods) -> None:
         self._gone = gone
-        self._held: dict[str, Pod] = {}
+        self._held: dict[str, tuple[Pod, Grounds]] = {}
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def __iter__(self) -> Iterator[Pod]:
+    def __iter__(self) -> Iterator[tuple[Pod, Grounds]]:
         return iter(list(self._held.values()))
 
-    def add(self, pod: Pod) -> None:
+    def add(self, pod: Pod, grounds: Grounds) -> None:
         """Remembers a refusal, unless the pod is gone. O(1)."""
         if pod.uid in self._gone:
             return
         self._held.pop(pod.uid, None)
-        self._held[pod.uid] = pod
+        self._held[pod.uid] = pod, grounds
         if len(self._held) > MOST_REFUSED:
             del self._held[next(iter(self._held))]
 

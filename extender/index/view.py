@@ -160,6 +160,16 @@ class Question:
         """Every group that a filter's answer rests on."""
         return (*self.affinity, *self.anti, *self.inverse, *(ask.group for ask in self.hard))
 
+    def filters_as(self, other: Question) -> bool:
+        """Whether a filter's answer rests on the same groups in the same way; scores may differ. O(groups)."""
+        return (
+            self.affinity == other.affinity
+            and self.matches_itself == other.matches_itself
+            and self.anti == other.anti
+            and self.hard == other.hard
+            and set(map(id, self.inverse)) == set(map(id, other.inverse))
+        )
+
 
 class WhatIfView(Protocol):
     """Changes that are tried out on the counts and undone when the block ends."""

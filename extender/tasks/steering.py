@@ -15,10 +15,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from extender.index.refused import RefusedPods
-from extender.index.view import ClusterView, Question
+from extender.index.refused import Grounds, RefusedPods
+from extender.index.view import ClusterView
 from extender.kube.effects import PodRef
-from extender.kube.errors import KubeError
+from extender.kube.errors import KubeError, NotFound
 from extender.model.objects import Pod, PodShape
 from extender.tasks.ports import Clock, ClusterWriter
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
@@ -78,7 +78,7 @@ class Steering:
         self._queue: deque[Pod] = deque()
         self._queued: set[str] = set()
         self._work = asyncio.Event()
-        self._hopeless: dict[PodShape, tuple[Question, int]] = {}
+        self._hopeless: dict[PodShape, Grounds] = {}
 
     def consider(self, args: ExtenderArgs, result: FilterResult) -> None:
         """Takes note of an answer. A refusal of all asked nodes is queued, to be searched outside of the answer. O(1)."""
@@ -86,7 +86,7 @@ class Steering:
         if result.passed or result.error:
             self._index.refused.discard(pod.uid)
             return
-        self._index.refused.add(pod)
+        self._index.refused.add(pod, self._grounds(pod))
         asks_all = args.node_names is None or len(args.node_names) >= len(self._index.view.known)
         if self._options.steers and not asks_all and pod.uid not in self._queued and not self._is_hopeless(pod):
             self._queued.add(pod.uid)
@@ -95,12 +95,18 @@ class Steering:
 
     def _is_hopeless(self, pod: Pod) -> bool:
         """Whether no node passed our rules before for this shape, on grounds that have not changed."""
-        known = self._hopeless.get(pod.shape)
-        return known is not None and known == self._grounds(pod)
+        return self._has_not_changed(pod, self._hopeless.get(pod.shape))
 
-    def _grounds(self, pod: Pod) -> tuple[Question, int]:
-        question = self._index.view.question(pod.shape)
-        return question, self._index.view.grounds(question)
+    def _grounds(self, pod: Pod) -> Grounds:
+        """What an answer about the pod rests on now; None where it also hangs on pods whose node is not known yet."""
+        view = self._index.view
+        question = view.question(pod.shape)
+        return None if view.is_pending(question) else (question, view.grounds(question))
+
+    def _has_not_changed(self, pod: Pod, grounds: Grounds) -> bool:
+        """Whether an answer that rests on these grounds would be the same now."""
+        now = self._grounds(pod)
+        return grounds is not None and now is not None and grounds[1] == now[1] and grounds[0].filters_as(now[0])
 
     def _remember_hopeless(self, pod: Pod) -> None:
         if len(self._hopeless) >= _MOST_HOPELESS:
@@ -155,9 +161,11 @@ class Steering:
                 await self._look_again()
 
     async def _look_again(self) -> None:
-        for number, pod in enumerate(self._index.refused):
+        for number, (pod, grounds) in enumerate(self._index.refused):
             if number % _SLICE == _SLICE - 1:
                 await self._clock.sleep(0)
+            if self._has_not_changed(pod, grounds):
+                continue
             if self._options.nudges and self._touchable(pod) and self._find(pod)[1]:
                 if await self._write("nudge", pod, self._writer.annotate(_ref(pod), NUDGE, f"{self._clock.now():.3f}")):
                     _LOG.info("nudged", extra={"pod": pod.full_name})
@@ -170,7 +178,8 @@ class Steering:
             await call
         except KubeError as error:
             self.results[kind, "failed"] += 1
-            _LOG.warning("%s failed", kind, extra={"pod": pod.full_name, "error": str(error)})
+            level = logging.DEBUG if isinstance(error, NotFound) else logging.WARNING
+            _LOG.log(level, "%s failed", kind, extra={"pod": pod.full_name, "error": str(error)})
             return False
         self.results[kind, "done"] += 1
         return True

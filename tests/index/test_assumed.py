@@ -153,7 +153,7 @@ class TestGone:
     def test_it_is_not_remembered_as_refused_either(self) -> None:
         index = zoned(waiting := pod("web", app="web"))
         index.delete(waiting)
-        index.refused.add(WEB)
+        index.refused.add(WEB, None)
         assert len(index.refused) == 0
 
     def test_one_that_a_restored_server_has_back_is_assumed_again(self) -> None:

@@ -109,7 +109,7 @@ class World:
         """Let every effect end: assumptions run out, and pods that never were are shown and taken away again."""
         index = self.service.index
         await until(lambda: not index.assumed.held)
-        for pod in [*index.refused]:
+        for pod, _ in [*index.refused]:
             index.upsert(msgspec.structs.replace(pod, node="", finished=False))
             index.delete(pod)
         await until(lambda: not index.assumed.held)

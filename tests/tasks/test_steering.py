@@ -8,9 +8,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import orjson
+import pytest
 
 from extender.index.cluster import ClusterIndex
-from extender.kube.errors import Conflict
+from extender.kube.errors import Conflict, NotFound
 from extender.kube.timing import SystemClock
 from extender.settings import Settings
 from extender.tasks.steering import NUDGE, Steering, SteeringOptions
@@ -32,6 +33,15 @@ def term(kind: str) -> JsonObject:
 
 
 APART, NEAR = term("podAntiAffinity"), term("podAffinity")
+ALONE: JsonObject = {
+    "affinity": {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"topologyKey": HOST, "labelSelector": {"matchLabels": {"app": "web"}}}
+            ]
+        }
+    }
+}
 OTHER: JsonObject = {
     "affinity": {
         "podAffinity": {
@@ -177,6 +187,28 @@ async def test_a_relabelled_namespace_wakes_the_pods_that_it_lets_pass_and_no_ot
         steered.relabel("ns", team="a")
         await until(lambda: bool(steered.nudged()))
     assert steered.nudged() == ["asking"]
+
+
+async def test_a_pod_is_not_woken_for_a_change_that_does_not_concern_it() -> None:
+    """It would be refused again; where nodes that pass our rules are full, that would go on for ever."""
+    steered = Steered(SteeringOptions(steers=False, per_second=1000))
+    steered.relabel("ns", team="b")
+    assert not steered.ask("elsewhere", ALONE, "n0", "n1").passed  # n3 passes our rules, and was not asked about
+    assert not steered.ask("asking", NEAR, "n0", "n1").passed
+    async with steered.running():
+        await asyncio.sleep(0)
+        steered.relabel("ns", team="a")
+        await until(lambda: bool(steered.nudged()))
+    assert steered.nudged() == ["asking"]
+
+
+async def test_a_pod_that_is_gone_is_no_cause_for_alarm(caplog: pytest.LogCaptureFixture) -> None:
+    steered = Steered()
+    steered.writer.failures.append(NotFound("pods not found"))
+    steered.ask("asking", APART, "n0", "n1")
+    async with steered.running():
+        await until(lambda: steered.steering.results["steer", "failed"] == 1)
+    assert not caplog.records
 
 
 async def test_nothing_is_nudged_while_it_is_switched_off() -> None:
