@@ -166,7 +166,7 @@ class Ground:
                 await trail.done.wait()
         stream.cancel()
         ended = time.monotonic()
-        await self._quiet()  # for victims too many, if there are any, and for what is told afterwards
+        await self._quiet(known)  # for victims too many, if there are any, and for what is told afterwards
         cpu = {name: round(used - before[name], 2) for name, used in self._cpu(extender).items()}
         bound = [at for name, at in trail.bound.items() if name.startswith(f"{_MAIN}/")]
         others = [name for name in created if name in trail.bound]
@@ -197,11 +197,11 @@ class Ground:
                 created[key_of(pod)] = time.monotonic()
                 group.create_task(self._api.create(pod))
 
-    async def _quiet(self) -> None:
-        """Return once nothing has been written for a second."""
-        size = -1
-        while (now := self._plane.audit_log.stat().st_size) != size:
-            size = now
+    async def _quiet(self, since: int) -> None:
+        """Return once nothing has been written for preemptors and victims for a second."""
+        count = -1
+        while (now := writes(self._plane.audit_log, since).total()) != count:
+            count = now
             await asyncio.sleep(_CALM)
 
     def _standing(self) -> int:
