@@ -17,7 +17,7 @@ from extender.tasks.ports import FeedSink
 
 T = TypeVar("T", bound=Pod | Node | Namespace | Workload)
 
-PATIENCE = 10.0  # seconds until a condition that does not come true fails the test
+PATIENCE = 30.0  # seconds until a condition that does not come true fails the test
 
 
 async def until(condition: Callable[[], object]) -> None:
