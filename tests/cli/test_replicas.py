@@ -277,7 +277,7 @@ class Traffic:
     async def more(self, number: int = 80) -> None:
         """Wait for so many more questions to be answered with a place, the first of them asked from now on."""
         begun = time.monotonic()
-        await eventually(lambda: any(found.asked_at > begun for found in self.decisions[-IN_FLIGHT:]), PATIENCE)
+        await eventually(lambda: any(found.asked_at > begun for found in self.decisions[-IN_FLIGHT:]))
         enough = len(self.decisions) + number
         await eventually(lambda: len(self.decisions) >= enough, 2 * PATIENCE)
 

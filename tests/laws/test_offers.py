@@ -14,7 +14,7 @@ from extender.verbs.offers import best_offer
 from extender.verbs.victims import DryRun
 from tests.builders import preempting
 from tests.contenders import cluster, contender_json
-from tests.laws.test_preemption import APPS, PREEMPTOR, carried, clusters
+from tests.laws.test_preemption import APPS, PREEMPTOR, carried, clusters, offers
 
 
 @given(clusters(), carried, st.sampled_from(APPS), st.integers(0, 9), st.data())
@@ -22,10 +22,7 @@ def test_no_offered_node_is_better_than_the_one_chosen(
     objects: list[Object], fields: dict[str, Any], app: str, seed: int, data: st.DataObject
 ) -> None:
     held = cluster(*objects)
-    lower = [each for each in held.pods.values() if each.node and each.priority < PREEMPTOR]
-    offered: dict[str, list[str]] = {}
-    for each in data.draw(st.lists(st.sampled_from(lower), unique_by=lambda pod: pod.uid)) if lower else []:
-        offered.setdefault(each.node, []).append(each.uid)
+    offered = offers(held, data)
     asking = contender_json("asking", priority=PREEMPTOR, cpu=1000, app=app, **fields)
     args = preempting(asking, offered, violations=data.draw(st.integers(0, 1)))
     run = DryRun(args.pod, held.view)

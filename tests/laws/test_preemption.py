@@ -139,15 +139,21 @@ def test_a_plan_of_the_filter_works_and_is_minimal(
         check(decision.plan, objects)
 
 
+def offers(held: ClusterIndex, data: st.DataObject) -> dict[str, list[str]]:
+    """Candidates as the scheduler may offer them: by node, UIDs of pods of lower priority that stand there."""
+    lower = [each for each in held.pods.values() if each.node and each.priority < PREEMPTOR]
+    offered: dict[str, list[str]] = {}
+    for each in data.draw(st.lists(st.sampled_from(lower), unique_by=lambda pod: pod.uid)) if lower else []:
+        offered.setdefault(each.node, []).append(each.uid)
+    return offered
+
+
 @given(clusters(), carried, st.sampled_from(APPS), st.data())
 def test_a_plan_of_the_preempt_verb_keeps_the_schedulers_victims_and_adds_as_few_as_it_takes(
     objects: list[Object], fields: dict[str, Any], app: str, data: st.DataObject
 ) -> None:
     held = cluster(*objects)
-    lower = [each for each in held.pods.values() if each.node and each.priority < PREEMPTOR]
-    offered: dict[str, list[str]] = {}
-    for each in data.draw(st.lists(st.sampled_from(lower), unique_by=lambda pod: pod.uid)) if lower else []:
-        offered.setdefault(each.node, []).append(each.uid)
+    offered = offers(held, data)
     args = preempting(contender_json("asking", priority=PREEMPTOR, cpu=1000, app=app, **fields), offered)
     plan = decide_preemption(args, held.view, settings(), 0).plan
     assert audit(held) == []

@@ -296,3 +296,13 @@ class TestRefusedEverywhere:
         index = index_of(*zones(1, 1), node("bare"))
         assert against_all(index, self.ASKED) is None
         assert passing(index, self.ASKED) == []
+
+    def test_an_earlier_constraint_has_a_reason_of_its_own(self) -> None:
+        racked = [node(f"n{number}", zone=f"z{number}", labels={"rack": "r1"}) for number in (1, 2)]
+        index = index_of(*zones(1, 1), *racked, node("bare", zone="z1"))
+        asked = pod_json(app="web", spreads=[spread("rack", 9, app="web"), spread("zone", app="web", min_domains=3)])
+        assert against_all(index, asked) is None
+        assert (reason(index, asked, "bare"), reason(index, asked, "n1")) == (
+            Reason.SPREAD_LABEL_MISSING,
+            Reason.SPREAD_SKEW,
+        )

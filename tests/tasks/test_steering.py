@@ -189,6 +189,19 @@ async def test_a_relabelled_namespace_wakes_the_pods_that_it_lets_pass_and_no_ot
     assert steered.nudged() == ["asking"]
 
 
+async def test_a_pod_that_becomes_the_first_of_its_own_group_is_woken_although_no_count_changes() -> None:
+    steered = Steered(SteeringOptions(steers=False, per_second=1000))
+    for number in range(3):
+        steered.index.delete(steered.index.pods[f"web-{number}"])
+    steered.relabel("ns", team="b")
+    assert not steered.ask("asking", NEAR, "n0", "n1").passed
+    async with steered.running():
+        await asyncio.sleep(0)
+        steered.relabel("ns", team="a")
+        await until(lambda: bool(steered.nudged()))
+    assert steered.nudged() == ["asking"]
+
+
 async def test_a_pod_is_not_woken_for_a_change_that_does_not_concern_it() -> None:
     """It would be refused again; where nodes that pass our rules are full, that would go on for ever."""
     steered = Steered(SteeringOptions(steers=False, per_second=1000))

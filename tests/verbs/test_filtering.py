@@ -51,6 +51,11 @@ def test_a_name_that_the_index_does_not_know_never_passes() -> None:
     assert ask(two_nodes(), pod_json(), "ghost") == FilterResult((), unresolvable={"ghost": Reason.UNKNOWN_NODE.text})
 
 
+def test_a_name_that_the_index_does_not_know_has_its_own_text_where_every_node_is_refused() -> None:
+    told = ask(two_nodes("n1", "n2"), LONELY, "n1", "ghost").unresolvable
+    assert told == {"n1": Reason.ANTI_AFFINITY.text, "ghost": Reason.UNKNOWN_NODE.text}
+
+
 def test_a_node_that_only_pods_mention_is_not_known() -> None:
     index = index_of(pod("web", on="ghost", app="web"))
     assert ask(index, pod_json(), "ghost").unresolvable == {"ghost": Reason.UNKNOWN_NODE.text}
