@@ -19,7 +19,7 @@ class Balancer:
         self.replicas = replicas
         self.ready: list[str] = []
         self.url = ""
-        self._connections: set[asyncio.Task[None]] = set()
+        self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     async def look(self) -> None:
         """Ask every replica for its readiness, again and again."""
@@ -28,22 +28,28 @@ class Balancer:
                 self.ready = [url for url in self.replicas if await _is_ready(session, url)]
                 await asyncio.sleep(_LOOK_SECONDS)
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Take a connection; not a coroutine, so that none is open of which `close` does not know."""
+        task = asyncio.create_task(self._serve(reader, writer))
+        self._connections[task] = writer
+        task.add_done_callback(self._connections.pop)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, to its end; refused while nobody is ready."""
-        task = asyncio.current_task()
-        assert task
-        self._connections.add(task)
-        with suppress(OSError, asyncio.CancelledError):
+        with suppress(OSError):
             if self.ready:
                 await _forward(reader, writer, self.ready[0])
-        writer.close()
-        self._connections.discard(task)
+        await _closed(writer)
 
     async def close(self) -> None:
-        """Cut all connections."""
-        for task in list(self._connections):
-            task.cancel()
-        await asyncio.gather(*self._connections)
+        """Cut all connections, those that come in meanwhile as well."""
+        while self._connections:
+            cut = dict(self._connections)
+            for task, writer in cut.items():
+                writer.transport.abort()
+                writer.close()  # a task that is cancelled before its first step does not do it
+                task.cancel()
+            await asyncio.gather(*cut, return_exceptions=True)
 
 
 @asynccontextmanager
@@ -51,7 +57,7 @@ async def balancing(*replicas: str) -> AsyncIterator[Balancer]:
     """A balancer on a free port; its ``url`` is what a scheduler is given."""
     balancer = Balancer(replicas)
     looking = asyncio.create_task(balancer.look())
-    server = await asyncio.start_server(balancer.serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(balancer.accept, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()
     balancer.url = f"http://{host}:{port}"
     try:
@@ -61,6 +67,7 @@ async def balancing(*replicas: str) -> AsyncIterator[Balancer]:
         looking.cancel()
         with suppress(asyncio.CancelledError):
             await looking
+        await asyncio.sleep(0)  # what was taken from the socket before it was closed is shown to `accept`
         await balancer.close()
 
 
@@ -75,17 +82,26 @@ async def _is_ready(session: aiohttp.ClientSession, url: str) -> bool:
 async def _forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, url: str) -> None:
     place = urlsplit(url)
     back_reader, back_writer = await asyncio.open_connection(place.hostname, place.port)
-    ways = [asyncio.create_task(_copy(reader, back_writer)), asyncio.create_task(_copy(back_reader, writer))]
     try:
-        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        ways = [asyncio.create_task(_copy(reader, back_writer)), asyncio.create_task(_copy(back_reader, writer))]
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
     finally:
-        for way in ways:
-            way.cancel()
-        await asyncio.gather(*ways, return_exceptions=True)
-        back_writer.close()
+        await _closed(back_writer)
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     while chunk := await reader.read(65536):
         writer.write(chunk)
         await writer.drain()
+
+
+async def _closed(writer: asyncio.StreamWriter) -> None:
+    """Close, and see it done."""
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()
