@@ -100,7 +100,7 @@ def _conclude(results: Results, checked: Checked, *, as_json: bool, names_missed
     for line in audit.drift:
         tell(f"drift: {line}")
     outcome = f"{len(audit.drift)} differences" if audit.drift else "no drift"
-    tell(f"audit: {outcome} ({audit.recounted:,} of {audit.groups:,} groups recounted)")
+    tell(f"audit: {outcome} ({audit.groups:,} groups recounted)")
     tell(f"bounds: {len(checked.missed)} of {checked.compared} missed")
     if names_missed:
         for line in checked.missed:

@@ -19,7 +19,7 @@ from extender.model.units import Address
 from extender.server.app import listening, make_app
 from extender.server.collaborators import Verbs
 from extender.settings import Settings
-from extender.simulate.bench.auditing import audit_within
+from extender.simulate.bench.auditing import recount
 from extender.simulate.bench.children import Calls
 from extender.simulate.bench.echo import echo_filter, echo_scores
 from extender.simulate.bench.heartbeat import Heartbeat
@@ -56,7 +56,7 @@ async def _run(pipe: Connection, api_url: str, settings: Settings) -> None:
 def _asked(service: Service, heart: Heartbeat, echo: "Echo") -> Mapping[str, Callable[..., object]]:
     """What the bench may call."""
     return {
-        "audit": lambda seconds: audit_within(service.index, seconds, _SEED),
+        "audit": lambda: recount(service.index),
         "echo": echo.set_counts,
         "pause": heart.figures,
         "waits": lambda: _waits(service.settling),

@@ -171,6 +171,10 @@ class Topology:
             self.names[found] = name
         return found
 
+    def find(self, name: str) -> int | None:
+        """The number of a node name that a node or a pod uses."""
+        return self._numbers.get(name)
+
     def _grow(self) -> int:
         self.names.append("")
         self.nodes.append(None)

@@ -140,6 +140,15 @@ class Placements:
             for value in anchor.values:
                 yield from tuple(postings.get((name, value), ()))
 
+    def is_filed(self, placement: Placement) -> bool:
+        """Whether `reachable` can find the placement by its namespace and by each label that somebody anchors on."""
+        shape = placement.shape
+        return placement in self._by_namespace.get(shape.namespace, ()) and all(
+            placement in postings.get((shape.namespace, shape.labels[key]), ())
+            for key, postings in self._by_label.items()
+            if key in shape.labels
+        )
+
     def _postings(self, key: str) -> dict[tuple[str, str], set[Placement]]:
         """Placements by namespace and value of one label key; made when a selector first anchors on it. O(shapes)."""
         found = self._by_label.get(key)

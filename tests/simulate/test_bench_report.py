@@ -18,7 +18,7 @@ def shown(table: Table) -> list[tuple[str, str]]:
 
 
 def test_each_kind_of_row_has_a_table_with_its_own_dimensions_and_figures() -> None:
-    questions, modes = tables(results_of([Played([POINT, MODE], Audit((), 0, 0))]))
+    questions, modes = tables(results_of([Played([POINT, MODE], Audit((), 0))]))
     named = [("scenario", "w1"), ("via", "process"), ("pods", "30"), ("selectors", "3"), ("names", "10")]
     assert shown(questions) == [*named, ("answer", "all"), ("filter p50", "1.5")]
     named = [("scenario", "modes"), ("via", "http"), ("pods", "30"), ("mode", "bind")]

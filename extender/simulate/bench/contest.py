@@ -11,7 +11,7 @@ from statistics import median
 from time import process_time
 from typing import Any, Final
 
-from extender.simulate.bench.auditing import Audit, audit_seconds
+from extender.simulate.bench.auditing import Audit
 from extender.simulate.bench.children import Calls, RunService, child_running
 from extender.simulate.bench.memory import processor_seconds
 from extender.simulate.bench.modes import MODES, Mode, ModesLoad
@@ -39,7 +39,7 @@ def play_modes(load: ModesLoad, run_service: RunService) -> Iterator[Played]:
         Row(load.scenario.name, "http", load.place(mode), figures | ratios(figures, joined["decisive"]))
         for mode, figures in joined.items()
     ]
-    yield Played(rows, Audit((), 0, 0))
+    yield Played(rows, Audit((), 0))
 
 
 def join(runs: Sequence[Figures]) -> Figures:
@@ -63,7 +63,7 @@ def _play(load: ModesLoad, mode: Mode, seed: int, run_service: RunService) -> tu
             plane_seconds = float(stage.receive())
             seconds = processor_seconds(service.pid) - used
             waits: Figures = service.call("waits")
-            audit: Audit = service.call("audit", audit_seconds(load.pods))
+            audit: Audit = service.call("audit")
         report: Figures = stage.receive()
     pods = {"extenderCpu.perPod": seconds / load.pods * 1000, "planeCpu.perPod": plane_seconds / load.pods * 1000}
     return report | waits | pods, audit

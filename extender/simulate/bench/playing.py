@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from extender.settings import Settings
 from extender.simulate.bench.asking import Player
-from extender.simulate.bench.auditing import audit_seconds, audit_within
+from extender.simulate.bench.auditing import recount
 from extender.simulate.bench.cluster import SyntheticCluster
 from extender.simulate.bench.memory import resident_megabytes
 from extender.simulate.bench.probes import ask_herd, feed_events, relabel_namespace
@@ -46,7 +46,7 @@ def play(load: Load, make: MakeSubject) -> Played:
             continue
         figures = _play_point(point, player, cluster, subject)
         rows.append(Row(load.scenario.name, "process", load.place(point), common | figures))
-    return Played(rows, audit_within(subject.index, audit_seconds(load.pods), load.scenario.seed))
+    return Played(rows, recount(subject.index))
 
 
 def _play_point(point: Point, player: Player, cluster: SyntheticCluster, subject: Subject) -> Figures:

@@ -54,8 +54,7 @@ def results_of(played: Sequence[Played]) -> Results:
     """Join what the loads gave."""
     rows = [row for each in played for row in each.rows]
     drift = tuple(line for each in played for line in each.audit.drift)
-    recounted, groups = (sum(getattr(each.audit, name) for each in played) for name in ("recounted", "groups"))
-    return Results(_now(), _machine(), rows, Audit(drift, recounted, groups))
+    return Results(_now(), _machine(), rows, Audit(drift, sum(each.audit.groups for each in played)))
 
 
 def encode_results(results: Results) -> bytes:

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from itertools import groupby
 from typing import Final
 
-from extender.simulate.bench.auditing import Audit, audit_seconds
+from extender.simulate.bench.auditing import Audit
 from extender.simulate.bench.children import Child, ChildError, RunService, child_running
 from extender.simulate.bench.cluster import SyntheticCluster
 from extender.simulate.bench.memory import peak_megabytes, processor_seconds, resident_megabytes
@@ -54,7 +54,7 @@ def _play_answer(load: Load, points: list[Point], plane: Child, api_url: str, ru
         if any("events" in point.measures for point in points):
             common |= _flood(player, plane, service) | _relist(player, plane, service)
         common["rssPeak"] = peak_megabytes(service.pid)
-        audit: Audit = service.call("audit", audit_seconds(load.pods))
+        audit: Audit = service.call("audit")
     rows = [Row(load.scenario.name, "http", load.place(point), figures | common) for point, figures in found]
     return Played(rows, audit)
 

@@ -1,0 +1,142 @@
+"""The audit names whatever is not true in the index, table by table and group by group, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pytest
+
+from extender.index.audit import audit, audit_steps
+from extender.index.cluster import ClusterIndex
+from extender.index.placements import Placement
+from extender.index.term_counts import OwnerGroup
+from extender.model.objects import Pod
+from extender.settings import Settings
+from extender.wire.kinds import NODES, PODS
+
+HOST = "kubernetes.io/hostname"
+WEB = {"matchLabels": {"app": "web"}}
+TERM: dict[str, Any] = {"topologyKey": HOST, "labelSelector": WEB}
+APART: dict[str, Any] = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [TERM]}}}
+SPREAD: dict[str, Any] = {
+    "topologySpreadConstraints": [
+        {"maxSkew": 1, "topologyKey": HOST, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": WEB}
+    ]
+}
+
+
+def pod(name: str, on: str = "", app: str = "web", **spec: Any) -> Pod:
+    meta = {"name": name, "uid": name, "namespace": "ns", "labels": {"app": app}}
+    return PODS.decode_object(orjson.dumps({"metadata": meta, "spec": {**spec, **({"nodeName": on} if on else {})}}))
+
+
+def cluster() -> ClusterIndex:
+    """Two nodes; a pod on each that carries a term, another that carries none; asked by terms and by spread."""
+    made = ClusterIndex(Settings().rules)
+    for name in ("n1", "n2"):
+        made.upsert(NODES.decode_object(orjson.dumps({"metadata": {"name": name, "labels": {HOST: name}}})))
+    made.upsert(pod("apart", "n1", **APART))
+    made.upsert(pod("plain", "n1"))
+    made.upsert(pod("other", "n2", "other", **APART))
+    made.assume(pod("assumed"), ("n2",), 0.0)
+    made.question(pod("asking", **APART, **SPREAD).shape)
+    return made
+
+
+@pytest.fixture
+def index() -> ClusterIndex:
+    """One for each test, to do harm to."""
+    return cluster()
+
+
+def plain(index: ClusterIndex) -> Placement:
+    """Where the pods without a term are counted."""
+    found = index.placements.find(pod("plain").shape, terminating=False)
+    assert found
+    return found
+
+
+def apart(index: ClusterIndex) -> Placement:
+    """Where the pod with a term is counted."""
+    found = index.placements.find(pod("apart", **APART).shape, terminating=False)
+    assert found
+    return found
+
+
+def nowhere(index: ClusterIndex) -> None:
+    del index._on_node[index.known["n1"]]["plain"]
+
+
+def assumed_nowhere(index: ClusterIndex) -> None:
+    index._on_node[index.known["n2"]].clear()
+
+
+def miscounted(index: ClusterIndex) -> None:
+    plain(index).nodes[index.known["n1"]] += 1
+
+
+def counted_elsewhere(index: ClusterIndex) -> None:
+    plain(index).nodes[index.known["n2"]] += 1
+
+
+def not_in_its_namespace(index: ClusterIndex) -> None:
+    index.placements._by_namespace["ns"].discard(plain(index))
+
+
+def not_under_its_label(index: ClusterIndex) -> None:
+    index.placements._by_label["app"]["ns", "web"].discard(plain(index))
+
+
+def not_an_owner(index: ClusterIndex) -> None:
+    groups = apart(index).groups
+    groups.remove(next(each for each in groups if isinstance(each, OwnerGroup)))
+
+
+def asked_group(index: ClusterIndex) -> None:
+    next(iter(index.terms.asked()))[2].counts.clear()
+
+
+def owned_group(index: ClusterIndex) -> None:
+    next(iter(index.terms.owned())).counts.clear()
+
+
+def spread_group(index: ClusterIndex) -> None:
+    next(iter(index.spreads.asked()))[2].counts.clear()
+
+
+def test_a_true_index_has_no_differences(index: ClusterIndex) -> None:
+    assert audit(index) == []
+
+
+@pytest.mark.parametrize(
+    ("harm", "told"),
+    [
+        (nowhere, "pod ns/plain: is not on n1"),
+        (assumed_nowhere, "assumed pod ns/assumed: is not on n2"),
+        (miscounted, "pods on n1: 3 counted, 2 there"),
+        (counted_elsewhere, "a shape of ns: is counted where its pods are not"),
+        (not_in_its_namespace, "a shape of ns: is not filed under its namespace and labels"),
+        (not_under_its_label, "a shape of ns: is not filed under its namespace and labels"),
+        (not_an_owner, "a shape of ns: is not counted once for each of its terms"),
+        (asked_group, f"term group over {HOST}: 'n1' is counted 0 times, should be 2"),
+        (owned_group, f"inverse group (required anti-affinity) over {HOST}: 'n1' is counted 0 times, should be 1"),
+        (spread_group, f"spread group over {HOST} in ns: 'n2' is counted 0 times, should be 1"),
+    ],
+)
+def test_what_is_not_true_is_named(index: ClusterIndex, harm: Callable[[ClusterIndex], None], told: str) -> None:
+    harm(index)
+    assert told in audit(index)
+
+
+def test_who_carries_a_term_may_change_between_any_two_steps() -> None:
+    """One shape that carries it goes and another comes: as many as may have been noted, and not the same."""
+    for done in range(len([*audit_steps(cluster())]) + 1):
+        index = cluster()
+        steps = [*audit_steps(index)]
+        found = [line for step in steps[:done] for line in step()]
+        index.delete(index.pods["apart"])
+        index.upsert(pod("new", "n2", "new", **APART))
+        found += [line for step in steps[done:] for line in step()]
+        assert found == []
