@@ -1,22 +1,25 @@
-"""The best nodes of a long question, found from the fullest domains down instead of from the names.
+"""The best nodes of a long question, found from the domains that attract instead of from the names.
 
 For preferences that only add points and count over one key. With 5,000 names and a few hundred pods that attract,
-ranking every name costs 2 ms; the domains with most pods are at hand in each group, and a few of them suffice
-(the threshold algorithm of Fagin, Lotem and Naor: stop when nothing unseen can beat what has been found).
+ranking every name costs 2 ms. Where few domains attract, their nodes are all ranked. Where many do, those with most
+pods are at hand in each group, and a few of them suffice (the threshold algorithm of Fagin, Lotem and Naor: stop when
+nothing unseen can beat what has been found).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from operator import itemgetter
 
-from extender.index.view import WeightedGroup
+from extender.index.view import KeyView, WeightedGroup
 from extender.rules.catalog import PreparedFilters
 from extender.verbs.asking import Asked
 
 Ranked = list[tuple[float, int]]
 
 _SLICE = 64
+_SPARE = 8  # names looked up beyond what is wanted, as some will not pass
 _SMALL = 8  # nodes in a domain on average; in larger domains the first names tried are good already
 
 
@@ -32,6 +35,8 @@ def best_from_the_top(
     groups: Sequence[WeightedGroup], filters: PreparedFilters, asked: Asked, most: int, turn: int
 ) -> Ranked:
     """Up to ``most`` passing positions with their ranks, best first. O(names to a set + domains looked at)."""
+    if sum(len(part.group.counts) for part in groups) <= len(asked):
+        return _from_all(groups, filters, asked, most, turn)
     names = set(asked.names)
     found: Ranked = []
     seen: set[int] = set()
@@ -42,8 +47,23 @@ def best_from_the_top(
         if sum(rank >= threshold for rank, _ in found) >= most:
             break
     else:
-        found.extend(_untouched(groups, filters, asked, most - len(found), turn))
+        attracting = set[int]().union(*(part.group.counts for part in groups))
+        found.extend(_untouched(attracting, groups[0].group.key, filters, asked, most - len(found), turn))
     found.sort(key=itemgetter(0), reverse=True)
+    return found[:most]
+
+
+def _from_all(groups: Sequence[WeightedGroup], filters: PreparedFilters, asked: Asked, most: int, turn: int) -> Ranked:
+    """The same with every domain that attracts looked at."""
+    key, name_of = groups[0].group.key, asked.known_names
+    attracting = set[int]().union(*(part.group.counts for part in groups))
+    here = {name_of[node]: node for domain in attracting for node in key.nodes_in[domain]}
+    nodes = list(map(here.__getitem__, here.keys() & asked.names))
+    start = turn % max(len(nodes), 1)
+    found = list(_ranked(groups, filters.passing(nodes[start:] + nodes[:start])))
+    found.sort(key=itemgetter(0), reverse=True)
+    if len(found) < most:
+        found.extend(_untouched(attracting, key, filters, asked, most - len(found), turn))
     return found[:most]
 
 
@@ -69,24 +89,28 @@ def _passing(
     groups: Sequence[WeightedGroup], filters: PreparedFilters, asked: Asked, names: set[str], domains: Sequence[int]
 ) -> Iterator[tuple[float, int]]:
     """The asked and passing nodes of these domains with their ranks."""
-    key = groups[0].group.key
-    nodes = [node for domain in domains for node in key.nodes_in[domain]]
-    name_of = asked.known_names
-    for node in filters.passing([node for node in nodes if name_of[node] in names]):
-        domain = key.of_node[node]
-        yield float(sum(part.weight * part.group.counts.get(domain, 0) for part in groups)), node
+    nodes_in, name_of = groups[0].group.key.nodes_in, asked.known_names
+    nodes = [node for domain in domains for node in nodes_in[domain]]
+    return _ranked(groups, filters.passing([node for node in nodes if name_of[node] in names]))
+
+
+def _ranked(groups: Sequence[WeightedGroup], nodes: Sequence[int]) -> Iterator[tuple[float, int]]:
+    domain_of = groups[0].group.key.of_node
+    parts = [(part.weight, part.group.counts.get) for part in groups]
+    for node in nodes:
+        domain = domain_of[node]
+        yield float(sum([weight * count_of(domain, 0) for weight, count_of in parts])), node
 
 
 def _untouched(
-    groups: Sequence[WeightedGroup], filters: PreparedFilters, asked: Asked, most: int, turn: int
+    attracting: AbstractSet[int], key: KeyView, filters: PreparedFilters, asked: Asked, most: int, turn: int
 ) -> Iterator[tuple[float, int]]:
     """Passing nodes whose domain no group counts: all of rank 0."""
-    domain_of = groups[0].group.key.of_node
-    left = most
-    for piece in asked.pieces(turn, max(most, 1)):
-        for node in filters.passing(piece):
-            if left <= 0:
-                return
-            if not any(domain_of[node] in part.group.counts for part in groups):
-                left -= 1
-                yield 0.0, node
+    domain_of, left = key.of_node, most
+    for piece in asked.pieces(turn, most + _SPARE):
+        untouched = [node for node in piece if domain_of[node] not in attracting]
+        for node in filters.passing(untouched)[:left]:
+            left -= 1
+            yield 0.0, node
+        if left <= 0:
+            return
