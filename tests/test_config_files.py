@@ -7,7 +7,8 @@ import msgspec
 import pytest
 import yaml
 
-from extender.settings import Settings, parse_settings
+from extender.settings import Mode, Settings, default_settings, parse_settings
+from extender.verbs.prioritizing import has_scores
 
 CONFIG = Path(__file__).resolve().parents[1] / "config"
 SCHEDULER_FILES = {"offload": CONFIG / "kube-scheduler-offload.yaml", "augment": CONFIG / "kube-scheduler-augment.yaml"}
@@ -55,13 +56,14 @@ def test_every_setting_in_the_configuration_file_has_its_reason() -> None:
 
 
 @pytest.mark.parametrize("mode", SCHEDULER_FILES)
-def test_the_schedulers_file_asks_where_the_extender_answers(mode: str) -> None:
+def test_the_schedulers_file_asks_where_the_extender_answers(mode: Mode) -> None:
     server = Settings().server
     (stanza,) = load(SCHEDULER_FILES[mode])["extenders"]
     assert stanza["urlPrefix"] == f"http://{server.bind_address}"
     verbs = {"filter": "filterVerb", "prioritize": "prioritizeVerb", "preempt": "preemptVerb"}
-    asked = {verb: f"/{stanza[field]}" for verb, field in verbs.items()}
-    assert asked == {verb: getattr(server.paths, verb) for verb in verbs}
+    asked = {verb: f"/{stanza[field]}" for verb, field in verbs.items() if field in stanza}
+    assert asked == {verb: getattr(server.paths, verb) for verb in asked}
+    assert verbs.keys() - asked == (set() if has_scores(default_settings(mode)) else {"prioritize"})
 
 
 @pytest.mark.parametrize("mode", SCHEDULER_FILES)

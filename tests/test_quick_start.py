@@ -81,7 +81,7 @@ async def place_a_pod(api: ApiServer, configuration: str) -> str:
     """Have a scheduler with that configuration place a pod; the node that it gets."""
     (entry,) = yaml.safe_load(configuration)["extenders"]
     stanza = ExtenderStanza(
-        url_prefix=entry["urlPrefix"], filter_verb=entry["filterVerb"], prioritize_verb=entry["prioritizeVerb"]
+        url_prefix=entry["urlPrefix"], filter_verb=entry["filterVerb"], prioritize_verb=entry.get("prioritizeVerb", "")
     )
     loop = SchedulingLoop(api.store, api.url, stanza, LoopSettings())
     await loop.start()

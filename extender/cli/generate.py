@@ -14,6 +14,7 @@ from typing import Final, get_args
 from extender.cli.command import CommandError, Commands
 from extender.cli.files import read_bytes, read_settings
 from extender.settings import Mode, Settings, default_settings
+from extender.verbs.prioritizing import has_scores
 
 LAYOUTS: Final = ("sidecar", "second-scheduler", "service")
 SECOND_SCHEDULER: Final = "placement-scheduler"
@@ -162,9 +163,12 @@ def _stanza(settings: Settings, layout: str, trust: Trust, host: str) -> Iterato
     offload = settings.mode == "offload"
     yield f"  - urlPrefix: {scheme}://{_address(settings, layout, host)}"
     yield f"    filterVerb: {paths.filter.lstrip('/')} # joined with urlPrefix; server.paths of the extender"
-    yield f"    prioritizeVerb: {paths.prioritize.lstrip('/')} # leaving it out is dearer than an empty answer"
+    if has_scores(settings):
+        yield f"    prioritizeVerb: {paths.prioritize.lstrip('/')} # leaving it out is dearer than an empty answer"
+        yield "    weight: 1 # scores are 0 to 10, and the scheduler multiplies them by 10 times this weight"
+    else:
+        yield "    # No prioritizeVerb: placement is decisive, so there is nothing to score that filter has not preferred."
     yield f"    preemptVerb: {paths.preempt.lstrip('/')}"
-    yield "    weight: 1 # scores are 0 to 10, and the scheduler multiplies them by 10 times this weight"
     yield "    nodeCacheCapable: true # send names, not whole nodes"
     yield f"    httpTimeout: {math.floor(server.request_timeout) + 1}s # longer than server.requestTimeout ({server.request_timeout})"
     why = (

@@ -13,6 +13,7 @@ from extender.rules.frames import BestCaseFrame, Frame, WorstCaseFrame
 from extender.settings import Settings
 from extender.verbs.asking import Asked, ask
 from extender.verbs.candidates import may_plan
+from extender.verbs.choosing import answers_one
 from extender.verbs.ranking import Search, best_passing
 from extender.wire.extender_v1 import ExtenderArgs
 
@@ -37,9 +38,9 @@ def should_wait(args: ExtenderArgs, view: ClusterView, settings: Settings) -> bo
 
 def _ranks(args: ExtenderArgs, asked: Asked, frame: Frame, view: ClusterView, settings: Settings) -> list[float]:
     """How the nodes of the answer rank under our own score, best first. One that is chosen is chosen among all."""
-    question, shape = view.question(args.pod.shape), args.pod.shape
+    question = view.question(args.pod.shape)
     most = len(asked)
-    if settings.answers.shortlist and not (settings.placement == "decisive" and view.is_touched(shape)):
+    if settings.answers.shortlist and not answers_one(question, view, settings):
         most = min(most, settings.answers.shortlist)
     filters = catalog.prepare_filters(question, frame)
     if filters.passes_nobody:

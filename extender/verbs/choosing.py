@@ -1,21 +1,28 @@
 """The one node of a decisive answer.
 
 Where a pod's place can change what others may do, exactly one node is answered: then the place is known at once and
-nobody has to wait for it. The choice is the best under our own score, then by what the in-tree plugins would have
+nobody has to wait for it. So it is where our rules prefer nodes: then the scheduler need not ask for scores. The choice is the best under our own score, then by what the in-tree plugins would have
 looked at: preferred node affinity, PreferNoSchedule taints, free resources.
 """
 
 from __future__ import annotations
 
-from extender.index.view import ClusterView
+from extender.index.view import ClusterView, Question
 from extender.model.objects import Node, Pod
 from extender.model.resources import CPU, MEMORY
 from extender.model.taints import PREFER_NO_SCHEDULE
+from extender.settings import Settings
 from extender.verbs.ranking import Ranked, Search, best_passing
+from extender.verbs.scoring import has_points
 
 # How many equals are compared by their free resources. Two random choices already level a load well; a few more level
 # it better, and all 500 would cost more than the rest of the decision.
 COMPARED = 5
+
+
+def answers_one(question: Question, view: ClusterView, settings: Settings) -> bool:
+    """Whether a question is answered with one node. Such pods are all for which prioritize has anything to say."""
+    return settings.placement == "decisive" and (view.is_touched(question.shape) or has_points(question, settings))
 
 
 def choose_node(search: Search, pod: Pod, turn: int, avoid: str) -> list[int]:

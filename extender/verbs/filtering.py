@@ -16,7 +16,7 @@ from extender.rules.catalog import PreparedFilters
 from extender.rules.frames import WorstCaseFrame
 from extender.settings import Settings
 from extender.verbs.asking import Asked, ask
-from extender.verbs.choosing import choose_node
+from extender.verbs.choosing import answers_one, choose_node
 from extender.verbs.ranking import Search, best_passing
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 
@@ -51,7 +51,7 @@ def _passed(search: Search, pod: Pod, seed: int, avoid: str) -> Sequence[str]:
     """One name where the place must be known at once, else the best ``answers.shortlist`` names or all that pass."""
     asked, settings = search.asked, search.settings
     most = settings.answers.shortlist
-    if len(asked) > 1 and settings.placement == "decisive" and search.view.is_touched(pod.shape):
+    if len(asked) > 1 and answers_one(search.question, search.view, settings):
         return asked.names_at(choose_node(search, pod, seed % len(asked), avoid))
     if most and len(asked) > most:
         return asked.names_at([node for _, node in best_passing(search, most, seed % len(asked))])

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from extender.model.units import Duration
 from extender.settings import Settings
 from extender.verbs.diagnosis import Finding
+from extender.verbs.prioritizing import has_scores
 
 Document = Mapping[str, Any]
 
@@ -80,7 +81,11 @@ def _verbs(stanza: Document, settings: Settings) -> Iterator[Finding]:
         ("preemptVerb", paths.preempt, "without it the scheduler preempts on nodes that the extender refuses"),
     ):
         verb = stanza.get(field)
-        if not verb:
+        if field == "prioritizeVerb" and not has_scores(settings):
+            if verb:
+                problem = "prioritizeVerb is set, and with placement decisive every answer to it is empty"
+                yield Finding("info", _CHECK, problem, "leave it out: it costs a call for each pod without constraints")
+        elif not verb:
             yield (_error if field == "filterVerb" else _warning)(f"{field} is missing", need)
         elif f"{prefix}/{str(verb).lstrip('/')}" != path:
             yield _error(

@@ -59,3 +59,13 @@ def test_no_node_left_out_of_a_shortlist_is_better_than_one_in_it(
 def test_the_one_node_of_a_decisive_answer_is_among_the_best(history: list[Step], pod: Json, seed: int) -> None:
     named, left_out = scores_of(history, pod, DECISIVE, seed)
     assert not left_out or min(named) >= max(left_out)
+
+
+@given(histories(), pods(), st.integers(0, 9))
+def test_where_a_decisive_answer_leaves_a_choice_there_is_nothing_to_score(
+    history: list[Step], pod: Json, seed: int
+) -> None:
+    """So the scheduler need not ask: the configuration that we ship has no prioritizeVerb."""
+    index, _ = built(history, DECISIVE)
+    chosen = filter_nodes(asking(pod, *sorted(index.view.known)), index.view, DECISIVE, seed).passed
+    assert len(chosen) <= 1 or prioritize_nodes(asking(pod, *chosen), index.view, DECISIVE) == {}

@@ -132,7 +132,6 @@ def test_the_lease_needs_leave_in_its_namespace_and_by_its_name() -> None:
 STANZA: dict[str, Any] = {
     "urlPrefix": "http://127.0.0.1:8888",
     "filterVerb": "filter",
-    "prioritizeVerb": "prioritize",
     "preemptVerb": "preempt",
     "weight": 1,
     "nodeCacheCapable": True,
@@ -155,6 +154,11 @@ def document(plugins: object = OFF, top: dict[str, Any] | None = None, **changes
     return {"kind": "KubeSchedulerConfiguration", "profiles": [profile], "extenders": [stanza], **(top or {})}
 
 
+def scoring(**changes: Any) -> dict[str, Any]:
+    """One that asks for scores as well."""
+    return document(prioritizeVerb="prioritize", **changes)
+
+
 @pytest.mark.parametrize(
     ("given", "ours", "severities", "words"),
     [
@@ -163,7 +167,8 @@ def document(plugins: object = OFF, top: dict[str, Any] | None = None, **changes
         (document(urlPrefix="http://127.0.0.1:9999"), Settings(), ["warning"], "listens on port 8888"),
         (document(filterVerb=None), Settings(), ["error"], "filterVerb is missing"),
         (document(filterVerb="predicates"), Settings(), ["error"], "answers at /filter"),
-        (document(prioritizeVerb=None), Settings(), ["warning"], "prioritizeVerb is missing"),
+        (document(), settings(placement="cooperative"), ["warning"], "prioritizeVerb is missing"),
+        (document(prioritizeVerb="prioritize"), Settings(), ["info"], "every answer to it is empty"),
         (document(preemptVerb=None), Settings(), ["warning"], "preemptVerb is missing"),
         (document(managedResources=[{"name": "x/y"}]), Settings(), ["warning"], "managedResources"),
         (
@@ -197,7 +202,7 @@ def document(plugins: object = OFF, top: dict[str, Any] | None = None, **changes
         (document(nodeCacheCapable=False), Settings(), ["warning"], "nodeCacheCapable is off"),
         (document(httpTimeout="4s"), Settings(), ["warning"], "not longer than server.requestTimeout (4s)"),
         (document(ignorable=True), Settings(), ["error"], "ignorable is on"),
-        (document(plugins={}, ignorable=False), settings(mode="augment"), ["warning"], "ignorable is off"),
+        (scoring(plugins={}, ignorable=False), settings(mode="augment"), ["warning"], "ignorable is off"),
         (document(plugins={}), Settings(), ["warning", "warning"], "InterPodAffinity is still on"),
         (
             document(plugins={"filter": OFF["multiPoint"], "score": OFF["multiPoint"]}),
@@ -205,7 +210,7 @@ def document(plugins: object = OFF, top: dict[str, Any] | None = None, **changes
             ["warning", "warning"],
             "at some points only",
         ),
-        (document(ignorable=True), settings(mode="augment"), ["error", "error"], "does not decide in its place"),
+        (scoring(ignorable=True), settings(mode="augment"), ["error", "error"], "does not decide in its place"),
         (document(), settings(steering={"nominate": False}), ["warning"], "sample of the nodes"),
         (document(top={"percentageOfNodesToScore": 100}), Settings(), ["info"], "percentageOfNodesToScore is 100"),
     ],
@@ -226,11 +231,13 @@ def test_a_mistake_in_the_schedulers_configuration_is_found_alone(
     [
         (document(), Settings()),
         (document(**SECURE), settings(server=TLS)),
-        (document(plugins={}, ignorable=True), settings(mode="augment")),
+        (scoring(plugins={}, ignorable=True), settings(mode="augment")),
+        (scoring(), settings(placement="cooperative")),
+        (scoring(), settings(answers={"shortlist": 0})),
         (document(plugins={"multiPoint": {"disabled": [{"name": "*"}]}}), Settings()),
         (document(top={"percentageOfNodesToScore": 100}), settings(steering={"nominate": False})),
     ],
-    ids=["offload", "https", "augment", "all plugins off", "no steering and all nodes"],
+    ids=["offload", "https", "augment", "cooperative", "no shortlist", "all plugins off", "no steering and all nodes"],
 )
 def test_a_good_configuration_of_the_scheduler_gives_no_finding(given: dict[str, Any], ours: Settings) -> None:
     assert examine_scheduler(given, ours, nodes=5000) == []
