@@ -6,15 +6,36 @@ The order of the criteria is that of kube-scheduler's ``pickOneNodeForPreemption
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Protocol
 
 _PRIORITY_OFFSET = 2**31
 _LATEST = datetime.max.replace(tzinfo=UTC)
 
 # PDB violations, highest priority, sum of priorities, how many, and the negative of the time of the earliest start.
 Standing = tuple[int, int, int, int, float]
+
+
+class Weighed(Protocol):
+    """What a victim is weighed by: a pod, or what is told of one."""
+
+    @property
+    def priority(self) -> int:
+        """The more important, the higher."""
+
+    @property
+    def start_time(self) -> datetime | None:
+        """None for one that has not started: it counts as started now."""
+
+
+def standing(victims: Sequence[Weighed], pdb_violations: int) -> Standing:
+    """What nodes are compared by; smaller is better. The victims, at least one, with the most important first."""
+    highest = max(victim.priority for victim in victims)
+    earliest = min(victim.start_time or _LATEST for victim in victims if victim.priority == highest)
+    total = sum(victim.priority for victim in victims) + _PRIORITY_OFFSET * len(victims)
+    return (pdb_violations, victims[0].priority, total, len(victims), -earliest.timestamp())
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +57,7 @@ class Candidate:
 
     def standing(self) -> Standing:
         """What candidates are compared by; smaller is better. Only for one with victims."""
-        return (
-            self.pdb_violations,
-            self.victims[0].priority,
-            sum(victim.priority + _PRIORITY_OFFSET for victim in self.victims),
-            len(self.victims),
-            -self._earliest_start().timestamp(),
-        )
-
-    def _earliest_start(self) -> datetime:
-        """The earliest start among the victims of the highest priority."""
-        highest = max(victim.priority for victim in self.victims)
-        return min(victim.start_time or _LATEST for victim in self.victims if victim.priority == highest)
+        return standing(self.victims, self.pdb_violations)
 
 
 def best_candidates(candidates: Iterable[Candidate]) -> list[Candidate]:

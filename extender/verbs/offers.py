@@ -13,7 +13,7 @@ from heapq import heapify, heappop, heappush
 
 from extender.index.view import ClusterView, NodeNumber
 from extender.model.objects import Pod
-from extender.model.victims import Candidate, Standing
+from extender.model.victims import Candidate, Standing, standing
 from extender.verbs.victims import DryRun, Removal, importance
 from extender.wire.extender_v1 import PreemptionArgs
 
@@ -64,7 +64,7 @@ def _best(offers: Sequence[_Offer], run: DryRun, seed: int) -> Removal | None:
 
 
 def _entry(offer: _Offer, turn: int) -> _Entry:
-    return offer.removal.candidate().standing(), not offer.is_settled, turn, offer
+    return standing(offer.removal.victims, offer.removal.pdb_violations), not offer.is_settled, turn, offer
 
 
 def _offers(args: PreemptionArgs, run: DryRun) -> Iterator[_Offer]:
