@@ -77,7 +77,7 @@ def own_namespace() -> str:
 class _StrictLoader(yaml.SafeLoader):
     """YAML without surprises: of two fields with one name the last would win silently."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002 (overrides)
         """Called for every mapping, with the base's arguments."""
         seen: set[str] = set()
         for key, _ in node.value:

@@ -41,8 +41,8 @@ class Anchors(Generic[T]):
     def _places(
         self, anchor: Requirement | None, namespaces: Iterable[str] | None
     ) -> Iterator[tuple[dict[object, dict[T, None]], object]]:
-        slots: dict[object, dict[T, None]] = self._slots  # type: ignore[assignment]
-        wide: dict[object, dict[T, None]] = self._wide  # type: ignore[assignment]
+        slots: dict[object, dict[T, None]] = self._slots  # type: ignore[assignment]  # joined with the other by `object`
+        wide: dict[object, dict[T, None]] = self._wide  # type: ignore[assignment]  # the same
         for namespace in (_ANYWHERE,) if namespaces is None else namespaces:
             if anchor is None:
                 yield wide, namespace

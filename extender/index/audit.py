@@ -85,10 +85,12 @@ def _stands(index: ClusterIndex, pod: Pod) -> bool:
 
 
 def _check_nodes(index: ClusterIndex, numbers: Sequence[int]) -> list[str]:
-    """That the pods on some nodes are those of the table, and are counted there by their shapes."""
+    """That the pods on some nodes are those of the table or assumed, and are counted there by their shapes."""
     problems = []
     for number in numbers:
         pods = index.pods_on(number).values()
+        strangers = [pod for pod in pods if not _is_held(index, pod)]
+        problems += [f"pod {pod.full_name}: is on {index.node_names[number]}, and not held" for pod in strangers]
         true = Counter((pod.shape, pod.terminating) for pod in pods)
         counted = {key: _placed(index, key, number) for key in true}
         if true != counted or any(pod.node != index.node_names[number] for pod in pods):
@@ -96,6 +98,11 @@ def _check_nodes(index: ClusterIndex, numbers: Sequence[int]) -> list[str]:
                 f"pods on {index.node_names[number]}: {sum(counted.values())} counted, {true.total()} there"
             )
     return problems
+
+
+def _is_held(index: ClusterIndex, pod: Pod) -> bool:
+    assumed = index.assumed.held.get(pod.uid)
+    return index.pods.get(pod.uid) == pod or (assumed is not None and assumed.pod == pod)
 
 
 def _placed(index: ClusterIndex, key: tuple[PodShape, bool], number: int) -> int:

@@ -165,7 +165,7 @@ def _discard(
     index: dict[str, set[Placement]] | dict[tuple[str, str], set[Placement]], key: object, item: Placement
 ) -> None:
     """Takes an item out of its bucket, and the bucket away with its last item."""
-    buckets: dict[object, set[Placement]] = index  # type: ignore[assignment]
+    buckets: dict[object, set[Placement]] = index  # type: ignore[assignment]  # either kind of key
     bucket = buckets[key]
     bucket.discard(item)
     if not bucket:

@@ -108,7 +108,7 @@ class Questions:
             parts |= self._affinity(shape, held) | self._inverse(shape)
         if self._rules.topology_spread.enabled:
             parts |= self._spread(shape, held)
-        held.question = Question(shape, **parts)  # type: ignore[arg-type]
+        held.question = Question(shape, **parts)  # type: ignore[arg-type]  # by name
         return held
 
     def _affinity(self, shape: PodShape, held: _Compiled) -> dict[str, object]:

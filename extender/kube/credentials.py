@@ -62,7 +62,7 @@ async def load_configuration(access: Access, clock: Clock) -> Configuration:
 
 def _load_account(access: Access, configuration: Configuration, clock: Clock) -> None:
     token, authority = Path(access.account_folder, "token"), Path(access.account_folder, "ca.crt")
-    config.load_incluster_config(  # type: ignore[no-untyped-call]
+    config.load_incluster_config(  # type: ignore[no-untyped-call]  # has none
         client_configuration=configuration,
         token_filename=str(token),
         cert_filename=str(authority),
@@ -72,7 +72,7 @@ def _load_account(access: Access, configuration: Configuration, clock: Clock) ->
 
     async def refresh(target: Configuration) -> None:
         # A kilobyte of a memory-backed file once a minute: a thread would cost more than the read.
-        fresh = token.read_text(encoding="utf-8").strip()  # noqa: ASYNC240
+        fresh = token.read_text(encoding="utf-8").strip()  # noqa: ASYNC240 (a line of a local file)
         if fresh:
             target.api_key["BearerToken"] = f"Bearer {fresh}"
 

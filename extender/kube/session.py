@@ -136,7 +136,7 @@ class Connection:
         costs more than all the rest that a request needs of us.
         """
         rest = self._client.rest_client
-        rest.proxy = rest.proxy or _surrounding_proxy(self._configuration.host or "")  # type: ignore[assignment]
+        rest.proxy = rest.proxy or _surrounding_proxy(self._configuration.host or "")  # type: ignore[assignment]  # typed too narrowly
         asking = rest.pool_manager
         rest.pool_manager = ClientSession(
             connector=asking.connector, cookie_jar=DummyCookieJar(), read_bufsize=_READ_AHEAD

@@ -81,7 +81,7 @@ def nodes_to_find(percentage: int, total: int) -> int:
         return total
     if percentage == 0:
         percentage = max(_LEAST_PERCENTAGE, 50 - total // 125)
-    if percentage >= 100:  # noqa: PLR2004
+    if percentage >= 100:  # noqa: PLR2004 (all)
         return total
     return max(MIN_FEASIBLE_NODES, total * percentage // 100)
 

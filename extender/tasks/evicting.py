@@ -120,7 +120,7 @@ class Evicting:
         for pod in plan.displaced:
             meant = ref(pod)
             try:
-                await self._persistence.write(meant, lambda meant=meant: self._writer.nominate(meant, ""), deadline)  # type: ignore[misc]
+                await self._persistence.write(meant, lambda meant=meant: self._writer.nominate(meant, ""), deadline)  # type: ignore[misc]  # bound early
             except GaveUpError as error:
                 _LOG.warning("nomination not cleared", extra={"pod": pod.full_name, "error": str(error)})
 

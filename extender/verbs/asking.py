@@ -37,7 +37,7 @@ class Asked:
             return list(range(len(self.names)))[start:stop]
         names = self.names[start:stop] if start or stop is not None else self.names
         found = list(map(self.view.known.get, names))
-        return [each for each in found if each is not None] if None in found else found  # type: ignore[return-value]
+        return [each for each in found if each is not None] if None in found else found  # type: ignore[return-value]  # no None left
 
     @property
     def knows_all(self) -> bool:

@@ -1,8 +1,9 @@
 """The one node of a decisive answer.
 
 Where a pod's place can change what others may do, exactly one node is answered: then the place is known at once and
-nobody has to wait for it. So it is where our rules prefer nodes: then the scheduler need not ask for scores. The choice is the best under our own score, then by what the in-tree plugins would have
-looked at: preferred node affinity, PreferNoSchedule taints, free resources.
+nobody has to wait for it. So it is where our rules prefer nodes: then the scheduler need not ask for scores. The choice
+is the best under our own score, then by what the in-tree plugins would have looked at: preferred node affinity,
+PreferNoSchedule taints, free resources.
 """
 
 from __future__ import annotations

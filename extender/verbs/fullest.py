@@ -35,8 +35,39 @@ def best_from_the_top(
     groups: Sequence[WeightedGroup], filters: PreparedFilters, asked: Asked, most: int, turn: int
 ) -> Ranked:
     """Up to ``most`` passing positions with their ranks, best first. O(names to a set + domains looked at)."""
+    attracting: AbstractSet[int] = frozenset()
     if sum(len(part.group.counts) for part in groups) <= len(asked):
-        return _from_all(groups, filters, asked, most, turn)
+        attracting = _attracting(groups)
+        found = _from_all(groups, attracting, filters, asked, turn)
+    else:
+        found = _from_tiers(groups, filters, asked, most, turn)
+    found.sort(key=itemgetter(0), reverse=True)
+    if len(found) < most:  # then all that attract have been looked at
+        key, attracting = groups[0].group.key, attracting or _attracting(groups)
+        found.extend(_untouched(attracting, key, filters, asked, most - len(found), turn))
+    return found[:most]
+
+
+def _attracting(groups: Sequence[WeightedGroup]) -> set[int]:
+    """The domains in which any group counts a pod."""
+    return set[int]().union(*(part.group.counts for part in groups))
+
+
+def _from_all(
+    groups: Sequence[WeightedGroup], attracting: AbstractSet[int], filters: PreparedFilters, asked: Asked, turn: int
+) -> Ranked:
+    """The asked and passing nodes of all these domains."""
+    nodes_in, name_of = groups[0].group.key.nodes_in, asked.known_names
+    here = {name_of[node]: node for domain in attracting for node in nodes_in[domain]}
+    nodes = list(map(here.__getitem__, here.keys() & asked.names))
+    start = turn % max(len(nodes), 1)
+    return list(_ranked(groups, filters.passing(nodes[start:] + nodes[:start])))
+
+
+def _from_tiers(
+    groups: Sequence[WeightedGroup], filters: PreparedFilters, asked: Asked, most: int, turn: int
+) -> Ranked:
+    """Those of the fullest domains, until ``most`` are found that nothing unseen can beat."""
     names = set(asked.names)
     found: Ranked = []
     seen: set[int] = set()
@@ -46,25 +77,7 @@ def best_from_the_top(
         found.extend(_passing(groups, filters, asked, names, fresh))
         if sum(rank >= threshold for rank, _ in found) >= most:
             break
-    else:
-        attracting = set[int]().union(*(part.group.counts for part in groups))
-        found.extend(_untouched(attracting, groups[0].group.key, filters, asked, most - len(found), turn))
-    found.sort(key=itemgetter(0), reverse=True)
-    return found[:most]
-
-
-def _from_all(groups: Sequence[WeightedGroup], filters: PreparedFilters, asked: Asked, most: int, turn: int) -> Ranked:
-    """The same with every domain that attracts looked at."""
-    key, name_of = groups[0].group.key, asked.known_names
-    attracting = set[int]().union(*(part.group.counts for part in groups))
-    here = {name_of[node]: node for domain in attracting for node in key.nodes_in[domain]}
-    nodes = list(map(here.__getitem__, here.keys() & asked.names))
-    start = turn % max(len(nodes), 1)
-    found = list(_ranked(groups, filters.passing(nodes[start:] + nodes[:start])))
-    found.sort(key=itemgetter(0), reverse=True)
-    if len(found) < most:
-        found.extend(_untouched(attracting, key, filters, asked, most - len(found), turn))
-    return found[:most]
+    return found
 
 
 def _tiers(groups: Sequence[WeightedGroup], turn: int) -> Iterator[tuple[float, Sequence[int]]]:

@@ -81,13 +81,15 @@ def _verbs(stanza: Document, settings: Settings) -> Iterator[Finding]:
         ("preemptVerb", paths.preempt, "without it the scheduler preempts on nodes that the extender refuses"),
     ):
         verb = stanza.get(field)
-        if field == "prioritizeVerb" and not has_scores(settings):
-            if verb:
-                problem = "prioritizeVerb is set, and with placement decisive every answer to it is empty"
-                yield Finding("info", _CHECK, problem, "leave it out: it costs a call for each pod without constraints")
-        elif not verb:
-            yield (_error if field == "filterVerb" else _warning)(f"{field} is missing", need)
-        elif f"{prefix}/{str(verb).lstrip('/')}" != path:
+        is_vain = field == "prioritizeVerb" and not has_scores(settings)
+        if not verb:
+            if not is_vain:
+                yield (_error if field == "filterVerb" else _warning)(f"{field} is missing", need)
+            continue
+        if is_vain:
+            problem = f"{field} is set, and with placement decisive every answer to it is empty"
+            yield Finding("info", _CHECK, problem, "leave it out: it costs a call for each pod without constraints")
+        if f"{prefix}/{str(verb).lstrip('/')}" != path:
             yield _error(
                 f"{field} leads to {prefix}/{verb}, and the extender answers at {path}", "make it fit server.paths"
             )
@@ -116,7 +118,7 @@ def _transport(stanza: Document, settings: Settings) -> Iterator[Finding]:
 
 
 def _weight(stanza: Document) -> Iterator[Finding]:
-    weight = stanza.get("weight", 1)
+    weight = stanza.get("weight", 1) if stanza.get("prioritizeVerb") else 1
     if not isinstance(weight, int) or weight < 1:
         yield _error(f"weight is {weight}: kube-scheduler does not take it with a prioritizeVerb", "set 1")
     elif weight > _LARGEST_WEIGHT:

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate  # type: ignore[import-untyped]
+import kubernetes_validate  # type: ignore[import-untyped]  # has no types
 import pytest
 import yaml
 

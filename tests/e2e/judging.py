@@ -102,7 +102,7 @@ class Shadow:
         index = self.service.index
         try:
             async with asyncio.timeout(10):
-                while {(pod.uid, pod.node) for pod in index.pods.values()} != true:  # noqa: ASYNC110
+                while {(pod.uid, pod.node) for pod in index.pods.values()} != true:  # noqa: ASYNC110 (a view of another process)
                     await asyncio.sleep(0.01)
         except TimeoutError:
             return [f"the index holds {len(index.pods)} pods, the apiserver {len(true)}, and they differ"]

@@ -73,6 +73,10 @@ def assumed_nowhere(index: ClusterIndex) -> None:
     index._on_node[index.known["n2"]].clear()
 
 
+def stranger(index: ClusterIndex) -> None:
+    index._count(pod("stranger", "n2"), 1)
+
+
 def miscounted(index: ClusterIndex) -> None:
     plain(index).nodes[index.known["n1"]] += 1
 
@@ -115,6 +119,7 @@ def test_a_true_index_has_no_differences(index: ClusterIndex) -> None:
     [
         (nowhere, "pod ns/plain: is not on n1"),
         (assumed_nowhere, "assumed pod ns/assumed: is not on n2"),
+        (stranger, "pod ns/stranger: is on n2, and not held"),
         (miscounted, "pods on n1: 3 counted, 2 there"),
         (counted_elsewhere, "a shape of ns: is counted where its pods are not"),
         (not_in_its_namespace, "a shape of ns: is not filed under its namespace and labels"),

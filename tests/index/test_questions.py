@@ -74,7 +74,7 @@ def test_constraints_are_shared_only_where_the_same_nodes_are_eligible() -> None
 def test_a_question_lives_through_changes_of_counts(unrelated: object) -> None:
     index = zoned()
     question = question_of(index, pod_json(near=NEAR_WEB))
-    index.upsert(unrelated)  # type: ignore[arg-type]
+    index.upsert(unrelated)  # type: ignore[arg-type]  # as the test gives it
     assert question_of(index, pod_json(near=NEAR_WEB)) is question
 
 
@@ -98,7 +98,7 @@ def test_a_question_lives_through_changes_of_counts(unrelated: object) -> None:
 def test_a_question_is_put_anew_when_it_must_count_something_else(asked: Json, change: object) -> None:
     index = zoned()
     before = question_of(index, asked)
-    index.upsert(change)  # type: ignore[arg-type]
+    index.upsert(change)  # type: ignore[arg-type]  # as the test gives it
     assert question_of(index, asked) is not before
 
 
@@ -120,7 +120,7 @@ class TestGrounds:
     def test_they_change_with_what_the_answer_rests_on(self, change: object) -> None:
         index = zoned()
         before = index.view.grounds(question_of(index, self.ASKED))
-        index.upsert(change)  # type: ignore[arg-type]
+        index.upsert(change)  # type: ignore[arg-type]  # as the test gives it
         assert index.view.grounds(question_of(index, self.ASKED)) != before
 
     def test_they_stay_while_others_come_and_go(self) -> None:

@@ -22,7 +22,7 @@ COMING = ("p8", "p9")
 def _assume(index: ClusterIndex, bodies: tuple[Json, ...], places: tuple[list[str], ...]) -> None:
     for body, names in zip(bodies, places, strict=True):
         pod = decoded("pods", {**body, "metadata": {**body["metadata"]}, "status": {"phase": "Pending"}})
-        index.assume(pod, [name for name in names if name in index.known], now=0.0)  # type: ignore[arg-type]
+        index.assume(pod, [name for name in names if name in index.known], now=0.0)  # type: ignore[arg-type]  # as the test gives it
 
 
 def _passed(index: ClusterIndex, pod: Json, chosen: Settings) -> list[str]:

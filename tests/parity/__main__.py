@@ -14,7 +14,7 @@ MOST_LINES = 6
 def main(arguments: list[str]) -> int:
     """Runs the files named and prints how each went."""
     if not arguments:
-        print("usage: python -m tests.parity FILE.ndjson.gz...", file=sys.stderr)  # noqa: T201
+        print("usage: python -m tests.parity FILE.ndjson.gz...", file=sys.stderr)  # noqa: T201 (for people)
         return 2
     failed = False
     for argument in arguments:
@@ -22,11 +22,11 @@ def main(arguments: list[str]) -> int:
         outcome = run(path)
         failed |= bool(outcome.failures)
         name = path.name.removesuffix(".gz").removesuffix(".ndjson")
-        print(f"{name}: {outcome.passed} passed, {len(outcome.failures)} failed")  # noqa: T201
+        print(f"{name}: {outcome.passed} passed, {len(outcome.failures)} failed")  # noqa: T201 (for people)
         for case, lines in list(outcome.failures.items())[:MOST_CASES]:
-            print(f"  {case}")  # noqa: T201
+            print(f"  {case}")  # noqa: T201 (for people)
             for line in lines[:MOST_LINES]:
-                print(f"    {line}")  # noqa: T201
+                print(f"    {line}")  # noqa: T201 (for people)
     return 1 if failed else 0
 
 

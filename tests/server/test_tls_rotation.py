@@ -127,7 +127,7 @@ async def test_rotation_under_load_loses_no_request(pki: Pki) -> None:
             enough = load.total + 20
             renewed(pki, number)
             tls.reload()
-            await until(lambda enough=enough: load.total >= enough)  # type: ignore[misc]
+            await until(lambda enough=enough: load.total >= enough)  # type: ignore[misc]  # bound in the loop
         assert await shown(url, pki.client()) == "CN=extender-9"
     assert tls.reloads == {"succeeded": 10, "failed": 0}
     assert load.answers == {"200": load.total}

@@ -143,7 +143,7 @@ async def test_a_node_that_only_the_extender_refuses_is_a_candidate_without_vict
 ) -> None:
     grudge = Grudge(*victims)
     arguments = {"judge": grudge.judge, "answer": grudge.answer, "offers_bare": offers_bare}
-    async with contested(node("node-a", cpu="8"), *LOW, **arguments) as (cluster, preemption):  # type: ignore[arg-type]
+    async with contested(node("node-a", cpu="8"), *LOW, **arguments) as (cluster, preemption):  # type: ignore[arg-type]  # as the test gives it
         grudge.cluster = cluster
         cluster.create(ASKING)
         await cluster.quiet()

@@ -96,7 +96,7 @@ class Leases:
     def edit(self, **changes: object) -> None:
         """Somebody else writes."""
         assert self.record is not None
-        changed = replace(self.record, **changes)  # type: ignore[arg-type]
+        changed = replace(self.record, **changes)  # type: ignore[arg-type]  # as the test gives it
         self.record = replace(changed, resource_version=str(next(self._versions)))
 
     def _admit(self, call: str) -> None:

@@ -269,9 +269,9 @@ async def test_no_more_writes_are_under_way_at_once_than_the_pace_allows() -> No
         running += 1
         most = max(most, running)
         await scene.clock.sleep(0)
-        await delete(pod, grace_seconds)  # type: ignore[arg-type]
+        await delete(pod, grace_seconds)  # type: ignore[arg-type]  # as the test gives it
         running -= 1
 
-    scene.api.delete = counted  # type: ignore[method-assign]
+    scene.api.delete = counted  # type: ignore[method-assign]  # replaced for the test
     await scene.carry_out(PreemptionPlan(ASKING, "n1", victims))
     assert (most, scene.api.names()) == (3, ["asking"])

@@ -140,7 +140,7 @@ async def test_a_later_list_is_applied_in_one_step(fed: Fed) -> None:
 
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["first list", "burst"])
-async def test_a_first_list_and_a_burst_give_way_after_each_slice(fed: Fed, is_first: bool) -> None:  # noqa: FBT001
+async def test_a_first_list_and_a_burst_give_way_after_each_slice(fed: Fed, is_first: bool) -> None:  # noqa: FBT001 (a case)
     """Each look at the clock ends a slice here, so whoever runs meanwhile has his turn after every object."""
     fed.start("pods")
     fed.clock.step = 10.0
@@ -297,7 +297,7 @@ async def test_statuses_are_those_of_the_feeds(fed: Fed) -> None:
 )
 def test_workloads_are_read_where_a_default_constraint_needs_their_selector(
     spread: TopologySpread,
-    needed: bool,  # noqa: FBT001
+    needed: bool,  # noqa: FBT001 (a case)
 ) -> None:
     assert reads_workloads(spread) is needed
 

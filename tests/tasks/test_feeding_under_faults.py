@@ -153,7 +153,7 @@ async def plane(seed: int, options: WatchOptions) -> AsyncIterator[Plane]:
 @pytest.mark.parametrize("seed", range(5))
 async def test_after_any_weather_the_index_is_the_cluster_and_its_counts_are_true(
     seed: int,
-    watch_list: bool,  # noqa: FBT001
+    watch_list: bool,  # noqa: FBT001 (a case)
 ) -> None:
     options = WatchOptions(watch_list=watch_list, page_limit=7, max_silence=5.0, initial_silence=5.0)
     async with plane(seed, options) as found:

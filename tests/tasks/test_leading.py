@@ -44,7 +44,7 @@ async def running(*replicas: Replica) -> AsyncIterator[None]:
 def held_by(other: str, **changes: object) -> Lease:
     """A Lease as another replica has written it."""
     fields: dict[str, object] = {"acquire_time": NOON, "renew_time": NOON, "transitions": 7, "resource_version": "1"}
-    return Lease("kube-system", "extender", holder=other, **(fields | changes))  # type: ignore[arg-type]
+    return Lease("kube-system", "extender", holder=other, **(fields | changes))  # type: ignore[arg-type]  # as the test gives it
 
 
 async def until_leading(clock: SteppedClock, leadership: Leadership, step: float = 0.1, most: float = 60.0) -> float:
@@ -274,7 +274,7 @@ async def test_of_two_that_take_a_lease_one_is_too_late(leases: Leases) -> None:
         leases.record = held_by("two")
         return await real(lease)
 
-    leases.create_lease = overtaken  # type: ignore[method-assign]
+    leases.create_lease = overtaken  # type: ignore[method-assign]  # replaced for the test
     await one.leadership.look()
     assert not one.leadership.is_leader
     assert one.leadership.problem == "", "losing a race is no problem"
@@ -340,7 +340,7 @@ async def test_giving_back_waits_for_a_renewal_under_way(leases: Leases) -> None
         await gate.wait()
         return await real(lease)
 
-    leases.update_lease = slow  # type: ignore[method-assign]
+    leases.update_lease = slow  # type: ignore[method-assign]  # replaced for the test
     renewal = asyncio.create_task(one.leadership.look())
     await asyncio.sleep(0)
     giving_back = asyncio.create_task(one.leadership.release())

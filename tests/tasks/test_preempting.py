@@ -18,7 +18,7 @@ NODES = (stage("n1"), stage("n2"))
 
 
 def scene(*more: object, graceful: bool = True) -> Scene:
-    return Scene(*NODES, ASKING, VICTIM, OTHER, *more, graceful=graceful)  # type: ignore[arg-type]
+    return Scene(*NODES, ASKING, VICTIM, OTHER, *more, graceful=graceful)  # type: ignore[arg-type]  # as the test gives it
 
 
 async def test_a_preemption_goes_from_its_writes_over_waiting_for_the_victims_to_the_binding() -> None:

@@ -88,6 +88,14 @@ class Steered:
         lines = [effect.split() for effect in self.writer.effects]
         return [(name, node) for kind, name, node in lines if kind == "nominate"]
 
+    async def woken_by_relabelling(self) -> list[str]:
+        """The first pods that are nudged once the namespace is of team a."""
+        async with self.running():
+            await asyncio.sleep(0)
+            self.relabel("ns", team="a")
+            await until(lambda: bool(self.nudged()))
+        return self.nudged()
+
     def nudged(self) -> list[str]:
         """The pods whose annotation was patched."""
         lines = [effect.split() for effect in self.writer.effects]
@@ -182,11 +190,7 @@ async def test_a_relabelled_namespace_wakes_the_pods_that_it_lets_pass_and_no_ot
     steered.relabel("ns", team="b")
     assert not steered.ask("asking", NEAR, "n0", "n1").passed
     assert not steered.ask("hopeless", OTHER, "n0", "n1").passed
-    async with steered.running():
-        await asyncio.sleep(0)
-        steered.relabel("ns", team="a")
-        await until(lambda: bool(steered.nudged()))
-    assert steered.nudged() == ["asking"]
+    assert await steered.woken_by_relabelling() == ["asking"]
 
 
 async def test_a_pod_that_becomes_the_first_of_its_own_group_is_woken_although_no_count_changes() -> None:
@@ -195,11 +199,7 @@ async def test_a_pod_that_becomes_the_first_of_its_own_group_is_woken_although_n
         steered.index.delete(steered.index.pods[f"web-{number}"])
     steered.relabel("ns", team="b")
     assert not steered.ask("asking", NEAR, "n0", "n1").passed
-    async with steered.running():
-        await asyncio.sleep(0)
-        steered.relabel("ns", team="a")
-        await until(lambda: bool(steered.nudged()))
-    assert steered.nudged() == ["asking"]
+    assert await steered.woken_by_relabelling() == ["asking"]
 
 
 async def test_a_pod_is_not_woken_for_a_change_that_does_not_concern_it() -> None:
@@ -208,11 +208,7 @@ async def test_a_pod_is_not_woken_for_a_change_that_does_not_concern_it() -> Non
     steered.relabel("ns", team="b")
     assert not steered.ask("elsewhere", ALONE, "n0", "n1").passed  # n3 passes our rules, and was not asked about
     assert not steered.ask("asking", NEAR, "n0", "n1").passed
-    async with steered.running():
-        await asyncio.sleep(0)
-        steered.relabel("ns", team="a")
-        await until(lambda: bool(steered.nudged()))
-    assert steered.nudged() == ["asking"]
+    assert await steered.woken_by_relabelling() == ["asking"]
 
 
 async def test_a_pod_that_is_gone_is_no_cause_for_alarm(caplog: pytest.LogCaptureFixture) -> None:

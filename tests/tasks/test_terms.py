@@ -89,10 +89,10 @@ async def test_a_leader_writes_and_a_standby_does_not(effect: str) -> None:
     inner, turns = FakeWriter(), Turns()
     writer = LeaderWriter(inner, turns)
     with pytest.raises(TermOver, match="another replica leads"):
-        await WRITES[effect](writer)  # type: ignore[misc]
+        await WRITES[effect](writer)  # type: ignore[misc]  # bound in the loop
     assert inner.effects == []
     turns.become(FIRST)
-    await WRITES[effect](writer)  # type: ignore[misc]
+    await WRITES[effect](writer)  # type: ignore[misc]  # bound in the loop
     assert inner.effects == [effect]
 
 
@@ -110,9 +110,9 @@ async def test_a_job_runs_once_in_every_term_and_is_cancelled_with_it() -> None:
     assert job.begun == 0
     for count, term in enumerate((FIRST, SECOND), 1):
         turns.become(term)
-        await until(lambda count=count: job.begun == count)  # type: ignore[misc]
+        await until(lambda count=count: job.begun == count)  # type: ignore[misc]  # bound in the loop
         turns.become(None)
-        await until(lambda count=count: job.cancelled == count)  # type: ignore[misc]
+        await until(lambda count=count: job.cancelled == count)  # type: ignore[misc]  # bound in the loop
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running

@@ -168,7 +168,8 @@ def scoring(**changes: Any) -> dict[str, Any]:
         (document(filterVerb=None), Settings(), ["error"], "filterVerb is missing"),
         (document(filterVerb="predicates"), Settings(), ["error"], "answers at /filter"),
         (document(), settings(placement="cooperative"), ["warning"], "prioritizeVerb is missing"),
-        (document(prioritizeVerb="prioritize"), Settings(), ["info"], "every answer to it is empty"),
+        (scoring(), Settings(), ["info"], "every answer to it is empty"),
+        (document(prioritizeVerb="priorities"), Settings(), ["info", "error"], "every answer to it is empty"),
         (document(preemptVerb=None), Settings(), ["warning"], "preemptVerb is missing"),
         (document(managedResources=[{"name": "x/y"}]), Settings(), ["warning"], "managedResources"),
         (
@@ -197,8 +198,8 @@ def scoring(**changes: Any) -> dict[str, Any]:
             ["info"],
             "cluster DNS",
         ),
-        (document(weight=0), Settings(), ["error"], "weight is 0"),
-        (document(weight=100), Settings(), ["warning"], "worth 1000"),
+        (scoring(weight=0), settings(placement="cooperative"), ["error"], "weight is 0"),
+        (scoring(weight=100), settings(placement="cooperative"), ["warning"], "worth 1000"),
         (document(nodeCacheCapable=False), Settings(), ["warning"], "nodeCacheCapable is off"),
         (document(httpTimeout="4s"), Settings(), ["warning"], "not longer than server.requestTimeout (4s)"),
         (document(ignorable=True), Settings(), ["error"], "ignorable is on"),
@@ -233,11 +234,21 @@ def test_a_mistake_in_the_schedulers_configuration_is_found_alone(
         (document(**SECURE), settings(server=TLS)),
         (scoring(plugins={}, ignorable=True), settings(mode="augment")),
         (scoring(), settings(placement="cooperative")),
+        (document(weight=0), Settings()),
         (scoring(), settings(answers={"shortlist": 0})),
         (document(plugins={"multiPoint": {"disabled": [{"name": "*"}]}}), Settings()),
         (document(top={"percentageOfNodesToScore": 100}), settings(steering={"nominate": False})),
     ],
-    ids=["offload", "https", "augment", "cooperative", "no shortlist", "all plugins off", "no steering and all nodes"],
+    ids=[
+        "offload",
+        "https",
+        "augment",
+        "cooperative",
+        "no scores",
+        "no shortlist",
+        "all plugins off",
+        "no steering and all nodes",
+    ],
 )
 def test_a_good_configuration_of_the_scheduler_gives_no_finding(given: dict[str, Any], ours: Settings) -> None:
     assert examine_scheduler(given, ours, nodes=5000) == []

@@ -72,9 +72,9 @@ class TestPods:
 
     def test_replicas_share_one_shape_and_different_templates_do_not(self) -> None:
         fields = {"near": [term("zone", app="web")], "app": "web"}
-        first, second = pod("web-1", on="n1", **fields), pod("web-2", **fields)  # type: ignore[arg-type]
+        first, second = pod("web-1", on="n1", **fields), pod("web-2", **fields)  # type: ignore[arg-type]  # as the test gives it
         assert first.shape is second.shape
-        assert pod("web-3", namespace="other", **fields).shape is not first.shape  # type: ignore[arg-type]
+        assert pod("web-3", namespace="other", **fields).shape is not first.shape  # type: ignore[arg-type]  # as the test gives it
 
     def test_the_same_pod_read_twice_is_equal(self) -> None:
         assert pod("a", on="n1", app="web", spreads=[spread()]) == pod("a", on="n1", app="web", spreads=[spread()])

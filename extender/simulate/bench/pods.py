@@ -76,7 +76,7 @@ class PodWriter:
         body = {"kind": "ReplicaSet", "apiVersion": "apps/v1", "metadata": metadata}
         return orjson.dumps({"type": "ADDED", "object": body | {"spec": {"selector": {"matchLabels": labels}}}})
 
-    def _write(self, state: str, selector: int, turn: int, wants_ssd: bool) -> list[bytes]:  # noqa: FBT001
+    def _write(self, state: str, selector: int, turn: int, wants_ssd: bool) -> list[bytes]:  # noqa: FBT001 (part of the key)
         """The pod in pieces: text, the name of what goes in between, text, and so on."""
         own = _filled({"labels": self._template.labels, "spec": self._template.spec}, selector, turn)
         has_node = state in _ON_A_NODE
