@@ -4,7 +4,8 @@ Laws run with a bounded, repeatable profile. More examples: `pytest tests/laws -
 """
 
 import logging
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -31,3 +32,22 @@ def _logging_as_it_was() -> Iterator[None]:
     ours.setLevel(own_level)
     for handler in [found for found in root.handlers if found not in handlers]:
         root.removeHandler(handler)
+
+
+_DESELECTED = pytest.StashKey[Counter[str]]()
+
+
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    """Remember which markers kept tests out of the run, so that the end of the run can say so."""
+    for item in items:
+        count = item.config.stash.setdefault(_DESELECTED, Counter())
+        count.update({mark.name for mark in item.iter_markers()})
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say how many tests each of our markers kept out, and what they need."""
+    count = config.stash.get(_DESELECTED, Counter())
+    for marker in config.getini("markers"):
+        name, _, needs = marker.partition(": ")
+        if count[name] and f"not {name}" in config.option.markexpr:
+            terminalreporter.write_line(f"DESELECTED [{count[name]}] {name}: {needs}")

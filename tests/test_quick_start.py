@@ -25,9 +25,9 @@ from extender.simulate.kinds import PODS
 from extender.simulate.scheduler import LoopSettings, SchedulingLoop
 from tests.e2e.programs import free_ports
 from tests.simulate.plain import namespace, node, pod
+from tests.tools import tool
 
 ROOT = Path(__file__).resolve().parents[1]
-NEEDED = ("bash", "curl", "grep")
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -92,8 +92,7 @@ async def place_a_pod(api: ApiServer, configuration: str) -> str:
 
 
 async def test_the_quick_start_of_the_readme_leads_to_a_set_up_without_a_finding(tmp_path: Path) -> None:
-    if missing := [name for name in NEEDED if shutil.which(name) is None]:
-        pytest.skip(f"the quick start needs {', '.join(missing)}")
+    assert all((tool("bash"), tool("curl"), tool("grep")))
     (port,) = free_ports(1)
     shutil.copytree(ROOT / "config", tmp_path / "config")
     settings = tmp_path / "config" / "extender.yaml"

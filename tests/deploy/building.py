@@ -1,16 +1,16 @@
-"""Overlays built by `kubectl kustomize`, as lists of documents. Where kubectl is missing a test is skipped and says so."""
+"""Overlays built by `kubectl kustomize`, as lists of documents."""
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import pytest
 import yaml
+
+from tests.tools import tool
 
 Json: TypeAlias = dict[str, Any]
 
@@ -22,10 +22,8 @@ DEPLOYED = OVERLAYS[1:]  # those with pods of their own
 
 @cache
 def _built(folder: Path) -> str:
-    kubectl = shutil.which("kubectl")
-    if kubectl is None:
-        pytest.skip("kubectl is not installed, which builds the overlays")
-    done = subprocess.run([kubectl, "kustomize", str(folder)], capture_output=True, text=True, check=False, timeout=60)
+    command = [tool("kubectl"), "kustomize", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stderr == "", "kustomize warns"
     return done.stdout

@@ -11,7 +11,7 @@ import pytest
 from tests.grafana.catalogue import entries
 from tests.grafana.description import DASHBOARDS
 from tests.grafana.observed import Prometheus, observed
-from tests.grafana.programs import prometheus
+from tests.tools import tool
 
 PATIENCE = 30.0  # seconds for a query to have data: some scrapes after the events
 
@@ -45,7 +45,7 @@ async def without_data(server: Prometheus, queries: dict[str, str]) -> list[str]
 
 
 async def test_every_panel_and_every_rule_has_data_under_load(tmp_path: Path) -> None:
-    async with observed(tmp_path, prometheus()) as server:
+    async with observed(tmp_path, tool("prometheus")) as server:
         assert "\n".join(await without_data(server, panel_queries())) == ""
         scraped = set(await server.get("label/__name__/values"))
         assert [entry.name for entry in entries() if scraped.isdisjoint(entry.series)] == []

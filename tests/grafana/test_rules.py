@@ -13,7 +13,7 @@ import yaml
 
 from tests.grafana.catalogue import entries
 from tests.grafana.files import FOLDER, README, load
-from tests.grafana.programs import promtool
+from tests.tools import tool
 
 SERIES = {series for entry in entries() for series in entry.series}
 
@@ -65,7 +65,12 @@ def test_every_alert_is_tested_firing_and_silent() -> None:
 @pytest.mark.parametrize("command", ["check rules rules.yaml alerts.yaml", "test rules rules_test.yaml"])
 def test_promtool_passes_them(command: str) -> None:
     done = subprocess.run(
-        [promtool(), *command.split()], cwd=FOLDER, capture_output=True, text=True, check=False, timeout=50
+        [tool("promtool", "prometheus"), *command.split()],
+        cwd=FOLDER,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=50,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "SUCCESS" in done.stdout + done.stderr
