@@ -1,18 +1,12 @@
 """README's quick start, followed literally by a shell, in front of the embedded control plane.
 
-Only the port differs, in the commands as in the configuration: somebody else may have 8888 on the machine of the tests.
+tests/e2e/test_quick_start.py follows it in front of a real one, with a real kube-scheduler.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
-import re
-import shutil
 import sys
-from asyncio.subprocess import PIPE, STDOUT, Process
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -23,58 +17,10 @@ from extender.simulate.extender_client import ExtenderStanza
 from extender.simulate.json_objects import node_of
 from extender.simulate.kinds import PODS
 from extender.simulate.scheduler import LoopSettings, SchedulingLoop
-from tests.e2e.programs import free_ports
+from tests.quick_start import follow, prepared, shell
 from tests.simulate.plain import namespace, node, pod
-from tests.tools import tool
-
-ROOT = Path(__file__).resolve().parents[1]
 
 pytestmark = pytest.mark.timeout(120)
-
-
-def blocks() -> list[str]:
-    """The commands between the marks of README, one text for each indented block."""
-    readme = (ROOT / "README.md").read_text("utf-8")
-    _, _, rest = readme.partition("<!-- quick start: begin -->")
-    section, _, _ = rest.partition("<!-- quick start: end -->")
-    found = re.findall(r"(?:^    .*\n)+", section, re.MULTILINE)
-    return [re.sub(r"^    ", "", block, flags=re.MULTILINE) for block in found]
-
-
-@asynccontextmanager
-async def shell(folder: Path, environment: dict[str, str]) -> AsyncIterator[Process]:
-    """A bash that ends with the first command that fails; what it has started ends with it."""
-    process = await asyncio.create_subprocess_exec(
-        "bash",
-        "-e",
-        "-o",
-        "pipefail",
-        stdin=PIPE,
-        stdout=PIPE,
-        stderr=STDOUT,
-        cwd=folder,
-        env={**os.environ, **environment},
-    )
-    assert process.stdin
-    process.stdin.write(b"trap 'kill $(jobs -p)' EXIT\n")
-    try:
-        yield process
-    finally:
-        process.stdin.close()  # the end of what is typed is the end of the shell
-        await process.communicate()
-
-
-async def follow(process: Process, commands: str) -> str:
-    """Type the commands; what they print, once all have succeeded. AssertionError with it when one fails."""
-    assert process.stdin
-    assert process.stdout
-    process.stdin.write(f"{commands}\necho followed\n".encode())
-    printed = ""
-    while line := (await process.stdout.readline()).decode():
-        if line == "followed\n":
-            return printed
-        printed += line
-    raise AssertionError(f"a command failed:\n{commands}\n{printed}")
 
 
 async def place_a_pod(api: ApiServer, configuration: str) -> str:
@@ -92,16 +38,12 @@ async def place_a_pod(api: ApiServer, configuration: str) -> str:
 
 
 async def test_the_quick_start_of_the_readme_leads_to_a_set_up_without_a_finding(tmp_path: Path) -> None:
-    assert all((tool("bash"), tool("curl"), tool("grep")))
-    (port,) = free_ports(1)
-    shutil.copytree(ROOT / "config", tmp_path / "config")
-    settings = tmp_path / "config" / "extender.yaml"
-    settings.write_text(settings.read_text("utf-8").replace(":8888", f":{port}"), "utf-8")
-    serve, generate, prove = (block.replace(":8888", f":{port}") for block in blocks())
     async with ApiServer() as api:
+        kubeconfig = api.write_kubeconfig(tmp_path / "kubeconfig")
+        serve, generate, _, prove = prepared(tmp_path, kubeconfig)
         api.store.load([namespace("default"), node("node-a", "z1")])
         environment = {
-            "KUBECONFIG": str(api.write_kubeconfig(tmp_path / "kubeconfig")),
+            "KUBECONFIG": str(kubeconfig),
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         }
         async with shell(tmp_path, environment) as process:

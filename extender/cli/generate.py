@@ -19,6 +19,9 @@ from extender.verbs.prioritizing import has_scores
 LAYOUTS: Final = ("sidecar", "second-scheduler", "service")
 SECOND_SCHEDULER: Final = "placement-scheduler"
 SERVICE_HOST: Final = "placement-extender.placement-extender.svc"
+# kube-scheduler ignores --kubeconfig beside --config, so the document names the file; a pod needs none.
+_KUBEADM: Final = "/etc/kubernetes/scheduler.conf"
+SCHEDULER_KUBECONFIG: Final = {"sidecar": _KUBEADM, "second-scheduler": "", "service": _KUBEADM}
 
 _OFFLOADED: Final = {"InterPodAffinity": "inter_pod_affinity", "PodTopologySpread": "topology_spread"}
 _TEN_TIMES: Final = (  # the default weights times ten: config/README.md, "The scale of scores"
@@ -58,7 +61,9 @@ def add_action(actions: Commands) -> None:
     for name, what in (("ca", "who has signed our certificate"), ("cert", "the client's"), ("key", "the client's")):
         parser.add_argument(f"--{name}-file", metavar="FILE", default="", help=f"{what}, as kube-scheduler sees it")
     parser.add_argument(
-        "--scheduler-kubeconfig", metavar="FILE", default="", help="the scheduler's own; with --config it reads no flag"
+        "--scheduler-kubeconfig",
+        metavar="FILE",
+        help=f'how kube-scheduler reaches the API server ({_KUBEADM}, in the layout second-scheduler "": its service account)',
     )
     parser.add_argument("--embed", action="store_true", help="put the content of these files into the output")
     parser.set_defaults(run=run)
@@ -71,6 +76,8 @@ def run(arguments: argparse.Namespace) -> int:
     settings = read_settings(arguments.config) if arguments.config else default_settings(arguments.mode or "offload")
     trust = Trust(arguments.ca_file, arguments.cert_file, arguments.key_file, arguments.embed)
     host, kubeconfig = arguments.host or "", arguments.scheduler_kubeconfig
+    if kubeconfig is None:
+        kubeconfig = SCHEDULER_KUBECONFIG[arguments.layout]
     print(scheduler_configuration(settings, arguments.layout, trust, host, kubeconfig), end="")
     return 0
 
@@ -120,7 +127,7 @@ def _connection(kubeconfig: str) -> Iterator[str]:
     if kubeconfig:
         yield ""
         yield "clientConnection:"
-        yield f"  kubeconfig: {kubeconfig} # beside --config the flag --kubeconfig is not read"
+        yield f"  kubeconfig: {kubeconfig} # beside --config the scheduler ignores its flag --kubeconfig"
 
 
 def _election(layout: str) -> Iterator[str]:

@@ -50,9 +50,29 @@ def test_beside_the_scheduler_it_is_the_file_that_we_ship(mode: str, capsys: pyt
     assert generated(capsys, "--mode", mode, "--layout", "sidecar") == shipped
 
 
-def test_the_schedulers_own_kubeconfig_goes_into_the_document(capsys: pytest.CaptureFixture[str]) -> None:
-    document = generated(capsys, "--scheduler-kubeconfig", "/etc/kubernetes/scheduler.conf")
-    assert document["clientConnection"] == {"kubeconfig": "/etc/kubernetes/scheduler.conf"}
+@pytest.mark.parametrize(
+    ("layout", "kubeconfig"),
+    [
+        ("sidecar", "/etc/kubernetes/scheduler.conf"),
+        ("second-scheduler", ""),
+        ("service", "/etc/kubernetes/scheduler.conf"),
+    ],
+)
+def test_a_scheduler_that_is_no_pod_of_its_own_account_gets_the_kubeconfig_of_kubeadm(
+    layout: str, kubeconfig: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = written(tmp_path, server={"tls": TLS})
+    document = generated(capsys, "--config", config, "--layout", layout, *TRUST)
+    assert document.get("clientConnection", {"kubeconfig": ""}) == {"kubeconfig": kubeconfig}
+
+
+@pytest.mark.parametrize("layout", ["sidecar", "second-scheduler"])
+def test_another_kubeconfig_of_the_scheduler_can_be_named_or_none(
+    layout: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = generated(capsys, "--layout", layout, "--scheduler-kubeconfig", "/root/.kube/config")
+    assert document["clientConnection"] == {"kubeconfig": "/root/.kube/config"}
+    assert "clientConnection" not in generated(capsys, "--layout", layout, "--scheduler-kubeconfig", "")
 
 
 def test_a_second_scheduler_has_a_name_and_a_lease_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:

@@ -234,7 +234,7 @@ TRUST = [
 @pytest.mark.parametrize(
     ("name", "more"),
     [
-        ("sidecar", ["--scheduler-kubeconfig=/etc/kubernetes/scheduler.conf"]),
+        ("sidecar", []),
         ("second-scheduler", []),
         ("service", TRUST),
     ],

@@ -5,7 +5,9 @@ Everything in this folder needs real binaries; without them it is skipped, and s
 
 from __future__ import annotations
 
+import gc
 import signal
+import warnings
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -32,6 +34,9 @@ def end_in_order() -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     yield
     signal.signal(signal.SIGTERM, before)
+    with warnings.catch_warnings():  # of the last test's connections; after the session they would be errors
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 @pytest.fixture(scope="session")

@@ -238,6 +238,7 @@ def scheduler_document(mode: str, extender_url: str, **changes: Any) -> dict[str
     A change replaces a field of the document where it has one of that name, else of the extender's entry.
     """
     document: dict[str, Any] = yaml.safe_load((CONFIG / f"kube-scheduler-{mode}.yaml").read_text("utf-8"))
+    del document["clientConnection"]  # kubeadm's kubeconfig; each control plane here has one of its own
     (entry,) = document["extenders"]
     entry["urlPrefix"] = extender_url
     for name, value in changes.items():
