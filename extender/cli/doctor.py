@@ -6,7 +6,7 @@ changes nothing. Exit codes for scripts: 0 nothing but remarks, 1 warnings, 2 er
 
 import argparse
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ from extender.kube.leases import Lease
 from extender.kube.session import Session, open_session
 from extender.kube.timing import SystemClock
 from extender.kube.writer import Writer
+from extender.server.certificates import readable_by_all
 from extender.settings import Kube, LeaderElection, Settings, settings_document
 from extender.verbs.diagnosis import Facts, Finding, diagnose
 from extender.verbs.permissions import Permission, needed_permissions
@@ -88,6 +89,7 @@ def examine(arguments: argparse.Namespace) -> tuple[list[Finding], list[str]]:
         checked.append(f"service {url}")
     except VisitError as error:
         findings.append(Finding("error", error.check, str(error), error.remedy))
+    findings += _exposed_keys({configured.server.tls.key_file if configured else "", arguments.key_file})
     if not arguments.no_cluster:
         facts, problems = _with_cluster(facts, access_to(Kube(kubeconfig=arguments.kubeconfig)), arguments.account)
         findings += problems
@@ -149,6 +151,13 @@ async def _lease(session: Session, settings: LeaderElection) -> Lease | None:
         return await Writer(session.reads, "doctor", "doctor").get_lease(namespace, settings.lease_name)
     except NotFound:
         return Lease(namespace, settings.lease_name)
+
+
+def _exposed_keys(paths: Iterable[str]) -> Iterator[Finding]:
+    """The private keys, among those that are files of this machine, that every account may read."""
+    for path in sorted(paths):
+        if path and readable_by_all(path):
+            yield Finding("warning", "key", f"every account of this machine may read {path}", f"chmod 600 {path}")
 
 
 def _differences(configured: Settings | None, running: Settings) -> Iterator[Finding]:

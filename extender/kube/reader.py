@@ -5,10 +5,9 @@ Uses the connections it is given; fails only with ``KubeError``. Decides nothing
 
 from __future__ import annotations
 
-from urllib.parse import quote
-
 from extender.kube.effects import PodRef
 from extender.kube.errors import NotFound, Unreachable
+from extender.kube.paths import pod_path
 from extender.kube.session import Connection
 from extender.wire.errors import WireError
 from extender.wire.kinds import PODS
@@ -23,7 +22,7 @@ class Reader:
 
     async def uid_of(self, pod: PodRef) -> str:
         """The UID of the pod that has this namespace and name now, empty where there is none."""
-        path = f"/api/v1/namespaces/{quote(pod.namespace, safe='')}/pods/{quote(pod.name, safe='')}"
+        path = pod_path(pod)
         try:
             body = await self._connection.call("GET", path, limit=self._limit)
             return PODS.decode_object(body).uid

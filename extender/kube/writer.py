@@ -13,11 +13,11 @@ import asyncio
 from collections.abc import Callable
 from datetime import UTC
 from typing import Final
-from urllib.parse import quote
 
 from extender.kube.effects import PodCondition, PodEvent, PodRef
 from extender.kube.errors import KubeError, Unreachable
 from extender.kube.leases import Lease, decode_lease, lease_body, micro_time
+from extender.kube.paths import events_path, lease_path, leases_path, pod_path
 from extender.kube.session import JSON, MERGE_PATCH, STRATEGIC_PATCH, Body, Connection
 
 _LONGEST_NOTE: Final = 1024  # events.k8s.io/v1 refuses more
@@ -55,7 +55,7 @@ class Writer:
         """Set ``status.nominatedNodeName``; an empty ``node`` takes the nomination back (KEP-5278)."""
         status = {"nominatedNodeName": node or None}
         await self._patch(
-            "nominate", f"{_pod_path(pod)}/status", MERGE_PATCH, {"metadata": {"uid": pod.uid}, "status": status}
+            "nominate", f"{pod_path(pod)}/status", MERGE_PATCH, {"metadata": {"uid": pod.uid}, "status": status}
         )
 
     async def set_condition(self, pod: PodRef, condition: PodCondition) -> None:
@@ -68,16 +68,16 @@ class Writer:
             "lastTransitionTime": condition.since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
         body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [entry]}}
-        await self._patch("set_condition", f"{_pod_path(pod)}/status", STRATEGIC_PATCH, body)
+        await self._patch("set_condition", f"{pod_path(pod)}/status", STRATEGIC_PATCH, body)
 
     async def annotate(self, pod: PodRef, key: str, value: str | None) -> None:
         """Set one annotation of a pod; None removes it."""
         body = {"metadata": {"uid": pod.uid, "annotations": {key: value}}}
-        await self._patch("annotate", _pod_path(pod), MERGE_PATCH, body)
+        await self._patch("annotate", pod_path(pod), MERGE_PATCH, body)
 
     async def delete(self, pod: PodRef, grace_seconds: int | None = None) -> None:
         """Delete exactly this pod; None leaves the grace period to the pod. ``NotFound`` when it is gone already."""
-        await self._call("delete", "DELETE", _pod_path(pod), _delete_options(pod, grace_seconds))
+        await self._call("delete", "DELETE", pod_path(pod), _delete_options(pod, grace_seconds))
 
     async def evict(self, pod: PodRef, grace_seconds: int | None = None) -> None:
         """Delete it if its disruption budget allows; ``Throttled`` if it does not (now)."""
@@ -87,7 +87,7 @@ class Writer:
             "metadata": {"name": pod.name, "namespace": pod.namespace},
             "deleteOptions": _delete_options(pod, grace_seconds),
         }
-        await self._call("evict", "POST", f"{_pod_path(pod)}/eviction", body)
+        await self._call("evict", "POST", f"{pod_path(pod)}/eviction", body)
 
     async def bind(self, pod: PodRef, node: str) -> None:
         """Place the pod on ``node``; ``Conflict`` when it is placed already or the name means another pod."""
@@ -97,7 +97,7 @@ class Writer:
             "metadata": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
-        await self._call("bind", "POST", f"{_pod_path(pod)}/binding", body)
+        await self._call("bind", "POST", f"{pod_path(pod)}/binding", body)
 
     # -- events -------------------------------------------------------------------------------------------------
 
@@ -124,23 +124,21 @@ class Writer:
                 "uid": pod.uid,
             },
         }
-        path = f"/apis/events.k8s.io/v1/namespaces/{quote(pod.namespace, safe='')}/events"
-        await self._call("create_event", "POST", path, body)
+        await self._call("create_event", "POST", events_path(pod.namespace), body)
 
     # -- leases -------------------------------------------------------------------------------------------------
 
     async def get_lease(self, namespace: str, name: str) -> Lease:
         """The Lease as it is now; ``NotFound`` when nobody has made it."""
-        path = f"{_leases_path(namespace)}/{quote(name, safe='')}"
-        return _read_lease(await self._call("get_lease", "GET", path, None))
+        return _read_lease(await self._call("get_lease", "GET", lease_path(namespace, name), None))
 
     async def create_lease(self, lease: Lease) -> Lease:
         """Make it; ``Conflict`` when somebody else was faster."""
-        return _read_lease(await self._call("create_lease", "POST", _leases_path(lease.namespace), lease_body(lease)))
+        return _read_lease(await self._call("create_lease", "POST", leases_path(lease.namespace), lease_body(lease)))
 
     async def update_lease(self, lease: Lease) -> Lease:
         """Replace it; ``Conflict`` when it is no longer at ``lease.resource_version``."""
-        path = f"{_leases_path(lease.namespace)}/{quote(lease.name, safe='')}"
+        path = lease_path(lease.namespace, lease.name)
         return _read_lease(await self._call("update_lease", "PUT", path, lease_body(lease)))
 
     # -- calls --------------------------------------------------------------------------------------------------
@@ -160,14 +158,6 @@ class Writer:
 
     async def _patch(self, name: str, path: str, content_type: str, body: Body) -> None:
         await self._call(name, "PATCH", path, body, content_type)
-
-
-def _pod_path(pod: PodRef) -> str:
-    return f"/api/v1/namespaces/{quote(pod.namespace, safe='')}/pods/{quote(pod.name, safe='')}"
-
-
-def _leases_path(namespace: str) -> str:
-    return f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace, safe='')}/leases"
 
 
 def _delete_options(pod: PodRef, grace_seconds: int | None) -> dict[str, object]:

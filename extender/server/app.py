@@ -59,7 +59,13 @@ async def listening(app: web.Application, address: Address, tls: ServerTls | Non
     Without `tls` it is plain HTTP. Raises OSError when the address cannot be had. On leaving, requests in flight are
     finished first.
     """
-    runner = web.AppRunner(app, access_log=None, keepalive_timeout=KEEPALIVE_SECONDS, lingering_time=LINGERING_SECONDS)
+    runner = web.AppRunner(
+        app,
+        access_log=None,
+        keepalive_timeout=KEEPALIVE_SECONDS,
+        lingering_time=LINGERING_SECONDS,
+        auto_decompress=False,  # 500 KB may inflate to 500 MB, on any path and before a handler is asked
+    )
     await runner.setup()
     try:
         site = web.TCPSite(runner, address.host or None, address.port, ssl_context=tls.context if tls else None)

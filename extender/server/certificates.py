@@ -3,6 +3,7 @@
 Reads PEM and says what stands in it. Opens no socket and builds no context; `tls` does, with what passed here.
 """
 
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -51,6 +52,14 @@ def check_material(material: Material, tls: Tls, now: datetime) -> Mapping[str, 
     if material.client_ca:
         ends[CLIENT_CA] = _check_authorities(material.client_ca, f"{_CLIENT_CA_FILE} {tls.client_ca_file}", now)
     return ends
+
+
+def readable_by_all(path: str) -> bool:
+    """Whether every account of the machine may read a file. False where it cannot be told."""
+    try:
+        return bool(Path(path).stat().st_mode & stat.S_IROTH)
+    except OSError:
+        return False
 
 
 def _read(setting: str, path: str) -> bytes:

@@ -13,7 +13,7 @@ from aiohttp import web
 from extender.model.victims import Candidate
 from extender.settings import Settings
 from extender.telemetry.metrics import Metrics
-from extender.telemetry.repeated import RepeatedWarning
+from extender.telemetry.repeated import RepeatedWarning, RepeatedWarnings
 from extender.wire.extender_v1 import BindingArgs, ExtenderArgs, FilterResult, PreemptionArgs
 
 
@@ -60,7 +60,7 @@ class Readiness(Protocol):
 
 @dataclass(slots=True)
 class Collaborators:
-    """All that the handlers use. Only `in_flight` and what `undecided` remembers change."""
+    """All that the handlers use. Only `in_flight` and what the warnings remember change."""
 
     settings: Settings
     verbs: Verbs
@@ -68,6 +68,7 @@ class Collaborators:
     metrics: Metrics
     version: str
     in_flight: int = 0
+    refused: RepeatedWarnings = field(default_factory=lambda: RepeatedWarnings(_LOG, "request refused"))
     undecided: RepeatedWarning = field(
         default_factory=lambda: RepeatedWarning(_LOG, "answering although nothing could be decided")
     )

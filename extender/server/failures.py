@@ -32,6 +32,14 @@ class Overloaded(Exception):  # noqa: N818 (a state, not an error of anybody)
     """Raised when as many requests as the settings allow are being answered."""
 
 
+class TooLarge(Exception):  # noqa: N818 (as above)
+    """Raised when a body exceeds its limit; the text is the limit, by its setting where it has one."""
+
+
+class Compressed(Exception):  # noqa: N818 (a state, not an error of anybody)
+    """Raised when a body is compressed; the text is the encoding. Inflating one costs up to a thousand times its size."""
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """One failed request. `path` is that of the field at fault, empty where there is none."""
@@ -94,9 +102,12 @@ def _of_request(error: Exception, limits: Server) -> Failure | None:
             return Failure(HTTPStatus.FORBIDDEN, "forbidden", text)
         case WireError():
             return Failure(HTTPStatus.BAD_REQUEST, "malformed", f"cannot read the request: {error}", error.path)
-        case web.HTTPRequestEntityTooLarge():
-            text = f"request body is larger than server.maxBodyBytes ({limits.max_body_bytes})"
-            return Failure(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large", text)
+        case Compressed():
+            text = f'request bodies must not be compressed (Content-Encoding "{error}")'
+            accepted = {"Accept-Encoding": "identity"}
+            return Failure(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "compressed", text, headers=accepted)
+        case TooLarge():
+            return Failure(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large", f"request body is larger than {error}")
         case web.HTTPException():
             allow = {name: error.headers[name] for name in ("Allow",) if name in error.headers}
             return Failure(error.status, "http", error.reason, headers=allow)

@@ -12,12 +12,14 @@ from typing import get_args
 import orjson
 from aiohttp import web
 
+from extender.server.bodies import read_body
 from extender.server.collaborators import COLLABORATORS
 from extender.settings import settings_document
 from extender.telemetry.logs import Level, current_level, set_level
 from extender.telemetry.metrics import EXPOSITION_TYPE
 
 CONFIGZ_NAME = "placement.extender.dev"
+_LONGEST_WORD = 64  # bytes; the longest level has seven
 _LOG = logging.getLogger(__name__)
 
 
@@ -73,9 +75,10 @@ async def log_level(_: web.Request) -> web.Response:
 
 async def change_log_level(request: web.Request) -> web.Response:
     """`curl -X PUT --data debug .../debug/loglevel`: from now on, until the next start. The word is answered."""
-    word = (await request.text()).strip()
+    # Compared as bytes: the charset that a client names is not looked at, as decoding some of them takes minutes.
+    word = (await read_body(request, _LONGEST_WORD)).strip()
     for level in get_args(Level):
-        if word == level:
+        if word == level.encode():
             _LOG.warning("log level changed", extra={"from": current_level(), "to": level})
             set_level(level)
             return web.Response(text=level)

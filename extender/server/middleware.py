@@ -15,6 +15,7 @@ from time import perf_counter
 
 from aiohttp import web
 
+from extender.server.bodies import check_encoding
 from extender.server.collaborators import COLLABORATORS, Collaborators
 from extender.server.failures import Failure, Late, NotReady, Overloaded, failure_of
 from extender.server.fallbacks import fall_back, is_decision
@@ -26,6 +27,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _LOG = logging.getLogger(__name__)
 _NUMBERS = itertools.count(1)
+_LONGEST_PATH = 200  # characters of a client's path in the log
 
 
 @web.middleware
@@ -34,9 +36,12 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
     verb = request.match_info.route.name
     if verb is not None:
         return await _answer_verb(request, handler, verb)
+    limits = request.app[COLLABORATORS].settings.server
     try:
-        check_peer(request, request.app[COLLABORATORS].settings.server.tls)
-        return await handler(request)
+        check_peer(request, limits.tls)
+        check_encoding(request)
+        async with asyncio.timeout(limits.request_timeout):
+            return await handler(request)
     except Exception as error:  # noqa: BLE001 - the edge: nothing above would answer
         return _as_json(_observed(error, request))
 
@@ -89,7 +94,7 @@ def _missing(app: Collaborators) -> str:
 
 @contextmanager
 def _admitted(app: Collaborators, request: web.Request) -> Iterator[None]:
-    """Hold one of the places of requests in flight. Raises NotReady, Overloaded or HTTPRequestEntityTooLarge.
+    """Hold one of the places of requests in flight. Raises NotReady or Overloaded.
 
     A bind takes no place: it waits for the API server, and must not keep out the questions that hang on it.
     """
@@ -99,8 +104,6 @@ def _admitted(app: Collaborators, request: web.Request) -> Iterator[None]:
         raise NotReady(_missing(app))
     if app.in_flight >= limits.max_in_flight and request.match_info.route.name != "bind":
         raise Overloaded
-    if (request.content_length or 0) > limits.max_body_bytes:
-        raise web.HTTPRequestEntityTooLarge(limits.max_body_bytes)  # told before a byte of it is read
     place = int(request.match_info.route.name != "bind")
     app.in_flight += place
     try:
@@ -110,14 +113,20 @@ def _admitted(app: Collaborators, request: web.Request) -> Iterator[None]:
 
 
 def _observed(error: Exception, request: web.Request) -> Failure:
-    """The failure that an error stands for, written to the log where somebody should look."""
-    failure = failure_of(error, request.app[COLLABORATORS].settings.server)
-    fields = {"path": request.path, "reason": failure.reason, "problem": failure.text}
+    """The failure that an error stands for, written to the log where an operator should look.
+
+    Refusals are told once for each kind and then counted: whoever can reach the port can cause any number of them.
+    """
+    app = request.app[COLLABORATORS]
+    failure = failure_of(error, app.settings.server)
+    fields = {"path": request.path[:_LONGEST_PATH], "reason": failure.reason, "problem": failure.text}
     if failure.status == HTTPStatus.INTERNAL_SERVER_ERROR:
         _LOG.error("request failed", extra=fields, exc_info=error)
+    elif failure.is_passing or isinstance(error, Late):  # the latter is told by its fallback
+        _LOG.debug("request refused", extra=fields)
     else:
-        is_told = failure.is_passing or isinstance(error, Late)  # the latter by its fallback
-        _LOG.log(logging.DEBUG if is_told else logging.WARNING, "request refused", extra=fields)
+        resource = request.match_info.route.resource
+        app.refused.tell((failure.reason, resource and resource.canonical), **fields)
     return failure
 
 

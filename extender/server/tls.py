@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Final, Never
 
 from extender.kube.timing import Clock
-from extender.server.certificates import TlsError, check_material, read_material
+from extender.server.certificates import TlsError, check_material, read_material, readable_by_all
 from extender.settings import Tls
 
 _LOG = logging.getLogger(__name__)
@@ -77,6 +77,8 @@ class ServerTls:
         if read_material(self._tls) != material:  # the context is built from the files, not from what was checked
             raise TlsError(f"server.tls.certFile {self._tls.cert_file}: changed while it was read")
         self._material, self._ends, self._current = material, ends, context
+        if readable_by_all(self._tls.key_file):
+            _LOG.warning("every account of this machine may read the private key", extra={"file": self._tls.key_file})
 
     def _keep_old(self, problem: str) -> None:
         """Count and log a failure once, however often the same files are looked at."""

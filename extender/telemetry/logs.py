@@ -4,6 +4,7 @@ Fields go with a line as `extra`: `logger.info("pod bound", extra={"pod": "team-
 whole. The floors below telemetry do not log.
 """
 
+import json
 import logging
 import os
 import sys
@@ -19,6 +20,7 @@ request_id: ContextVar[int] = ContextVar("request_id", default=0)
 
 Level = Literal["debug", "info", "warning", "error"]
 _ROOT: Final = "extender"
+_LAST_SHORT: Final = 0xFFFF
 _OF_EVERY_RECORD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -65,7 +67,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
-        return orjson.dumps(line, default=str).decode()
+        return printable(_json(line))
 
 
 class TextFormatter(logging.Formatter):
@@ -75,10 +77,43 @@ class TextFormatter(logging.Formatter):
         """Times are UTC, as in the JSON form."""
         at = datetime.fromtimestamp(record.created, UTC).strftime("%m%d %H:%M:%S.%f")
         source = record.name.removeprefix(f"{_ROOT}.")
-        line = f"{record.levelname[0]}{at} {os.getpid()} {source}] {record.getMessage()}{_pairs(fields_of(record))}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        message = printable(record.getMessage())
+        line = f"{record.levelname[0]}{at} {os.getpid()} {source}] {message}{_pairs(fields_of(record))}"
+        return f"{line}\n{_indented(self.formatException(record.exc_info))}" if record.exc_info else line
 
 
 def _pairs(fields: Mapping[str, object]) -> str:
     """The fields as ` key="value"`, quotes and line ends escaped so that a line stays one line."""
-    return "".join(f" {name}={orjson.dumps(value, default=str).decode()}" for name, value in fields.items())
+    return "".join(f" {printable(name)}={printable(_json(value))}" for name, value in fields.items())
+
+
+def _json(value: object) -> str:
+    """JSON, also of values that it does not know (their text) and of text that is no Unicode (escaped)."""
+    try:
+        return orjson.dumps(value, default=str).decode()
+    except TypeError:  # lone surrogates, or keys that are no text
+        return json.dumps(value, default=str, skipkeys=True)
+
+
+def printable(text: str) -> str:
+    """The text with all that a terminal would obey, or show out of order, written as an escape.
+
+    Control characters of both sets (ANSI sequences begin with one), line and paragraph ends, changes of direction, lone
+    surrogates. Text without them, almost all, is handed back as it is.
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else _escape(ord(char)) for char in text)
+
+
+def _escape(code: int) -> str:
+    """In JSON's form, which writes what lies above 16 bits as two."""
+    if code <= _LAST_SHORT:
+        return f"\\u{code:04x}"
+    high, low = divmod(code - _LAST_SHORT - 1, 0x400)
+    return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"
+
+
+def _indented(traceback: str) -> str:
+    """Each line moved to the right, so that no text of an exception can look like a line of the log."""
+    return "\n".join(f"    {printable(line)}" for line in traceback.split("\n"))

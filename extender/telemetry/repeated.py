@@ -4,7 +4,8 @@ A scheduler under load asks hundreds of times a second, and so many equal lines 
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from functools import partial
 from time import monotonic
 from typing import Final
 
@@ -27,3 +28,23 @@ class RepeatedWarning:
         if self._now() >= self._next:
             self._logger.warning(self._message, extra=fields | {"times": self._times})
             self._next, self._times = self._now() + _QUIET_SECONDS, 0
+
+
+class RepeatedWarnings:
+    """One message for several kinds of occurrence: the first of each kind is told at once, then as `RepeatedWarning`.
+
+    Kinds beyond `most` share one: what a kind is called may come from outside.
+    """
+
+    def __init__(
+        self, logger: logging.Logger, message: str, most: int = 100, now: Callable[[], float] = monotonic
+    ) -> None:
+        self._new: Callable[[], RepeatedWarning] = partial(RepeatedWarning, logger, message, now)
+        self._most = most
+        self._kinds: dict[Hashable, RepeatedWarning] = {}
+
+    def tell(self, kind: Hashable, **fields: object) -> None:
+        """It has happened in this way, with these fields."""
+        if kind not in self._kinds and len(self._kinds) >= self._most:
+            kind = None
+        self._kinds.setdefault(kind, self._new()).tell(**fields)

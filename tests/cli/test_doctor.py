@@ -215,3 +215,12 @@ async def test_the_chain_of_certificates_is_proven_by_asking(
     assert code == 2
     assert [problem for problem in (one["problem"] for one in document["findings"]) if found in problem]
     assert checks(document)[0][1] == ("tls" if len(files) < 3 else "called")
+
+
+async def test_a_key_that_every_account_may_read_is_told(tmp_path: Path) -> None:
+    async with secured(tmp_path) as url:
+        (tmp_path / "client.key").chmod(0o644)
+        given = [f"--{name}-file={tmp_path / file}" for name, file in (("ca", "ca.crt"), ("key", "client.key"))]
+        _, document = await Setup(Strict(), url, "", tmp_path).doctor("--no-cluster", *given)
+    (found,) = [one for one in document["findings"] if one["check"] == "key"]
+    assert (found["severity"], found["remedy"]) == ("warning", f"chmod 600 {tmp_path / 'client.key'}")

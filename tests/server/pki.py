@@ -29,6 +29,7 @@ class Pki:
         """The server's certificate and key from now on."""
         Path(self.tls.cert_file).write_bytes(pair.certificate_pem)
         Path(self.tls.key_file).write_bytes(pair.key_pem)
+        Path(self.tls.key_file).chmod(0o600)
 
     def put_clients_of(self, *authorities: Authority) -> None:
         """Whose clients are answered from now on."""

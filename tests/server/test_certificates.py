@@ -92,3 +92,12 @@ def test_a_clients_certificate_in_place_of_its_authority_is_told(pki: Pki) -> No
     Path(pki.tls.client_ca_file).write_bytes(pki.authority.issue("someone", NOW, 5, CLIENT).certificate_pem)
     assert problem_of(pki.tls).startswith(f"server.tls.clientCAFile {pki.tls.client_ca_file}: certificate ")
     assert problem_of(pki.tls).endswith('"someone" is not that of an authority (basicConstraints)')
+
+
+@pytest.mark.parametrize(("mode", "warned"), [(0o644, True), (0o604, True), (0o640, False), (0o600, False)])
+def test_a_key_that_every_account_may_read_draws_a_warning(
+    pki: Pki, caplog: pytest.LogCaptureFixture, mode: int, *, warned: bool
+) -> None:
+    Path(pki.tls.key_file).chmod(mode)
+    ServerTls(pki.tls)
+    assert [vars(record)["file"] for record in caplog.records] == [pki.tls.key_file] * warned

@@ -203,10 +203,10 @@ def test_a_request_that_is_wrong_about_its_body_is_answered(ask: Ask, verb: str,
     answer = ask(sent)
     note(f"{answer.status} {answer.text[:1000]}")
     assert FAILED not in answer.text
-    assert answer.status in {200, 400, 404, 405, 417}
+    assert answer.status in {200, 400, 404, 405, 415, 417}
     assert answer.json is not None or is_no_http(answer)
 
 
 def is_no_http(answer: Answer) -> bool:
-    """Whether it ended before it became a request: with a method, an encoding or a hope that there is not in HTTP."""
-    return answer.text.startswith(("Invalid method", "Can not decode content-encoding", "Unknown Expect"))
+    """Whether it ended before it became a request: with a method or a hope that there is not in HTTP."""
+    return answer.text.startswith(("Invalid method", "Unknown Expect"))

@@ -1,12 +1,15 @@
 """The log level, looked at and changed while the service runs."""
 
+import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from http import HTTPStatus
 
 import pytest
 from pytest_aiohttp.plugin import AiohttpClient
 
+from extender.model.units import Duration
+from extender.settings import Server
 from tests.server.serving import app_with
 
 OURS = logging.getLogger("extender")
@@ -45,3 +48,37 @@ async def test_the_change_is_logged_whatever_the_new_level(
     await client.put("/debug/loglevel", data="error")
     (record,) = [found for found in caplog.records if found.getMessage() == "log level changed"]
     assert (vars(record)["from"], vars(record)["to"]) == ("info", "error")
+
+
+@pytest.mark.parametrize("charset", ["punycode", "idna", "utf-16", "no-such-charset", "unicode_escape"])
+async def test_the_charset_that_a_client_names_is_not_used(aiohttp_client: AiohttpClient, charset: str) -> None:
+    client = await aiohttp_client(app_with())
+    kind = {"Content-Type": f"text/plain; charset={charset}"}
+    good = await client.put("/debug/loglevel", data=b"debug", headers=kind)
+    bad = await client.put("/debug/loglevel", data=b"\xff\xfe-99999", headers=kind)
+    assert (good.status, bad.status) == (HTTPStatus.OK, HTTPStatus.BAD_REQUEST)
+
+
+@pytest.mark.parametrize("declared", [True, False], ids=["declared", "in chunks"])
+async def test_more_than_a_word_is_not_read(aiohttp_client: AiohttpClient, *, declared: bool) -> None:
+    client = await aiohttp_client(app_with())
+
+    async def in_chunks() -> AsyncIterator[bytes]:
+        for _ in range(10):
+            yield b"d" * 10
+
+    answer = await client.put("/debug/loglevel", data=b"d" * 100 if declared else in_chunks())
+    assert answer.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+    assert await answer.json() == {"error": "request body is larger than 64 bytes"}
+
+
+async def test_a_word_that_does_not_arrive_is_given_up(aiohttp_client: AiohttpClient) -> None:
+    client = await aiohttp_client(app_with(server=Server(request_timeout=Duration(0.05))))
+    never = asyncio.Event()
+
+    async def endless() -> AsyncIterator[bytes]:
+        yield b"deb"
+        await never.wait()
+
+    async with client.put("/debug/loglevel", data=endless()) as answer:
+        assert answer.status == HTTPStatus.REQUEST_TIMEOUT

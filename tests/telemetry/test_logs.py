@@ -1,6 +1,7 @@
 """The form of log lines."""
 
 import io
+import json
 import logging
 import re
 from collections.abc import Iterator
@@ -92,3 +93,39 @@ def test_configuring_again_replaces_the_first_stream() -> None:
     configure("info", "json", second)
     LOG.info("a line")
     assert (first.getvalue(), second.getvalue().count("a line")) == ("", 1)
+
+
+HOSTILE = {
+    "a line of its own": "web\nI1120 19:05:00.123456 1 server.app] forged",
+    "a terminal sequence": "\x1b[2J\x9b31m",
+    "other line ends": "a\r\x0b\x0c\x85\u2028\u2029b",
+    "a change of direction": "\u202egnp.exe",
+    "no Unicode": "\ud800",
+    "above 16 bits": "\U000e0001",
+    "the end of the value": '" level="error',
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_what_comes_from_outside_is_escaped_wherever_it_stands(form: str, text: str) -> None:
+    stream = io.StringIO()
+    configure("info", "json" if form == "json" else "text", stream)
+    LOG.info("pod %s", text, extra={"pod": text, text: 1})
+    (line, end) = stream.getvalue().split("\n")
+    assert end == ""
+    assert line.isprintable()
+    if form == "json":
+        assert json.loads(line)["pod"] == text
+
+
+def test_an_exceptions_text_cannot_look_like_a_line_of_the_log() -> None:
+    stream = io.StringIO()
+    configure("info", "text", stream)
+    try:
+        b"a".decode(HOSTILE["a line of its own"])  # which its error repeats as it is
+    except LookupError:
+        LOG.exception("request failed")
+    _, *others, end = stream.getvalue().split("\n")
+    assert end == ""
+    assert all(line.startswith("    ") and line.isprintable() for line in others)

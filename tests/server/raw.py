@@ -1,0 +1,76 @@
+"""Requests byte for byte over a socket: what no client library would send."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from tests.fakes import PATIENCE
+
+
+@dataclass
+class Wire:
+    """One connection."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    async def send(self, content: bytes) -> None:
+        """Write it all, at the pace at which it is taken."""
+        self.writer.write(content)
+        await self.writer.drain()
+
+    async def status(self) -> int:
+        """The status of the next answer, its head and body taken off; 0 where the connection is closed instead."""
+        async with asyncio.timeout(PATIENCE):
+            try:
+                head = await self.reader.readuntil(b"\r\n\r\n")
+            except (asyncio.IncompleteReadError, ConnectionError):
+                return 0
+            status, fields = _parsed(head)
+            self.body = await self.reader.readexactly(int(fields.get("content-length", "0")))
+            return status
+
+    async def closed(self) -> bool:
+        """Wait until the other side closes."""
+        async with asyncio.timeout(PATIENCE):
+            try:
+                while await self.reader.read(2**16):
+                    continue
+            except ConnectionError:
+                pass
+            return True
+
+    body: bytes = b""
+
+
+@asynccontextmanager
+async def wire(url: str, tls: ssl.SSLContext | None = None) -> AsyncIterator[Wire]:
+    """A connection to a service, closed without ceremony at the end."""
+    place = urlsplit(url)
+    host = place.hostname
+    reader, writer = await asyncio.open_connection(host, place.port, ssl=tls, server_hostname=host if tls else None)
+    try:
+        yield Wire(reader, writer)
+    finally:
+        writer.transport.abort()
+
+
+def head_of(method: str, path: str, **fields: str) -> bytes:
+    """The head of a request; underscores in the names of fields stand for dashes."""
+    lines = [f"{method} {path} HTTP/1.1", "Host: extender"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in fields.items()]
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+def whole(method: str, path: str, body: bytes, **fields: str) -> bytes:
+    """A request with its body."""
+    return head_of(method, path, Content_Length=str(len(body)), **fields) + body
+
+
+def _parsed(head: bytes) -> tuple[int, Mapping[str, str]]:
+    first, *lines = head.decode("latin-1").split("\r\n")
+    pairs = (line.split(": ", 1) for line in lines if line)
+    return int(first.split(" ")[1]), {name.lower(): value for name, value in pairs}
