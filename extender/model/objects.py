@@ -31,7 +31,7 @@ class Controller:
     name: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class PodShape:
     """What a pod's template fixes and constraints read: the replicas of a workload share one shape.
 

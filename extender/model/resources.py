@@ -21,6 +21,8 @@ _QUANTITY = re.compile(
 _MOST = 2**63 - 1  # what is larger counts as this, as in Kubernetes
 _HUGE, _TINY = Decimal("1e30"), Decimal("1e-30")  # beyond these no suffix matters
 
+_USUAL_LENGTH = 32
+
 CPU = "cpu"
 MEMORY = "memory"
 PODS = "pods"
@@ -32,12 +34,15 @@ class QuantityError(ValueError):
     """A text that is no Kubernetes quantity."""
 
 
-@lru_cache(maxsize=4096)
 def parse_quantity(text: str, *, milli: bool = False) -> int:
     """The quantity in units, or in thousandths when ``milli``; fractions round up as Kubernetes does.
 
-    Takes no longer for ``1e999999999`` than for ``1``.
+    Takes no longer for ``1e999999999`` than for ``1``. Long texts are not remembered.
     """
+    return _remembered(text, milli) if len(text) <= _USUAL_LENGTH else _parse_quantity(text, milli)
+
+
+def _parse_quantity(text: str, milli: bool) -> int:  # noqa: FBT001 (given by position, as part of a cache's key)
     found = _QUANTITY.fullmatch(text)
     if found is None:
         raise QuantityError(f'"{text}" is not a quantity')
@@ -49,6 +54,9 @@ def parse_quantity(text: str, *, milli: bool = False) -> int:
         return int(number > 0)
     value = number * _FACTORS[found["suffix"]] * (1000 if milli else 1)
     return max(-_MOST, min(math.ceil(value), _MOST))
+
+
+_remembered = lru_cache(maxsize=4096)(_parse_quantity)
 
 
 def parse_resources(quantities: Mapping[str, str]) -> dict[str, int]:

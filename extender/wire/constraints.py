@@ -7,11 +7,11 @@ malformed label) is kept as an error text of the pod: the scheduler treats such 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
+from extender.model.bounded import cached
 from extender.model.labels import Labels
 from extender.model.node_affinity import (
     NodeAffinity,
@@ -43,6 +43,12 @@ from extender.wire.objects_json import (
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+# Bytes that caches may hold, and what parsed objects hold as a multiple of the JSON they were read from (measured).
+_AFFINITY_BYTES: Final = 4 * 2**20
+_TOLERATIONS_BYTES: Final = 2**20
+_PARSED_FACTOR: Final = 7
+_ENTRY_BYTES: Final = 500
 
 _AFFINITY = msgspec.json.Decoder(AffinityJson | None)
 _SPREAD = msgspec.json.Decoder(list[SpreadJson] | None)
@@ -86,7 +92,11 @@ def _label_selector(parsed: LabelSelectorJson | None) -> LabelSelector:
     return parse_selector(parsed.match_labels or {}, clauses)
 
 
-@lru_cache(maxsize=8192)
+def _parsed_bytes(raw: bytes) -> int:
+    return _ENTRY_BYTES + _PARSED_FACTOR * len(raw)
+
+
+@cached(_AFFINITY_BYTES, lambda raw, _namespace: _parsed_bytes(raw))
 def parse_affinity(
     raw: bytes, namespace: str
 ) -> tuple[PodAffinity, tuple[NodeAffinity, tuple[PreferredNodeTerm, ...]]]:
@@ -196,7 +206,7 @@ def _constraint(parsed: SpreadJson, labels: Labels) -> SpreadConstraint:
     )
 
 
-@lru_cache(maxsize=4096)
+@cached(_TOLERATIONS_BYTES, _parsed_bytes)
 def parse_tolerations(raw: bytes) -> tuple[Toleration, ...]:
     """``spec.tolerations``, in a canonical order: what they tolerate does not depend on it."""
     parsed = decode(_TOLERATIONS, raw, "spec.tolerations") or ()

@@ -1,0 +1,103 @@
+"""A cache bounded in bytes, for results that are cheap to make again: parsed templates, remembered answers.
+
+A bound by number says nothing about memory when one key can be a megabyte. So each entry has a size, what is larger
+than a fair share of the whole is not kept at all, and with each further one those leave that have not been used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from functools import wraps
+from typing import Final, Generic, TypeVar, TypeVarTuple
+
+# No entry may be larger than this part of the cache: one that is would push out many that are used more often.
+FAIR_SHARE: Final = 16
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+Ts = TypeVarTuple("Ts")
+
+
+class _Entry(Generic[V]):
+    """``in_use``: it has been looked up since it was made, or since it was last in turn to be dropped."""
+
+    __slots__ = ("in_use", "size", "value")
+
+    def __init__(self, value: V, size: int) -> None:
+        self.value = value
+        self.size = size
+        self.in_use = False
+
+
+class BoundedCache(Generic[K, V]):
+    """At most ``most_bytes`` of entries, by the sizes that they are put with; 0 keeps nothing.
+
+    Eviction is by second chance: an entry that was looked up since it was last in turn stays for one more round. It
+    costs a look-up one write of a flag; keeping the exact order of use would cost it two writes to the table.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self.bytes = 0
+        self._most_bytes = most_bytes
+        self._held: dict[K, _Entry[V]] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def get(self, key: K) -> V | None:
+        """The value of a key, None where it is not kept. O(1)."""
+        entry = self._held.get(key)
+        if entry is None:
+            return None
+        entry.in_use = True
+        return entry.value
+
+    def put(self, key: K, value: V, size: int) -> None:
+        """Keeps a value in place of an earlier one, unless it is too large; then the key has none. Amortised O(1)."""
+        self.discard(key)
+        if size * FAIR_SHARE > self._most_bytes:
+            return
+        while self.bytes + size > self._most_bytes:  # before it stands there: nothing has looked it up yet
+            self._drop_one()
+        self._held[key] = _Entry(value, size)
+        self.bytes += size
+
+    def discard(self, key: K) -> None:
+        """Forgets a key. O(1)."""
+        entry = self._held.pop(key, None)
+        if entry is not None:
+            self.bytes -= entry.size
+
+    def _drop_one(self) -> None:
+        """Drops the first in turn that is not in use; those before it go to the end of the line."""
+        while True:
+            key = next(iter(self._held))
+            entry = self._held[key]
+            if not entry.in_use:
+                self.discard(key)
+                return
+            entry.in_use = False
+            self._held[key] = self._held.pop(key)
+
+
+def cached(most_bytes: int, size_of: Callable[[*Ts], int]) -> Callable[[Callable[[*Ts], V]], Callable[[*Ts], V]]:
+    """Decorates a function of hashable arguments, given by position, whose result is never None; as ``lru_cache`` does.
+
+    ``size_of`` the arguments is about how many bytes they and the result hold; it is asked only for what may be kept.
+    """
+
+    def decorate(make: Callable[[*Ts], V]) -> Callable[[*Ts], V]:
+        cache: BoundedCache[tuple[*Ts], V] = BoundedCache(most_bytes)
+        get, put = cache.get, cache.put
+
+        @wraps(make)
+        def look_up(*args: *Ts) -> V:
+            found = get(args)
+            if found is None:
+                found = make(*args)
+                put(args, found, size_of(*args))
+            return found
+
+        return look_up
+
+    return decorate

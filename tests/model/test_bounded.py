@@ -1,0 +1,60 @@
+"""The cache that is bounded in bytes: what stays, what goes, and what is never kept."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.model.bounded import FAIR_SHARE, BoundedCache, cached
+
+
+def test_what_was_looked_up_outlives_what_was_not() -> None:
+    cache: BoundedCache[str, int] = BoundedCache(2 * FAIR_SHARE)
+    for number in range(FAIR_SHARE):
+        cache.put(f"k{number}", number, 2)
+    assert cache.get("k0") == 0
+    cache.put("one more", 0, 2)
+    assert (cache.get("k0"), cache.get("k1"), cache.get("one more")) == (0, None, 0)
+
+
+def test_everything_in_use_does_not_keep_the_next_one_out() -> None:
+    cache: BoundedCache[int, int] = BoundedCache(FAIR_SHARE)
+    for number in range(FAIR_SHARE):
+        cache.put(number, number, 1)
+    assert [cache.get(number) for number in range(FAIR_SHARE)] == list(range(FAIR_SHARE))
+    cache.put(FAIR_SHARE, FAIR_SHARE, 1)
+    assert (cache.bytes, cache.get(FAIR_SHARE)) == (FAIR_SHARE, FAIR_SHARE)
+
+
+def test_what_is_larger_than_a_fair_share_is_not_kept() -> None:
+    cache: BoundedCache[str, int] = BoundedCache(10 * FAIR_SHARE)
+    cache.put("small", 1, 10)
+    cache.put("small", 2, 11)
+    assert (cache.get("small"), cache.bytes, len(cache)) == (None, 0, 0)
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 40), st.booleans())), st.integers(0, 500))
+def test_the_sizes_of_what_is_kept_add_up_and_never_exceed_the_bound(
+    steps: list[tuple[int, int, bool]], most: int
+) -> None:
+    cache: BoundedCache[int, int] = BoundedCache(most)
+    last: dict[int, int] = {}
+    for key, size, looks_up in steps:
+        if looks_up:
+            assert cache.get(key) in (None, last.get(key))
+        else:
+            cache.put(key, size, size)
+            last[key] = size
+        assert cache.bytes == sum(last[key] for key in last if cache.get(key) is not None) <= most
+
+
+def test_a_function_is_asked_again_only_for_what_is_not_kept() -> None:
+    asked: list[str] = []
+
+    @cached(10 * FAIR_SHARE, lambda text: len(text))  # noqa: PLW0108 (len takes more than texts)
+    def shouted(text: str) -> str:
+        asked.append(text)
+        return text.upper()
+
+    assert [shouted("a"), shouted("a"), shouted("b" * 11), shouted("b" * 11)] == ["A", "A", "B" * 11, "B" * 11]
+    assert asked == ["a", "b" * 11, "b" * 11]
