@@ -12,10 +12,10 @@ from typing import Generic, TypeVar
 
 from extender.kube.effects import PodCondition, PodEvent, PodRef
 from extender.kube.feed_status import FeedProgress, FeedStatus
-from extender.model.objects import Namespace, Node, Object, Pod, Workload
+from extender.model.objects import Object
 from extender.tasks.ports import FeedSink
 
-T = TypeVar("T", bound=Pod | Node | Namespace | Workload)
+T = TypeVar("T", bound=Object)
 
 PATIENCE = 30.0  # seconds until a condition that does not come true fails the test
 
@@ -53,8 +53,7 @@ class FakeSink(Generic[T]):
     ``failure`` is raised at the next batch.
     """
 
-    def __init__(self, key: Callable[[T], str]) -> None:
-        self.key = key
+    def __init__(self) -> None:
         self.lists: list[list[T]] = []
         self.batches: list[list[tuple[T, bool]]] = []
         self.objects: dict[str, T] = {}
@@ -63,7 +62,7 @@ class FakeSink(Generic[T]):
     async def replace(self, objects: Sequence[T]) -> None:
         """Note the list."""
         self.lists.append(list(objects))
-        self.objects = {self.key(found): found for found in objects}
+        self.objects = {found.key: found for found in objects}
 
     async def apply(self, changes: Sequence[tuple[T, bool]]) -> None:
         """Note the batch."""
@@ -72,9 +71,9 @@ class FakeSink(Generic[T]):
         self.batches.append(list(changes))
         for found, gone in changes:
             if gone:
-                self.objects.pop(self.key(found), None)
+                self.objects.pop(found.key, None)
             else:
-                self.objects[self.key(found)] = found
+                self.objects[found.key] = found
 
     @property
     def changes(self) -> list[tuple[T, bool]]:
@@ -156,12 +155,8 @@ class FakeIndex:
 
 
 def identity(obj: Object) -> str:
-    """``pods/uid``, ``nodes/name``: what tells objects apart here."""
-    if isinstance(obj, Pod):
-        return f"pods/{obj.uid}"
-    if isinstance(obj, Workload):
-        return f"{obj.kind.lower()}s/{obj.namespace}/{obj.name}"
-    return f"{type(obj).__name__.lower()}s/{obj.name}"
+    """``pods/uid``, ``nodes/name``: the kind and the key."""
+    return f"{type(obj).__name__.lower()}s/{obj.key}"
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
 """The index: owns the parts, applies a change to each in a fixed order, and is the view that decisions are given.
 
-Only tasks (and the simulation) write, through ``upsert``, ``delete`` and ``replace``; everybody else is handed the
-`ClusterView` that this class satisfies. The order in which a change of a node is applied is what keeps counts true:
+Only tasks (and the simulation) write, through ``upsert`` and ``delete``; everybody else is handed the `ClusterView`
+that this class satisfies. The order in which a change of a node is applied is what keeps counts true:
 take the node's pods out of their groups, move the node, put them back.
 """
 
@@ -124,28 +124,6 @@ class ClusterIndex:
                 return self.workloads.change(obj.key, None)
             case DisruptionBudget():
                 return self.budgets.change(obj.key, None)
-
-    def replace(self, kind: str, objects: Iterable[Object]) -> int:
-        """Applies a complete list of one kind (`Kind.name`): what is not in it is gone. Returns the changes made."""
-        changes, kept = 0, set()
-        for obj in objects:
-            kept.add(_key(obj))
-            changes += self.upsert(obj)
-        gone = [held for held in self._held(kind) if _key(held) not in kept]
-        return changes + sum(self.delete(held) for held in gone)
-
-    def _held(self, kind: str) -> list[Object]:
-        match kind:
-            case "pods":
-                return list(self.pods.values())
-            case "nodes":
-                return [node for node in self.topology.nodes if node is not None]
-            case "namespaces":
-                return list(self.namespaces.objects.values())
-            case "poddisruptionbudgets":
-                return list(self.budgets.objects.values())
-            case _:
-                return [held for held in self.workloads.objects.values() if f"{held.kind.lower()}s" == kind]
 
     def _change_pod(self, uid: str, new: Pod | None) -> bool:
         old = self.pods.get(uid)
@@ -382,16 +360,6 @@ class ClusterIndex:
         for part in parts:
             result |= part.statistics()
         return result
-
-
-def _key(obj: Object) -> str:
-    match obj:
-        case Pod():
-            return obj.uid
-        case Workload() | DisruptionBudget():
-            return obj.key
-        case _:
-            return obj.name
 
 
 def _add(groups: Iterable[Group], number: int, pods: int) -> None:

@@ -14,6 +14,7 @@ import msgspec
 
 from extender.kube.errors import Unreachable
 from extender.kube.session import Connection
+from extender.wire.errors import UNREADABLE, from_msgspec
 
 _GROUP: Final = "/apis/authorization.k8s.io/v1"
 _SERVICE_ACCOUNT: Final = "system:serviceaccount:"
@@ -48,8 +49,8 @@ class AccessReviews:
         answer = await self._connection.call("POST", f"{_GROUP}/{kind.lower()}s", body=body)
         try:
             return msgspec.json.decode(answer, type=_Review).status.allowed
-        except msgspec.MsgspecError as error:
-            raise Unreachable(f"{kind}: {error}") from None
+        except UNREADABLE as error:
+            raise Unreachable(f"{kind}: {from_msgspec(error)}") from None
 
     async def server_time(self) -> datetime | None:
         """The apiserver's wall clock to the second; None where it does not say."""

@@ -11,11 +11,11 @@ from typing import Final, TypeVar
 from extender.kube.errors import Unreachable
 from extender.kube.session import Connection
 from extender.kube.timing import Clock
-from extender.model.objects import Namespace, Node, Pod, Workload
+from extender.model.objects import Object
 from extender.wire.errors import WireError
 from extender.wire.kinds import Kind
 
-T = TypeVar("T", bound=Pod | Node | Namespace | Workload)
+T = TypeVar("T", bound=Object)
 
 _WATCH_SECONDS: Final = 1
 _PATIENCE_SECONDS: Final = 5.0

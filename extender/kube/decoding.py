@@ -15,15 +15,15 @@ import msgspec
 
 from extender.kube.feed_status import FeedProgress
 from extender.kube.timing import Clock
-from extender.model.objects import Namespace, Node, Pod, Workload
-from extender.wire.errors import WireError
+from extender.model.objects import Object
+from extender.wire.errors import UNREADABLE, WireError, from_msgspec
 from extender.wire.kinds import Event, Kind, Status
 
 _LOG = logging.getLogger(__name__)
 _MOST_NAMES_REMEMBERED: Final = 10_000
 _IS_GONE: Final = {"ADDED": False, "MODIFIED": False, "DELETED": True}
 
-T = TypeVar("T", bound=Pod | Node | Namespace | Workload)
+T = TypeVar("T", bound=Object)
 
 
 @dataclass(slots=True)
@@ -105,8 +105,8 @@ class SliceDecoder(Generic[T]):
         """The items of a page, still bytes: about a millisecond per megabyte. Raises ``WireError`` if it is no list."""
         try:
             return _PAGES.decode(body)
-        except msgspec.MsgspecError as error:
-            raise WireError("", f"no list of {self._kind.name}: {error}") from None
+        except UNREADABLE as error:
+            raise WireError("", f"no list of {self._kind.name}: {from_msgspec(error)}") from None
 
     def decode_items(self, items: Sequence[msgspec.Raw], start: int, into: list[T]) -> int:
         """Decode items of a page until a bound is reached; returns the index of the first one not looked at."""
@@ -139,7 +139,7 @@ class SliceDecoder(Generic[T]):
         """Count it. A deletion, or a line of which nothing can be read, is a change that only a new list brings back."""
         try:
             found = _LINES.decode(line)
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             found = _LineJson()
         meta = found.object.metadata
         taken.lost_change = found.type != "BOOKMARK" and (found.type not in {"ADDED", "MODIFIED"} or not meta.name)
@@ -157,5 +157,5 @@ class SliceDecoder(Generic[T]):
 def _identity(raw: bytes) -> _IdentityJson:
     try:
         return _OBJECTS.decode(raw).metadata
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return _IdentityJson()

@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from extender.wire.errors import UNREADABLE, from_msgspec
+
 
 @dataclass(frozen=True, slots=True)
 class Lease:
@@ -62,8 +64,8 @@ def decode_lease(body: bytes) -> Lease:
     """A Lease from an answer; raises ``ValueError`` when it is none."""
     try:
         raw = _LEASES.decode(body)
-    except msgspec.MsgspecError as error:
-        raise ValueError(f"no Lease: {error}") from None
+    except UNREADABLE as error:
+        raise ValueError(f"no Lease: {from_msgspec(error)}") from None
     meta, spec = raw.metadata, raw.spec or _SpecJson()
     return Lease(
         namespace=meta.namespace,

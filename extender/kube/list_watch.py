@@ -31,7 +31,7 @@ from extender.kube.lines import LineSplitter
 from extender.kube.options import WatchOptions
 from extender.kube.session import ByteStream, Connection
 from extender.kube.timing import Backoff, Clock
-from extender.model.objects import Namespace, Node, Pod, Workload
+from extender.model.objects import Object
 from extender.wire.errors import WireError
 from extender.wire.kinds import Kind
 
@@ -40,7 +40,7 @@ _NO_VERSION: Final = frozenset({"", "0"})
 _SHORT_WATCH: Final = 1.0  # a watch that ends before this and has told nothing counts as a failure
 _INITIAL_TRIES: Final = 3  # streaming lists that may break off before one list is read in pages
 
-T = TypeVar("T", bound=Pod | Node | Namespace | Workload)
+T = TypeVar("T", bound=Object)
 T_contra = TypeVar("T_contra", contravariant=True)
 
 
@@ -258,12 +258,11 @@ class ListWatch(Generic[T]):
             self._heard = True
 
     async def _collect(self, taken: Slice[T], sink: Sink[T], initial: dict[str, T], came: float) -> None:
-        key = self._kind.key
         for found, gone in taken.changes:
             if gone:
-                initial.pop(key(found), None)
+                initial.pop(found.key, None)
             else:
-                initial[key(found)] = found
+                initial[found.key] = found
         self._progress.listed = len(initial)
         if taken.initial_events_end:
             await self._replace(sink, list(initial.values()), taken.version, came)

@@ -73,6 +73,11 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     refusal: str = ""
 
     @property
+    def key(self) -> str:
+        """The UID: a name may mean another pod by now, before the deletion of the first was told."""
+        return self.uid
+
+    @property
     def namespace(self) -> str:
         """The pod's namespace."""
         return self.shape.namespace
@@ -97,12 +102,22 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     unschedulable: bool = False
     allocatable: Resources = NO_RESOURCES
 
+    @property
+    def key(self) -> str:
+        """The name."""
+        return self.name
+
 
 class Namespace(msgspec.Struct, frozen=True, gc=False):
     """A namespace and the labels that namespaceSelectors read."""
 
     name: str
     labels: Labels = NO_LABELS
+
+    @property
+    def key(self) -> str:
+        """The name."""
+        return self.name
 
 
 class Workload(msgspec.Struct, frozen=True, gc=False):
@@ -149,4 +164,5 @@ class DisruptionBudget(msgspec.Struct, frozen=True, gc=False):
         )
 
 
+# Each has a ``key`` that tells it apart from all others of its kind.
 Object = Pod | Node | Namespace | Workload | DisruptionBudget

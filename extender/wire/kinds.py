@@ -13,12 +13,12 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec import Raw
 
-from extender.model.objects import DisruptionBudget, Namespace, Node, Pod, Workload
+from extender.model.objects import DisruptionBudget, Namespace, Node, Object, Pod, Workload
 from extender.wire.errors import UNREADABLE, WireError, from_msgspec
 from extender.wire.objects_json import BudgetJson, MetaJson, NamespaceJson, NodeJson, PodJson, WorkloadJson
 from extender.wire.trim import trim_budget, trim_namespace, trim_node, trim_pod, trim_workload
 
-T = TypeVar("T", bound=Pod | Node | Namespace | Workload | DisruptionBudget)
+T = TypeVar("T", bound=Object)
 
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
@@ -101,12 +101,9 @@ def decode_status(body: bytes) -> Status:
 class Kind(Generic[T]):
     """A resource that can be listed and watched, and how one of its objects becomes a model object."""
 
-    def __init__(
-        self, name: str, path: str, json: type[Any], trim: Callable[[Any], T], key: Callable[[T], str]
-    ) -> None:
+    def __init__(self, name: str, path: str, json: type[Any], trim: Callable[[Any], T]) -> None:
         self.name = name
         self.path = path
-        self.key = key
         self._trim = trim
         items: Any = GenericAlias(list, (json,))
         page = msgspec.defstruct("PageJson", [("metadata", _ListMetaJson), ("items", items | None, None)])
@@ -165,14 +162,12 @@ class Kind(Generic[T]):
 
 
 def _workloads(name: str, path: str, kind: str) -> Kind[Workload]:
-    return Kind(name, path, WorkloadJson, lambda raw: trim_workload(raw, kind), lambda workload: workload.key)
+    return Kind(name, path, WorkloadJson, lambda raw: trim_workload(raw, kind))
 
 
-PODS: Kind[Pod] = Kind("pods", "/api/v1/pods", PodJson, trim_pod, lambda pod: pod.uid)
-NODES: Kind[Node] = Kind("nodes", "/api/v1/nodes", NodeJson, trim_node, lambda node: node.name)
-NAMESPACES: Kind[Namespace] = Kind(
-    "namespaces", "/api/v1/namespaces", NamespaceJson, trim_namespace, lambda ns: ns.name
-)
+PODS: Kind[Pod] = Kind("pods", "/api/v1/pods", PodJson, trim_pod)
+NODES: Kind[Node] = Kind("nodes", "/api/v1/nodes", NodeJson, trim_node)
+NAMESPACES: Kind[Namespace] = Kind("namespaces", "/api/v1/namespaces", NamespaceJson, trim_namespace)
 SERVICES = _workloads("services", "/api/v1/services", "Service")
 REPLICATION_CONTROLLERS = _workloads(
     "replicationcontrollers", "/api/v1/replicationcontrollers", "ReplicationController"
@@ -184,5 +179,4 @@ DISRUPTION_BUDGETS: Kind[DisruptionBudget] = Kind(
     "/apis/policy/v1/poddisruptionbudgets",
     BudgetJson,
     trim_budget,
-    lambda budget: budget.key,
 )

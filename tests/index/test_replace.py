@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from extender.index.audit import audit
-from extender.index.cluster import ClusterIndex
 from extender.model.objects import Object
 from tests.builders import index_of, matching, namespace, node, pod, pod_json, term, workload
+from tests.feeding import FedIndex
 from tests.index.counting import near, question_of
 
 NEAR_WEB = pod_json(near=[term("zone", app="web")])
-OLD: dict[str, list[Object]] = {
+OLD: dict[str, Sequence[Object]] = {
     "nodes": [node("n1", zone="z1"), node("n2", zone="z2")],
     "pods": [pod("a", on="n1", app="web"), pod("b", on="n2", app="web")],
     "namespaces": [namespace("red", team="a"), namespace("blue")],
@@ -25,17 +27,17 @@ OLD: dict[str, list[Object]] = {
 }
 
 
-def full() -> ClusterIndex:
+def full() -> FedIndex:
     """An index with two objects of each kind."""
-    return index_of(*(obj for objects in OLD.values() for obj in objects))
+    return FedIndex(index_of(), OLD, OLD)
 
 
 @pytest.mark.parametrize("kind", OLD)
 def test_an_empty_list_removes_all_of_its_kind_and_nothing_else(kind: str) -> None:
-    index = full()
-    before = index.statistics()
-    assert index.replace(kind, []) == 2
-    gone = {name for name, size in index.statistics().items() if size != before[name]}
+    fed = full()
+    before = fed.index.statistics()
+    assert fed.replace(kind, []) == 2
+    gone = {name for name, size in fed.index.statistics().items() if size != before[name]}
     shrunk = {"pods", "shapes"} if kind == "pods" else {kind} if kind in {"nodes", "namespaces"} else {"workloads"}
     assert gone == shrunk
 
@@ -51,28 +53,29 @@ def test_one_kept_one_gone_one_new_are_two_changes(kind: str) -> None:
         "statefulsets": workload("StatefulSet", "new", None),
         "replicationcontrollers": workload("ReplicationController", "new", None),
     }
-    index = full()
-    assert index.replace(kind, [OLD[kind][0], new[kind]]) == 2
-    assert index.replace(kind, [new[kind], OLD[kind][0]]) == 0
+    fed = full()
+    assert fed.replace(kind, [OLD[kind][0], new[kind]]) == 2
+    assert fed.replace(kind, [new[kind], OLD[kind][0]]) == 0
 
 
 def test_a_changed_object_is_one_change_and_its_counts_follow() -> None:
-    index = full()
-    assert near(index, NEAR_WEB) == [{"z1": 1, "z2": 1}]
-    assert index.replace("pods", [pod("a", on="n2", app="web"), pod("b", on="n2", app="web")]) == 1
-    assert near(index, NEAR_WEB) == [{"z2": 2}]
+    fed = full()
+    assert near(fed.index, NEAR_WEB) == [{"z1": 1, "z2": 1}]
+    assert fed.replace("pods", [pod("a", on="n2", app="web"), pod("b", on="n2", app="web")]) == 1
+    assert near(fed.index, NEAR_WEB) == [{"z2": 2}]
 
 
 def test_finished_pods_of_a_list_are_not_there() -> None:
-    index = full()
-    assert index.replace("pods", [pod("a", on="n1", app="web", phase="Failed")]) == 2
-    assert (near(index, NEAR_WEB), index.statistics()["pods"]) == ([{}], 0)
+    fed = full()
+    assert fed.replace("pods", [pod("a", on="n1", app="web", phase="Failed")]) == 2
+    assert (near(fed.index, NEAR_WEB), fed.index.statistics()["pods"]) == ([{}], 0)
 
 
 def test_a_list_that_changes_nothing_leaves_every_version() -> None:
-    index = full()
+    fed = full()
+    index = fed.index
     question = question_of(index, NEAR_WEB)
     grounds = index.view.grounds(question)
-    assert {kind: index.replace(kind, objects) for kind, objects in OLD.items()} == dict.fromkeys(OLD, 0)
+    assert {kind: fed.replace(kind, objects) for kind, objects in OLD.items()} == dict.fromkeys(OLD, 0)
     assert (question_of(index, NEAR_WEB) is question, index.view.grounds(question)) == (True, grounds)
     assert audit(index) == []

@@ -50,7 +50,7 @@ class Following:
     session: Session
     clock: FakeClock
     feeds: list[ListWatch[Namespace]] = field(default_factory=list)
-    sink: FakeSink[Namespace] = field(default_factory=lambda: FakeSink(NAMESPACES.key))
+    sink: FakeSink[Namespace] = field(default_factory=FakeSink)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     def start(self, options: WatchOptions = PLAIN) -> ListWatch[Namespace]:

@@ -54,7 +54,7 @@ async def test_the_recorded_pages_and_watch_of_a_real_apiserver_are_told_complet
     rest = json.loads(recorded_lines("list-pods")[0])["items"][20:]
     api.script(PODS.path, body(first), body(second), page(*rest, version="379"))
     api.script(PODS.path, watch(*recorded_lines("watch-pods"), chunk=4096))
-    sink: FakeSink[Pod] = FakeSink(PODS.key)
+    sink: FakeSink[Pod] = FakeSink()
     feed = ListWatch(session.reads, PODS, PLAIN, clock, Random(1))
     task = asyncio.create_task(feed.run(sink))
     await until(lambda: len(sink.changes) == 109)
@@ -71,12 +71,12 @@ async def test_bookmarks_of_a_real_apiserver_move_the_version_on_and_tell_nothin
     lines = recorded_lines(f"watch-{name}")
     last = {"nodes": "583", "namespaces": "587"}[name]
     if name == "nodes":
-        nodes: FakeSink[Node] = FakeSink(NODES.key)
+        nodes: FakeSink[Node] = FakeSink()
         api.script(NODES.path, page(version="356"), watch(*lines, then=END))
         task = asyncio.create_task(ListWatch(session.reads, NODES, PLAIN, clock, Random(1)).run(nodes))
         told: FakeSink[Node] | FakeSink[Namespace] = nodes
     else:
-        spaces: FakeSink[Namespace] = FakeSink(NAMESPACES.key)
+        spaces: FakeSink[Namespace] = FakeSink()
         api.script(NAMESPACES.path, page(version="353"), watch(*lines, then=END))
         task = asyncio.create_task(ListWatch(session.reads, NAMESPACES, PLAIN, clock, Random(1)).run(spaces))
         told = spaces

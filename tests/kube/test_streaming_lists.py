@@ -41,7 +41,7 @@ async def test_the_recorded_stream_of_a_real_apiserver_is_told_as_one_list(
 ) -> None:
     lines = recorded_lines("watchlist-pods")
     api.script(PODS.path, watch(*lines, then=END))
-    sink: FakeSink[Pod] = FakeSink(PODS.key)
+    sink: FakeSink[Pod] = FakeSink()
     feed = ListWatch(session.reads, PODS, STREAMING, clock, Random(1))
     task = asyncio.create_task(feed.run(sink))
     await until(lambda: len(api.watches) == 2)

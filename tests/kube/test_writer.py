@@ -200,8 +200,15 @@ async def test_an_update_keeps_labels_and_writes_utc_whatever_the_zone(api: Scri
     assert sent["spec"]["renewTime"] == "2026-11-20T12:00:00.001234Z"
 
 
-async def test_an_answer_that_is_no_lease_is_an_error_of_ours(api: ScriptedApi, scripted: Writer) -> None:
-    api.script("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/extender", body("<html>"))
+@pytest.mark.parametrize(
+    "answer",
+    [b"<html>", b'{"metadata":{"name":"\xff"}}', b'{"spec":' + b"[" * 20_000],
+    ids=["no JSON", "no UTF-8", "nested too deeply"],
+)
+async def test_an_answer_that_is_no_lease_is_an_error_of_ours(
+    api: ScriptedApi, scripted: Writer, answer: bytes
+) -> None:
+    api.script("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/extender", body(answer))
     with pytest.raises(Unreachable, match="no Lease"):
         await scripted.get_lease("kube-system", "extender")
 

@@ -1,4 +1,7 @@
-"""A complete list brings an index from any state to the one in which it would be had it known nothing else."""
+"""A complete list brings an index from any state to the one in which it would be had it known nothing else.
+
+The lists and changes go the way that they go in the service, through ``tasks.feeding``.
+"""
 
 from __future__ import annotations
 
@@ -6,29 +9,47 @@ import pytest
 from hypothesis import given
 
 from extender.index.audit import audit
-from tests.laws.observing import asked, built, fresh, seen
-from tests.strategies import Step, histories
+from extender.index.cluster import ClusterIndex
+from tests.feeding import FedIndex
+from tests.laws.observing import WHOLE_ANSWERS, Cluster, asked, built, fresh, seen, shape_of
+from tests.strategies import Ask, Step, decoded, histories
 
 KINDS = ["pods", "nodes", "namespaces", "services", "replicasets", "replicationcontrollers"]
+
+
+def fed(history: list[Step]) -> tuple[FedIndex, Cluster]:
+    """An index that was told of a history by watches, and the table beside it."""
+    found, cluster = FedIndex(ClusterIndex(WHOLE_ANSWERS.rules), KINDS), Cluster()
+    for step in history:
+        if isinstance(step, Ask):
+            found.index.view.question(shape_of(step.pod))
+            continue
+        before = cluster.objects.get((step.kind, step.key))
+        cluster.put(step)
+        if step.body is not None:
+            found.apply(step.kind, decoded(step.kind, step.body))
+        elif before is not None:
+            found.apply(step.kind, decoded(step.kind, before), gone=True)
+    return found, cluster
 
 
 @pytest.mark.parametrize("kinds", [KINDS, KINDS[::-1]], ids=["pods first", "pods last"])
 @given(before=histories(6), after=histories(6))
 def test_replacing_every_kind_equals_a_fresh_index(kinds: list[str], before: list[Step], after: list[Step]) -> None:
-    index, _ = built(before)
+    found, _ = fed(before)
     _, cluster = built(after)
     for kind in kinds:
-        index.replace(kind, cluster.decoded(kind))
-        assert audit(index) == []
+        found.replace(kind, cluster.decoded(kind))
+        assert audit(found.index) == []
     pods = asked([*before, *after])
     new = fresh(cluster)
-    assert seen(index, pods) == seen(new, pods)
-    assert {index.statistics()[name] for name in ("pods", "nodes", "namespaces")} == {
+    assert seen(found.index, pods) == seen(new, pods)
+    assert {found.index.statistics()[name] for name in ("pods", "nodes", "namespaces")} == {
         new.statistics()[name] for name in ("pods", "nodes", "namespaces")
     }
 
 
 @given(histories())
 def test_replacing_by_what_is_there_changes_nothing(history: list[Step]) -> None:
-    index, cluster = built(history)
-    assert {kind: index.replace(kind, cluster.decoded(kind)) for kind in KINDS} == dict.fromkeys(KINDS, 0)
+    found, cluster = fed(history)
+    assert {kind: found.replace(kind, cluster.decoded(kind)) for kind in KINDS} == dict.fromkeys(KINDS, 0)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 
 from extender.kube.feed_status import Phase
-from extender.model.objects import Namespace, Node, Pod, PodShape, Workload
+from extender.model.objects import DisruptionBudget, Namespace, Node, Object, Pod, PodShape, Workload
 from extender.settings import DefaultConstraint, TopologySpread
 from extender.tasks.feeding import Feeding, FeedingOptions, reads_workloads
 from tests.fakes import FakeClock, FakeFeed, FakeIndex, until
@@ -191,10 +192,10 @@ async def test_a_change_that_the_index_does_not_read_is_not_held_twice(fed: Fed)
     """A kubelet reports each pod and node again and again; two equal objects for each would double the memory."""
     await fed.all_in()
     (pump,) = [pump for pump in fed.feeding._pumps if pump.name == "pods"]
-    first = pump._held["uid-1"]
+    first = pump._known._objects["uid-1"]
     fed.feeds["pods"].tell((pod(1), False))
     await fed.told("pods", 2)
-    assert pump._held["uid-1"] is first
+    assert pump._known._objects["uid-1"] is first
 
 
 # -- readiness ------------------------------------------------------------------------------------------------------
@@ -302,9 +303,17 @@ def test_workloads_are_read_where_a_default_constraint_needs_their_selector(
     assert reads_workloads(spread) is needed
 
 
-async def test_workloads_of_one_name_are_told_apart(fed: Fed) -> None:
-    fed.start("services")
-    fed.feeds["services"].tell_all(Workload("Service", "a", "web"), Workload("Service", "b", "web"))
-    fed.feeds["services"].tell_all(Workload("Service", "b", "web"))
-    await fed.told("services", 2)
-    assert sorted(fed.index.objects) == ["services/b/web"]
+@pytest.mark.parametrize("made", [DisruptionBudget, partial(Workload, "Service")], ids=["budgets", "services"])
+async def test_objects_of_one_name_in_two_namespaces_are_told_apart(
+    fed: Fed, made: Callable[[str, str], Object]
+) -> None:
+    a, b = made("a", "web"), made("b", "web")
+    fed.start("things")
+    fed.feeds["things"].tell_all(a, b)
+    fed.feeds["things"].tell_all(b)
+    await fed.told("things", 2)
+    after_a_list = list(fed.index.objects.values())
+    fed.feeds["things"].tell((a, False), (b, True))
+    fed.feeds["things"].tell_all()
+    await fed.told("things", 4)
+    assert (after_a_list, fed.index.objects) == ([b], {})

@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -137,11 +138,8 @@ async def plane(seed: int, options: WatchOptions) -> AsyncIterator[Plane]:
             server.operations.create(NODES, plain.node(f"node-{number}", f"z{number % 2}"))
         found, clock = Plane(server, weather, seed), FakeClock()
         async with open_session(Access(host=server.url), clock) as session, asyncio.TaskGroup() as group:
-            feeds: list[ObjectFeed] = [
-                ListWatch(session.reads, wire.NAMESPACES, options, clock, Random(seed)),
-                ListWatch(session.reads, wire.NODES, options, clock, Random(seed)),
-                ListWatch(session.reads, wire.PODS, options, clock, Random(seed)),
-            ]
+            kinds: list[wire.Kind[Any]] = [wire.NAMESPACES, wire.NODES, wire.PODS]
+            feeds: list[ObjectFeed] = [ListWatch(session.reads, kind, options, clock, Random(seed)) for kind in kinds]
             found.feeding = Feeding(found.index, feeds, clock)
             tasks = [group.create_task(keep(run)) for _, run in found.feeding.jobs()]
             yield found

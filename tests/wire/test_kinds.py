@@ -11,9 +11,32 @@ import pytest
 
 from extender.index.audit import audit
 from extender.model.labels import ZONE
-from extender.wire.kinds import NAMESPACES, NODES, PODS, REPLICA_SETS, Event, Kind, Status, decode_status
+from extender.wire.kinds import (
+    DISRUPTION_BUDGETS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    REPLICA_SETS,
+    REPLICATION_CONTROLLERS,
+    SERVICES,
+    STATEFUL_SETS,
+    Event,
+    Kind,
+    Status,
+    decode_status,
+)
 from tests.builders import Json, index_of, node_json, pod_json
 
+KINDS: list[Kind[Any]] = [
+    PODS,
+    NODES,
+    NAMESPACES,
+    SERVICES,
+    REPLICATION_CONTROLLERS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+    DISRUPTION_BUDGETS,
+]
 RECORDINGS = Path(__file__).parents[1] / "recordings"
 
 
@@ -139,9 +162,16 @@ def test_a_line_of_any_length_is_read() -> None:
     assert event.object.shape.labels == {"app": "web"}
 
 
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_the_key_of_a_namespaced_object_has_its_namespace(kind: Kind[Any]) -> None:
+    bodies = [{"metadata": {"name": name, "namespace": space}} for space in ("a", "b") for name in ("web", "db")]
+    keys = {kind.decode_object(orjson.dumps(body)).key for body in bodies}
+    assert len(keys) == (2 if kind in {NODES, NAMESPACES} else 4)
+
+
 def test_objects_are_known_by_uid_name_or_both_names() -> None:
     pod = PODS.decode_object(orjson.dumps(pod_json("a", uid="u-1")))
     node = NODES.decode_object(orjson.dumps(node_json("n", zone="z1")))
     owner = REPLICA_SETS.decode_object(b'{"metadata":{"name":"rs","namespace":"shop"}}')
-    assert (PODS.key(pod), NODES.key(node), REPLICA_SETS.key(owner)) == ("u-1", "n", "ReplicaSet/shop/rs")
+    assert (pod.key, node.key, owner.key) == ("u-1", "n", "ReplicaSet/shop/rs")
     assert node.labels[ZONE] == "z1"

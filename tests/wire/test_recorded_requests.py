@@ -57,7 +57,8 @@ def index() -> ClusterIndex:
     index = ClusterIndex(EVERY_NODE.rules)
     for kind in LISTS:
         for line in (RECORDINGS / f"list-{kind.name}.jsonl").read_bytes().splitlines():
-            index.replace(kind.name, kind.decode_page(line).items)
+            for item in kind.decode_page(line).items:
+                index.upsert(item)
     return index
 
 
