@@ -1,4 +1,4 @@
-# Every target does its own set-up: a virtual environment with the package and its tools, made once.
+# Every target does its own set-up, once: a virtual environment with the package, and with its tools for all but `run`.
 # Needs make, a Python of at least 3.11 and a package index.
 
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -6,10 +6,12 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
+# What running needs; a virtual environment with the tools as well will do.
+RUN_READY := $(if $(wildcard $(READY)),$(READY),$(VENV)/run-ready)
 
 .PHONY: run test check bench soak e2e e2e-scale e2e-preemption clean
 
-run: $(READY) ## the extender at work on an embedded cluster, until Ctrl-C
+run: $(RUN_READY) ## the extender at work on an embedded cluster, until Ctrl-C
 	$(BIN)/extender demo
 
 test: check ## everything but what needs real binaries, thousands of nodes or much time
@@ -39,10 +41,12 @@ e2e-preemption: $(READY) ## as e2e, preemption of ours and of the scheduler; or 
 	KUBE_ASSETS_DIR="$(KUBE_ASSETS_DIR)" PREEMPTION_NODES="$(NODES)" PREEMPTION_ROUNDS="$(ROUNDS)" \
 		$(BIN)/pytest -m scale -rs tests/e2e/test_preemption_speed.py
 
-$(READY): pyproject.toml
+$(READY): EXTRA := dev
+$(VENV)/run-ready: EXTRA := uvloop
+$(READY) $(VENV)/run-ready: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "make: no Python of at least 3.11 found; set PYTHON=..." >&2; exit 1; }
 	test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRA)]'
 	touch $@
 
 clean: ## remove what the other targets made

@@ -34,7 +34,7 @@ def add_parser(commands: Commands) -> None:
     """What is played, what it is held against, and the form of the result."""
     parser = commands.add_parser("bench", help="measure how long decisions take")
     parser.add_argument(
-        "scenarios", metavar="SCENARIO", nargs="*", help=f"scenario files; without any, those in {SCENARIOS}"
+        "scenarios", metavar="SCENARIO", nargs="*", help=f"scenario files; without any, those in config/{SCENARIOS}"
     )
     parser.add_argument("--label", default="", help="play only the cases that carry this label, such as short")
     parser.add_argument("--check", action="store_true", help="exit with 1 when a figure misses a scenario's bound")

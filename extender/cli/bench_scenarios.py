@@ -12,12 +12,12 @@ from typing import Final, TypeAlias
 
 from extender.cli.command import CommandError
 from extender.cli.embedded import read_scenario, scenario_settings
-from extender.cli.files import read_yaml
+from extender.cli.files import own_file, read_yaml
 from extender.model.documents import DocumentError
 from extender.simulate.bench.modes import KIND, ModesLoad, parse_modes, plan_modes
 from extender.simulate.bench.scenario import Bounded, Load, labels_in, parse_bench, plan
 
-SCENARIOS: Final = Path("config/scenarios/bench")
+SCENARIOS: Final = "scenarios/bench"
 
 AnyLoad: TypeAlias = Load | ModesLoad
 
@@ -32,9 +32,7 @@ class Workload:
 
 def read_workloads(paths: Sequence[str]) -> list[Workload]:
     """The scenarios of files, or all that belong to the project. Raises CommandError with a line for each problem."""
-    found = paths or [str(path) for path in sorted(SCENARIOS.glob("*.yaml"))]
-    if not found:
-        raise CommandError(f"no scenario: name a file, or run where {SCENARIOS} is")
+    found = paths or [str(path) for path in sorted(own_file(SCENARIOS).glob("*.yaml"))]
     workloads = [_read_workload(path) for path in found]
     names = Counter(each.scenario.name for each in workloads)
     if twice := [name for name, times in names.items() if times > 1]:

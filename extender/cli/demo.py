@@ -9,12 +9,12 @@ import asyncio
 import signal
 import sys
 from collections.abc import Awaitable
-from pathlib import Path
 from typing import Final
 
 from extender.cli.command import CommandError, Commands
 from extender.cli.demo_screen import LinePrinter, LiveScreen, Screen
 from extender.cli.embedded import read_objects, read_scenario, scenario_settings, service_running
+from extender.cli.files import own_file
 from extender.cli.running import run_on_loop
 from extender.cli.simulate import simulate
 from extender.model.units import Address
@@ -22,7 +22,7 @@ from extender.simulate.play import Player, StepFailed
 from extender.simulate.stage import Stage
 from extender.telemetry.logs import configure
 
-_SCENARIO: Final = Path("config", "demo", "scenario.yaml")
+_SCENARIO: Final = "demo/scenario.yaml"
 _ADDRESS: Final = "127.0.0.1:8888"
 
 
@@ -30,7 +30,7 @@ def add_parser(commands: Commands) -> None:
     """Flags for trying it differently; without any it is what `make run` shows."""
     parser = commands.add_parser("demo", help="show the extender at work on an embedded cluster")
     parser.add_argument("--once", action="store_true", help="play the scenario once, judge the placements, and end")
-    parser.add_argument("--scenario", metavar="FILE", help=f"instead of {_SCENARIO}")
+    parser.add_argument("--scenario", metavar="FILE", help=f"instead of config/{_SCENARIO}")
     parser.add_argument("--seed", type=int, help="instead of the scenario's")
     parser.add_argument("--bind-address", metavar="HOST:PORT", default=_ADDRESS, help=f"instead of {_ADDRESS}")
     parser.set_defaults(run=run)
@@ -39,7 +39,7 @@ def add_parser(commands: Commands) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """0 after Ctrl-C, or as `extender simulate` with --once."""
     configure("error", "text")
-    path = arguments.scenario or str(_find_scenario())
+    path = arguments.scenario or str(own_file(_SCENARIO))
     if arguments.once:
         return simulate(path, arguments.seed)
     try:
@@ -51,14 +51,6 @@ def run(arguments: argparse.Namespace) -> int:
     except StepFailed as error:
         raise CommandError(f"{path}: {error}") from None
     return 0
-
-
-def _find_scenario() -> Path:
-    """The demo's scenario: below the working directory, or in the checkout that this code runs from."""
-    for folder in (Path.cwd(), Path(__file__).resolve().parents[2]):
-        if (folder / _SCENARIO).is_file():
-            return folder / _SCENARIO
-    raise CommandError(f"{_SCENARIO}: not found; run this in a checkout, or name a scenario with --scenario")
 
 
 async def _show(path: str, seed: int | None, address: Address) -> None:

@@ -20,6 +20,10 @@ from extender.wire.snapshot import Snapshot, decode_snapshot
 
 STDIN: Final = "-"
 _NO_NAMESPACE: Final = "kube-system"
+_PACKAGE: Final = Path(__file__).resolve().parents[1]
+# Where the project's own files are: below the working directory, in the checkout of this code, or in the installed
+# package, into which pyproject.toml copies config/.
+_OWN_FILES: Final = (Path("config"), _PACKAGE.parent / "config", _PACKAGE / "data")
 
 
 def read_settings(path: str) -> Settings:
@@ -36,6 +40,14 @@ def read_snapshot(path: str) -> Snapshot:
         return decode_snapshot(read_bytes(path))
     except WireError as error:
         raise CommandError(f"{path}: {error}") from None
+
+
+def own_file(name: str) -> Path:
+    """A file or folder of the project's config/, such as "demo/scenario.yaml". Raises CommandError."""
+    for folder in _OWN_FILES:
+        if (folder / name).exists():
+            return folder / name
+    raise CommandError(f"config/{name}: not in the working directory, and not installed with the extender")
 
 
 def read_yaml(path: str) -> object:

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
+from extender.cli.command import CommandError
+from extender.cli.files import own_file
 from extender.cli.main import main
 from extender.simulate.bench.results import decode_results
 from tests.simulate.benching import APART, document
@@ -148,12 +150,18 @@ def test_wrong_use_is_told_before_anything_is_played(
     assert not printed.out
 
 
-def test_without_scenarios_it_wants_to_stand_where_they_are(
+def test_without_scenarios_it_finds_its_own_from_any_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["bench"]) == 1
-    assert "no scenario: name a file, or run where config/scenarios/bench is" in capsys.readouterr().err
+    assert main(["bench", "--label", "no such"]) == 1
+    assert 'no case carries the label "no such"; there are nightly, service, short' in capsys.readouterr().err
+
+
+def test_a_file_of_the_project_that_is_nowhere_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CommandError, match="config/scenarios/none: not in the working directory"):
+        own_file("scenarios/none")
 
 
 def test_two_scenarios_of_one_name_are_refused(path: Path, capsys: pytest.CaptureFixture[str]) -> None:

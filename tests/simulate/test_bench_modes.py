@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import yaml
 
-from extender.cli.bench_scenarios import SCENARIOS
 from extender.model.documents import DocumentError
 from extender.settings import Settings
 from extender.simulate.bench.contest import join, ratios
@@ -39,7 +38,7 @@ def loads(label: str = "", **parts: Any) -> list[ModesLoad]:
 )
 def test_every_shipped_scenario_is_legal_has_something_short_and_its_burst_beside_it(path: Path) -> None:
     read = parse_modes(yaml.safe_load(path.read_text("utf-8")))
-    play = parse_scenario(yaml.safe_load((SCENARIOS / read.burst).read_text("utf-8")))
+    play = parse_scenario(yaml.safe_load((path.parent / read.burst).read_text("utf-8")))
     assert read.name == path.stem
     assert plan_modes(read, play, Settings(), "short")
     assert {bound.figure for bound in read.bounds} >= {"violations", "pending"}

@@ -1,0 +1,63 @@
+"""The wheel and the sdist: what `demo` and `bench` play is in the one, what the tests read is in the other."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tests.tools import tool
+
+ROOT = Path(__file__).resolve().parents[1]
+LEFT_OUT = {".gitignore"}  # hatch adds it by itself, or not
+
+
+@pytest.fixture(scope="module")
+def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with both, built from this tree."""
+    folder = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    return folder
+
+
+def test_from_the_wheel_demo_and_bench_find_what_they_play_in_an_empty_folder(
+    distributions: Path, tmp_path: Path
+) -> None:
+    (wheel,) = distributions.glob("*.whl")
+    installed, empty = tmp_path / "installed", tmp_path / "empty"
+    empty.mkdir()
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-compile"]
+    subprocess.run([*pip, "--target", str(installed), str(wheel)], check=True, capture_output=True)
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        """The installed command, in the empty folder; dependencies are those of this interpreter."""
+        return subprocess.run(
+            [sys.executable, "-m", *arguments],
+            cwd=empty,
+            env={**os.environ, "PYTHONPATH": str(installed)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    assert str(installed) in run("inspect", "--details", "extender").stdout
+    demo = run("extender", "demo", "--once")
+    assert demo.stdout.splitlines()[-1:] == ["placed 26, pending 0, violations 0"], demo.stderr
+    assert "there are nightly, service, short" in run("extender", "bench", "--label", "no such").stderr
+
+
+def test_the_sdist_holds_every_file_of_the_repository(distributions: Path) -> None:
+    listed = subprocess.run([tool("git"), "ls-files"], cwd=ROOT, check=False, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("this is no checkout: there is nothing to compare with")
+    (sdist,) = distributions.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        held = {name.partition("/")[2] for name in archive.getnames()}
+    tracked = {name for name in listed.stdout.splitlines() if (ROOT / name).exists()}
+    assert len(tracked) > 500
+    assert tracked - held - LEFT_OUT == set()
