@@ -148,7 +148,7 @@ class AssumedPods:
             if len(assumed.nodes) == 1:
                 continue
             placement = self._placements.find(assumed.pod.shape, terminating=False)
-            times = placement.groups.count(group) if placement else 0  # type: ignore[arg-type]  # a view of one of them
+            times = placement.groups.get(group, 0) if placement else 0  # type: ignore[call-overload]  # a view of one
             if times:
                 places = {domains[known[name]] if name in known else 0 for name in assumed.nodes}
                 found = sure if len(places) == 1 else possible

@@ -16,7 +16,7 @@ from typing import TypeVar
 from extender.index.cluster import ClusterIndex
 from extender.index.groups import Group
 from extender.index.placements import Placement
-from extender.index.selections import Audience, TermSelection
+from extender.index.selections import Audience, Selection, TermSelection, shared_anchor
 from extender.index.spread_counts import SpreadKey
 from extender.index.term_counts import OwnerGroup, terms_of
 from extender.model.objects import Node, Pod, PodShape
@@ -51,6 +51,7 @@ def audit_steps(index: ClusterIndex) -> Iterator[Check]:
     carriers: _Carriers = {}
     for placements in _slices(list(index.placements), _SHAPES_A_STEP):
         yield partial(_check_shapes, index, placements, carriers)
+    yield partial(_check_anchors, index)
     for selection, key, group in list(index.terms.asked()):
         yield partial(_check_asked, index, selection, key, group)
     for owner in list(index.terms.owned()):
@@ -125,12 +126,30 @@ def _check_shapes(index: ClusterIndex, placements: Sequence[Placement], carriers
             problems.append(f"{name}: is not filed under its namespace and labels")
         if any(pods != _standing(index, placement, number) for number, pods in placement.nodes.items()):
             problems.append(f"{name}: is counted where its pods are not")
-        owners = [group for group in placement.groups if isinstance(group, OwnerGroup) and index.terms.is_owned(group)]
+        owners = [
+            group
+            for group, times in placement.groups.items()
+            if isinstance(group, OwnerGroup) and index.terms.is_owned(group)
+            for _ in range(times)
+        ]
         if Counter((each.role, each.term, each.weight) for each in owners) != Counter(terms_of(shape)):
             problems.append(f"{name}: is not counted once for each of its terms")
         for group in owners:
             carriers.setdefault(group, []).append(placement)
     return problems
+
+
+def _check_anchors(index: ClusterIndex) -> list[str]:
+    """That the label keys by which shapes are found are those that selections anchor on. O(groups)."""
+    selections: set[Selection] = {selection for selection, _, _ in index.terms.asked()}
+    selections |= {selection for selection, _, _ in index.spreads.asked()}
+    true = Counter(each.anchor.key for each in selections if each.anchor is not None)
+    running = index.placements.label_users()
+    return [
+        f"label {key}: {running.get(key, 0)} selections anchor on it, should be {true[key]}"
+        for key in sorted(true.keys() | running.keys())
+        if true[key] != running.get(key, 0)
+    ]
 
 
 def _is_kept(index: ClusterIndex, placement: Placement) -> bool:
@@ -160,10 +179,8 @@ def _pods_by_value(index: ClusterIndex, topology_key: str, placements: Iterable[
 def _check_asked(index: ClusterIndex, selection: TermSelection, topology_key: str, group: Group) -> list[str]:
     if not index.terms.is_asked(selection, group):
         return []
-    # Whoever matches all selectors carries one of the values of each anchor: any of them will do.
-    anchors = (who.selector.anchor() for who in selection.audiences)
-    anchor = next((each for each in anchors if each is not None), None)
-    selected = (each for each in index.placements.reachable(anchor, None) if _selects(index, selection, each.shape))
+    reachable = index.placements.reachable(shared_anchor(selection.audiences), None)
+    selected = (each for each in reachable if _selects(index, selection, each.shape))
     return _compare(f"term group over {topology_key}", _pods_by_value(index, topology_key, selected), group)
 
 
@@ -183,7 +200,7 @@ def _check_owned(index: ClusterIndex, group: OwnerGroup, carriers: _Carriers) ->
         return []
     noted = [each for each in carriers.get(group, ()) if _is_kept(index, each)]
     if len(noted) != group.askers:  # others have come since
-        noted = [each for placement in index.placements for each in [placement] * placement.groups.count(group)]
+        noted = [each for placement in index.placements for each in [placement] * placement.groups.get(group, 0)]
     true = _pods_by_value(index, group.key.key, noted)
     return _compare(f"inverse group ({group.role.value}) over {group.key.key}", true, group)
 

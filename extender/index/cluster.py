@@ -7,7 +7,7 @@ take the node's pods out of their groups, move the node, put them back.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from extender.index.assumed import AssumedPods
@@ -350,10 +350,9 @@ class ClusterIndex:
     def statistics(self) -> dict[str, int]:
         """Sizes of everything that is kept, for metrics."""
         counts = (self.terms, self.spreads, self.questions, self.nominations)
-        parts = (self.topology, self.namespaces, self.budgets, *counts)
+        parts = (self.topology, self.placements, self.namespaces, self.budgets, *counts)
         result = {
             "pods": len(self.pods),
-            "shapes": self.placements.standing(),
             "workloads": len(self.workloads.objects),
         }
         result |= {"assumed_pods": len(self.assumed.held), "refused_pods": len(self.refused), "drifts": self.drifts}
@@ -362,6 +361,6 @@ class ClusterIndex:
         return result
 
 
-def _add(groups: Iterable[Group], number: int, pods: int) -> None:
-    for group in groups:
-        group.add(number, pods)
+def _add(groups: Mapping[Group, int], number: int, pods: int) -> None:
+    for group, times in groups.items():
+        group.add(number, pods * times)

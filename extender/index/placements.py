@@ -6,9 +6,10 @@ group it counts in, so a pod that comes or goes costs one addition per group and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from extender.index.groups import Group
+from extender.model.labels import contains
 from extender.model.objects import PodShape
 from extender.model.selectors import Requirement
 
@@ -16,7 +17,8 @@ from extender.model.selectors import Requirement
 class Placement:
     """Pods of one shape, terminating or not: how many on which node, and the groups that count them.
 
-    ``pending`` is how many more of them stand on a node that is not known yet; ``pins`` keep it although it is empty.
+    ``groups`` are those that count it, with how many times each: a pod may carry the same term twice. ``pending`` is how
+    many more of them stand on a node that is not known yet; ``pins`` keep it although it is empty.
     """
 
     __slots__ = ("groups", "nodes", "pending", "pins", "shape", "terminating")
@@ -25,7 +27,7 @@ class Placement:
         self.shape = shape
         self.terminating = terminating
         self.nodes: dict[int, int] = {}
-        self.groups: list[Group] = []
+        self.groups: dict[Group, int] = {}
         self.pending = 0
         self.pins = 0
 
@@ -35,27 +37,36 @@ class Placement:
             group.add(node, sign * pods)
 
     def join(self, group: Group) -> None:
-        """From now on the group counts these pods."""
-        self.groups.append(group)
+        """From now on the group counts these pods, once more if it does already."""
+        self.groups[group] = self.groups.get(group, 0) + 1
         group.pending += self.pending
         self.count_in(group, 1)
 
     def leave(self, group: Group) -> None:
-        """The group counts these pods no more."""
-        self.groups.remove(group)
+        """The group, which counts these pods once, counts them no more."""
+        del self.groups[group]
         group.pending -= self.pending
         self.count_in(group, -1)
 
 
+_Postings = dict[str, dict[str, set[Placement]]]
+"""Placements by the value of one label key, then by namespace; nothing in it is empty."""
+
+
 class Placements:
-    """All placements: by shape, by namespace, and by the label keys that selectors anchor on."""
+    """All placements: by shape, by namespace, and by the label keys that selectors anchor on.
+
+    Each selection acquires the label key of its anchor. With the last release the key's postings are dropped, as each
+    held key costs memory and the time of every new shape that carries it.
+    """
 
     def __init__(self, on_new: Callable[[Placement], None], on_gone: Callable[[Placement], None]) -> None:
         self._on_new = on_new
         self._on_gone = on_gone
         self._all: dict[tuple[PodShape, bool], Placement] = {}
         self._by_namespace: dict[str, set[Placement]] = {}
-        self._by_label: dict[str, dict[tuple[str, str], set[Placement]]] = {}
+        self._by_label: dict[str, _Postings] = {}
+        self._label_users: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self._all)
@@ -82,8 +93,8 @@ class Placements:
             nodes[node] = left
         else:
             del nodes[node]
-        for group in placement.groups:
-            group.add(node, pods)
+        for group, times in placement.groups.items():
+            group.add(node, pods * times)
         if not nodes:
             self._remove_unused(placement)
 
@@ -101,16 +112,17 @@ class Placements:
         """So many pods more (or fewer) of a shape stand on a node that is not known yet. O(groups)."""
         placement = self._all.get((shape, False)) or self._add(shape, terminating=False)
         placement.pending += pods
-        for group in placement.groups:
-            group.pending += pods
+        for group, times in placement.groups.items():
+            group.pending += pods * times
         self._remove_unused(placement)
 
     def _add(self, shape: PodShape, *, terminating: bool) -> Placement:
         placement = self._all[shape, terminating] = Placement(shape, terminating=terminating)
         self._by_namespace.setdefault(shape.namespace, set()).add(placement)
-        for key, postings in self._by_label.items():
-            if key in shape.labels:
-                postings.setdefault((shape.namespace, shape.labels[key]), set()).add(placement)
+        for key, value in shape.labels.items():
+            postings = self._by_label.get(key)
+            if postings is not None:
+                _post(postings, value, placement)
         self._on_new(placement)
         return placement
 
@@ -120,52 +132,96 @@ class Placements:
         shape = placement.shape
         del self._all[shape, placement.terminating]
         _discard(self._by_namespace, shape.namespace, placement)
-        for key, postings in self._by_label.items():
-            if key in shape.labels:
-                _discard(postings, (shape.namespace, shape.labels[key]), placement)
+        for key, value in shape.labels.items():
+            postings = self._by_label.get(key)
+            if postings is not None:
+                _discard(postings[value], shape.namespace, placement)
+                if not postings[value]:
+                    del postings[value]
         self._on_gone(placement)
+
+    def acquire_label(self, key: str) -> None:
+        """One selection more anchors on the label key. O(1), for the second one O(shapes).
+
+        The placements that carry the key become findable by its value for the second one: many keys have one user, who
+        looks through the shapes of its namespaces once.
+        """
+        users = self._label_users[key] = self._label_users.get(key, 0) + 1
+        if users == 1 or key in self._by_label:
+            return
+        postings: _Postings = {}
+        for placement in self._all.values():
+            value = placement.shape.labels.get(key)
+            if value is not None:
+                _post(postings, value, placement)
+        self._by_label[key] = postings
+
+    def release_label(self, key: str) -> None:
+        """Gives a label key back; its postings go with the last user."""
+        self._label_users[key] -= 1
+        if not self._label_users[key]:
+            del self._label_users[key]
+            self._by_label.pop(key, None)
 
     def reachable(self, anchor: Requirement | None, namespaces: Iterable[str] | None) -> Iterator[Placement]:
         """A superset of the placements that a selector with this anchor can match in these namespaces (None: all).
 
-        Without an anchor it is every placement there. O(namespaces × values + results).
+        Without an anchor it is every placement there. Placements may come and go between two results. With postings
+        O(namespaces + values + shapes that carry the label key), mostly far less: of two lists the shorter one is gone
+        through. Without postings O(shapes there).
         """
-        names = tuple(self._by_namespace) if namespaces is None else namespaces
         if anchor is None:
-            for name in names:
-                yield from tuple(self._by_namespace.get(name, ()))
+            yield from _in_namespaces(self._by_namespace, namespaces)
             return
-        postings = self._postings(anchor.key)
-        for name in names:
-            for value in anchor.values:
-                yield from tuple(postings.get((name, value), ()))
+        postings = self._by_label.get(anchor.key)
+        if postings is None:
+            key, wanted = anchor.key, frozenset(anchor.values)
+            there = _in_namespaces(self._by_namespace, namespaces)
+            yield from (each for each in there if each.shape.labels.get(key) in wanted)
+            return
+        names = namespaces if namespaces is None else frozenset(namespaces)
+        values = anchor.values
+        if len(postings) < len(values):
+            values = tuple(value for value in postings if contains(anchor.values, value))
+        for value in values:
+            yield from _in_namespaces(postings.get(value, {}), names)
 
     def is_filed(self, placement: Placement) -> bool:
-        """Whether `reachable` can find the placement by its namespace and by each label that somebody anchors on."""
+        """Whether `reachable` can find the placement by its namespace and by each label that has postings."""
         shape = placement.shape
         return placement in self._by_namespace.get(shape.namespace, ()) and all(
-            placement in postings.get((shape.namespace, shape.labels[key]), ())
-            for key, postings in self._by_label.items()
-            if key in shape.labels
+            placement in self._by_label[key].get(value, {}).get(shape.namespace, ())
+            for key, value in shape.labels.items()
+            if key in self._by_label
         )
 
-    def _postings(self, key: str) -> dict[tuple[str, str], set[Placement]]:
-        """Placements by namespace and value of one label key; made when a selector first anchors on it. O(shapes)."""
-        found = self._by_label.get(key)
-        if found is None:
-            found = self._by_label[key] = {}
-            for placement in self._all.values():
-                value = placement.shape.labels.get(key)
-                if value is not None:
-                    found.setdefault((placement.shape.namespace, value), set()).add(placement)
-        return found
+    def label_users(self) -> Mapping[str, int]:
+        """How many selections anchor on each label key: for the audit."""
+        return self._label_users
+
+    def statistics(self) -> dict[str, int]:
+        """How many shapes stand somewhere, and on how many label keys selections anchor. O(shapes): for metrics."""
+        return {"shapes": self.standing(), "anchor_labels": len(self._label_users)}
 
 
-def _discard(
-    index: dict[str, set[Placement]] | dict[tuple[str, str], set[Placement]], key: object, item: Placement
-) -> None:
+def _in_namespaces(by_namespace: Mapping[str, set[Placement]], namespaces: Iterable[str] | None) -> Iterator[Placement]:
+    """The placements of some namespaces, None for all. O(the shorter of both lists + results)."""
+    if namespaces is None:
+        names: Iterable[str] = tuple(by_namespace)
+    elif isinstance(namespaces, frozenset) and len(by_namespace) < len(namespaces):
+        names = [name for name in by_namespace if name in namespaces]
+    else:
+        names = namespaces
+    for name in names:
+        yield from tuple(by_namespace.get(name, ()))
+
+
+def _post(postings: _Postings, value: str, placement: Placement) -> None:
+    postings.setdefault(value, {}).setdefault(placement.shape.namespace, set()).add(placement)
+
+
+def _discard(buckets: dict[str, set[Placement]], key: str, item: Placement) -> None:
     """Takes an item out of its bucket, and the bucket away with its last item."""
-    buckets: dict[object, set[Placement]] = index  # type: ignore[assignment]  # either kind of key
     bucket = buckets[key]
     bucket.discard(item)
     if not bucket:

@@ -81,6 +81,11 @@ class Questions:
         self._compiled[shape] = made
         return made.question
 
+    def drop_all(self) -> None:
+        """Forgets every question and gives back what only questions hold; each is compiled again when it is next put."""
+        for shape in list(self._compiled):
+            self._drop(shape)
+
     def _least_used(self) -> PodShape:
         """The first in turn that is not in use; those before it get their second chance. Amortised O(1)."""
         while True:

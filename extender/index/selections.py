@@ -8,23 +8,36 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from extender.index.anchors import Anchors
 from extender.index.groups import Group
 from extender.index.namespaces import Namespaces
 from extender.index.placements import Placement, Placements
+from extender.model.labels import contains
 from extender.model.selectors import LabelSelector, Requirement
 from extender.model.terms import AffinityTerm
+
+# A selection that no question has read while so many namespaces changed is corrected without one.
+MOST_STALE = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Audience:
-    """A term without its topology key: the pods it is about."""
+    """A term without its topology key: the pods it is about. ``namespaces`` are sorted; the hash is computed once."""
 
     selector: LabelSelector
     namespaces: tuple[str, ...]
     namespace_selector: LabelSelector | None
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Computes the hash. O(namespaces)."""
+        object.__setattr__(self, "_hash", hash((self.selector, self.namespaces, self.namespace_selector)))
+
+    def __hash__(self) -> int:
+        """As computed once."""
+        return self._hash
 
     @property
     def covers_all(self) -> bool:
@@ -35,6 +48,12 @@ class Audience:
 def audience(term: AffinityTerm) -> Audience:
     """Whom a term is about."""
     return Audience(term.selector, term.namespaces, term.namespace_selector)
+
+
+def shared_anchor(audiences: Iterable[Audience]) -> Requirement | None:
+    """The anchor with the fewest values: a pod that matches all selectors carries a label of each of their anchors."""
+    anchors = [found for each in audiences if (found := each.selector.anchor()) is not None]
+    return min(anchors, key=lambda clause: (len(clause.values), clause), default=None)
 
 
 class Selection(ABC):
@@ -89,7 +108,7 @@ class Selection(ABC):
         """Forgets a group; its counts are left to be collected with it."""
         group = self.groups.pop(key)
         for placement in self.members:
-            placement.groups.remove(group)
+            del placement.groups[group]
 
 
 class TermSelection(Selection):
@@ -98,8 +117,7 @@ class TermSelection(Selection):
     __slots__ = ("_namespaces", "audiences")
 
     def __init__(self, audiences: frozenset[Audience], namespaces: Namespaces) -> None:
-        anchors = [found for each in audiences if (found := each.selector.anchor()) is not None]
-        super().__init__(min(anchors, key=lambda clause: (len(clause.values), clause), default=None))
+        super().__init__(shared_anchor(audiences))
         self.audiences = audiences
         self._namespaces = namespaces
 
@@ -113,7 +131,7 @@ class TermSelection(Selection):
         return all(self._covers(who, namespace) and who.selector.matches(labels) for who in self.audiences)
 
     def _covers(self, who: Audience, namespace: str) -> bool:
-        if namespace in who.namespaces or who.covers_all:
+        if contains(who.namespaces, namespace) or who.covers_all:
             return True
         return who.namespace_selector is not None and namespace in self._namespaces.selected(who.namespace_selector)
 
@@ -176,6 +194,8 @@ class Selections:
             self._namespaces.hold(selector)
             self._by_selector.setdefault(selector, set()).add(selection)
         self._anchors.file(selection, selection.anchor, selection.fixed_namespaces())
+        if selection.anchor is not None:
+            self._placements.acquire_label(selection.anchor.key)
         for placement in self._placements.reachable(selection.anchor, selection.namespaces()):
             if placement not in selection.members and selection.selects(placement):
                 selection.enter(placement)
@@ -183,6 +203,8 @@ class Selections:
     def remove(self, selection: Selection) -> None:
         """Stops keeping a selection whose groups are gone."""
         self._anchors.discard(selection, selection.anchor, selection.fixed_namespaces())
+        if selection.anchor is not None:
+            self._placements.release_label(selection.anchor.key)
         for selector in selection.namespace_selectors():
             users = self._by_selector[selector]
             users.discard(selection)
@@ -217,6 +239,8 @@ class Selections:
         for selector in changed:
             for selection in self._by_selector.get(selector, ()):
                 selection.stale.add(namespace)
+                if len(selection.stale) > MOST_STALE:
+                    self.refresh(selection)
 
     def refresh(self, selection: Selection) -> None:
         """Corrects membership of the pods of stale namespaces. Whoever reads a selection's groups calls this first."""

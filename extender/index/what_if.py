@@ -60,9 +60,9 @@ class WhatIf:
         if placement is None:
             return
         number = self._topology.number(pod.node)
-        for group in placement.groups:
+        for group, times in placement.groups.items():
             self._versions.setdefault(id(group), (group, group.version))
-            group.add(number, sign)
+            group.add(number, sign * times)
 
     def _remember(self, pod: Pod) -> None:
         placement = self._placements.find(pod.shape, terminating=False)

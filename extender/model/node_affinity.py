@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from extender.model.labels import Labels, Operator, is_label_key, is_label_value, satisfies
 from extender.model.selectors import SelectorError, requirement
@@ -88,10 +88,22 @@ class NodeSelectorTerm:
 
 @dataclass(frozen=True, slots=True)
 class NodeAffinity:
-    """nodeSelector AND (any of the required terms); ``terms`` None means no required node affinity."""
+    """nodeSelector AND (any of the required terms); ``terms`` None means no required node affinity.
+
+    The hash is computed once, as it is part of the key of each spread group of a pod.
+    """
 
     node_selector: tuple[tuple[str, str], ...] = ()
     terms: tuple[NodeSelectorTerm, ...] | None = None
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Computes the hash. O(terms)."""
+        object.__setattr__(self, "_hash", hash((self.node_selector, self.terms)))
+
+    def __hash__(self) -> int:
+        """As computed once."""
+        return self._hash
 
     @property
     def admits_all(self) -> bool:

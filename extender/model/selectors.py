@@ -8,7 +8,7 @@ https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from extender.model.labels import Labels, Operator, is_label_key, is_label_value, satisfies
 
@@ -52,13 +52,22 @@ class LabelSelector:
     """A conjunction of requirements, in canonical order; ``nothing`` marks the null selector.
 
     ``pairs`` are the requirements that ask for exactly one value, as (key, value): most selectors are only these,
-    and comparing them needs no operator.
+    and comparing them needs no operator. The hash is computed once, as selectors serve as keys and may be large.
     """
 
     requirements: tuple[Requirement, ...]
     nothing: bool = False
-    pairs: tuple[tuple[str, str], ...] = ()
-    others: tuple[Requirement, ...] = ()
+    pairs: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+    others: tuple[Requirement, ...] = field(default=(), compare=False)
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Computes the hash. O(values)."""
+        object.__setattr__(self, "_hash", hash((self.requirements, self.nothing)))
+
+    def __hash__(self) -> int:
+        """As computed once."""
+        return self._hash
 
     @property
     def is_empty(self) -> bool:
@@ -108,9 +117,12 @@ def _clause_text(clause: Requirement) -> str:
 def selector(requirements: Iterable[Requirement]) -> LabelSelector:
     """The canonical selector of these requirements: sorted, duplicates dropped."""
     clauses = tuple(sorted(set(requirements)))
-    exact = tuple(c for c in clauses if c.operator is Operator.IN and len(c.values) == 1)
-    others = tuple(c for c in clauses if c not in exact)
-    return LabelSelector(clauses, pairs=tuple((c.key, c.values[0]) for c in exact), others=others)
+    pairs = tuple((c.key, c.values[0]) for c in clauses if _is_pair(c))
+    return LabelSelector(clauses, pairs=pairs, others=tuple(c for c in clauses if not _is_pair(c)))
+
+
+def _is_pair(clause: Requirement) -> bool:
+    return clause.operator is Operator.IN and len(clause.values) == 1
 
 
 def parse_selector(match_labels: Mapping[str, str], expressions: Iterable[Requirement] = ()) -> LabelSelector:

@@ -6,9 +6,9 @@ A term knows no Pod (that would close a circle): it is asked with a namespace an
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from extender.model.labels import NO_LABELS, Labels
+from extender.model.labels import NO_LABELS, Labels, contains
 from extender.model.selectors import LabelSelector
 
 
@@ -18,12 +18,23 @@ class AffinityTerm:
 
     ``namespaces`` holds the names listed, sorted, or the owner's own namespace where the manifest gives neither names
     nor a selector. Names and ``namespace_selector`` are a union; with a selector the owner's namespace is not implied.
+    The hash is computed once, as terms serve as keys and may be large.
     """
 
     topology_key: str
     selector: LabelSelector
     namespaces: tuple[str, ...] = ()
     namespace_selector: LabelSelector | None = None
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Computes the hash. O(namespaces)."""
+        key = (self.topology_key, self.selector, self.namespaces, self.namespace_selector)
+        object.__setattr__(self, "_hash", hash(key))
+
+    def __hash__(self) -> int:
+        """As computed once."""
+        return self._hash
 
     @property
     def covers_all(self) -> bool:
@@ -32,7 +43,7 @@ class AffinityTerm:
 
     def covers(self, namespace: str, namespace_labels: Labels | None) -> bool:
         """Whether an *existing* pod's term reaches this namespace; a missing Namespace object counts as unlabelled."""
-        if namespace in self.namespaces or self.covers_all:
+        if contains(self.namespaces, namespace) or self.covers_all:
             return True
         if self.namespace_selector is None:
             return False

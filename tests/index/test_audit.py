@@ -90,12 +90,16 @@ def not_in_its_namespace(index: ClusterIndex) -> None:
 
 
 def not_under_its_label(index: ClusterIndex) -> None:
-    index.placements._by_label["app"]["ns", "web"].discard(plain(index))
+    index.placements._by_label["app"]["web"]["ns"].discard(plain(index))
+
+
+def a_label_too_many(index: ClusterIndex) -> None:
+    index.placements.acquire_label("tier")
 
 
 def not_an_owner(index: ClusterIndex) -> None:
     groups = apart(index).groups
-    groups.remove(next(each for each in groups if isinstance(each, OwnerGroup)))
+    del groups[next(each for each in groups if isinstance(each, OwnerGroup))]
 
 
 def asked_group(index: ClusterIndex) -> None:
@@ -124,6 +128,7 @@ def test_a_true_index_has_no_differences(index: ClusterIndex) -> None:
         (counted_elsewhere, "a shape of ns: is counted where its pods are not"),
         (not_in_its_namespace, "a shape of ns: is not filed under its namespace and labels"),
         (not_under_its_label, "a shape of ns: is not filed under its namespace and labels"),
+        (a_label_too_many, "label tier: 1 selections anchor on it, should be 0"),
         (not_an_owner, "a shape of ns: is not counted once for each of its terms"),
         (asked_group, f"term group over {HOST}: 'n1' is counted 0 times, should be 2"),
         (owned_group, f"inverse group (required anti-affinity) over {HOST}: 'n1' is counted 0 times, should be 1"),

@@ -14,7 +14,15 @@ from tests.laws.observing import Cluster, asked, built, groups_of, shape_of
 from tests.strategies import Ask, Step, decoded, histories
 
 # Compiled questions and what only they hold are kept for the next replica; the rest must fall to zero.
-KEPT_FOR_QUESTIONS = {"questions", "term_groups", "spread_groups", "scopes", "topology_keys", "namespace_selectors"}
+KEPT_FOR_QUESTIONS = {
+    "questions",
+    "term_groups",
+    "spread_groups",
+    "scopes",
+    "topology_keys",
+    "namespace_selectors",
+    "anchor_labels",
+}
 
 
 def _empty(index: ClusterIndex, cluster: Cluster, order: list[int]) -> None:
@@ -57,6 +65,7 @@ def test_groups_go_with_the_last_question_that_asked_for_them(history: list[Step
         "spread_groups": 0,
         "scopes": 0,
         "namespace_selectors": 0,
+        "anchor_labels": 0,
     }
 
 
