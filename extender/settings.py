@@ -223,10 +223,11 @@ class AssumedPods(_Section, frozen=True):
     expiry: Duration = Duration(120)
     wait: Duration = Duration(1)
     distrust: Duration = Duration(2)
+    doubt: Duration = Duration(5)
 
     def __post_init__(self) -> None:
         """Refuse an expiry under which no pod would be assumed at all."""
-        _require_positive(self, "expiry")
+        _require_positive(self, "expiry", "doubt")
 
 
 class Steering(_Section, frozen=True):

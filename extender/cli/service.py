@@ -125,7 +125,9 @@ def service_of_cluster(settings: Settings, session: Session, clock: Clock, chanc
     decide = deciding(_decision(index, settings, memory, chance), index.view, settings, chance, target)
     steering = Steering(index, writer, clock, _steering_options(settings), find)
     waits = partial(should_wait, view=index.view, settings=settings)
-    settling = Settling(index, clock, _settling_options(settings), waits, decide, steering.consider)
+    settling = Settling(
+        index, clock, _settling_options(settings), waits, decide, steering.consider, feeding.known_until(PODS.name)
+    )
     if settings.assumed_pods.enabled:
         jobs.append(("assumed pods", settling.run))
     if settings.steering.nominate:
@@ -136,7 +138,8 @@ def service_of_cluster(settings: Settings, session: Session, clock: Clock, chanc
     if settings.audit.pause:
         jobs.append(("audit", auditing.run))
     binding = Binding(index, writer, clock, assumes=settings.assumed_pods.enabled)
-    verbs = replace(_verbs(settling.filter, index, settings, chance, target), bind=binding.bind)
+    verbs = _verbs(settling.filter, index, settings, chance, target)
+    verbs = replace(verbs, bind=binding.bind, attempt_failed=settling.attempt_failed)
     metrics.report_feeds(lambda: feeding.statuses().values())
     metrics.report_lag(lambda: {kind: status.lag(clock.now()) for kind, status in feeding.statuses().items()})
     metrics.report_relist_changes(feeding.relist_changes)
@@ -220,7 +223,7 @@ def _metrics(index: ClusterIndex, memory: RefusalMemory) -> Metrics:
 
 def _settling_options(settings: Settings) -> SettlingOptions:
     found = settings.assumed_pods
-    return SettlingOptions(found.enabled, found.expiry, found.wait, found.distrust)
+    return SettlingOptions(found.enabled, found.expiry, found.wait, found.distrust, found.doubt)
 
 
 def _steering_options(settings: Settings) -> SteeringOptions:

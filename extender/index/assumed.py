@@ -7,6 +7,9 @@ can wait, or count it pessimistically (`expected`), while all other questions go
 
 An assumption ends with the pod's binding or deletion (the watch), with a list that should have the pod and has not, with
 a new question for the pod, with a report that this attempt failed, or with expiry. None begins for a pod that is gone.
+A binding may also fail without a report: the API server that refuses it may be unable to take the report as well. So an
+assumption that no binding confirms in time is *doubted*: the pod stands on one of its nodes or nowhere, and a question
+that depends on it is answered so that the answer is right in either case.
 Time comes in as ``now`` in monotonic seconds.
 """
 
@@ -14,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 
 import msgspec
 
@@ -24,23 +28,37 @@ from extender.model.objects import Pod
 
 
 @dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds from an answer until its assumption expires, a report of failure is believed, and it is doubted."""
+
+    expiry: float
+    distrust: float
+    doubt: float = inf
+
+
+@dataclass(frozen=True, slots=True)
 class Assumed:
-    """A pod as it asked (with its node where only one was answered), the nodes it may stand on, and since when."""
+    """A pod as it asked (with its node while it counts there), the nodes it may stand on, and since when.
+
+    ``doubted``: it may also stand nowhere.
+    """
 
     pod: Pod
     nodes: tuple[str, ...]
     since: float
+    doubted: bool = False
 
 
 class AssumedPods:
-    """All assumed pods by UID. ``several`` counts those whose node is not known.
+    """All assumed pods by UID. ``several`` counts those whose node is not known yet, ``doubted`` those in doubt.
 
-    ``ended`` counts those that ended without the watch telling, ``expired`` those of them that ran out of time.
+    Of the former more is known soon, so a question may wait for them; it never waits for the latter. ``ended`` counts those that ended without the watch telling, ``expired`` those of them that ran out of time.
     """
 
     def __init__(self, placements: Placements, count: Callable[[Pod, int], None], gone: GonePods) -> None:
         self.held: dict[str, Assumed] = {}
         self.several = 0
+        self.doubted = 0
         self.expired = 0
         self.ended = 0
         self.on_settled: Callable[[], None] = _nobody
@@ -67,10 +85,13 @@ class AssumedPods:
         if assumed is None:
             return None
         self._failed.discard(uid)
-        if len(assumed.nodes) == 1:
+        if assumed.pod.node:
             self._count(assumed.pod, -1)
         else:
             self._placements.expect(assumed.pod.shape, -1)
+        if assumed.doubted:
+            self.doubted -= 1
+        elif not assumed.pod.node:
             self.several -= 1
         self.on_settled()
         return assumed
@@ -104,24 +125,44 @@ class AssumedPods:
         """Counts every assumption anew, into placements that have just been made empty."""
         self._placements = placements
         for assumed in self.held.values():
-            if len(assumed.nodes) == 1:
+            if assumed.pod.node:
                 self._count(assumed.pod, 1)
             else:
                 placements.expect(assumed.pod.shape, 1)
 
-    def review(self, now: float, expiry: float, distrust: float) -> int:
+    def review(self, now: float, limits: Limits, *, known_before: float = inf, known_until: float = inf) -> int:
         """Ends what has expired, and what failed since the last review; returns how many ended. O(assumed pods).
 
-        A report of failure less than ``distrust`` seconds after the answer is taken for an earlier attempt's: those
-        arrive while the pod is assumed (measured 31–63 times in 1,000 pods), and would free a place that is taken.
+        A report of failure is taken for an earlier attempt's unless it was written ``distrust`` seconds after the
+        answer: those arrive while the pod is assumed (measured 31–63 times in 1,000 pods), and would free a place that
+        is taken. When it was written is not told; but all that was written before ``known_before`` had been read before
+        the last review. In the same way a binding is missing for ``expiry`` seconds only if all that was written up to
+        ``known_until`` has been read.
         """
         failed, self._failed = self._failed, set()
-        ended = [uid for uid in failed if uid in self.held and now - self.held[uid].since >= distrust]
-        late = [uid for uid, assumed in self.held.items() if now - assumed.since >= expiry]
+        written = min(now, known_before)
+        ended = [uid for uid in failed if uid in self.held and written - self.held[uid].since >= limits.distrust]
+        read = min(now, known_until)
+        late = [uid for uid, assumed in self.held.items() if read - assumed.since >= limits.expiry]
         self.expired += len(late)
         count = sum(self.settle(uid) is not None for uid in {*ended, *late})
         self.ended += count
+        for uid, assumed in self.held.items():
+            if not assumed.doubted and now - assumed.since >= limits.doubt:
+                self._doubt(uid, assumed)
         return count
+
+    def _doubt(self, uid: str, assumed: Assumed) -> None:
+        """From now on the pod stands on one of its nodes or nowhere. O(groups that count it)."""
+        if assumed.pod.node:
+            self._placements.expect(assumed.pod.shape, 1)
+            self._count(assumed.pod, -1)
+        else:
+            self.several -= 1
+        self.held[uid] = replace(assumed, pod=msgspec.structs.replace(assumed.pod, node=""), doubted=True)
+        self.doubted += 1
+        if not assumed.pod.node:
+            self.on_settled()
 
     def excuse(self, seconds: float) -> None:
         """Leaves so many seconds out of the age of every assumption: nobody could have heard of them. O(assumed pods)."""
@@ -129,8 +170,9 @@ class AssumedPods:
             self.held[uid] = replace(assumed, since=assumed.since + seconds)
 
     def places(self) -> dict[str, int]:
-        """How many pods were given one node, and how many several."""
-        return {"one": len(self.held) - self.several, "several": self.several}
+        """How many pods were given one node, how many several, and how many of either are in doubt."""
+        certain = len(self.held) - self.several - self.doubted
+        return {"one": certain, "several": self.several, "doubted": self.doubted}
 
     def endings(self) -> dict[str, int]:
         """How many assumptions ended without the watch telling, and why."""
@@ -139,19 +181,20 @@ class AssumedPods:
     def expected(self, group: GroupView, known: Mapping[str, int]) -> Expected:
         """By domain of the group, where the pods that it would count and whose node is not known may stand.
 
-        One whose nodes are all in the same domain is trusted to come there, like one that was given a single node.
+        One whose nodes are all in the same domain is trusted to come there, like one that was given a single node,
+        unless it is in doubt.
         """
         sure: dict[int, int] = {}
         possible: dict[int, int] = {}
         domains = group.domain_of
         for assumed in self.held.values():
-            if len(assumed.nodes) == 1:
+            if assumed.pod.node:
                 continue
             placement = self._placements.find(assumed.pod.shape, terminating=False)
             times = placement.groups.get(group, 0) if placement else 0  # type: ignore[call-overload]  # a view of one
             if times:
                 places = {domains[known[name]] if name in known else 0 for name in assumed.nodes}
-                found = sure if len(places) == 1 else possible
+                found = sure if len(places) == 1 and not assumed.doubted else possible
                 for domain in places - {0}:
                     found[domain] = found.get(domain, 0) + times
         return Expected(sure, possible)

@@ -237,7 +237,8 @@ class ClusterIndex:
 
     def is_pending(self, question: Question) -> bool:
         """Whether the filter's answer may hang on a pod whose node is not known yet."""
-        return self.assumed.several > 0 and any(group.pending for group in question.filter_groups())
+        assumed = self.assumed
+        return (assumed.several or assumed.doubted) > 0 and any(group.pending for group in question.filter_groups())
 
     def expected(self, group: GroupView) -> Expected:
         """Where the pods that are counted by the group and whose node is not known yet may stand."""

@@ -22,6 +22,10 @@ async def binds_nothing(_args: BindingArgs) -> str:
     return "this service answers from a snapshot and binds nothing"
 
 
+def assumes_nothing(_uid: str) -> None:
+    """A service that follows no cluster assumes no pod."""
+
+
 _LOG = logging.getLogger(__name__)
 
 
@@ -30,13 +34,14 @@ class Verbs:
     """The decisions, already bound to the view they read, the settings and their source of chance.
 
     Deciding is a plain function: while it runs nothing else does, so it sees one state of the index. A filter may wait
-    before that for a pod that it hangs on.
+    before that for a pod that it hangs on. ``attempt_failed`` is told the UID of a pod whose question is not answered.
     """
 
     filter: Callable[[ExtenderArgs], Awaitable[FilterResult]]
     prioritize: Callable[[ExtenderArgs], Mapping[str, int]]
     preempt: Callable[[PreemptionArgs], Sequence[Candidate]]
     bind: Callable[[BindingArgs], Awaitable[str]] = binds_nothing
+    attempt_failed: Callable[[str], None] = assumes_nothing
 
 
 class Readiness(Protocol):

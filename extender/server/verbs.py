@@ -8,6 +8,7 @@ from aiohttp import web
 from extender.model.verdicts import Reason
 from extender.server.bodies import read_body
 from extender.server.collaborators import COLLABORATORS, Collaborators
+from extender.server.failures import Stale
 from extender.server.fallbacks import offer
 from extender.wire.extender_v1 import (
     ExtenderArgs,
@@ -31,7 +32,11 @@ async def filter_nodes(request: web.Request) -> web.Response:
     metrics = app.metrics.verbs["filter"]
     args = decode_args(await _body(request, app))
     metrics.asked(_count(args), by_names=args.nodes is None)
-    offer(request, app, lambda: _filtered(FilterResult(_asked(args)), args))
+    try:
+        offer(request, app, lambda: _filtered(FilterResult(_asked(args)), args))
+    except Stale:
+        app.verbs.attempt_failed(args.pod.uid)  # that the scheduler asks again is news, whatever we answer
+        raise
     result = await app.verbs.filter(args)
     if result.error:
         metrics.failed("undecidable")

@@ -112,6 +112,11 @@ class Feeding:
         """A line per kind for people: "pods: listing (page 3)", "nodes: synced"."""
         return [f"{name}: {missing or 'synced'}" for name, missing in self.checks().items()]
 
+    def known_until(self, kind: str) -> Callable[[], float]:
+        """When called, the time up to which all that the API server told of a kind has been taken in."""
+        (feed,) = (pump.feed for pump in self._pumps if pump.name == kind)
+        return lambda: feed.last_heard
+
     def statuses(self) -> Mapping[str, FeedStatus]:
         """Every feed's own status by kind, for metrics."""
         return {pump.name: pump.feed.status() for pump in self._pumps}

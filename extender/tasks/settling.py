@@ -11,9 +11,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Final, Protocol
 
-from extender.index.assumed import AssumedPods
+from extender.index.assumed import AssumedPods, Limits
 from extender.index.view import ClusterView
 from extender.model.objects import Pod
 from extender.tasks.ports import Clock
@@ -46,12 +47,16 @@ class AssumingIndex(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SettlingOptions:
-    """Whether pods are assumed; in seconds, until that expires, a question gives up, a report of failure is believed."""
+    """Whether pods are assumed; in seconds, until that expires, a question gives up, a report of failure is believed.
+
+    ``doubt``: seconds after which a pod that no binding has confirmed may stand nowhere as well.
+    """
 
     enabled: bool = True
     expiry: float = 120.0
     wait: float = 1.0
     distrust: float = 2.0
+    doubt: float = 5.0
 
 
 class Settling:
@@ -68,7 +73,9 @@ class Settling:
         should_wait: ShouldWait,
         decide: Decide,
         answered: Answered,
+        known_until: Callable[[], float] = lambda: inf,
     ) -> None:
+        """``known_until``: the time up to which everything that the API server told of pods has been read."""
         self.asked = 0
         self.waits = 0
         self.waited = 0.0
@@ -79,6 +86,7 @@ class Settling:
         self._should_wait = should_wait
         self._decide = decide
         self._answered = answered
+        self._known_until = known_until
         self._settled = asyncio.Event()
         index.assumed.on_settled = self._settled.set
 
@@ -95,6 +103,10 @@ class Settling:
             self._assume(args, result.passed)
         self._answered(args, result)
         return result
+
+    def attempt_failed(self, uid: str) -> None:
+        """A question for the pod came and cannot be answered; it tells all the same that the last attempt failed."""
+        self._index.assumed.settle(uid)
 
     def _assume(self, args: ExtenderArgs, nodes: Sequence[str]) -> None:
         known = self._index.view.known
@@ -127,15 +139,18 @@ class Settling:
                 continue
 
     async def run(self) -> None:
-        """Ends assumptions that expired or failed, until cancelled.
+        """Ends assumptions that expired or failed and doubts those that nothing confirms, until cancelled.
 
         Time in which we stood still does not count: what the scheduler did meanwhile has not been read yet.
         """
         options = self._options
+        limits = Limits(options.expiry, options.distrust, options.doubt)
+        known = self._known_until()
         while True:
-            begun = self._clock.now()
+            begun, known_before = self._clock.now(), known
             await self._clock.sleep(_REVIEW_SECONDS)
             now = self._clock.now()
             if (lost := now - begun - _REVIEW_SECONDS) >= _SUSPENDED_SECONDS:
                 self._index.assumed.excuse(lost)
-            self._index.assumed.review(now, options.expiry, options.distrust)
+            known = self._known_until()
+            self._index.assumed.review(now, limits, known_before=known_before, known_until=known)

@@ -235,7 +235,7 @@ class Metrics:
         self, pods: Callable[[], Mapping[str, float]], endings: Callable[[], Mapping[str, float]]
     ) -> None:
         """Read at each scrape the assumed pods by place (one, several), and the assumptions that no binding ended."""
-        text = "Pods let through by an answer and not yet seen on a node, by the number of nodes in the answer."
+        text = "Pods let through and not yet seen on a node: given one node, given several, or doubted (assumedPods.doubt)."
         self._registry.register(StatisticsCollector("extender_assumed_pods", text, "place", pods))
         text = "Assumptions that ended without a binding: expired, or failed by the scheduler's report."
         self._registry.register(

@@ -6,6 +6,8 @@ import orjson
 import pytest
 
 from extender.index import gone
+from extender.index.assumed import Limits
+from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import Object, Pod
 from extender.wire.kinds import PODS
@@ -129,8 +131,11 @@ class TestReview:
 
     def test_it_expires(self) -> None:
         index = assumed(zoned(), WEB, "n1", now=100.0)
-        assert (index.assumed.review(now=129.0, expiry=30.0, distrust=2.0), near(index, NEAR_WEB)) == (0, [{"z1": 1}])
-        assert (index.assumed.review(now=130.0, expiry=30.0, distrust=2.0), near(index, NEAR_WEB)) == (1, [{}])
+        assert (index.assumed.review(129.0, Limits(expiry=30.0, distrust=2.0)), near(index, NEAR_WEB)) == (
+            0,
+            [{"z1": 1}],
+        )
+        assert (index.assumed.review(130.0, Limits(expiry=30.0, distrust=2.0)), near(index, NEAR_WEB)) == (1, [{}])
 
     def test_a_report_of_failure_ends_it_unless_it_is_of_an_earlier_attempt(self) -> None:
         refused = pod_json("web", app="web")
@@ -138,7 +143,62 @@ class TestReview:
         for age, ended in ((1.0, 0), (2.0, 1)):
             index = assumed(zoned(pod("web", app="web")), WEB, "n1", now=0.0)
             index.upsert(PODS.decode_object(orjson.dumps(refused)))
-            assert index.assumed.review(now=age, expiry=30.0, distrust=2.0) == ended
+            assert index.assumed.review(age, Limits(expiry=30.0, distrust=2.0)) == ended
+
+    def test_a_report_that_may_be_older_than_the_answer_does_not_end_it(self) -> None:
+        """The watch may have been held up: what is read now was written at any time since it was last read to its end."""
+        refused = pod_json("web", app="web")
+        refused["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
+        for known_before, ended in ((1.9, 0), (2.0, 1)):
+            index = assumed(zoned(pod("web", app="web")), WEB, "n1", now=0.0)
+            index.upsert(PODS.decode_object(orjson.dumps(refused)))
+            limits = Limits(expiry=300.0, distrust=2.0)
+            assert index.assumed.review(60.0, limits, known_before=known_before) == ended
+
+    def test_it_does_not_expire_while_its_binding_may_lie_unread(self) -> None:
+        index = assumed(zoned(), WEB, "n1", now=100.0)
+        limits = Limits(expiry=30.0, distrust=2.0)
+        assert (index.assumed.review(190.0, limits, known_until=129.0), near(index, NEAR_WEB)) == (0, [{"z1": 1}])
+        assert (index.assumed.review(190.0, limits, known_until=130.0), near(index, NEAR_WEB)) == (1, [{}])
+
+
+class TestDoubt:
+    """A pod that no binding has confirmed in time stands on one of its nodes, or nowhere."""
+
+    LIMITS = Limits(expiry=100.0, distrust=2.0, doubt=5.0)
+
+    def doubted(self, *names: str) -> ClusterIndex:
+        index = assumed(zoned(), WEB, *names, now=0.0)
+        assert index.assumed.review(5.0, self.LIMITS) == 0
+        return index
+
+    def test_until_then_it_counts(self) -> None:
+        index = assumed(zoned(), WEB, "n1", now=0.0)
+        index.assumed.review(4.9, self.LIMITS)
+        assert (near(index, NEAR_WEB), is_pending(index), places(index)) == ([{"z1": 1}], False, ({}, {}))
+
+    @pytest.mark.parametrize("names", [("n1",), ("n1", "n3")], ids=["one node", "several in one domain"])
+    def test_then_it_may_be_there_and_is_not_sure_to_be(self, names: tuple[str, ...]) -> None:
+        index = self.doubted(*names)
+        assert (near(index, NEAR_WEB), is_pending(index), places(index)) == ([{}], True, ({}, {"z1": 1}))
+        assert (index.assumed.places(), audit(index)) == ({"one": 0, "several": 0, "doubted": 1}, [])
+
+    @pytest.mark.parametrize("names", [("n1",), ("n1", "n2")], ids=["one node", "several"])
+    def test_its_binding_ends_the_doubt(self, names: tuple[str, ...]) -> None:
+        index = self.doubted(*names)
+        index.upsert(pod("web", on="n1", app="web"))
+        assert (near(index, NEAR_WEB), is_pending(index)) == ([{"z1": 1}], False)
+        assert (index.assumed.places(), audit(index)) == ({"one": 0, "several": 0, "doubted": 0}, [])
+
+    def test_a_new_answer_ends_it_too(self) -> None:
+        index = assumed(self.doubted("n1"), WEB, "n2", now=6.0)
+        assert (near(index, NEAR_WEB), is_pending(index), audit(index)) == ([{"z2": 1}], False, [])
+
+    def test_a_question_need_not_wait_for_it_any_more(self) -> None:
+        index, told = assumed(zoned(), WEB, "n1", "n2", now=0.0), list[int]()
+        index.assumed.on_settled = lambda: told.append(index.assumed.several)
+        index.assumed.review(5.0, self.LIMITS)
+        assert told == [0]
 
 
 class TestGone:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
-from hypothesis import given
+from hypothesis import event, given
 from hypothesis import strategies as st
 
+from extender.index.assumed import Limits
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.index.view import ClusterView
@@ -26,16 +28,24 @@ from tests.laws.observing import (
 )
 from tests.strategies import NODE_NAMES, POD_NAMES, Change, Step, decoded, histories, pods, steps
 
-# A pod that was let through, and the nodes that were answered for it.
-Answer = tuple[Json, list[str]]
+# A pod that was let through, and the nodes that were answered for it; empty: all who were let through are in doubt.
+Answer = tuple[Json, list[str]] | tuple[()]
 
-ANSWERS: st.SearchStrategy[Answer] = st.tuples(
-    st.sampled_from(POD_NAMES).flatmap(pods), st.lists(st.sampled_from((*NODE_NAMES, "ghost")), unique=True, max_size=3)
+ANSWERS: st.SearchStrategy[Answer] = st.one_of(
+    st.tuples(
+        st.sampled_from(POD_NAMES).flatmap(pods),
+        st.lists(st.sampled_from((*NODE_NAMES, "ghost")), unique=True, max_size=3),
+    ),
+    st.just(()),
 )
+DOUBTING = Limits(expiry=inf, distrust=inf, doubt=1.0)
 MIXED = st.lists(st.one_of(steps(), steps(), ANSWERS), max_size=12)
 
 
 def _assume(index: ClusterIndex, answer: Answer) -> None:
+    if not answer:
+        index.assumed.review(1.0, DOUBTING)
+        return
     body, names = answer
     pod = decoded("pods", body)
     assert isinstance(pod, Pod)
@@ -62,7 +72,7 @@ def test_assumptions_that_have_ended_leave_nothing_behind(history: list[Step], m
     index, cluster = built(history)
     for step in more:
         _take(index, cluster, step)
-    index.assumed.review(now=1.0, expiry=0.0, distrust=0.0)
+    index.assumed.review(1.0, Limits(expiry=0.0, distrust=0.0))
     assert index.statistics()["assumed_pods"] == 0
     assert audit(index) == []
     questions = asked([*history, *(step for step in more if not isinstance(step, tuple))])
@@ -78,7 +88,8 @@ def test_what_is_pending_does_not_depend_on_what_came_before(
         _take(index, cluster, step)
     other = fresh(cluster)
     for assumed in index.assumed.held.values():
-        other.assume(assumed.pod, assumed.nodes, now=0.0)
+        other.assume(assumed.pod, assumed.nodes, now=0.0 if assumed.doubted else 1.0)
+    other.assumed.review(1.0, DOUBTING)
     for pod in asked([*history, *(step for step in more if not isinstance(step, tuple))]):
         assert _pending(index.view, pod) == _pending(other.view, pod)
 
@@ -115,6 +126,25 @@ def test_a_node_that_passes_while_a_pod_s_place_is_unknown_passes_wherever_the_p
     index.view.question(shape_of(asking))
     _assume(index, (coming, names))
     passing = answers_of(index.view, asking).passed
+    for node in names:
+        index.assumed.settle("uid-p9")
+        _assume(index, (coming, [node]))
+        assert passing <= answers_of(index.view, asking).passed
+
+
+@given(histories(), pods("p9"), st.lists(st.sampled_from(NODE_NAMES), min_size=1, max_size=2, unique=True), pods())
+def test_a_node_that_passes_while_a_pod_is_in_doubt_passes_wherever_the_pod_is_and_if_it_is_nowhere(
+    history: list[Step], coming: Json, names: list[str], asking: Json
+) -> None:
+    index, _ = built(history, WHOLE_ANSWERS)
+    coming = {**coming, "metadata": {**coming["metadata"]}, "status": {"phase": "Pending"}}
+    index.view.question(shape_of(asking))
+    nowhere = answers_of(index.view, asking).passed
+    _assume(index, (coming, names))
+    _assume(index, ())
+    passing = answers_of(index.view, asking).passed
+    event(f"the doubt refuses a node: {passing < nowhere}")
+    assert passing <= nowhere
     for node in names:
         index.assumed.settle("uid-p9")
         _assume(index, (coming, [node]))

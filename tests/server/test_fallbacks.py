@@ -190,3 +190,14 @@ def test_many_answers_without_a_decision_are_one_line_with_their_number(caplog: 
     warning.tell(verb="preempt")
     told = [(record.message, vars(record)["verb"], vars(record)["times"]) for record in caplog.records]
     assert told == [("it happened", "filter", 1), ("it happened", "preempt", 5)]
+
+
+@pytest.mark.parametrize("policy", ["error", "pass"])
+async def test_a_question_that_cannot_be_decided_tells_that_the_pod_s_last_attempt_failed(
+    aiohttp_client: AiohttpClient, policy: Policy
+) -> None:
+    failed: list[str] = []
+    decisions = Verbs(nothing_decided, nothing_decided, nothing_decided, attempt_failed=failed.append)
+    client = await aiohttp_client(app_with(decisions, stale(), kube=Kube(on_stale=policy)))
+    await client.post("/filter", json=BY_NAMES)
+    assert failed == ["u-1"]

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
+from extender.index.assumed import Limits
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.kube.timing import SystemClock
@@ -177,10 +178,10 @@ async def test_a_late_report_of_failure_ends_the_assumption_and_an_early_one_doe
     await played.ask("w0", APART)
     (held,) = played.index.assumed.held.values()
     played.show("w0", APART, **_refused("earlier"))
-    assert played.index.assumed.review(held.since + 0.3, expiry=120, distrust=2) == 0
-    assert played.index.assumed.review(held.since + 5, expiry=120, distrust=2) == 0
+    assert played.index.assumed.review(held.since + 0.3, Limits(expiry=120, distrust=2)) == 0
+    assert played.index.assumed.review(held.since + 5, Limits(expiry=120, distrust=2)) == 0
     played.show("w0", APART, **_refused("this time"))
-    assert played.index.assumed.review(held.since + 5, expiry=120, distrust=2) == 1
+    assert played.index.assumed.review(held.since + 5, Limits(expiry=120, distrust=2)) == 1
     assert audit(played.index) == []
 
 
@@ -188,7 +189,27 @@ async def test_an_assumption_expires() -> None:
     played = Played("decisive")
     await played.ask("w0", APART)
     (held,) = played.index.assumed.held.values()
-    assert played.index.assumed.review(held.since + 119, expiry=120, distrust=2) == 0
-    assert played.index.assumed.review(held.since + 121, expiry=120, distrust=2) == 1
+    assert played.index.assumed.review(held.since + 119, Limits(expiry=120, distrust=2)) == 0
+    assert played.index.assumed.review(held.since + 121, Limits(expiry=120, distrust=2)) == 1
     assert played.index.assumed.expired == 1
     assert played.index.statistics()["shapes"] == 0
+
+
+async def test_a_question_that_is_refused_tells_all_the_same_that_the_last_attempt_failed() -> None:
+    """A pod whose binding failed would raise the minimum of its zone for as long as nothing can be answered."""
+    played = Played("decisive")
+    await played.ask("w0", SPREAD)
+    played.settling.attempt_failed("w0")
+    assert played.index.assumed.held == {}
+    assert audit(played.index) == []
+
+
+async def test_two_pods_in_doubt_raise_no_minimum_and_their_places_are_not_given_away() -> None:
+    """Two of three nodes have a pod whose binding nothing has confirmed: the third is right whatever became of them."""
+    played = Played("decisive")
+    chosen = {(await played.ask(f"w{i}", SPREAD))[0] for i in range(2)}
+    played.index.assumed.review(played.clock.now() + 5, Limits(expiry=120, distrust=2, doubt=5))
+    third = await played.ask("w2", SPREAD)
+    assert {*chosen, *third} == set(NODE_NAMES)
+    assert await played.ask("w3", SPREAD) == []
+    assert played.settling.waits == 0

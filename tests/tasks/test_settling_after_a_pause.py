@@ -59,3 +59,18 @@ async def test_a_loop_that_is_late_now_and_then_does_not_make_assumptions_last()
     index, clock = index_of(node("n1")), FakeClock(step=0.1)
     index.assume(pod("web"), ("n1",), clock.time)
     assert await lasting(index, clock) == pytest.approx(120.0, abs=1.0)
+
+
+async def test_an_assumption_does_not_expire_while_the_watch_that_would_show_its_binding_is_not_heard() -> None:
+    index, clock, heard = index_of(node("n1")), FakeClock(), 0.0
+    index.assume(pod("web"), ("n1",), clock.time)
+    begun = clock.time
+    settling = Settling(
+        index, clock, SettlingOptions(expiry=120.0), never, nothing, lambda _, __: None, lambda: begun + heard
+    )
+    task = asyncio.create_task(settling.run())
+    await until(lambda: clock.time > begun + 170.0)
+    assert (index.assumed.expired, index.assumed.doubted) == (0, 1)
+    heard = 120.0
+    await until(lambda: index.assumed.expired)
+    task.cancel()
