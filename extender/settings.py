@@ -319,6 +319,11 @@ def default_settings(mode: Mode) -> Settings:
     return parse_settings({"apiVersion": API_VERSION, "kind": KIND, "mode": mode})
 
 
+def mode_defaults(mode: Mode) -> dict[str, bool | int | str]:
+    """By dotted path the defaults that depend on the mode."""
+    return {".".join(path): value for path, value in _BY_MODE[mode].items()}
+
+
 def settings_document(settings: Settings) -> dict[str, Any]:
     """The settings in the form of a document, as `/configz` shows them; `parse_settings` gives the same back."""
     return write_document(settings)

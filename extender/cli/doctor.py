@@ -9,40 +9,49 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import orjson
 
 from extender.cli.command import CommandError, Commands
-from extender.cli.files import access_to, own_namespace, read_settings, read_yaml
+from extender.cli.files import access_to, is_file, own_namespace, read_settings, read_yaml
 from extender.cli.running import run_on_loop
 from extender.cli.visiting import Trust, Visit, VisitError, visit
+from extender.doctor.configuration import examine_differences
+from extender.doctor.facts import Facts, Finding, SchedulingQueue
+from extender.doctor.permissions import Permission, needed_permissions
+from extender.doctor.scheduler_config import examine_scheduler
+from extender.doctor.service import examine_service
+from extender.doctor.surroundings import examine_surroundings
 from extender.kube.access import AccessReviews
 from extender.kube.credentials import Access
 from extender.kube.errors import KubeError, NotFound
 from extender.kube.leases import Lease
+from extender.kube.pod_conditions import PodConditions, read_pod_conditions
 from extender.kube.session import Session, open_session
 from extender.kube.timing import SystemClock
 from extender.kube.writer import Writer
 from extender.server.certificates import readable_by_all
-from extender.settings import Kube, LeaderElection, Settings, settings_document
-from extender.verbs.diagnosis import Facts, Finding, diagnose
-from extender.verbs.permissions import Permission, needed_permissions
-from extender.verbs.scheduler_stanza import examine_scheduler
+from extender.settings import Kube, LeaderElection, Settings
 
+_DEFAULT_SCHEDULER: Final = "default-scheduler"
+_LOCAL: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 _RANK: Final = {"info": 0, "warning": 1, "error": 2}
 _EVERYWHERE: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 (told from other addresses, not bound to)
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """What the apiserver says: missing permissions, by how many seconds its clock is ahead of ours, and the Lease.
+    """What the apiserver says: missing permissions, by how many seconds its clock is ahead of ours, the Lease, and pods.
 
-    The Lease is None where the settings have none; one that nobody has made has no holder.
+    The Lease is None where the settings have none; one that does not exist has no holder. Pods are read only where
+    the service has never been called, and are None otherwise.
     """
 
     denied: Sequence[Permission]
     ahead: float | None
     lease: Lease | None = None
+    pods: Sequence[PodConditions] | None = None
 
 
 def add_parser(commands: Commands) -> None:
@@ -53,7 +62,12 @@ def add_parser(commands: Commands) -> None:
     )
     parser.add_argument("--config", metavar="FILE", help="our configuration, to be compared with what is running")
     parser.add_argument("--scheduler-config", metavar="FILE", help="kube-scheduler's --config file")
-    parser.add_argument("--kubeconfig", metavar="FILE", default="", help="the cluster; as kubectl without it")
+    parser.add_argument(
+        "--kubeconfig",
+        metavar="FILE",
+        default="",
+        help="access to the cluster; else that of the service's settings, or as kubectl",
+    )
     parser.add_argument(
         "--as",
         dest="account",
@@ -78,6 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
 def examine(arguments: argparse.Namespace) -> tuple[list[Finding], list[str]]:
     """The findings, and what could be looked at."""
     configured = read_settings(arguments.config) if arguments.config else None
+    scheduler = _scheduler_document(arguments.scheduler_config) if arguments.scheduler_config else None
     findings: list[Finding] = []
     checked: list[str] = []
     facts = Facts(configured or Settings(), time.time())
@@ -85,27 +100,62 @@ def examine(arguments: argparse.Namespace) -> tuple[list[Finding], list[str]]:
     try:
         seen = visit(url, Trust(arguments.ca_file, arguments.cert_file, arguments.key_file))
         facts = _with_service(facts, seen)
-        findings += _differences(configured, seen.settings)
+        findings += examine_differences(configured, seen.settings) if configured is not None else ()
         checked.append(f"service {url}")
     except VisitError as error:
         findings.append(Finding("error", error.check, str(error), error.remedy))
     findings += _exposed_keys({configured.server.tls.key_file if configured else "", arguments.key_file})
     if not arguments.no_cluster:
-        facts, problems = _with_cluster(facts, access_to(Kube(kubeconfig=arguments.kubeconfig)), arguments.account)
+        facts, problems = _with_cluster(facts, _Who.of(arguments, url, facts.settings), _profiles(scheduler))
         findings += problems
         checked += [] if problems else ["cluster"]
-    if arguments.scheduler_config:
-        document = read_yaml(arguments.scheduler_config)
-        if not isinstance(document, dict):
-            raise CommandError(f"{arguments.scheduler_config}: expected a mapping")
+    if scheduler is not None:
         nodes = int(facts.total("extender_index_entries", kind="nodes"))
-        findings += examine_scheduler(document, facts.settings, nodes)
+        findings += examine_scheduler(scheduler, facts.settings, nodes)
         checked.append(f"scheduler configuration {arguments.scheduler_config}")
-    return findings + diagnose(facts), checked
+    return [*findings, *examine_service(facts), *examine_surroundings(facts)], checked
+
+
+def _scheduler_document(path: str) -> Mapping[str, Any]:
+    document = read_yaml(path)
+    if not isinstance(document, dict):
+        raise CommandError(f"{path}: expected a mapping")
+    return document
+
+
+def _profiles(scheduler: Mapping[str, Any] | None) -> frozenset[str]:
+    """The names under which pods ask for the scheduler that is to call us."""
+    profiles = (scheduler or {}).get("profiles") or [{}]
+    return frozenset(str(profile.get("schedulerName", _DEFAULT_SCHEDULER)) for profile in profiles)
+
+
+@dataclass(frozen=True, slots=True)
+class _Who:
+    """With which access the apiserver is asked, about which account, and what to call that where it is uncertain."""
+
+    access: Access
+    account: str = ""
+    uncertain: str = ""
+
+    @classmethod
+    def of(cls, arguments: argparse.Namespace, url: str, settings: Settings) -> "_Who":
+        """The service's own access where it is known, so that its permissions are looked up and not the caller's.
+
+        That is a kubeconfig in the running settings that this machine has, or, for a service on this machine with
+        none, whatever it has found for itself.
+        """
+        own, given, account = settings.kube.kubeconfig, arguments.kubeconfig, arguments.account
+        if account or given:
+            is_own = bool(account) or given == own
+            return cls(access_to(Kube(kubeconfig=given)), account, "" if is_own else f"the account of {given}")
+        if own and is_file(own):
+            return cls(access_to(settings.kube))
+        is_here = urlsplit(url).hostname in _LOCAL
+        return cls(access_to(Kube()), "", "" if is_here and not own else "the account of this command")
 
 
 def _address(settings: Settings) -> str:
-    """Where a service with these settings answers somebody on the same machine."""
+    """Where a service with these settings answers on its own machine."""
     bound = settings.server.bind_address
     host = "127.0.0.1" if bound.host in _EVERYWHERE else bound.host
     scheme = "https" if settings.server.tls.cert_file else "http"
@@ -117,15 +167,18 @@ def _with_service(facts: Facts, seen: Visit) -> Facts:
     return replace(facts, settings=seen.settings, readiness=seen.readiness, samples=seen.samples, clocks=clocks)
 
 
-def _with_cluster(facts: Facts, access: Access, account: str) -> tuple[Facts, list[Finding]]:
+def _with_cluster(facts: Facts, who: _Who, profiles: frozenset[str]) -> tuple[Facts, list[Finding]]:
     """The facts with what the apiserver says, or a finding where it says nothing."""
+    is_called = facts.samples is None or facts.total("extender_requests_total", verb="filter") > 0
     try:
-        found = run_on_loop(_ask_cluster(access, account, facts.settings))
+        found = run_on_loop(_ask_cluster(who, facts.settings, reads_pods=not is_called))
     except KubeError as error:
         remedy = "name a kubeconfig with --kubeconfig, or leave the cluster out with --no-cluster"
         return facts, [Finding("error", "cluster", f"the apiserver cannot be asked: {error}", remedy)]
     clocks = dict(facts.clocks) | ({"the apiserver": found.ahead} if found.ahead is not None else {})
-    facts = replace(facts, denied=found.denied, clocks=clocks)
+    facts = replace(facts, denied=found.denied, clocks=clocks, account=who.uncertain)
+    if found.pods is not None:
+        facts = replace(facts, queue=_queue(found.pods, facts.total("process_start_time_seconds"), profiles))
     if found.lease is not None:
         renewed = found.lease.renew_time
         age = 0.0 if renewed is None else facts.now - renewed.timestamp()
@@ -133,13 +186,21 @@ def _with_cluster(facts: Facts, access: Access, account: str) -> tuple[Facts, li
     return facts, []
 
 
-async def _ask_cluster(access: Access, account: str, settings: Settings) -> ClusterFacts:
-    async with open_session(access, SystemClock()) as session:
-        reviews = AccessReviews(session.reads, account)
+def _queue(pods: Sequence[PodConditions], started: float, profiles: frozenset[str]) -> SchedulingQueue:
+    """What the pods of these schedulers tell of the time since the service started."""
+    ours = [pod for pod in pods if (pod.spec.scheduler_name or _DEFAULT_SCHEDULER) in profiles]
+    rejected = tuple(sorted({pod.rejection for pod in ours if pod.rejection}))
+    return SchedulingQueue(sum(pod.scheduled_at > started for pod in ours), rejected)
+
+
+async def _ask_cluster(who: _Who, settings: Settings, *, reads_pods: bool) -> ClusterFacts:
+    async with open_session(who.access, SystemClock()) as session:
+        reviews = AccessReviews(session.reads, who.account)
         there = await reviews.server_time()
         ahead = None if there is None else there.timestamp() - time.time()
         denied = [one for one in needed_permissions(settings) if not await reviews.is_allowed(*one.asked)]
-        return ClusterFacts(denied, ahead, await _lease(session, settings.leader_election))
+        pods = await read_pod_conditions(session.reads) if reads_pods else None
+        return ClusterFacts(denied, ahead, await _lease(session, settings.leader_election), pods)
 
 
 async def _lease(session: Session, settings: LeaderElection) -> Lease | None:
@@ -160,27 +221,6 @@ def _exposed_keys(paths: Iterable[str]) -> Iterator[Finding]:
             yield Finding("warning", "key", f"every account of this machine may read {path}", f"chmod 600 {path}")
 
 
-def _differences(configured: Settings | None, running: Settings) -> Iterator[Finding]:
-    """The settings in which the file and the service differ. The address may: a flag sets it."""
-    if configured is None:
-        return
-    theirs = _paths(settings_document(running))
-    for path, value in _paths(settings_document(configured)).items():
-        if theirs.get(path) != value and path not in {"server.bindAddress", "logging.level"}:
-            problem = f"{path} is {theirs.get(path)} in the running service and {value} in the file"
-            yield Finding("warning", "configuration", problem, "restart the service: it reads the file only then")
-
-
-def _paths(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in document.items():
-        if isinstance(value, Mapping):
-            found |= _paths(value, f"{prefix}{name}.")
-        else:
-            found[f"{prefix}{name}"] = value
-    return found
-
-
 def _print_json(findings: Sequence[Finding], checked: Sequence[str]) -> None:
     """One document, for scripts."""
     rows = [
@@ -193,5 +233,9 @@ def _print_text(findings: Sequence[Finding], checked: Sequence[str]) -> None:
     """Two lines for each finding: what is wrong, and what to do."""
     for one in findings:
         print(f"{one.severity}: {one.check}: {one.problem}\n    {one.remedy}")
-    counts = [f"{sum(one.severity == name for one in findings)} {name}s" for name in ("error", "warning")]
+    counts = [_counted(sum(one.severity == name for one in findings), name) for name in ("error", "warning")]
     print(f"{', '.join(counts)}; looked at {', '.join(checked) or 'nothing'}")
+
+
+def _counted(count: int, name: str) -> str:
+    return f"{count} {name}" if count == 1 else f"{count} {name}s"

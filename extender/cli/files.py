@@ -70,6 +70,11 @@ def read_bytes(path: str) -> bytes:
         raise CommandError(f"{path}: {error.strerror}") from None
 
 
+def is_file(path: str) -> bool:
+    """Whether this machine has the file."""
+    return Path(path).is_file()
+
+
 def access_to(kube: Kube) -> Access:
     """Which apiserver: the settings' kubeconfig, else the account of the pod we run in, else what kubectl would use."""
     if not (kube.kubeconfig or kube.context) and "KUBERNETES_SERVICE_HOST" in os.environ:

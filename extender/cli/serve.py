@@ -108,7 +108,7 @@ def _certificates(service: Service, supervisor: Supervisor) -> ServerTls | None:
         tls = ServerTls(service.settings.server.tls)
     except TlsError as error:
         raise CommandError(str(error)) from None
-    service.metrics.report_certificates(lambda: tls.ends, lambda: tls.reloads)
+    service.metrics.report_certificates(lambda: tls.ends, lambda: tls.reloads, lambda: tls.unusable)
     supervisor.add("certificates", lambda: tls.follow(SystemClock()))
     return tls
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import UTC
+from http import HTTPStatus
 from typing import Final
 
 from extender.kube.effects import PodCondition, PodEvent, PodRef
@@ -24,7 +25,8 @@ _LONGEST_NOTE: Final = 1024  # events.k8s.io/v1 refuses more
 _LONGEST_EVENT_NAME: Final = 236  # leaves room for the dot and 16 digits within 253
 
 
-# What is told of each call that has ended: its name, "ok" or the error's class in small letters, and seconds.
+# What is told of each call that has ended: its name, the result ("ok", "forbidden" or the
+# error's class in small letters), and seconds.
 Observe = Callable[[str, str, float], None]
 
 
@@ -150,7 +152,7 @@ class Writer:
             answer = await self._connection.call(method, path, body=body, content_type=content_type, limit=self._limit)
             result = "ok"
         except KubeError as error:
-            result = type(error).__name__.lower()
+            result = "forbidden" if error.status == HTTPStatus.FORBIDDEN else type(error).__name__.lower()
             raise
         finally:
             self._observe(name, result, now() - begun)

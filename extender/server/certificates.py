@@ -7,6 +7,7 @@ import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
@@ -23,8 +24,25 @@ _KEY_FILE: Final = "server.tls.keyFile"
 _CLIENT_CA_FILE: Final = "server.tls.clientCAFile"
 
 
+class Cause(StrEnum):
+    """Why files of server.tls cannot be used; a label of a metric."""
+
+    UNREADABLE = "unreadable"
+    MALFORMED = "malformed"
+    PASSWORD = "password"  # noqa: S105 (names a cause)
+    MISMATCH = "mismatch"
+    EXPIRED = "expired"
+    NOT_YET_VALID = "not_yet_valid"
+    NO_AUTHORITY = "no_authority"
+    REFUSED = "refused"
+
+
 class TlsError(Exception):
     """Raised when a file of server.tls cannot be used; the text begins with the setting and the file."""
+
+    def __init__(self, cause: Cause, text: str) -> None:
+        super().__init__(text)
+        self.cause = cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +84,14 @@ def _read(setting: str, path: str) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise TlsError(f"{setting} {path}: {error.strerror}") from None
+        raise TlsError(Cause.UNREADABLE, f"{setting} {path}: {error.strerror}") from None
 
 
 def _certificates(pem: bytes, place: str) -> Sequence[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(pem)
     except ValueError:
-        raise TlsError(f"{place}: holds no certificate in PEM form") from None
+        raise TlsError(Cause.MALFORMED, f"{place}: holds no certificate in PEM form") from None
 
 
 def _check_key(pem: bytes, leaf: x509.Certificate, tls: Tls) -> None:
@@ -82,22 +100,23 @@ def _check_key(pem: bytes, leaf: x509.Certificate, tls: Tls) -> None:
     try:
         key = load_pem_private_key(pem, password=None)
     except TypeError:
-        raise TlsError(f"{place}: is protected by a password, which nobody is there to type") from None
+        raise TlsError(Cause.PASSWORD, f"{place}: is protected by a password, which a service cannot ask for") from None
     except ValueError:
-        raise TlsError(f"{place}: holds no private key in PEM form") from None
+        raise TlsError(Cause.MALFORMED, f"{place}: holds no private key in PEM form") from None
     form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     if key.public_key().public_bytes(*form) != leaf.public_key().public_bytes(*form):
-        raise TlsError(f"{place}: is not the key of the certificate in {_CERT_FILE} {tls.cert_file}")
+        raise TlsError(Cause.MISMATCH, f"{place}: is not the key of the certificate in {_CERT_FILE} {tls.cert_file}")
 
 
 def _check_time(found: x509.Certificate, place: str, now: datetime) -> None:
     if now > found.not_valid_after_utc:
         raise TlsError(
-            f'{place}: certificate "{_title(found)}" expired on {found.not_valid_after_utc:%Y-%m-%dT%H:%M:%SZ}'
+            Cause.EXPIRED,
+            f'{place}: certificate "{_title(found)}" expired on {found.not_valid_after_utc:%Y-%m-%dT%H:%M:%SZ}',
         )
     if now < found.not_valid_before_utc:
         begin = f"{found.not_valid_before_utc:%Y-%m-%dT%H:%M:%SZ}"
-        raise TlsError(f'{place}: certificate "{_title(found)}" is not valid before {begin}')
+        raise TlsError(Cause.NOT_YET_VALID, f'{place}: certificate "{_title(found)}" is not valid before {begin}')
 
 
 def _check_authorities(pem: bytes, place: str, now: datetime) -> datetime:
@@ -108,7 +127,10 @@ def _check_authorities(pem: bytes, place: str, now: datetime) -> datetime:
     found = _certificates(pem, place)
     authorities = [certificate for certificate in found if _is_authority(certificate)]
     if not authorities:
-        raise TlsError(f'{place}: certificate "{_title(found[0])}" is not that of an authority (basicConstraints)')
+        raise TlsError(
+            Cause.NO_AUTHORITY,
+            f'{place}: certificate "{_title(found[0])}" is not that of an authority (basicConstraints)',
+        )
     valid = [one for one in authorities if one.not_valid_before_utc <= now <= one.not_valid_after_utc]
     if not valid:
         _check_time(authorities[-1], place, now)

@@ -16,11 +16,12 @@ from datetime import UTC, datetime
 from typing import Final, Never
 
 from extender.kube.timing import Clock
-from extender.server.certificates import TlsError, check_material, read_material, readable_by_all
+from extender.server.certificates import Cause, TlsError, check_material, read_material, readable_by_all
 from extender.settings import Tls
 
 _LOG = logging.getLogger(__name__)
 _LOOK_SECONDS: Final = 5.0  # a renewed Secret takes a minute to reach the files; seconds more are nothing
+_USABLE: Final[Mapping[str, float]] = dict.fromkeys(Cause, 0.0)
 _VERSIONS: Final = {"VersionTLS12": ssl.TLSVersion.TLSv1_2, "VersionTLS13": ssl.TLSVersion.TLSv1_3}
 
 
@@ -31,13 +32,15 @@ def _now() -> datetime:
 class ServerTls:
     """The TLS side of the socket. `context` is for listening; `ends` and `reloads` are for metrics.
 
-    Raises TlsError when the files cannot be used. `reloads` counts by "succeeded" and "failed".
+    Raises TlsError when the files cannot be used. `reloads` counts by "succeeded" and "failed"; `unusable` has 1 for
+    the cause for which the files on disk cannot be used now, and 0 for all others.
     """
 
     def __init__(self, tls: Tls, now: Callable[[], datetime] = _now) -> None:
         self.reloads: Counter[str] = Counter({"succeeded": 0, "failed": 0})
         self._tls = tls
         self._now = now
+        self.unusable: Mapping[str, float] = _USABLE
         self._problem = ""
         self._load()
         self.context = _context_of(tls)
@@ -55,9 +58,9 @@ class ServerTls:
             if changed:
                 self._load()
         except TlsError as error:
-            self._keep_old(str(error))
+            self._keep_old(error)
             return
-        self._problem = ""
+        self._problem, self.unusable = "", _USABLE
         if changed:
             self.reloads["succeeded"] += 1
             ends = {name: end.isoformat() for name, end in self._ends.items()}
@@ -75,13 +78,14 @@ class ServerTls:
         ends = check_material(material, self._tls, self._now())
         context = _context_of(self._tls)
         if read_material(self._tls) != material:  # the context is built from the files, not from what was checked
-            raise TlsError(f"server.tls.certFile {self._tls.cert_file}: changed while it was read")
+            raise TlsError(Cause.MISMATCH, f"server.tls.certFile {self._tls.cert_file}: changed while it was read")
         self._material, self._ends, self._current = material, ends, context
         if readable_by_all(self._tls.key_file):
             _LOG.warning("every account of this machine may read the private key", extra={"file": self._tls.key_file})
 
-    def _keep_old(self, problem: str) -> None:
+    def _keep_old(self, error: TlsError) -> None:
         """Count and log a failure once, however often the same files are looked at."""
+        problem, self.unusable = str(error), {**_USABLE, error.cause: 1.0}
         if problem != self._problem:
             self.reloads["failed"] += 1
             _LOG.error("the old certificates stay in use", extra={"problem": problem})
@@ -108,10 +112,10 @@ def _context_of(tls: Tls) -> ssl.SSLContext:
             context.verify_mode = ssl.CERT_OPTIONAL
             context.load_verify_locations(tls.client_ca_file)
     except OSError as error:  # also every ssl.SSLError
-        raise TlsError(f"server.tls.certFile {tls.cert_file}: {error}") from None
+        raise TlsError(Cause.REFUSED, f"server.tls.certFile {tls.cert_file}: {error}") from None
     return context
 
 
 def _refuse_password() -> Never:
     """Without this OpenSSL would ask at the terminal."""
-    raise TlsError("server.tls.keyFile: is protected by a password, which nobody is there to type")
+    raise TlsError(Cause.PASSWORD, "server.tls.keyFile: is protected by a password, which a service cannot ask for")

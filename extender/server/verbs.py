@@ -40,6 +40,8 @@ async def filter_nodes(request: web.Request) -> web.Response:
     result = await app.verbs.filter(args)
     if result.error:
         metrics.failed("undecidable")
+    else:
+        metrics.decided()
     app.metrics.passed(len(result.passed))
     app.metrics.refused(_reasons(result))
     return _filtered(result, args)
@@ -51,7 +53,9 @@ async def prioritize_nodes(request: web.Request) -> web.Response:
     args = decode_args(await _body(request, app))
     app.metrics.verbs["prioritize"].asked(_count(args), by_names=args.nodes is None)
     offer(request, app, lambda: _json(encode_priorities({})))
-    return _json(encode_priorities(app.verbs.prioritize(args)))
+    scores = app.verbs.prioritize(args)
+    app.metrics.verbs["prioritize"].decided()
+    return _json(encode_priorities(scores))
 
 
 async def preempt_pods(request: web.Request) -> web.Response:
@@ -61,7 +65,9 @@ async def preempt_pods(request: web.Request) -> web.Response:
     app.metrics.verbs["preempt"].asked(len(args.candidates))
     # One that came without victims would fail the whole call.
     offer(request, app, lambda: _json(encode_preemption([each for each in args.candidates if each.victims])))
-    return _json(encode_preemption(app.verbs.preempt(args)))
+    candidates = app.verbs.preempt(args)
+    app.metrics.verbs["preempt"].decided()
+    return _json(encode_preemption(candidates))
 
 
 async def bind_pod(request: web.Request) -> web.Response:

@@ -62,6 +62,8 @@ class VerbMetrics:
         self._nodes = metrics.nodes.labels(verb)
         self._by_names, self._by_objects = (metrics.questions.labels(verb, form) for form in ("names", "nodes"))
         self._last = metrics.last.labels(verb)
+        self._last_decision = metrics.last_decision.labels(verb)
+        self._last_failure = metrics.last_failure
 
     def answered(self, status: int, seconds: float, received: int, sent: int) -> None:
         """One request has been answered: its status, how long it took, and the bytes of both bodies."""
@@ -71,9 +73,14 @@ class VerbMetrics:
         self._response_bytes.observe(sent)
         self._last.set_to_current_time()
 
+    def decided(self) -> None:
+        """A request got the answer that it asked for."""
+        self._last_decision.set_to_current_time()
+
     def failed(self, reason: str) -> None:
         """A request got an error for an answer, whatever its status was."""
         self._failures.labels(self._verb, reason).inc()
+        self._last_failure.labels(self._verb, reason).set_to_current_time()
 
     def asked(self, nodes: int, *, by_names: bool = True) -> None:
         """How many nodes a readable request was about, and whether it named them or brought them whole."""
@@ -103,6 +110,12 @@ class Metrics:
             "Time that writes to the apiserver took, by call and result.",
             ["call", "result"],
             buckets=_SECONDS,
+            registry=registry,
+        )
+        self._last_write = Gauge(
+            "extender_last_api_write_timestamp_seconds",
+            "Unix time at which the last write to the apiserver ended, by call and result.",
+            ["call", "result"],
             registry=registry,
         )
         self._config = Info(
@@ -154,6 +167,18 @@ class Metrics:
             ["verb"],
             registry=registry,
         )
+        self.last_decision = Gauge(
+            "extender_last_decision_timestamp_seconds",
+            "Unix time of the last request that was decided without an error, 0 before the first.",
+            ["verb"],
+            registry=registry,
+        )
+        self.last_failure = Gauge(
+            "extender_last_failure_timestamp_seconds",
+            "Unix time of the last request that got an error for an answer, by reason.",
+            ["verb", "reason"],
+            registry=registry,
+        )
         self._in_flight = Gauge(
             "extender_requests_in_flight", "Verb requests being read or answered now.", registry=registry
         )
@@ -183,8 +208,9 @@ class Metrics:
         self._fallbacks.labels(verb, reason, answer).inc()
 
     def wrote(self, call: str, result: str, seconds: float) -> None:
-        """One write to the apiserver has ended: "ok", or the name of the error's class in small letters."""
+        """One write to the apiserver has ended: "ok", "forbidden", or the name of the error's class in small letters."""
         self._writes.labels(call, result).observe(seconds)
+        self._last_write.labels(call, result).set_to_current_time()
 
     def report_settings(self, mode: str, placement: str) -> None:
         """Say once how the service decides."""
@@ -280,9 +306,12 @@ class Metrics:
         self._registry.register(CountCollector("extender_leader_terms", text, terms))
 
     def report_certificates(
-        self, ends: Callable[[], Mapping[str, float]], reloads: Callable[[], Mapping[str, float]]
+        self,
+        ends: Callable[[], Mapping[str, float]],
+        reloads: Callable[[], Mapping[str, float]],
+        unusable: Callable[[], Mapping[str, float]],
     ) -> None:
-        """Read at each scrape when the certificates in use expire, and how often files that changed were taken in."""
+        """Read at each scrape when the certificates in use expire, how often changed files were taken in, and why not."""
         expiry = "Unix time at which a certificate expires; of the client CAs that are valid the first."
         self._registry.register(
             StatisticsCollector("extender_certificate_expiry_timestamp_seconds", expiry, "name", ends)
@@ -291,6 +320,8 @@ class Metrics:
         self._registry.register(
             StatisticsCollector("extender_certificate_reloads", read, "result", reloads, CounterMetricFamily)
         )
+        text = "1 while the certificate files on disk cannot be used, by cause; the ones before stay in use."
+        self._registry.register(StatisticsCollector("extender_certificate_files_unusable", text, "cause", unusable))
 
     def render(self) -> bytes:
         """The metrics page; its content type is `EXPOSITION_TYPE`."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import shutil
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,11 +79,13 @@ class Setup:
 
 
 @asynccontextmanager
-async def set_up(folder: Path, *, asks: int = 1, **sections: object) -> AsyncIterator[Setup]:
-    """A service that follows a cluster and has been asked by name so many times."""
+async def set_up(
+    folder: Path, *, asks: int = 1, pods: Sequence[dict[str, Any]] = (), **sections: object
+) -> AsyncIterator[Setup]:
+    """A service that follows a cluster, with these pods beside the usual ones, and was asked by name so many times."""
     async with Strict() as api:
         api.asked = []
-        api.store.load(json.loads(json.dumps(OBJECTS)))
+        api.store.load([*json.loads(json.dumps(OBJECTS)), *pods])
         kubeconfig = str(api.write_kubeconfig(folder / "kubeconfig"))
         config = configuration(folder, kube={"kubeconfig": kubeconfig}, **sections)
         settings = read_settings(config)
@@ -105,10 +108,63 @@ async def test_a_good_set_up_gives_no_finding_and_0(tmp_path: Path) -> None:
     assert len(document["checked"]) == 3
 
 
-async def test_a_service_that_nobody_asks_is_an_error(tmp_path: Path) -> None:
+async def test_an_idle_cluster_is_no_mistake(tmp_path: Path) -> None:
     async with set_up(tmp_path, asks=0) as setup:
         code, document = await setup.doctor()
-    assert (checks(document), code) == ([("error", "called")], 2)
+    assert (checks(document), code) == ([("info", "called")], 0)
+    assert document["findings"][0]["problem"].endswith("and no pod was bound meanwhile")
+
+
+def stands(name: str, node: str, message: str = "", scheduler: str = "default-scheduler") -> dict[str, Any]:
+    """A pod as kube-scheduler leaves it: bound an hour from now, or rejected with a message."""
+    moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 3600))
+    condition = {"type": "PodScheduled", "status": "True" if node else "False", "lastTransitionTime": moment}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "uid": name},
+        "spec": {"schedulerName": scheduler, "containers": [], **({"nodeName": node} if node else {})},
+        "status": {"conditions": [{**condition, "message": message}]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("there", "found", "words"),
+    [
+        (stands("bound", "node-a"), ("error", "called"), "1 pods were bound meanwhile"),
+        (stands("bound", "node-a", scheduler="other"), ("info", "called"), "no pod was bound meanwhile"),
+        (stands("kept-out", "", "0/1 nodes are available: 1 taint"), ("info", "called"), "0/1 nodes are available"),
+    ],
+    ids=["placed without us", "placed by another scheduler", "all nodes tainted"],
+)
+async def test_why_filter_was_never_called_is_read_from_the_pods(
+    there: dict[str, Any], found: tuple[str, str], words: str, tmp_path: Path
+) -> None:
+    async with set_up(tmp_path, asks=0, pods=[there]) as setup:
+        _, document = await setup.doctor("--scheduler-config", setup.scheduler())
+    assert checks(document) == [found]
+    assert words in document["findings"][0]["problem"]
+
+
+async def test_the_access_of_the_running_settings_is_used_where_none_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/nowhere/kubeconfig")
+    async with set_up(tmp_path) as setup:
+        with redirect_stdout(io.StringIO()) as out:
+            code = await asyncio.to_thread(main, ["doctor", "-o", "json", "--url", setup.url])
+        document = json.loads(out.getvalue())
+    assert (document["findings"], code) == ([], 0)
+    assert "cluster" in document["checked"]
+
+
+async def test_an_access_that_may_not_be_the_services_is_named(tmp_path: Path) -> None:
+    async with set_up(tmp_path) as setup:
+        other = tmp_path / "other"
+        shutil.copy(setup.kubeconfig, other)
+        code, document = await setup.doctor("--kubeconfig", str(other))
+    assert (checks(document), code) == ([("info", "account")], 0)
+    assert str(other) in document["findings"][0]["problem"]
 
 
 async def test_missing_permissions_are_named_one_by_one(tmp_path: Path) -> None:
@@ -177,7 +233,7 @@ def test_a_service_that_is_not_there_is_an_error_with_a_remedy(capsys: pytest.Ca
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("error: service: http://127.0.0.1:9/configz cannot be reached: ")
     assert lines[1] == "    does it run, and does --url name its address and port?"
-    assert lines[2] == "1 errors, 0 warnings; looked at nothing"
+    assert lines[2] == "1 error, 0 warnings; looked at nothing"
 
 
 @asynccontextmanager
@@ -200,7 +256,7 @@ async def secured(folder: Path) -> AsyncIterator[str]:
     [
         ((), "certificate verify failed"),
         (("ca",), "it wants a client certificate"),
-        (("ca", "cert", "key"), "has not asked filter"),
+        (("ca", "cert", "key"), "has not called filter"),
     ],
     ids=["no authority", "no client certificate", "all there"],
 )

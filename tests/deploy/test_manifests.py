@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from extender.cli.main import main
+from extender.doctor.permissions import needed_permissions
 from extender.settings import Settings, default_settings, parse_settings
-from extender.verbs.permissions import needed_permissions
 from tests.deploy.building import DEPLOY, DEPLOYED, OVERLAYS, ROOT, Json, built, load, of_kind, overlay, rules
 
 KUBERNETES = "1.36"

@@ -27,8 +27,13 @@ OVERVIEW = Dashboard(
             ),
             Panel(
                 "Since the last question",
-                "Seconds since a verb was answered last. Grows while no pod is to be placed, or nobody asks us.",
-                {"age": f"time() - max({at('extender_last_request_timestamp_seconds')})"},
+                "Seconds since a verb was answered, decided or failed last, and since a write ended. Grows while all is quiet.",
+                {
+                    "answered": f"time() - max({at('extender_last_request_timestamp_seconds')})",
+                    "decided": f"time() - max({at('extender_last_decision_timestamp_seconds')})",
+                    "{{reason}}": f"time() - max by (reason) ({at('extender_last_failure_timestamp_seconds')})",
+                    "write {{result}}": f"time() - max by (result) ({at('extender_last_api_write_timestamp_seconds')})",
+                },
                 "s",
                 "stat",
                 4,
@@ -154,8 +159,11 @@ OVERVIEW = Dashboard(
             ),
             Panel(
                 "Read again",
-                "Changes of the certificate files, taken in or not.",
-                {"{{result}}": f"sum by (result) ({at('extender_certificate_reloads_total')})"},
+                "Changes of the certificate files, taken in or not, and whether those on disk cannot be used now.",
+                {
+                    "{{result}}": f"sum by (result) ({at('extender_certificate_reloads_total')})",
+                    "unusable now": f"sum({at('extender_certificate_files_unusable')})",
+                },
                 kind="stat",
                 width=3,
                 height=5,

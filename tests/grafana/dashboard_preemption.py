@@ -111,7 +111,7 @@ PREEMPTION = Dashboard(
         "Writes to the apiserver": [
             Panel(
                 "Writes",
-                "Per second, by call and result. `conflict` and `notfound` mean that somebody else was faster.",
+                "Per second, by call and result. `conflict` and `notfound` mean that another client was faster.",
                 {"{{call}} {{result}}": rate("extender_api_write_duration_seconds_count", "call, result")},
                 "ops",
                 width=12,

@@ -34,7 +34,7 @@ def full_page() -> str:
     metrics.report_memory(lambda: 5, lambda: 600)
     metrics.fell_back("filter", "stale", "pass")
     metrics.report_leadership(lambda: True, lambda: 14)
-    metrics.report_certificates(lambda: {"server": 1.8e9}, lambda: {"failed": 1})
+    metrics.report_certificates(lambda: {"server": 1.8e9}, lambda: {"failed": 1}, lambda: {"expired": 1})
     metrics.report_relist_changes(lambda: {"pods": 8})
     metrics.report_assumed(lambda: {"one": 9}, lambda: {"expired": 10})
     metrics.report_waits(lambda: 11, lambda: 12)
@@ -88,6 +88,7 @@ def test_the_build_is_told() -> None:
         "extender_leader_terms_total 14.0",
         'extender_fallbacks_total{answer="pass",reason="stale",verb="filter"} 1.0',
         'extender_certificate_reloads_total{result="failed"} 1.0',
+        'extender_certificate_files_unusable{cause="expired"} 1.0',
         'extender_task_restarts_total{task="feed pods"} 4.0',
         "extender_filter_remembered_total 5.0",
         "extender_filter_memory_bytes 600.0",
@@ -106,6 +107,7 @@ def test_the_build_is_told() -> None:
         'extender_questions_total{form="names",verb="filter"} 1.0',
         'extender_questions_total{form="nodes",verb="filter"} 1.0',
         'extender_last_request_timestamp_seconds{verb="prioritize"} 0.0',
+        'extender_last_decision_timestamp_seconds{verb="prioritize"} 0.0',
     ],
 )
 def test_a_figure_that_was_reported_stands_on_the_page(line: str) -> None:

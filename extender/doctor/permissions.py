@@ -14,7 +14,7 @@ from extender.settings import Settings
 
 @dataclass(frozen=True, slots=True, order=True)
 class Permission:
-    """One verb on one resource. `why` is for whoever has to grant it; an empty namespace means all of them."""
+    """One verb on one resource. `why` is for the administrator who grants it; an empty namespace means all of them."""
 
     group: str
     resource: str
@@ -23,6 +23,11 @@ class Permission:
     why: str
     namespace: str = ""
     name: str = ""
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether the service fails at what it is for without it; without events it only tells less."""
+        return self.resource != "events"
 
     @property
     def asked(self) -> tuple[str, str, str, str, str, str]:

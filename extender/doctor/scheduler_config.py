@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from extender.doctor.facts import Finding
+from extender.doctor.scheduler_fields import examine_fields, misspelt
 from extender.model.units import Duration
 from extender.settings import Settings
-from extender.verbs.diagnosis import Finding
 from extender.verbs.prioritizing import has_scores
 
 Document = Mapping[str, Any]
@@ -32,11 +33,13 @@ def examine_scheduler(document: Document, settings: Settings, nodes: int = 0) ->
             )
         ]
     stanzas = document.get("extenders") or []
+    unread = list(examine_fields(document))
     ours = _ours(stanzas, settings)
     if ours is None:
         remedy = "add the stanza that `extender config generate` prints"
-        return [_error(f"none of the {len(stanzas)} extenders has our port and paths", remedy)]
+        return [*unread, _error(f"none of the {len(stanzas)} extenders has our port and paths", remedy)]
     return [
+        *unread,
         *_verbs(ours, settings),
         *_transport(ours, settings),
         *_weight(ours),
@@ -127,7 +130,7 @@ def _weight(stanza: Document) -> Iterator[Finding]:
 
 
 def _limits(stanza: Document, settings: Settings) -> Iterator[Finding]:
-    if not stanza.get("nodeCacheCapable"):
+    if not stanza.get("nodeCacheCapable") and misspelt(stanza, "nodeCacheCapable") is None:
         yield _warning("nodeCacheCapable is off: every question brings all nodes whole", "set nodeCacheCapable: true")
     limit = _seconds(stanza.get("httpTimeout"))
     if limit is not None and limit <= settings.server.request_timeout:
@@ -138,11 +141,11 @@ def _limits(stanza: Document, settings: Settings) -> Iterator[Finding]:
 
 
 def _seconds(text: object) -> float | None:
-    """Go's duration; the scheduler's default where there is none, None for what cannot be read."""
+    """Go's duration; the scheduler's default where there is none, None for what `examine_fields` has found."""
     if text is None:
         return _DEFAULT_TIMEOUT
     try:
-        return float(Duration.parse(str(text)))
+        return float(Duration.parse(text)) if isinstance(text, str) else None
     except ValueError:
         return None
 

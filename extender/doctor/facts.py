@@ -1,0 +1,95 @@
+"""What is known about a set-up, and the form of a finding. Facts that could not be gathered are None."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from extender.doctor.permissions import Permission
+from extender.settings import Settings
+
+Severity = Literal["error", "warning", "info"]
+Labels = Mapping[str, str]
+
+_LEADERSHIP: Final = "leadership"  # the readiness check that a standby fails
+_HEALTHY_STANDBY: Final = "standby, the leader is "
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as it should be. `check` is a stable name for scripts."""
+
+    severity: Severity
+    check: str
+    problem: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One series of the metrics page."""
+
+    name: str
+    labels: Labels
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulingQueue:
+    """Pods as the apiserver shows them, for the question whether kube-scheduler calls the extender.
+
+    ``scheduled``: pods bound since the service started. ``rejected``: the PodScheduled=False messages of pending pods.
+    """
+
+    scheduled: int = 0
+    rejected: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known. Times are Unix seconds; `clocks` is by how much each other clock is ahead of ours.
+
+    ``account`` names the account that ``denied`` was asked for, where it is not known to be the service's own.
+    """
+
+    settings: Settings
+    now: float
+    readiness: Mapping[str, str] | None = None
+    samples: Sequence[Sample] | None = None
+    denied: Sequence[Permission] | None = None
+    clocks: Mapping[str, float] = field(default_factory=dict)
+    lease_holder: str | None = None
+    lease_age: float = 0.0
+    queue: SchedulingQueue | None = None
+    account: str = ""
+
+    def series(self, name: str) -> Iterator[Sample]:
+        """The series of a metric."""
+        return (one for one in self.samples or () if one.name == name)
+
+    def total(self, name: str, /, **labels: str) -> float:
+        """The sum of a metric over the series with these labels."""
+        return sum(one.value for one in self.series(name) if labels.items() <= one.labels.items())
+
+    def latest(self, name: str, /, **labels: str) -> float:
+        """The greatest value of a metric over the series with these labels; 0 where there is none."""
+        return max((one.value for one in self.series(name) if labels.items() <= one.labels.items()), default=0.0)
+
+    @property
+    def leader(self) -> str:
+        """The leader that the service stands by for; empty where it leads, or where more than the Lease is missing."""
+        failing = {name: problem for name, problem in (self.readiness or {}).items() if problem}
+        problem = failing.pop(_LEADERSHIP, "")
+        if failing or not problem.startswith(_HEALTHY_STANDBY) or ";" in problem:
+            return ""
+        return problem.removeprefix(_HEALTHY_STANDBY)
+
+
+def ago(seconds: float) -> str:
+    """A time span in one unit: "40 s", "12 minutes", "3 hours", "2 days"."""
+    for size, unit in ((86400.0, "day"), (3600.0, "hour"), (60.0, "minute")):
+        if seconds >= size:
+            count = round(seconds / size)
+            return f"{count} {unit}{'s' if count != 1 else ''}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,317 @@
+"""What `doctor` finds: each planted mistake, with its check and severity, and nothing where nothing is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from extender.doctor.configuration import examine_differences
+from extender.doctor.facts import Facts, Finding, Sample, SchedulingQueue, ago
+from extender.doctor.permissions import needed_permissions
+from extender.doctor.service import examine_service
+from extender.doctor.surroundings import examine_surroundings
+from extender.server.certificates import Cause
+from extender.settings import API_VERSION, KIND, Settings, parse_settings
+
+NOW = 1_800_000_000.0
+FILTER = {"verb": "filter"}
+GOOD_SAMPLES = (
+    Sample("extender_requests_total", FILTER | {"code": "200"}, 1000),
+    Sample("extender_last_request_timestamp_seconds", FILTER, NOW - 60),
+    Sample("extender_last_decision_timestamp_seconds", FILTER, NOW - 60),
+    Sample("extender_questions_total", FILTER | {"form": "names"}, 1000),
+    Sample("extender_questions_total", FILTER | {"form": "nodes"}, 0),
+    Sample("extender_request_failures_total", FILTER | {"reason": "not_ready"}, 3),
+    Sample("extender_last_failure_timestamp_seconds", FILTER | {"reason": "not_ready"}, NOW - 300),
+    Sample("extender_last_api_write_timestamp_seconds", {"call": "nominate", "result": "ok"}, NOW - 30),
+    Sample("extender_last_api_write_timestamp_seconds", {"call": "nominate", "result": "forbidden"}, NOW - 90),
+    Sample("extender_cache_lag_seconds", {"resource": "pods"}, 20),
+    Sample("extender_decode_errors_total", {"resource": "pods"}, 0),
+    Sample("extender_certificate_expiry_timestamp_seconds", {"name": "server"}, NOW + 90 * 86400),
+    Sample("extender_certificate_reloads_total", {"result": "failed"}, 1),
+    Sample("extender_index_entries", {"kind": "nodes"}, 500),
+)
+CLOCKS = {"the service": 1.0, "the apiserver": -1.0}
+GOOD = Facts(Settings(), NOW, {"pods": "", "nodes": ""}, GOOD_SAMPLES, (), CLOCKS, "extender-1", 2.0)
+
+
+def settings(**sections: object) -> Settings:
+    """A configuration with these sections."""
+    return parse_settings({"apiVersion": API_VERSION, "kind": KIND, **sections})
+
+
+def sampled(*changed: Sample, facts: Facts = GOOD) -> Facts:
+    """The facts with some series changed, or some more."""
+    names = {(one.name, tuple(one.labels.items())) for one in changed}
+    kept = [one for one in facts.samples or () if (one.name, tuple(one.labels.items())) not in names]
+    return replace(facts, samples=[*kept, *changed])
+
+
+def failed(reason: str, count: float, seconds_ago: float) -> Facts:
+    """So many requests failed for a reason, the last one so long ago."""
+    labels = FILTER | {"reason": reason}
+    return sampled(
+        Sample("extender_request_failures_total", labels, count),
+        Sample("extender_last_failure_timestamp_seconds", labels, NOW - seconds_ago),
+    )
+
+
+def uncalled(queue: SchedulingQueue | None) -> Facts:
+    """A service that kube-scheduler has never called, beside these pods."""
+    samples = [one for one in GOOD_SAMPLES if not one.name.startswith(("extender_requests", "extender_last"))]
+    return replace(GOOD, samples=samples, queue=queue)
+
+
+def unusable(cause: str) -> Facts:
+    """Certificate files on disk that cannot be used for a cause."""
+    return sampled(Sample("extender_certificate_files_unusable", {"cause": cause}, 1))
+
+
+def diagnose(facts: Facts) -> list[Finding]:
+    """All findings from facts of the service and its surroundings."""
+    return [*examine_service(facts), *examine_surroundings(facts)]
+
+
+def told(found: list[Finding]) -> list[tuple[str, str, str]]:
+    """The findings without their remedies."""
+    return [(one.severity, one.check, one.problem) for one in found]
+
+
+def standing_by(problem: str, **others: str) -> Facts:
+    """A replica that does not lead."""
+    return replace(uncalled(None), readiness={"pods": "", "leadership": problem, **others})
+
+
+def test_nothing_is_found_where_nothing_is_wrong() -> None:
+    assert diagnose(GOOD) == []
+
+
+def test_nothing_is_found_where_nothing_is_known() -> None:
+    assert diagnose(Facts(Settings(), NOW)) == []
+
+
+LOCAL_AND_OPEN = {"bindAddress": "0.0.0.0:8888"}
+READ_PODS = needed_permissions(Settings())[4]
+NOMINATE = next(one for one in needed_permissions(Settings()) if one.subresource == "status")
+EVENTS = next(one for one in needed_permissions(Settings()) if one.resource == "events")
+NEVER = "kube-scheduler has not called filter since the service started"
+TAINTED = "0/3 nodes are available: 3 node(s) had untolerated taint(s)."
+STANDBY = "standby, the leader is extender-2"
+
+# A wrong set-up, and all that is found of it.
+MISTAKES: dict[str, tuple[Facts, tuple[str, str, str]]] = {
+    "a kind is not listed": (
+        replace(GOOD, readiness={"pods": "not listed yet"}),
+        ("error", "ready", "readiness check pods fails: not listed yet"),
+    ),
+    "a healthy standby": (standing_by(STANDBY), ("info", "standby", "this replica stands by for extender-2")),
+    "a scheduler that places pods without us": (
+        uncalled(SchedulingQueue(scheduled=3)),
+        ("error", "called", f"{NEVER}, and 3 pods were bound meanwhile: it places pods without the extender"),
+    ),
+    "every node is tainted": (
+        uncalled(SchedulingQueue(rejected=(TAINTED,))),
+        ("info", "called", f'{NEVER}: its own plugins reject every node first ("{TAINTED}")'),
+    ),
+    "no pod to place": (
+        uncalled(SchedulingQueue()),
+        ("info", "called", f"{NEVER}, and no pod was bound meanwhile"),
+    ),
+    "never called, and the cluster not looked at": (uncalled(None), ("error", "called", NEVER)),
+    "silent for long": (
+        sampled(
+            Sample("extender_last_request_timestamp_seconds", FILTER, NOW - 7200),
+            Sample("extender_last_decision_timestamp_seconds", FILTER, NOW - 7200),
+            Sample("extender_last_failure_timestamp_seconds", FILTER | {"reason": "not_ready"}, NOW - 7200),
+        ),
+        ("info", "called", "the last request came 2 hours ago"),
+    ),
+    "whole nodes": (
+        sampled(Sample("extender_questions_total", FILTER | {"form": "nodes"}, 2000)),
+        ("warning", "names", "most requests bring whole nodes instead of names"),
+    ),
+    "the scheduler has no certificate": (
+        failed("unauthenticated", 1, 5),
+        ("error", "failures", "the last request failed, 5 s ago: unauthenticated (1 since the start)"),
+    ),
+    "the scheduler has another name": (
+        failed("forbidden", 40, 50),
+        ("error", "failures", "the last request failed, 50 s ago: forbidden (40 since the start)"),
+    ),
+    "a stranger asks often beside the scheduler": (
+        failed("forbidden", 50, 100),
+        ("info", "failures", "50 of 1000 requests failed, the last one 2 minutes ago: forbidden"),
+    ),
+    "overload": (
+        failed("overloaded", 50, 100),
+        ("warning", "failures", "50 of 1000 requests failed, the last one 2 minutes ago: overloaded"),
+    ),
+    "a silent watch": (
+        sampled(Sample("extender_cache_lag_seconds", {"resource": "pods"}, 200)),
+        ("warning", "feeds", "nothing was read of pods for 3 minutes; bookmarks come once a minute"),
+    ),
+    "objects that cannot be read": (
+        sampled(Sample("extender_decode_errors_total", {"resource": "pods"}, 2)),
+        ("warning", "feeds", "2 objects of pods could not be read and do not count"),
+    ),
+    "writes are forbidden": (
+        sampled(Sample("extender_last_api_write_timestamp_seconds", {"call": "nominate", "result": "forbidden"}, NOW)),
+        ("error", "writes", "the apiserver forbids the service's call nominate, the last time 0 s ago"),
+    ),
+    "no permission to read": (
+        replace(GOOD, denied=[READ_PODS]),
+        ("error", "permissions", "the account may not list pods"),
+    ),
+    "no permission to nominate": (
+        replace(GOOD, denied=[NOMINATE]),
+        ("error", "permissions", "the account may not patch pods/status"),
+    ),
+    "no permission for events": (
+        replace(GOOD, denied=[EVENTS]),
+        ("warning", "permissions", "the account may not create events.events.k8s.io"),
+    ),
+    "another account was looked up": (
+        replace(GOOD, account="the account of this command"),
+        (
+            "info",
+            "account",
+            "permissions were looked up for the account of this command, which may not be the service's account",
+        ),
+    ),
+    "a clock behind": (
+        replace(GOOD, clocks={"the apiserver": -30.0}),
+        ("warning", "clock", "the clock of the apiserver is 30 s behind this one"),
+    ),
+    "a clock ahead": (
+        replace(GOOD, clocks={"the service": 30.0}),
+        ("warning", "clock", "the clock of the service is 30 s ahead of this one"),
+    ),
+    "a certificate that ends today": (
+        sampled(Sample("extender_certificate_expiry_timestamp_seconds", {"name": "server"}, NOW + 2000)),
+        ("warning", "certificate", "the certificate server expires in 33 minutes"),
+    ),
+    "a certificate that ends tomorrow": (
+        sampled(Sample("extender_certificate_expiry_timestamp_seconds", {"name": "server"}, NOW + 86400)),
+        ("warning", "certificate", "the certificate server expires in 1 day"),
+    ),
+    "a certificate in use has expired": (
+        sampled(Sample("extender_certificate_expiry_timestamp_seconds", {"name": "client_ca"}, NOW - 1)),
+        ("error", "certificate", "the certificate client_ca expired 1 s ago"),
+    ),
+    "an expired certificate on disk": (
+        unusable("expired"),
+        (
+            "warning",
+            "certificate",
+            "the certificate files on disk hold a certificate that has expired; the old ones stay in use",
+        ),
+    ),
+    "key and certificate differ": (
+        unusable("mismatch"),
+        (
+            "warning",
+            "certificate",
+            "the certificate files on disk are a certificate and the key of another one; the old ones stay in use",
+        ),
+    ),
+    "open to the network": (
+        replace(GOOD, settings=settings(server=LOCAL_AND_OPEN)),
+        ("info", "exposure", "it answers every client that reaches 0.0.0.0:8888"),
+    ),
+    "nothing is assumed": (
+        replace(GOOD, settings=settings(assumedPods={"enabled": False})),
+        ("warning", "assumed", "assumedPods.enabled is off: two pods that must be apart can meet"),
+    ),
+    "whole nodes that do not fit": (
+        sampled(
+            Sample("extender_questions_total", FILTER | {"form": "nodes"}, 10),
+            Sample("extender_index_entries", {"kind": "nodes"}, 5000),
+        ),
+        ("warning", "body", "server.maxBodyBytes has room for about 2796 whole nodes, and the cluster has 5000"),
+    ),
+    "no leader": (replace(GOOD, lease_holder=""), ("error", "lease", "no replica holds the Lease, so none answers")),
+    "a leader that is gone": (
+        replace(GOOD, lease_age=300.0),
+        ("error", "lease", "extender-1 holds the Lease and has not renewed it for 5 minutes"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("facts", "expected"), MISTAKES.values(), ids=MISTAKES.keys())
+def test_a_wrong_set_up_gives_exactly_one_finding(facts: Facts, expected: tuple[str, str, str]) -> None:
+    found = diagnose(facts)
+    assert told(found) == [expected]
+    assert found[0].remedy
+
+
+def test_two_causes_share_neither_problem_nor_both_texts() -> None:
+    found = [finding for facts, _ in MISTAKES.values() for finding in diagnose(facts)]
+    assert len({one.problem for one in found}) == len(MISTAKES)
+
+
+def test_each_cause_of_unusable_certificate_files_has_its_own_words() -> None:
+    texts = {
+        tuple(one.remedy for one in diagnose(unusable(cause.value))) for cause in Cause if cause is not Cause.EXPIRED
+    }
+    problems = {tuple(one.problem for one in diagnose(unusable(cause.value))) for cause in Cause}
+    assert len(problems) == len(Cause)
+    assert len(texts) == len(Cause) - 1
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        failed("unauthenticated", 1, 80),
+        failed("unauthenticated", 300, 86400),
+        failed("overloaded", 300, 86400),
+        failed("too_large", 5, 80),
+    ],
+    ids=["one unauthenticated curl", "strangers of yesterday", "an outage of yesterday", "less than one in a hundred"],
+)
+def test_failures_that_are_over_or_rare_are_not_findings(facts: Facts) -> None:
+    assert diagnose(facts) == []
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        standing_by("standby, no replica leads"),
+        standing_by(f"{STANDBY}; the Lease cannot be read"),
+        standing_by(STANDBY, nodes="not listed yet"),
+    ],
+    ids=["no leader", "a problem of its own", "behind the cluster"],
+)
+def test_a_standby_that_lacks_more_than_the_lease_is_not_ready(facts: Facts) -> None:
+    assert ("error", "ready") in [(one.severity, one.check) for one in diagnose(facts)]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.4, "0 s"), (59, "59 s"), (60, "1 minute"), (3599, "60 minutes"), (7200, "2 hours"), (86400 * 3, "3 days")],
+)
+def test_a_time_span_is_written_in_one_unit(seconds: float, text: str) -> None:
+    assert ago(seconds) == text
+
+
+def test_a_change_of_mode_is_one_finding() -> None:
+    found = list(examine_differences(settings(mode="augment"), settings(mode="offload")))
+    followers = "answers.shortlist, placement, rules.interPodAffinity.enabled, rules.topologySpread.enabled"
+    problem = f"mode is offload in the running service and augment in the file ({followers} differ with it)"
+    assert [one.problem for one in found] == [problem]
+
+
+def test_a_setting_that_does_not_follow_the_mode_is_found_beside_it() -> None:
+    ours = settings(mode="augment", answers={"shortlist": 7}, audit={"pause": "1s"})
+    found = list(examine_differences(ours, settings(mode="offload")))
+    assert [one.problem.split(" ")[0] for one in found] == ["mode", "answers.shortlist", "audit.pause"]
+
+
+def test_the_lease_needs_permissions_in_its_namespace_and_by_its_name() -> None:
+    leading = settings(leaderElection={"enabled": True, "leaseNamespace": "team"})
+    found = {one.asked for one in needed_permissions(leading)} - {one.asked for one in needed_permissions(Settings())}
+    assert {(verb, resource, namespace, name) for verb, _, resource, _, namespace, name in found} == {
+        ("create", "leases", "team", ""),
+        ("get", "leases", "team", "placement-extender"),
+        ("update", "leases", "team", "placement-extender"),
+    }

@@ -1,0 +1,144 @@
+"""What `doctor` finds in a KubeSchedulerConfiguration: each mistake alone, and nothing in a good one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from extender.doctor.scheduler_config import examine_scheduler
+from extender.settings import Settings
+from tests.doctor.test_findings import settings
+
+STANZA: dict[str, Any] = {
+    "urlPrefix": "http://127.0.0.1:8888",
+    "filterVerb": "filter",
+    "preemptVerb": "preempt",
+    "weight": 1,
+    "nodeCacheCapable": True,
+    "httpTimeout": "5s",
+    "ignorable": False,
+}
+OFF = {"multiPoint": {"disabled": [{"name": "InterPodAffinity"}, {"name": "PodTopologySpread"}]}}
+TLS = {"tls": {"certFile": "/tls.crt", "keyFile": "/tls.key", "clientCAFile": "/ca.crt"}}
+SECURE: dict[str, Any] = {
+    "urlPrefix": "https://127.0.0.1:8888",
+    "enableHTTPS": True,
+    "tlsConfig": {"caFile": "/ca.crt", "certFile": "/client.crt", "keyFile": "/client.key"},
+}
+
+
+def document(plugins: object = OFF, top: dict[str, Any] | None = None, **changes: object) -> dict[str, Any]:
+    """A good configuration for offload mode, with changes of the stanza; None takes a field out."""
+    stanza = {name: value for name, value in {**STANZA, **changes}.items() if value is not None}
+    profile = {"schedulerName": "default-scheduler", "plugins": plugins}
+    return {"kind": "KubeSchedulerConfiguration", "profiles": [profile], "extenders": [stanza], **(top or {})}
+
+
+def scoring(**changes: Any) -> dict[str, Any]:
+    """One that asks for scores as well."""
+    return document(prioritizeVerb="prioritize", **changes)
+
+
+@pytest.mark.parametrize(
+    ("given", "ours", "severities", "words"),
+    [
+        ({"kind": "Pod"}, Settings(), ["error"], "kind is Pod"),
+        (document(top={"extenders": []}), Settings(), ["error"], "none of the 0 extenders"),
+        (document(urlPrefix="http://127.0.0.1:9999"), Settings(), ["warning"], "listens on port 8888"),
+        (document(filterVerb=None), Settings(), ["error"], "filterVerb is missing"),
+        (document(filterVerb="predicates"), Settings(), ["error"], "answers at /filter"),
+        (document(), settings(placement="cooperative"), ["warning"], "prioritizeVerb is missing"),
+        (scoring(), Settings(), ["info"], "every answer to it is empty"),
+        (document(prioritizeVerb="priorities"), Settings(), ["info", "error"], "every answer to it is empty"),
+        (document(preemptVerb=None), Settings(), ["warning"], "preemptVerb is missing"),
+        (document(managedResources=[{"name": "x/y"}]), Settings(), ["warning"], "managedResources"),
+        (
+            document(urlPrefix="https://127.0.0.1:8888", enableHTTPS=True, tlsConfig={"caFile": "/ca"}),
+            Settings(),
+            ["error"],
+            "plain HTTP",
+        ),
+        (
+            document(**SECURE | {"tlsConfig": {"insecure": True, "certFile": "/c", "keyFile": "/k"}}),
+            settings(server=TLS),
+            ["error"],
+            "without an authority",
+        ),
+        (document(**SECURE | {"enableHTTPS": False}), settings(server=TLS), ["error"], "enableHTTPS is not set"),
+        (
+            document(**SECURE | {"tlsConfig": {"caFile": "/ca.crt"}}),
+            settings(server=TLS),
+            ["error"],
+            "tlsConfig has none",
+        ),
+        (document(urlPrefix="http://10.0.0.9:8888"), Settings(), ["warning"], "in plain HTTP"),
+        (
+            document(**SECURE | {"urlPrefix": "https://extender.kube-system.svc:8888"}),
+            settings(server=TLS),
+            ["info"],
+            "cluster DNS",
+        ),
+        (scoring(weight=0), settings(placement="cooperative"), ["error"], "weight is 0"),
+        (scoring(weight=100), settings(placement="cooperative"), ["warning"], "worth 1000"),
+        (document(nodeCacheCapable=False), Settings(), ["warning"], "nodeCacheCapable is off"),
+        (document(httpTimeout=5), Settings(), ["error"], "extenders[0].httpTimeout is the number 5, without a unit"),
+        (document(httpTimeout="5x"), Settings(), ["error"], "extenders[0].httpTimeout: expected a duration"),
+        (
+            document(nodeCacheCapable=None, nodeCachecapable=True),
+            Settings(),
+            ["error"],
+            "extenders[0].nodeCachecapable is no field",
+        ),
+        (document(top={"clientConection": {}}), Settings(), ["error"], "clientConection is no field"),
+        (document(httpTimeout="4s"), Settings(), ["warning"], "not longer than server.requestTimeout (4s)"),
+        (document(ignorable=True), Settings(), ["error"], "ignorable is on"),
+        (scoring(plugins={}, ignorable=False), settings(mode="augment"), ["warning"], "ignorable is off"),
+        (document(plugins={}), Settings(), ["warning", "warning"], "InterPodAffinity is still on"),
+        (
+            document(plugins={"filter": OFF["multiPoint"], "score": OFF["multiPoint"]}),
+            Settings(),
+            ["warning", "warning"],
+            "at some points only",
+        ),
+        (scoring(ignorable=True), settings(mode="augment"), ["error", "error"], "does not decide in its place"),
+        (document(), settings(steering={"nominate": False}), ["warning"], "sample of the nodes"),
+        (document(top={"percentageOfNodesToScore": 100}), Settings(), ["info"], "percentageOfNodesToScore is 100"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_a_mistake_in_the_schedulers_configuration_is_found_alone(
+    given: dict[str, Any], ours: Settings, severities: list[str], words: str
+) -> None:
+    found = examine_scheduler(given, ours, nodes=5000)
+    assert [finding.severity for finding in found] == severities
+    assert {finding.check for finding in found} == {"scheduler"}
+    assert words in found[0].problem
+    assert all(finding.remedy for finding in found)
+
+
+@pytest.mark.parametrize(
+    ("given", "ours"),
+    [
+        (document(), Settings()),
+        (document(**SECURE), settings(server=TLS)),
+        (scoring(plugins={}, ignorable=True), settings(mode="augment")),
+        (scoring(), settings(placement="cooperative")),
+        (document(weight=0), Settings()),
+        (scoring(), settings(answers={"shortlist": 0})),
+        (document(plugins={"multiPoint": {"disabled": [{"name": "*"}]}}), Settings()),
+        (document(top={"percentageOfNodesToScore": 100}), settings(steering={"nominate": False})),
+    ],
+    ids=[
+        "offload",
+        "https",
+        "augment",
+        "cooperative",
+        "no scores",
+        "no shortlist",
+        "all plugins off",
+        "no steering and all nodes",
+    ],
+)
+def test_a_good_configuration_of_the_scheduler_gives_no_finding(given: dict[str, Any], ours: Settings) -> None:
+    assert examine_scheduler(given, ours, nodes=5000) == []
