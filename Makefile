@@ -9,7 +9,7 @@ READY := $(VENV)/ready
 # What running needs; a virtual environment with the tools as well will do.
 RUN_READY := $(if $(wildcard $(READY)),$(READY),$(VENV)/run-ready)
 
-.PHONY: run test check bench soak e2e e2e-scale e2e-preemption clean
+.PHONY: run test check bench soak e2e e2e-scale e2e-preemption lock clean
 
 run: $(RUN_READY) ## the extender at work on an embedded cluster, until Ctrl-C
 	$(BIN)/extender demo
@@ -40,6 +40,17 @@ e2e-scale: $(READY) ## as e2e, speed at 5,000 nodes; all of it or make e2e-scale
 e2e-preemption: $(READY) ## as e2e, preemption of ours and of the scheduler; or make e2e-preemption NODES="100 300" ROUNDS=3
 	KUBE_ASSETS_DIR="$(KUBE_ASSETS_DIR)" PREEMPTION_NODES="$(NODES)" PREEMPTION_ROUNDS="$(ROUNDS)" \
 		$(BIN)/pytest -m scale -rs tests/e2e/test_preemption_speed.py
+
+# For every platform and Python from 3.11 on (--universal): one file for all images. uv stays out of the tools' environment.
+lock: COMPILE = UV_CUSTOM_COMPILE_COMMAND="make lock" $(VENV)/lock/bin/uv pip compile --quiet --universal \
+	--python-version 3.11 --generate-hashes --no-emit-index-url $(if $(UPGRADE),--upgrade)
+lock: ## what the image installs, with hashes, in deploy/requirements; to the newest in range: make lock UPGRADE=1
+	@test -n "$(PYTHON)" || { echo "make: no Python of at least 3.11 found; set PYTHON=..." >&2; exit 1; }
+	"$(PYTHON)" -m venv $(VENV)/lock
+	$(VENV)/lock/bin/python -m pip install --quiet --disable-pip-version-check 'uv>=0.9,<1'
+	mkdir -p deploy/requirements
+	$(COMPILE) --extra uvloop --output-file deploy/requirements/run.txt pyproject.toml
+	sed -n 's/^requires = \["\(.*\)"\]/\1/p' pyproject.toml | $(COMPILE) --output-file deploy/requirements/build.txt -
 
 $(READY): EXTRA := dev
 $(VENV)/run-ready: EXTRA := uvloop

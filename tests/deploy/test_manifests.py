@@ -14,7 +14,7 @@ import yaml
 from extender.cli.main import main
 from extender.doctor.permissions import needed_permissions
 from extender.settings import Settings, default_settings, parse_settings
-from tests.deploy.building import DEPLOY, DEPLOYED, OVERLAYS, ROOT, Json, built, load, of_kind, overlay, rules
+from tests.deploy.building import DEPLOY, DEPLOYED, OVERLAYS, Json, built, load, of_kind, overlay, rules
 
 KUBERNETES = "1.36"
 FOREIGN = {"Certificate", "Issuer", "PodMonitor"}  # of operators, whose schemas are theirs
@@ -303,20 +303,3 @@ def test_in_the_static_pod_the_extender_is_the_user_that_the_roles_are_bound_to(
     assert subjects == {"placement-extender"}
     assert settings_of("sidecar").kube.kubeconfig.startswith("/etc/kubernetes/placement-extender/")
     assert not of_kind(overlay("sidecar"), "ServiceAccount", "Role", "RoleBinding")
-
-
-# -- the image ------------------------------------------------------------------------------------------------------
-
-
-def test_the_image_is_made_in_two_stages_and_runs_as_nobody() -> None:
-    lines = (DEPLOY / "Containerfile").read_text("utf-8").splitlines()
-    stages = [line for line in lines if line.startswith("FROM ")]
-    assert len(stages) == 2
-    assert not [stage for stage in stages if "latest" in stage]
-    (user,) = [line.removeprefix("USER ") for line in lines if line.startswith("USER ")]
-    assert re.fullmatch(r"[1-9]\d+:[1-9]\d+", user)
-    assert lines.index(f"USER {user}") > lines.index(stages[1])
-    copied = [
-        word for line in lines if line.startswith("COPY ") and "--from" not in line for word in line.split()[1:-1]
-    ]
-    assert [name for name in copied if not (ROOT / name).exists()] == []
