@@ -216,6 +216,31 @@ class Answers(_Section, frozen=True):
     refusal_memory_bytes: ByteSize = ByteSize(16 * 2**20)
 
 
+AtLeastOne = Annotated[int, Meta(ge=1)]
+
+
+class Limits(_Section, frozen=True, cache_hash=True):
+    """What one pod may ask for, each number for the whole pod. `pod_bytes`: labels and constraints as JSON.
+
+    A pod above a limit is rejected in offload mode and left to the in-tree plugins in augment mode.
+    """
+
+    pod_bytes: ByteSize = ByteSize(64 * 2**10)
+    affinity_terms: AtLeastOne = 100
+    topology_spread_constraints: AtLeastOne = 32
+    topology_keys: AtLeastOne = 16
+    namespaces: AtLeastOne = 500
+    label_requirements: AtLeastOne = 500
+    node_selector_terms: AtLeastOne = 100
+    node_requirements: AtLeastOne = 200
+    selector_values: AtLeastOne = 2000
+    tolerations: AtLeastOne = 100
+
+    def __post_init__(self) -> None:
+        """Refuse a limit that no pod could keep."""
+        _require_positive(self, "pod_bytes")
+
+
 class AssumedPods(_Section, frozen=True):
     """How long a pod counts as placed by our answer alone, and how long a question waits for such a pod's node."""
 
@@ -295,6 +320,7 @@ class Settings(_Section, frozen=True):
     kube: Kube = Kube()
     rules: Rules = Rules()
     answers: Answers = Answers()
+    limits: Limits = Limits()
     assumed_pods: AssumedPods = AssumedPods()
     leader_election: LeaderElection = LeaderElection()
     steering: Steering = Steering()

@@ -14,7 +14,7 @@ import yaml
 from extender.cli.command import CommandError
 from extender.kube.credentials import ACCOUNT_FOLDER, Access
 from extender.model.documents import DocumentError
-from extender.settings import Kube, Settings, parse_settings
+from extender.settings import Kube, Limits, Settings, parse_settings
 from extender.wire.errors import WireError
 from extender.wire.snapshot import Snapshot, decode_snapshot
 
@@ -34,10 +34,10 @@ def read_settings(path: str) -> Settings:
         raise CommandError(*(f"{path}: {problem}" for problem in error.problems)) from None
 
 
-def read_snapshot(path: str) -> Snapshot:
+def read_snapshot(path: str, limits: Limits) -> Snapshot:
     """The objects that kubectl printed into a file, or into our standard input for "-". Raises CommandError."""
     try:
-        return decode_snapshot(read_bytes(path))
+        return decode_snapshot(read_bytes(path), limits)
     except WireError as error:
         raise CommandError(f"{path}: {error}") from None
 

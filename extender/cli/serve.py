@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
 async def _serve_snapshot(settings: Settings, path: str) -> None:
     """Answer from a file, which may be standard input."""
     chance = Random()
-    snapshot = read_snapshot(path)
+    snapshot = read_snapshot(path, settings.limits)
     _LOG.info("snapshot read", extra={"objects": len(snapshot.objects), "skipped": snapshot.skipped})
     await _run(service_of_objects(settings, snapshot.objects, chance), Supervisor(SystemClock(), chance))
 

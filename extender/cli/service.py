@@ -40,6 +40,8 @@ from extender.settings import Settings, Watch
 from extender.tasks.auditing import Auditing
 from extender.tasks.binding import Binding
 from extender.tasks.feeding import Feeding, FeedingOptions, reads_workloads
+from extender.tasks.over_limits import OverLimits
+from extender.tasks.ports import IndexSink
 from extender.tasks.readiness import Readiness
 from extender.tasks.settling import Decide, Settling, SettlingOptions
 from extender.tasks.steering import Steering, SteeringOptions
@@ -60,13 +62,13 @@ from extender.wire.kinds import (
     SERVICES,
     STATEFUL_SETS,
     Kind,
+    pods_within,
 )
 
 _LOG = logging.getLogger(__name__)
 
 Job = tuple[str, Callable[[], Awaitable[None]]]
 
-_ALWAYS: Final[tuple[Kind[Any], ...]] = (NAMESPACES, NODES, PODS)
 _FOR_DEFAULT_CONSTRAINTS: Final[tuple[Kind[Any], ...]] = (
     SERVICES,
     REPLICATION_CONTROLLERS,
@@ -106,9 +108,10 @@ class Service:
 
 def service_of_cluster(settings: Settings, session: Session, clock: Clock, chance: Random) -> Service:
     """A service whose index follows a cluster. Its jobs are still to be run."""
-    index = ClusterIndex(settings.rules)
+    index = _index(settings)
     memory = RefusalMemory(settings.answers.refusal_memory_bytes)
-    feeding = _feeding(index, settings, session, clock, chance)
+    over_limits = OverLimits(index, clock)
+    feeding = _feeding(index, over_limits, settings, session, clock, chance)
     metrics = _metrics(index, memory)
     replica = replica_of(settings.leader_election, session, feeding, clock, chance, metrics)
     writer = replica.writing(Writer(session.writes, COMPONENT, socket.gethostname(), observe=metrics.wrote))
@@ -141,6 +144,7 @@ def service_of_cluster(settings: Settings, session: Session, clock: Clock, chanc
     verbs = _verbs(settling.filter, index, settings, chance, target)
     verbs = replace(verbs, bind=binding.bind, attempt_failed=settling.attempt_failed)
     metrics.report_feeds(lambda: feeding.statuses().values())
+    metrics.report_limits(over_limits.counts)
     metrics.report_lag(lambda: {kind: status.lag(clock.now()) for kind, status in feeding.statuses().items()})
     metrics.report_relist_changes(feeding.relist_changes)
     metrics.report_assumed(index.assumed.places, index.assumed.endings)
@@ -153,7 +157,7 @@ def service_of_cluster(settings: Settings, session: Session, clock: Clock, chanc
 
 def service_of_objects(settings: Settings, objects: Iterable[Object], chance: Random) -> Service:
     """A service that answers from given objects for as long as it runs; nothing is assumed, as nothing will confirm it."""
-    index = ClusterIndex(settings.rules)
+    index = _index(settings)
     for found in objects:
         index.upsert(found)
     settle_memory()
@@ -170,9 +174,17 @@ def service_of_objects(settings: Settings, objects: Iterable[Object], chance: Ra
     )
 
 
-def _feeding(index: ClusterIndex, settings: Settings, session: Session, clock: Clock, chance: Random) -> Feeding:
+def _index(settings: Settings) -> ClusterIndex:
+    """An empty index. In augment mode a pod above a limit is left to the in-tree plugins."""
+    return ClusterIndex(settings.rules, rejects_excess=settings.mode == "offload")
+
+
+def _feeding(
+    index: ClusterIndex, sink: IndexSink, settings: Settings, session: Session, clock: Clock, chance: Random
+) -> Feeding:
     """The feeds of every kind that the settings make us read."""
-    kinds = _ALWAYS + (_FOR_DEFAULT_CONSTRAINTS if reads_workloads(settings.rules.topology_spread) else ())
+    kinds: tuple[Kind[Any], ...] = (NAMESPACES, NODES, pods_within(settings.limits))
+    kinds += _FOR_DEFAULT_CONSTRAINTS if reads_workloads(settings.rules.topology_spread) else ()
     kinds += (DISRUPTION_BUDGETS,) if settings.preemption.mode != "off" else ()
     options = watch_options(settings.kube.watch)
     feeds = [ListWatch(session.reads, kind, options, clock, chance) for kind in kinds]
@@ -182,7 +194,7 @@ def _feeding(index: ClusterIndex, settings: Settings, session: Session, clock: C
         if kind == PODS.name:
             index.assumed.listed(index.pods, begun)
 
-    return Feeding(index, feeds, clock, FeedingOptions(stale_after=stale_after), settle_memory, listed)
+    return Feeding(sink, feeds, clock, FeedingOptions(stale_after=stale_after), settle_memory, listed)
 
 
 def _decision(index: ClusterIndex, settings: Settings, memory: RefusalMemory, chance: Random) -> Decide:

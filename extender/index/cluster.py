@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from extender.index.assumed import AssumedPods
 from extender.index.budgets import Budgets
@@ -37,9 +38,9 @@ _NO_PODS: Mapping[str, Pod] = {}
 class ClusterIndex:
     """Pods, nodes, namespaces and workloads with every count that decisions read."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: Rules, *, rejects_excess: bool = True) -> None:
         self.drifts = 0
-        self._rules = rules
+        self._questions = partial(Questions, rules, rejects_excess=rejects_excess)
         self.pods: dict[str, Pod] = {}
         self.topology = Topology()
         self.namespaces = Namespaces()
@@ -57,9 +58,7 @@ class ClusterIndex:
         self.selections = Selections(self.placements, self.namespaces)
         self.terms = TermCounts(self.topology, self.namespaces, self.selections)
         self.spreads = SpreadCounts(self.topology, self.selections)
-        self.questions = Questions(
-            self._rules, self.placements, self.terms, self.spreads, self.namespaces, self.workloads
-        )
+        self.questions = self._questions(self.placements, self.terms, self.spreads, self.namespaces, self.workloads)
         self._on_node: dict[int, dict[str, Pod]] = {}
         self._requested: dict[int, dict[str, int]] = {}
         self._priorities: dict[int, int] = {}

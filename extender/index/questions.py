@@ -51,8 +51,12 @@ class Questions:
         spreads: SpreadCounts,
         namespaces: Namespaces,
         workloads: Workloads,
+        *,
+        rejects_excess: bool = True,
     ) -> None:
+        """``rejects_excess``: pods above a limit are rejected; else they ask for nothing, so that every node passes."""
         self._rules = rules
+        self._rejects_excess = rejects_excess
         self._placements = placements
         self._terms = terms
         self._spreads = spreads
@@ -65,7 +69,9 @@ class Questions:
         return len(self._compiled)
 
     def find(self, shape: PodShape) -> Question:
-        """The question of a shape, compiled or corrected where needed."""
+        """The question of a shape, compiled or corrected where needed. That of a pod above a limit is not compiled."""
+        if shape.excess is not None:
+            return Question(shape, excess=shape.excess if self._rejects_excess else None)
         known = self._compiled.get(shape)
         if known is not None and known.stamp == self._stamp():
             known.in_use = True

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from extender.model.objects import DisruptionBudget, Node, Pod, PodShape
+from extender.model.objects import DisruptionBudget, Excess, Node, Pod, PodShape
 from extender.model.resources import Resources
 from extender.model.spread import SpreadConstraint
 
@@ -139,6 +139,7 @@ class Question:
     ``anti``: one per required anti-affinity term. ``inverse``: required anti-affinity of existing pods that selects
     this shape. ``preferences``: own preferred terms; ``inverse_preferences``: existing pods' preferred terms;
     ``inverse_required``: existing pods' required affinity terms, all that select this shape.
+    ``excess``: the pod is to be rejected, as it is above a limit; then it asks for nothing else.
     """
 
     shape: PodShape
@@ -155,6 +156,7 @@ class Question:
     affinity_errors: tuple[str, ...] = ()
     hard_error: str = ""
     soft_error: str = ""
+    excess: Excess | None = None
 
     def filter_groups(self) -> tuple[GroupView, ...]:
         """Every group that a filter's answer rests on."""

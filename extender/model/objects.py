@@ -31,11 +31,22 @@ class Controller:
     name: str
 
 
+@dataclass(frozen=True, slots=True)
+class Excess:
+    """A limit of the configuration that a pod is above: the limit's name, and what to tell of it. Equal pods, equal text."""
+
+    limit: str
+    text: str
+
+
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class PodShape:
     """What a pod's template fixes and constraints read: the replicas of a workload share one shape.
 
     Compared by identity: ``wire`` hands out one object for equal input, and a duplicate costs memory, never a count.
+    ``excess`` tells that the pod asks for more than the limits allow. Where the limit is that of bytes, the constraints
+    have not been read and are empty here; all others hold what the pod asks for. ``size`` is what the shape holds, in
+    bytes and roughly, for those who keep shapes.
     """
 
     namespace: str
@@ -46,6 +57,8 @@ class PodShape:
     preferred_nodes: tuple[PreferredNodeTerm, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     controller: Controller | None = None
+    excess: Excess | None = None
+    size: int = 0
 
 
 class Pod(msgspec.Struct, frozen=True, gc=False):

@@ -34,6 +34,7 @@ class Reason(Enum):
     NOMINATED = ("node(s) are kept for nominated pods of equal or higher priority", True)
     PREEMPTING = ("node(s) wait until the pods that this pod preempts are gone", True)
     UNKNOWN_NODE = ("node(s) not known to the extender yet", False)
+    OVER_LIMIT = ("pod asks for more than the limits of the extender allow", False)
     MALFORMED_POD = ("pod has affinity or spread constraints that cannot be parsed", False)
 
     def __init__(self, text: str, resolvable: bool) -> None:  # noqa: FBT001 (an enum's value is given by position)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from extender.index.view import ClusterView, Question
 from extender.model.verdicts import Code, Reason
 from extender.rules import interpod_affinity, topology_spread
+from extender.rules.excess import ExcessFilter
 from extender.rules.frames import Frame
 from extender.rules.rule import PreparedFilter, PreparedScore, Status
 
@@ -64,6 +65,8 @@ class PreparedFilters:
 
 def prepare_filters(question: Question, frame: Frame) -> PreparedFilters:
     """Prepares every rule's filter; a rule that is switched off asks nothing, so it skips."""
+    if question.excess is not None:
+        return PreparedFilters((ExcessFilter(question.excess),))
     every: tuple[PreparedFilter, ...] = (
         topology_spread.prepare_filter(question, frame),
         interpod_affinity.prepare_filter(question, frame),

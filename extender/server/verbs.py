@@ -30,7 +30,7 @@ async def filter_nodes(request: web.Request) -> web.Response:
     """Which of the nodes may take the pod, in the form in which they came: names, or whole nodes."""
     app = request.app[COLLABORATORS]
     metrics = app.metrics.verbs["filter"]
-    args = decode_args(await _body(request, app))
+    args = decode_args(await _body(request, app), app.settings.limits)
     metrics.asked(_count(args), by_names=args.nodes is None)
     try:
         offer(request, app, lambda: _filtered(FilterResult(_asked(args)), args))
@@ -43,14 +43,14 @@ async def filter_nodes(request: web.Request) -> web.Response:
     else:
         metrics.decided()
     app.metrics.passed(len(result.passed))
-    app.metrics.refused(_reasons(result))
+    app.metrics.refused(_reasons(result, args))
     return _filtered(result, args)
 
 
 async def prioritize_nodes(request: web.Request) -> web.Response:
     """A score for each node, or the empty list where all are equal."""
     app = request.app[COLLABORATORS]
-    args = decode_args(await _body(request, app))
+    args = decode_args(await _body(request, app), app.settings.limits)
     app.metrics.verbs["prioritize"].asked(_count(args), by_names=args.nodes is None)
     offer(request, app, lambda: _json(encode_priorities({})))
     scores = app.verbs.prioritize(args)
@@ -61,7 +61,7 @@ async def prioritize_nodes(request: web.Request) -> web.Response:
 async def preempt_pods(request: web.Request) -> web.Response:
     """The candidate nodes on which the pod would fit once the victims are gone."""
     app = request.app[COLLABORATORS]
-    args = decode_preemption_args(await _body(request, app))
+    args = decode_preemption_args(await _body(request, app), app.settings.limits)
     app.metrics.verbs["preempt"].asked(len(args.candidates))
     # One that came without victims would fail the whole call.
     offer(request, app, lambda: _json(encode_preemption([each for each in args.candidates if each.victims])))
@@ -96,8 +96,10 @@ def _count(args: ExtenderArgs) -> int:
     return len(args.node_names or args.nodes or ())
 
 
-def _reasons(result: FilterResult) -> set[str]:
+def _reasons(result: FilterResult, args: ExtenderArgs) -> set[str]:
     """The reasons in an answer that lets no node pass, as labels of a metric."""
+    if args.pod.shape.excess is not None and result.texts():
+        return {Reason.OVER_LIMIT.name.lower()}  # the text names the limit and the pod's number
     return {_LABELS.get(text, "other") for text in result.texts()}
 
 

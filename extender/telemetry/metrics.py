@@ -225,6 +225,13 @@ class Metrics:
         text = "Entries in the index: objects by kind, and what is counted for them."
         self._registry.register(StatisticsCollector("extender_index_entries", text, "kind", statistics))
 
+    def report_limits(self, pods: Callable[[], Mapping[str, float]]) -> None:
+        """Read at each scrape how many pods are above a limit of the configuration, by its name."""
+        text = (
+            "Pods that ask for more than a limit allows, placed or not, by limit; offload mode rejects those that ask."
+        )
+        self._registry.register(StatisticsCollector("extender_pods_over_limit", text, "limit", pods))
+
     def report_memory(self, hits: Callable[[], int], held: Callable[[], int]) -> None:
         """Read at each scrape how many refusals were given again from memory, and the bytes that it holds."""
         text = "Refusals given again from memory, since nothing they rest on had changed."

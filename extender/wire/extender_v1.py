@@ -15,8 +15,10 @@ from msgspec import Raw
 
 from extender.model.objects import Node, Pod
 from extender.model.victims import Candidate, Victim
+from extender.settings import Limits
 from extender.wire.constraints import decode
 from extender.wire.errors import UNREADABLE, WireError, from_msgspec
+from extender.wire.limits import USUAL_LIMITS
 from extender.wire.objects_json import Count, NodeJson, PodJson
 from extender.wire.trim import trim_node, trim_pod
 
@@ -126,7 +128,7 @@ _ABSENT = (b"", b"null")
 _GO_NAMES = {name.lower(): name for name in ("Pod", "Nodes", "NodeNames", "NodeNameToVictims", "NodeNameToMetaVictims")}
 
 
-def decode_args(body: bytes) -> ExtenderArgs:
+def decode_args(body: bytes, limits: Limits = USUAL_LIMITS) -> ExtenderArgs:
     """A filter or prioritize body. Unknown fields are skipped, as Go does; raises ``WireError`` naming the field."""
     try:
         parsed = _ARGS.decode(body)
@@ -134,7 +136,7 @@ def decode_args(body: bytes) -> ExtenderArgs:
             parsed = _ARGS.decode(_with_go_names(body))
     except UNREADABLE as error:
         raise from_msgspec(error) from None
-    pod = _asking_pod(parsed.pod)
+    pod = _asking_pod(parsed.pod, limits)
     raw_names = bytes(parsed.node_names)
     names = decode(_NAMES, raw_names, "NodeNames")
     if names is None and parsed.nodes is not None:
@@ -143,11 +145,11 @@ def decode_args(body: bytes) -> ExtenderArgs:
     return ExtenderArgs(pod, names or [], raw_names=raw_names)
 
 
-def _asking_pod(parsed: PodJson | None) -> Pod:
+def _asking_pod(parsed: PodJson | None, limits: Limits) -> Pod:
     if parsed is None:
         raise WireError("Pod", "is missing")
     try:
-        return trim_pod(parsed)
+        return trim_pod(parsed, limits)
     except WireError as error:
         raise WireError(f"Pod.{error.path}", error.problem) from None
 
@@ -205,7 +207,7 @@ def encode_priorities(scores: Mapping[str, int]) -> bytes:
     return orjson.dumps([{"Host": name, "Score": score} for name, score in scores.items()])
 
 
-def decode_preemption_args(body: bytes) -> PreemptionArgs:
+def decode_preemption_args(body: bytes, limits: Limits = USUAL_LIMITS) -> PreemptionArgs:
     """A preempt body, names-only or full; raises ``WireError`` naming the field."""
     try:
         parsed = _PREEMPTION_ARGS.decode(body)
@@ -213,9 +215,9 @@ def decode_preemption_args(body: bytes) -> PreemptionArgs:
             parsed = _PREEMPTION_ARGS.decode(_with_go_names(body))
     except UNREADABLE as error:
         raise from_msgspec(error) from None
-    pod = _asking_pod(parsed.pod)
+    pod = _asking_pod(parsed.pod, limits)
     full = {name: v or _VictimsJson() for name, v in (parsed.node_name_to_victims or {}).items()}
-    pods = {name: [_victim_pod(p, name) for p in v.pods or ()] for name, v in full.items()}
+    pods = {name: [_victim_pod(p, name, limits) for p in v.pods or ()] for name, v in full.items()}
     candidates = [Candidate(n, tuple(map(_victim, pods[n])), v.pdb_violations) for n, v in full.items()]
     for name, brief in (parsed.node_name_to_meta_victims or {}).items():
         if name not in full:
@@ -224,9 +226,9 @@ def decode_preemption_args(body: bytes) -> PreemptionArgs:
     return PreemptionArgs(pod, candidates, {pod.uid: pod for each in pods.values() for pod in each})
 
 
-def _victim_pod(parsed: PodJson, node: str) -> Pod:
+def _victim_pod(parsed: PodJson, node: str, limits: Limits) -> Pod:
     try:
-        return trim_pod(parsed)
+        return trim_pod(parsed, limits)
     except WireError as error:
         raise WireError(f"NodeNameToVictims.{node}.Pods.{error.path}", error.problem) from None
 

@@ -14,7 +14,9 @@ import msgspec
 from msgspec import Raw
 
 from extender.model.objects import DisruptionBudget, Namespace, Node, Object, Pod, Workload
+from extender.settings import Limits
 from extender.wire.errors import UNREADABLE, WireError, from_msgspec
+from extender.wire.limits import USUAL_LIMITS
 from extender.wire.objects_json import BudgetJson, MetaJson, NamespaceJson, NodeJson, PodJson, WorkloadJson
 from extender.wire.trim import trim_budget, trim_namespace, trim_node, trim_pod, trim_workload
 
@@ -165,7 +167,12 @@ def _workloads(name: str, path: str, kind: str) -> Kind[Workload]:
     return Kind(name, path, WorkloadJson, lambda raw: trim_workload(raw, kind))
 
 
-PODS: Kind[Pod] = Kind("pods", "/api/v1/pods", PodJson, trim_pod)
+def pods_within(limits: Limits) -> Kind[Pod]:
+    """Pods, marked where they ask for more than these limits allow."""
+    return Kind("pods", "/api/v1/pods", PodJson, lambda raw: trim_pod(raw, limits))
+
+
+PODS = pods_within(USUAL_LIMITS)
 NODES: Kind[Node] = Kind("nodes", "/api/v1/nodes", NodeJson, trim_node)
 NAMESPACES: Kind[Namespace] = Kind("namespaces", "/api/v1/namespaces", NamespaceJson, trim_namespace)
 SERVICES = _workloads("services", "/api/v1/services", "Service")

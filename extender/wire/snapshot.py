@@ -3,28 +3,30 @@
 Read by the command line when it answers from a file. Kinds that no decision reads are counted and left out.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec import Raw, Struct
 
 from extender.model.objects import Object
+from extender.settings import Limits
 from extender.wire.errors import UNREADABLE, WireError, from_msgspec
 from extender.wire.kinds import (
     NAMESPACES,
     NODES,
-    PODS,
     REPLICA_SETS,
     REPLICATION_CONTROLLERS,
     SERVICES,
     STATEFUL_SETS,
     Kind,
+    pods_within,
 )
+from extender.wire.limits import USUAL_LIMITS
 
 _KINDS: Final[dict[str, Kind[Any]]] = {
     "Node": NODES,
     "Namespace": NAMESPACES,
-    "Pod": PODS,
     "Service": SERVICES,
     "ReplicationController": REPLICATION_CONTROLLERS,
     "ReplicaSet": REPLICA_SETS,
@@ -52,8 +54,9 @@ _LIST = msgspec.json.Decoder(_ListJson)
 _ITEM = msgspec.json.Decoder(_ItemJson)
 
 
-def decode_snapshot(body: bytes) -> Snapshot:
+def decode_snapshot(body: bytes, limits: Limits = USUAL_LIMITS) -> Snapshot:
     """The objects of a List, or of a list of one kind such as PodList. Raises WireError with the item's place."""
+    kinds = _KINDS | {"Pod": pods_within(limits)}
     try:
         listed = _LIST.decode(body)
     except UNREADABLE as error:
@@ -62,15 +65,15 @@ def decode_snapshot(body: bytes) -> Snapshot:
         raise WireError("kind", f'expected List, as `kubectl get -o json` prints, got "{listed.kind}"')
     snapshot = Snapshot([], {})
     for place, item in enumerate(listed.items or ()):
-        _read_item(item, f"items[{place}]", listed.kind.removesuffix("List"), snapshot)
+        _read_item(item, f"items[{place}]", listed.kind.removesuffix("List"), kinds, snapshot)
     return snapshot
 
 
-def _read_item(item: Raw, place: str, default: str, snapshot: Snapshot) -> None:
+def _read_item(item: Raw, place: str, default: str, kinds: Mapping[str, Kind[Any]], snapshot: Snapshot) -> None:
     """Add one object; the items of a typed list need not repeat their kind."""
     try:
         name = _ITEM.decode(item).kind or default
-        kind = _KINDS.get(name)
+        kind = kinds.get(name)
         if kind is None:
             snapshot.skipped[name] = snapshot.skipped.get(name, 0) + 1
         else:

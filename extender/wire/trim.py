@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Final
 from weakref import WeakValueDictionary
@@ -17,10 +18,11 @@ import msgspec
 
 from extender.model.bounded import cached
 from extender.model.labels import NO_LABELS
-from extender.model.objects import NO_RESOURCES, DisruptionBudget, Namespace, Node, Pod, PodShape, Workload
+from extender.model.objects import NO_RESOURCES, DisruptionBudget, Excess, Namespace, Node, Pod, PodShape, Workload
 from extender.model.resources import QuantityError, Resources, add, largest, parse_resources, total
 from extender.model.selectors import NOTHING, LabelSelector, SelectorError, parse_selector
 from extender.model.taints import Taint
+from extender.settings import Limits
 from extender.wire.constraints import (
     decode,
     parse_affinity,
@@ -32,6 +34,7 @@ from extender.wire.constraints import (
     with_node_selector,
 )
 from extender.wire.errors import WireError
+from extender.wire.limits import BYTES_LIMIT, USUAL_LIMITS, excess_bytes, excess_parts
 from extender.wire.objects_json import (
     BudgetJson,
     BudgetStatusJson,
@@ -71,25 +74,35 @@ _SHARED_NAMES: Final = 200  # of more names in one object few are anybody else's
 
 # Every shape that something holds, by a digest of its bytes: a template that left the cache is not parsed anew, and its
 # pods do not seem to have changed.
-_LIVING: Final[WeakValueDictionary[bytes, PodShape]] = WeakValueDictionary()
+_LIVING: Final[WeakValueDictionary[tuple[Limits | Excess, bytes], PodShape]] = WeakValueDictionary()
 
 
-def trim_pod(raw: PodJson) -> Pod:
-    """A pod with the few fields that decisions read; raises ``WireError`` naming the field."""
+def trim_pod(raw: PodJson, limits: Limits = USUAL_LIMITS) -> Pod:
+    """A pod with the few fields that decisions read; raises ``WireError`` naming the field.
+
+    A pod above a limit is marked (`PodShape.excess`). What such a pod asks for is kept all the same, as it counts if the
+    pod stands on a node: its anti-affinity keeps others away. Only a pod above ``limits.podBytes`` is not parsed. Of it
+    the labels are kept where it stands on a node or is nominated to one, so that it is in every count; its own terms
+    bind nobody. Only a limit that was lowered later, or a binding past the scheduler, can bring such a pod to a node.
+    """
     meta, spec, status = raw.metadata or _NO_META, raw.spec or _NO_SPEC, raw.status or _NO_STATUS
     namespace, name = meta.namespace or "", meta.name or ""
+    shape = _shape(
+        namespace,
+        bytes(meta.labels),
+        bytes(spec.affinity),
+        bytes(spec.topology_spread_constraints),
+        bytes(spec.node_selector),
+        bytes(spec.tolerations),
+        bytes(meta.owner_references),
+        limits,
+    )
+    if shape.excess is not None and (spec.node_name or status.nominated_node_name):
+        shape = _with_labels(shape, bytes(meta.labels))
     return Pod(
         meta.uid or f"{namespace}/{name}",
         name,
-        _shape(
-            namespace,
-            bytes(meta.labels),
-            bytes(spec.affinity),
-            bytes(spec.topology_spread_constraints),
-            bytes(spec.node_selector),
-            bytes(spec.tolerations),
-            bytes(meta.owner_references),
-        ),
+        shape,
         _interned(spec.node_name or ""),
         meta.deletion_timestamp is not None,
         status.phase in ("Succeeded", "Failed"),
@@ -126,45 +139,89 @@ def _has_unseen_needs(spec: PodSpecJson) -> bool:
 
 
 def _shape_bytes(
-    namespace: str, labels: bytes, affinity: bytes, spread: bytes, selector: bytes, tolerations: bytes, owners: bytes
+    namespace: str,
+    labels: bytes,
+    affinity: bytes,
+    spread: bytes,
+    selector: bytes,
+    tolerations: bytes,
+    owners: bytes,
+    _limits: Limits,
 ) -> int:
-    return (
-        _ENTRY_BYTES
-        + len(namespace)
-        + _PARSED_FACTOR * sum(map(len, (labels, affinity, spread, selector, tolerations, owners)))
-    )
+    return _held_by(len(namespace) + sum(map(len, (labels, affinity, spread, selector, tolerations, owners))))
+
+
+def _held_by(size: int) -> int:
+    """About how many bytes hold what was parsed from JSON of this size."""
+    return _ENTRY_BYTES + _PARSED_FACTOR * size
 
 
 @cached(_SHAPES_BYTES, _shape_bytes)
 def _shape(
-    namespace: str, labels: bytes, affinity: bytes, spread: bytes, selector: bytes, tolerations: bytes, owners: bytes
+    namespace: str,
+    labels: bytes,
+    affinity: bytes,
+    spread: bytes,
+    selector: bytes,
+    tolerations: bytes,
+    owners: bytes,
+    limits: Limits,
 ) -> PodShape:
     """The shape of equal bytes, the same object for as long as any pod has it."""
     name = namespace.encode(errors="surrogatepass")  # last, as JSON text alone has no zero byte
     parts = (labels, affinity, spread, selector, tolerations, owners, name)
-    digest = blake2b(b"\0".join(parts), digest_size=16).digest()
-    found = _LIVING.get(digest)
+    key = (limits, blake2b(b"\0".join(parts), digest_size=16).digest())
+    found = _LIVING.get(key)
     if found is None:
-        found = _parse_shape(namespace, labels, affinity, spread, selector, tolerations, owners)
-        _LIVING[digest] = found
+        size = sum(map(len, parts))
+        excess = excess_bytes(size, limits)
+        if excess is not None:
+            found = PodShape(_interned(namespace), excess=excess, size=_ENTRY_BYTES)
+        else:
+            found = _parse_shape(namespace, labels, affinity, spread, selector, tolerations, owners, limits)
+        _LIVING[key] = found
     return found
 
 
 def _parse_shape(
-    namespace: str, labels: bytes, affinity: bytes, spread: bytes, selector: bytes, tolerations: bytes, owners: bytes
+    namespace: str,
+    labels: bytes,
+    affinity: bytes,
+    spread: bytes,
+    selector: bytes,
+    tolerations: bytes,
+    owners: bytes,
+    limits: Limits,
 ) -> PodShape:
     parsed = _labels(labels)
     pods, (nodes, preferred) = parse_affinity(affinity, namespace)
+    spreads, wanted = parse_spread(spread, parsed), with_node_selector(nodes, selector)
+    tolerated = parse_tolerations(tolerations)
     return PodShape(
         _interned(namespace),
         parsed,
         pods,
-        parse_spread(spread, parsed),
-        with_node_selector(nodes, selector),
+        spreads,
+        wanted,
         preferred,
-        parse_tolerations(tolerations),
+        tolerated,
         parse_controller(owners),
+        excess_parts(pods, spreads, wanted, preferred, tolerated, limits),
+        _shape_bytes(namespace, labels, affinity, spread, selector, tolerations, owners, limits),
     )
+
+
+def _with_labels(shape: PodShape, labels: bytes) -> PodShape:
+    """The shape of a pod above ``limits.podBytes`` with its labels; any other has them. The same object for equal bytes."""
+    if shape.excess is None or shape.excess.limit != BYTES_LIMIT or labels in _ABSENT:
+        return shape
+    name = shape.namespace.encode(errors="surrogatepass")
+    key = (shape.excess, blake2b(b"\0".join((labels, name)), digest_size=16).digest())
+    found = _LIVING.get(key)
+    if found is None:
+        found = replace(shape, labels=_labels(labels), size=_held_by(len(labels)))
+        _LIVING[key] = found
+    return found
 
 
 def _labels(raw: bytes) -> dict[str, str]:

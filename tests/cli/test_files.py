@@ -8,7 +8,7 @@ import pytest
 from extender.cli.command import CommandError
 from extender.cli.files import access_to, read_bytes, read_snapshot
 from extender.kube.credentials import Access
-from extender.settings import Kube
+from extender.settings import Kube, Limits
 
 PODS = b'{"kind": "PodList", "items": [{"metadata": {"name": "web-1", "uid": "u-1"}, "spec": {"nodeName": "node-a"}}]}'
 
@@ -47,11 +47,11 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 def test_a_snapshot_may_come_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(PODS)))
-    assert [found.name for found in read_snapshot("-").objects] == ["web-1"]
+    assert [found.name for found in read_snapshot("-", Limits()).objects] == ["web-1"]
 
 
 def test_a_snapshot_that_cannot_be_read_is_refused_with_file_and_field(tmp_path: Path) -> None:
     path = tmp_path / "cluster.json"
     path.write_bytes(PODS.replace(b'"web-1"', b"7"))
     with pytest.raises(CommandError, match=r"cluster\.json: items\[0\]\.metadata\.name: expected"):
-        read_snapshot(str(path))
+        read_snapshot(str(path), Limits())

@@ -68,8 +68,12 @@ INDEX = Dashboard(
         "Index": [
             Panel(
                 "Entries",
-                "Objects by kind, and what is counted for them. Groups are distinct questions of affinity and spread.",
-                {"{{kind}}": f"sum by (kind) ({at('extender_index_entries')})"},
+                "Objects by kind, and what is counted for them. Groups are distinct questions of affinity and spread. "
+                "Pods above a limit of the configuration are named by the limit.",
+                {
+                    "{{kind}}": f"sum by (kind) ({at('extender_index_entries')})",
+                    "above limits.{{limit}}": f"sum by (limit) ({at('extender_pods_over_limit')})",
+                },
                 width=16,
             ),
             Panel(

@@ -1,13 +1,28 @@
 """The verbs' handlers, from body to answer, over a real connection."""
 
+from dataclasses import replace
+
 import pytest
 from pytest_aiohttp.plugin import AiohttpClient
 
 from extender.model.verdicts import Reason
+from extender.server.app import make_app
 from extender.server.collaborators import Verbs
-from extender.settings import Paths, Server
+from extender.settings import Limits, Paths, Server, Settings
+from extender.telemetry.metrics import Metrics
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
-from tests.server.serving import BY_NAMES, BY_NODES, NODES, PREEMPTION, app_with, every_candidate, scores_by_length
+from tests.builders import pod_json, term
+from tests.server.serving import (
+    AGREEABLE,
+    BY_NAMES,
+    BY_NODES,
+    NODES,
+    PREEMPTION,
+    Switch,
+    app_with,
+    every_candidate,
+    scores_by_length,
+)
 
 
 async def test_filter_asked_by_names_answers_by_names(aiohttp_client: AiohttpClient) -> None:
@@ -28,6 +43,22 @@ async def test_filter_asked_with_nodes_answers_those_nodes_unchanged(aiohttp_cli
     answer = await (await client.post("/filter", json=BY_NODES)).json()
     assert answer["NodeNames"] is None
     assert answer["Nodes"]["items"] == NODES
+
+
+async def test_a_pod_above_a_limit_of_the_settings_is_counted_under_the_limits(aiohttp_client: AiohttpClient) -> None:
+    async def refused(args: ExtenderArgs) -> FilterResult:
+        excess = args.pod.shape.excess
+        return FilterResult((), unresolvable={"node-a": excess.text if excess else ""})
+
+    settings = Settings(limits=Limits(affinity_terms=1))
+    metrics = Metrics("1")
+    decisions = replace(AGREEABLE, filter=refused)
+    client = await aiohttp_client(make_app(settings, decisions, Switch(), metrics, "1"))
+    asked = pod_json(apart=[term(app="a"), term(app="b")])
+    answer = await (await client.post("/filter", json={"Pod": asked, "NodeNames": ["node-a"]})).json()
+    text = "spec.affinity: 2 terms of pods, limits.affinityTerms is 1"
+    assert answer["FailedAndUnresolvableNodes"] == {"node-a": text}
+    assert b'extender_filter_refusals_total{reason="over_limit"} 1.0' in metrics.render()
 
 
 async def test_prioritize_answers_a_bare_list_of_scores(aiohttp_client: AiohttpClient) -> None:

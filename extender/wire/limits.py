@@ -1,0 +1,94 @@
+"""Whether a pod asks for more than the configured limits allow, told with the limit and the pod's own number.
+
+Called by `trim` once per template. Bytes are compared before anything is parsed, the rest is counted in what was
+parsed, so that a pod costs linear time however far above a limit it is. The texts hold nothing but the pod's own
+numbers: equal pods are refused with equal words, and the scheduler is not woken by its own status updates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from extender.model.node_affinity import NodeAffinity, NodeSelectorTerm, PreferredNodeTerm
+from extender.model.objects import Excess
+from extender.model.selectors import LabelSelector
+from extender.model.spread import SpreadConstraints
+from extender.model.taints import Toleration
+from extender.model.terms import AffinityTerm, PodAffinity
+from extender.settings import Limits
+
+USUAL_LIMITS: Final = Limits()
+BYTES_LIMIT: Final = "podBytes"
+
+
+def excess_bytes(size: int, limits: Limits) -> Excess | None:
+    """Whether labels and constraints of so many bytes are too large to be read."""
+    if size <= limits.pod_bytes:
+        return None
+    return Excess(BYTES_LIMIT, f"labels and constraints: {size} bytes, limits.podBytes is {limits.pod_bytes}")
+
+
+def excess_parts(
+    affinity: PodAffinity,
+    spread: SpreadConstraints,
+    node_affinity: NodeAffinity,
+    preferred_nodes: Sequence[PreferredNodeTerm],
+    tolerations: Sequence[Toleration],
+    limits: Limits,
+) -> Excess | None:
+    """The first limit that the parts of a pod are above. O(terms + requirements)."""
+    terms = list(_terms(affinity))
+    constraints = (*spread.hard, *spread.soft)
+    selectors = [*_selectors(terms), *(each.selector for each in constraints)]
+    node_terms = [*(node_affinity.terms or ()), *(each.term for each in preferred_nodes)]
+    keys = {each.topology_key for each in terms} | {each.topology_key for each in constraints}
+    for limit, most, count, what in (
+        ("affinityTerms", limits.affinity_terms, len(terms), "spec.affinity: {} terms of pods"),
+        (
+            "topologySpreadConstraints",
+            limits.topology_spread_constraints,
+            len(constraints),
+            "spec.topologySpreadConstraints: {} constraints",
+        ),
+        ("topologyKeys", limits.topology_keys, len(keys), "spec.affinity and constraints: {} topology keys"),
+        ("namespaces", limits.namespaces, sum(len(each.namespaces) for each in terms), "spec.affinity: {} namespaces"),
+        (
+            "labelRequirements",
+            limits.label_requirements,
+            sum(len(each.requirements) for each in selectors),
+            "spec.affinity and constraints: {} requirements of label selectors",
+        ),
+        ("nodeSelectorTerms", limits.node_selector_terms, len(node_terms), "spec.affinity.nodeAffinity: {} terms"),
+        (
+            "nodeRequirements",
+            limits.node_requirements,
+            len(node_affinity.node_selector) + sum(len(each.expressions) + len(each.fields) for each in node_terms),
+            "spec.nodeSelector and nodeAffinity: {} requirements",
+        ),
+        ("selectorValues", limits.selector_values, _values(selectors, node_terms), "spec: {} values in selectors"),
+        ("tolerations", limits.tolerations, len(tolerations), "spec.tolerations: {} tolerations"),
+    ):
+        if count > most:
+            return Excess(limit, f"{what.format(count)}, limits.{limit} is {most}")
+    return None
+
+
+def _terms(affinity: PodAffinity) -> Iterator[AffinityTerm]:
+    yield from affinity.required
+    yield from affinity.required_anti
+    for weighted in (*affinity.preferred, *affinity.preferred_anti):
+        yield weighted.term
+
+
+def _selectors(terms: Sequence[AffinityTerm]) -> Iterator[LabelSelector]:
+    for term in terms:
+        yield term.selector
+        if term.namespace_selector is not None:
+            yield term.namespace_selector
+
+
+def _values(selectors: Sequence[LabelSelector], node_terms: Sequence[NodeSelectorTerm]) -> int:
+    of_labels = sum(len(clause.values) for each in selectors for clause in each.requirements)
+    of_nodes = sum(len(clause.values) for each in node_terms for clause in (*each.expressions, *each.fields))
+    return of_labels + of_nodes

@@ -1,0 +1,101 @@
+"""Pods above a limit: refused in offload mode, left to the plugins in augment mode, and counted where they stand."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from extender.index.audit import audit
+from extender.index.cluster import ClusterIndex
+from extender.model.verdicts import Reason
+from extender.settings import Rules, Settings, default_settings
+from extender.verbs.deciding import decide_filter
+from extender.verbs.filtering import filter_nodes
+from extender.verbs.hopeless import HopelessNodes
+from extender.verbs.preemption import decide_preemption
+from extender.verbs.prioritizing import prioritize_nodes
+from extender.verbs.steering import find_elsewhere
+from extender.wire.extender_v1 import FilterResult
+from tests.builders import Json, asking, index_of, node, pod, pod_json, preempting, settings, term
+
+OFFLOAD: Final = settings()
+MANY: Final = [term(app=f"a{number}") for number in range(101)]
+BIG: Final = [term(app=f"a{number}") for number in range(2_000)]
+TEXT: Final = "spec.affinity: 101 terms of pods, limits.affinityTerms is 100"
+
+
+def filtered(index: ClusterIndex, body: Json, *names: str, under: Settings = OFFLOAD) -> FilterResult:
+    return filter_nodes(asking(body, *names), index.view, under, seed=0)
+
+
+def test_offload_refuses_it_on_every_node_with_the_limit_and_the_pods_number() -> None:
+    index = index_of(node("n1"), node("n2"))
+    found = filtered(index, pod_json(apart=MANY), "n1", "n2", "ghost")
+    assert (found.passed, found.failed, found.unresolvable) == ((), {}, dict.fromkeys(("n1", "n2", "ghost"), TEXT))
+
+
+def test_nothing_of_it_is_compiled() -> None:
+    index = index_of(node("n1"))
+    before = index.statistics()
+    filtered(index, pod_json(apart=MANY), "n1")
+    filtered(index, pod_json(apart=BIG), "n1")
+    assert index.statistics() == before
+
+
+def test_augment_passes_it_to_the_plugins() -> None:
+    augment = default_settings("augment")
+    index = ClusterIndex(Rules(), rejects_excess=False)
+    for each in (node("n1"), node("n2"), pod("keeper", on="n1", apart=[term(app="web")])):
+        index.upsert(each)
+    body = pod_json(app="web", apart=MANY)
+    assert filtered(index, body, "n1", "n2", under=augment).passed == ["n1", "n2"]
+    assert prioritize_nodes(asking(body, "n1", "n2"), index.view, augment) == {}
+
+
+def test_nobody_is_preempted_for_it() -> None:
+    index = index_of(node("n1"), pod("low", on="n1", app="a1", priority=0))
+    body = pod_json(apart=MANY, priority=1000)
+    decided = decide_filter(
+        asking(body, "n1"),
+        index.view,
+        OFFLOAD,
+        HopelessNodes(),
+        lambda args: filter_nodes(args, index.view, OFFLOAD, seed=0),
+        seed=0,
+    )
+    assert (decided.plan, decided.result.unresolvable) == (None, {"n1": TEXT})
+    offered = decide_preemption(preempting(body, {"n1": ["uid-low"]}), index.view, OFFLOAD, seed=0)
+    assert (offered.plan, offered.candidates) == (None, ())
+
+
+def test_it_is_not_nominated_elsewhere() -> None:
+    index = index_of(node("n1"))
+    assert find_elsewhere(pod(apart=MANY), index.view, OFFLOAD, 0) == ("", False)
+
+
+def test_its_anti_affinity_keeps_others_away_where_it_stands() -> None:
+    """A limit that was lowered later must not change who may stand beside a running pod."""
+    index = index_of(node("n1"), node("n2"), pod("old", on="n1", apart=MANY))
+    assert filtered(index, pod_json(app="a7"), "n1", "n2") == FilterResult(["n2"])
+
+
+def test_its_labels_count_where_it_stands_however_large_it_is() -> None:
+    index = index_of(node("n1"), node("n2"), pod("old", on="n1", apart=BIG, app="web"))
+    assert filtered(index, pod_json(apart=[term(app="web")]), "n1", "n2") == FilterResult(["n2"])
+
+
+def test_what_a_pod_above_the_bytes_asks_for_binds_nobody() -> None:
+    index = index_of(node("n1"), pod("old", on="n1", apart=BIG, app="web"))
+    assert filtered(index, pod_json(app="a7"), "n1") == FilterResult(["n1"])
+
+
+def test_counts_of_pods_above_limits_are_those_of_a_recount() -> None:
+    index = index_of(node("n1"), pod("many", on="n1", apart=MANY), pod("big", on="n1", apart=BIG, app="web"))
+    filtered(index, pod_json(apart=[term(app="web")], app="a7"), "n1")
+    assert audit(index) == []
+
+
+def test_its_reason_is_no_other_rules() -> None:
+    assert (Reason.OVER_LIMIT.resolvable, Reason.OVER_LIMIT.text) == (
+        False,
+        "pod asks for more than the limits of the extender allow",
+    )
