@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 settings.register_profile(
     "bounded",
@@ -20,6 +21,15 @@ settings.register_profile(
 )
 settings.register_profile("thorough", settings.get_profile("bounded"), max_examples=2000, derandomize=False)
 settings.load_profile("bounded")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _first_law() -> None:
+    """Hypothesis makes its source of chance at the first law, and warns when the collector shows no referrer of it.
+
+    A service that has run before in this process has frozen what the collector knows, so the first law runs here.
+    """
+    given(st.none())(lambda _: None)()
 
 
 @pytest.fixture(autouse=True)
