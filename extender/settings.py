@@ -63,18 +63,23 @@ class Logging(_Section, frozen=True):
 
 
 class Paths(_Section, frozen=True):
-    """Where the verbs answer; the scheduler joins its urlPrefix and the verb's name."""
+    """Where the verbs answer; the scheduler joins its urlPrefix and the verb's name.
+
+    An empty `bind` is off: binding is done with our account, so it is offered only where the scheduler is to use it.
+    """
 
     filter: str = "/filter"
     prioritize: str = "/prioritize"
     preempt: str = "/preempt"
-    bind: str = "/bind"
+    bind: str = ""
 
     def __post_init__(self) -> None:
         """Refuse paths that a request could not reach, or that would hide one another."""
         taken = set(OWN_PATHS)
         for verb in self.__struct_fields__:
             path = getattr(self, verb)
+            if verb == "bind" and not path:
+                continue
             if not re.fullmatch(r"(/[A-Za-z0-9._~-]+)+", path):
                 raise ValueError(f'{verb}: expected a path such as "/filter", got "{path}"')
             if path in taken:
@@ -82,17 +87,33 @@ class Paths(_Section, frozen=True):
             taken.add(path)
 
 
+class Clients(_Section, frozen=True):
+    """Who may ask what, by the names in client certificates: common names, or alternative names.
+
+    `scheduler` asks the verbs, `metrics` reads /metrics, `admin` does everything. Without any name every certificate of
+    the client CA may do everything.
+    """
+
+    scheduler: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
+    admin: tuple[str, ...] = ()
+
+    @property
+    def named(self) -> bool:
+        """Whether any name is given, so that all others are refused."""
+        return bool(self.scheduler or self.metrics or self.admin)
+
+
 class Tls(_Section, frozen=True):
     """HTTPS, from PEM files that are read again when they change. Without a certificate we speak plain HTTP.
 
-    With a client CA only probes are answered without a certificate of it; `client_names` are common or alternative
-    names of which a certificate must have one, and none given means that any certificate will do.
+    With a client CA only probes are answered without a certificate of it, and `clients` says who may ask what.
     """
 
     cert_file: str = ""
     key_file: str = ""
     client_ca_file: str = msgspec.field(default="", name="clientCAFile")
-    client_names: tuple[str, ...] = ()
+    clients: Clients = Clients()
     min_version: Literal["VersionTLS12", "VersionTLS13"] = "VersionTLS13"
 
     def __post_init__(self) -> None:
@@ -101,7 +122,7 @@ class Tls(_Section, frozen=True):
             ("certFile", self.cert_file, "keyFile", self.key_file),
             ("keyFile", self.key_file, "certFile", self.cert_file),
             ("clientCAFile", self.client_ca_file, "certFile", self.cert_file),
-            ("clientNames", self.client_names, "clientCAFile", self.client_ca_file),
+            ("clients", self.clients.named, "clientCAFile", self.client_ca_file),
         ):
             if value and not needed:
                 raise ValueError(f"{field}: needs {other}")

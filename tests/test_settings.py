@@ -147,7 +147,7 @@ def test_a_wrong_value_is_refused_with_its_path(path: str, value: object, proble
         ({"certFile": "a.crt"}, "certFile: needs keyFile"),
         ({"keyFile": "a.key"}, "keyFile: needs certFile"),
         ({"clientCAFile": "ca.crt"}, "clientCAFile: needs certFile"),
-        ({"certFile": "a.crt", "keyFile": "a.key", "clientNames": ["me"]}, "clientNames: needs clientCAFile"),
+        ({"certFile": "a.crt", "keyFile": "a.key", "clients": {"admin": ["me"]}}, "clients: needs clientCAFile"),
     ],
 )
 def test_half_of_the_files_for_https_is_refused(tls: dict[str, object], problem: str) -> None:

@@ -1,7 +1,7 @@
-"""`extender certs --out DIR`: a certificate authority, a certificate for us and one for kube-scheduler, as files.
+"""`extender certs --out DIR`: a certificate authority, a certificate for us and one for each role of a client, as files.
 
-For those who have no certificate machinery of their own. Run again it keeps the authority and renews the other two,
-which a running service takes in by itself.
+For those who have no certificate machinery of their own. Run again it keeps the authority and renews the others, which
+a running service takes in by itself.
 """
 
 import argparse
@@ -16,13 +16,18 @@ from extender.cli.files import read_bytes
 
 _AUTHORITY_DAYS: Final = 3650.0
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+_CLIENTS: Final = (  # file, role in server.tls.clients, name
+    ("client", "scheduler", "system:kube-scheduler"),
+    ("metrics", "metrics", "prometheus"),
+    ("admin", "admin", "placement-extender-admin"),
+)
 _SECRET: Final = 0o600
 _PUBLIC: Final = 0o644
 
 
 def add_parser(commands: Commands) -> None:
     """The defaults are for an extender on the scheduler's own machine."""
-    parser = commands.add_parser("certs", help="make certificates for the extender and for kube-scheduler")
+    parser = commands.add_parser("certs", help="make certificates for the extender and for its clients")
     parser.add_argument(
         "--out", metavar="DIR", required=True, help="where the files go; an authority there is used again"
     )
@@ -33,9 +38,10 @@ def add_parser(commands: Commands) -> None:
         default=list(_LOOPBACK),
         help=f"host names and addresses in the extender's URL ({' '.join(_LOOPBACK)})",
     )
-    parser.add_argument(
-        "--client-name", metavar="NAME", default="system:kube-scheduler", help="the client's name (%(default)s)"
-    )
+    for file, role, name in _CLIENTS:
+        parser.add_argument(
+            f"--{file}-name", metavar="NAME", default=name, help=f"the client with the role {role} (%(default)s)"
+        )
     parser.add_argument("--days", metavar="N", type=_days, default=365.0, help="how long they are good for (365)")
     parser.set_defaults(run=run)
 
@@ -47,14 +53,17 @@ def run(arguments: argparse.Namespace) -> int:
         folder.mkdir(parents=True, exist_ok=True)
         authority = _authority(folder, now)
         server = authority.issue(arguments.names[0], now, arguments.days, SERVER, arguments.names)
-        client = authority.issue(arguments.client_name, now, arguments.days, CLIENT)
         _write_pair(folder, "server", server)
-        _write_pair(folder, "client", client)
+        for file, _, _ in _CLIENTS:
+            name = getattr(arguments, f"{file}_name")
+            _write_pair(folder, file, authority.issue(name, now, arguments.days, CLIENT))
     except (OSError, ValueError) as error:
         raise CommandError(f"{folder}: {error}") from None
     print(f"{folder / 'ca.crt'}: until {authority.end:%Y-%m-%d}; server.tls.clientCAFile here, tlsConfig.caFile there")
     print(f"{folder / 'server.crt'}, .key: until {_end(server)}; for {', '.join(arguments.names)}; server.tls here")
-    print(f"{folder / 'client.crt'}, .key: until {_end(client)}; {arguments.client_name}; kube-scheduler's tlsConfig")
+    for file, role, _ in _CLIENTS:
+        name = getattr(arguments, f"{file}_name")
+        print(f"{folder / file}.crt, .key: until {_end(server)}; {name}; server.tls.clients.{role} here")
     return 0
 
 

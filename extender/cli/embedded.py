@@ -23,7 +23,7 @@ from extender.kube.timing import Clock, SystemClock
 from extender.model.documents import DocumentError
 from extender.model.units import Address
 from extender.settings import API_VERSION, KIND, Settings, parse_settings
-from extender.simulate.scenario import Play, parse_scenario
+from extender.simulate.scenario import BIND_PATH, Play, parse_scenario
 from extender.tasks.supervisor import Supervisor
 
 _READY_WITHIN_SECONDS: Final = 60.0
@@ -69,6 +69,8 @@ def scenario_settings(play: Play, path: str, address: Address = FREE_PORT) -> Se
         settings = parse_settings(document)
     except DocumentError as error:
         raise CommandError(*(f"{path}: extender.{problem}" for problem in error.problems)) from None
+    if play.scenario.scheduler.bind and settings.server.paths.bind != BIND_PATH:
+        raise CommandError(f"{path}: scheduler.bind: needs extender.server.paths.bind: {BIND_PATH}")
     server = msgspec.structs.replace(settings.server, bind_address=address)
     return msgspec.structs.replace(settings, server=server)
 

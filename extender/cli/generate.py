@@ -176,6 +176,8 @@ def _stanza(settings: Settings, layout: str, trust: Trust, host: str) -> Iterato
     else:
         yield "    # No prioritizeVerb: placement is decisive, so there is nothing to score that filter has not preferred."
     yield f"    preemptVerb: {paths.preempt.lstrip('/')}"
+    if paths.bind:
+        yield f"    bindVerb: {paths.bind.lstrip('/')} # the extender needs leave to create pods/binding"
     yield "    nodeCacheCapable: true # send names, not whole nodes"
     yield f"    httpTimeout: {math.floor(server.request_timeout) + 1}s # longer than server.requestTimeout ({server.request_timeout})"
     why = (

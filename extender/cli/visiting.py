@@ -100,7 +100,9 @@ def _opener(context: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
 
 def _refusal(url: str, status: int) -> VisitError:
     if status in {401, 403}:
-        remedy = "give --cert-file and --key-file, signed by server.tls.clientCAFile and named in clientNames"
+        remedy = (
+            "give --cert-file and --key-file, signed by server.tls.clientCAFile and named in server.tls.clients.admin"
+        )
         return VisitError("tls", f"{url} answers {status}: it wants a client certificate", remedy)
     return VisitError("service", f"{url} answers {status}", "is this the extender? --url names its address")
 

@@ -42,7 +42,7 @@ class Permission:
 
 def needed_permissions(settings: Settings) -> list[Permission]:
     """All of them; nothing that these settings do not use. The Lease's only where its namespace is set."""
-    return [*_reads(settings), *_writes(settings), *_lease(settings)]
+    return [*_reads(settings), *_writes(settings), *_bind(settings), *_lease(settings)]
 
 
 def _reads(settings: Settings) -> Iterator[Permission]:
@@ -71,6 +71,11 @@ def _writes(settings: Settings) -> Iterator[Permission]:
         else:
             yield Permission("", "pods", "", "delete", "preemption.eviction is delete")
         yield Permission("events.k8s.io", "events", "", "create", "preemption tells about victims")
+
+
+def _bind(settings: Settings) -> Iterator[Permission]:
+    if settings.server.paths.bind:
+        yield Permission("", "pods", "binding", "create", "server.paths.bind is set")
 
 
 def _lease(settings: Settings) -> Iterator[Permission]:

@@ -120,7 +120,7 @@ def _severity(reason: str) -> Severity:
 _ACCESS: Final = frozenset({"unauthenticated", "forbidden"})
 _FAILURES: Final = {
     "unauthenticated": "give kube-scheduler certFile and keyFile in tlsConfig, signed by server.tls.clientCAFile",
-    "forbidden": "give the name in the caller's certificate the role that it needs under server.tls",
+    "forbidden": "give the name in the caller's certificate the role that it needs in server.tls.clients",
     "too_large": "raise server.maxBodyBytes, or set nodeCacheCapable: true in the scheduler's stanza",
     "overloaded": "more than server.maxInFlight requests come at a time; find out from where before raising it",
     "not_ready": "requests came before the cluster was read, or to a standby; in order after a start",
@@ -158,8 +158,11 @@ def _settings(facts: Facts) -> Iterator[Finding]:
     is_local = server.bind_address.host in {"127.0.0.1", "::1", "localhost"}
     if not is_local and not server.tls.client_ca_file:
         problem = f"it answers every client that reaches {server.bind_address}"
-        remedy = "set server.tls with a clientCAFile, or shield the port by a NetworkPolicy"
-        yield Finding("info", "exposure", problem, remedy)
+        remedy = "set server.tls with a clientCAFile and clients, or listen on loopback"
+        yield Finding("warning", "exposure", problem, remedy)
+    if server.tls.client_ca_file and not server.tls.clients.named:
+        problem = "every client of server.tls.clientCAFile has every role"
+        yield Finding("warning", "roles", problem, "name them in server.tls.clients: scheduler, metrics and admin")
     if settings.mode == "offload" and not settings.assumed_pods.enabled:
         problem = "assumedPods.enabled is off: two pods that must be apart can meet"
         yield Finding("warning", "assumed", problem, "switch it on; it is off for measuring only")

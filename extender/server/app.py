@@ -39,7 +39,8 @@ def make_app(
     app.router.add_post(paths.filter, verbs.filter_nodes, name="filter")
     app.router.add_post(paths.prioritize, verbs.prioritize_nodes, name="prioritize")
     app.router.add_post(paths.preempt, verbs.preempt_pods, name="preempt")
-    app.router.add_post(paths.bind, verbs.bind_pod, name="bind")
+    if paths.bind:
+        app.router.add_post(paths.bind, verbs.bind_pod, name="bind")
     app.router.add_get("/livez", health.livez)
     app.router.add_get("/healthz", health.livez)
     app.router.add_get("/readyz", health.readyz)

@@ -11,7 +11,7 @@ import orjson
 from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMessage
 
-from extender.server.peers import NoCertificate, UnknownName
+from extender.server.peers import NoCertificate, NotLocal, UnknownName
 from extender.settings import Server
 from extender.wire.errors import WireError
 
@@ -98,7 +98,10 @@ def _of_request(error: Exception, limits: Server) -> Failure | None:
             text = "a client certificate of server.tls.clientCAFile is needed"
             return Failure(HTTPStatus.UNAUTHORIZED, "unauthenticated", text)
         case UnknownName():
-            text = f"the client certificate's names ({error}) are not among server.tls.clientNames"
+            text = f"the client certificate's names ({error.names}) are not among server.tls.clients.{error.role}"
+            return Failure(HTTPStatus.FORBIDDEN, "forbidden", text)
+        case NotLocal():
+            text = "without server.tls.clientCAFile only this machine may change anything"
             return Failure(HTTPStatus.FORBIDDEN, "forbidden", text)
         case WireError():
             return Failure(HTTPStatus.BAD_REQUEST, "malformed", f"cannot read the request: {error}", error.path)

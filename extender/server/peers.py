@@ -1,18 +1,24 @@
-"""Who asks: the names in a client's certificate, and whether somebody with these names is answered.
+"""Who asks, and what they may ask: the names in a client's certificate, and the roles that the settings give them.
 
 OpenSSL has verified the certificate against server.tls.clientCAFile before a request is seen; a wrong or expired one
 never gets here. kube-scheduler has no other way to say who it is.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Final, TypedDict, TypeGuard
+from collections.abc import Iterator, Mapping, Sequence
+from ipaddress import IPv6Address, ip_address
+from typing import Final, Literal, TypedDict, TypeGuard
 
 from aiohttp import web
 
-from extender.settings import Tls
+from extender.settings import Clients, Tls
 
-_PROBES: Final = frozenset({"/livez", "/readyz", "/healthz"})
-_ONE_CHECK: Final = "/readyz/"
+Role = Literal["scheduler", "metrics", "admin"]
+
+# By the path of the route. The verbs are told by their names, as their paths are settings.
+_PROBES: Final = frozenset({"/livez", "/readyz", "/readyz/{check}", "/healthz"})
+_ROLES: Final[Mapping[str, Role]] = {"/metrics": "metrics", "/configz": "admin", "/debug/loglevel": "admin"}
+_READING: Final = frozenset({"GET", "HEAD"})
+
 # Forms that hold one text. The others ("othername", "DirName", "Registered ID") name nobody whom a list could name.
 _PLAIN_FORMS: Final = frozenset({"DNS", "URI", "email", "IP Address"})
 _PAIR: Final = 2  # (form, value)
@@ -31,26 +37,62 @@ class NoCertificate(Exception):  # noqa: N818 (a state, not an error of anybody)
 
 
 class UnknownName(Exception):  # noqa: N818 (as above)
-    """Raised when a client's certificate is good, but its names are not in the list; the text holds them."""
+    """Raised when a client's certificate is good, but none of its names has the role that the request needs."""
+
+    def __init__(self, names: str, role: Role) -> None:
+        super().__init__(names)
+        self.names = names
+        self.role = role
+
+
+class NotLocal(Exception):  # noqa: N818 (as above)
+    """Raised when a change is asked for from another machine, by a client of whom nothing is known."""
 
 
 def check_peer(request: web.Request, tls: Tls) -> None:
-    """Raise NoCertificate or UnknownName where the client must not have an answer.
+    """Raise NoCertificate, UnknownName or NotLocal where the client must not have an answer.
 
-    The kubelet's probes bring no certificate, and what they ask is no secret.
+    The kubelet's probes bring no certificate, and what they ask is no secret. Without a client CA everybody who reaches
+    the port may ask; only what changes the service is kept to this machine.
     """
-    if not tls.client_ca_file or _is_probe(request):
+    path = _route(request)
+    if path in _PROBES and request.method in _READING:
+        return
+    role: Role | None = "scheduler" if request.match_info.route.name is not None else _ROLES.get(path)
+    if not tls.client_ca_file:
+        if role == "admin" and request.method not in _READING and not _is_local(request.remote):
+            raise NotLocal
         return
     certificate: PeerCertificate | None = request.get_extra_info("peercert")
     if not certificate:
         raise NoCertificate
-    names = list(names_in(certificate))
-    if tls.client_names and not set(tls.client_names).intersection(names):
-        raise UnknownName(_told(names))
+    if role is not None:
+        _check_role(list(names_in(certificate)), role, tls.clients)
 
 
-def _is_probe(request: web.Request) -> bool:
-    return request.method == "GET" and (request.path in _PROBES or request.path.startswith(_ONE_CHECK))
+def _check_role(names: Sequence[str], role: Role, clients: Clients) -> None:
+    """Raise UnknownName unless one of the names has the role; an admin has them all."""
+    if not clients.named:
+        return
+    by_role: Mapping[Role, Sequence[str]] = {"scheduler": clients.scheduler, "metrics": clients.metrics, "admin": ()}
+    if not {*by_role[role], *clients.admin}.intersection(names):
+        raise UnknownName(_told(names), role)
+
+
+def _route(request: web.Request) -> str:
+    """The path as the route was registered with; empty where there is no such route."""
+    resource = request.match_info.route.resource
+    return resource.canonical if resource else ""
+
+
+def _is_local(remote: str | None) -> bool:
+    """Whether an address is that of this machine's loopback."""
+    try:
+        address = ip_address(remote or "")
+    except ValueError:
+        return False
+    inner = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (inner or address).is_loopback
 
 
 def names_in(certificate: PeerCertificate) -> Iterator[str]:

@@ -201,6 +201,9 @@ class Step:
     action: Action
 
 
+BIND_PATH: Final = "/bind"  # where a scheduler that lets us bind asks; off in the extender unless it is set
+
+
 class SchedulerPart(_Part, frozen=True):
     """How the scheduling loop behaves, in the words of KubeSchedulerConfiguration where it has them."""
 

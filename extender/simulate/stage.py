@@ -15,7 +15,7 @@ from extender.simulate.extender_client import ExtenderStanza
 from extender.simulate.faults import Faults, SlowBindings, SlowWrites
 from extender.simulate.json_objects import JsonObject, is_finished, is_terminating
 from extender.simulate.kinds import PODS
-from extender.simulate.scenario import Play, SchedulerPart
+from extender.simulate.scenario import BIND_PATH, Play, SchedulerPart
 from extender.simulate.scheduler import LoopSettings, SchedulingLoop, no_preemption
 from extender.simulate.scheduler_preemption import Preemption
 from extender.simulate.store import Stored
@@ -125,7 +125,7 @@ def stanza_of(part: SchedulerPart, extender_url: str) -> ExtenderStanza:
     return ExtenderStanza(
         url_prefix=extender_url,
         prioritize_verb="prioritize" if part.prioritize else "",
-        bind_verb="bind" if part.bind else "",
+        bind_verb=BIND_PATH.strip("/") if part.bind else "",
         preempt_verb="preempt" if part.preemption != "none" else "",
         weight=part.weight,
         node_cache_capable=part.node_cache_capable,

@@ -11,12 +11,14 @@ from extender.server.tls import ServerTls
 from extender.settings import Tls
 from tests.server.pki import NOW
 
+MADE = ("ca", "server", "client", "metrics", "admin")
+
 
 def made(folder: Path, *arguments: str) -> dict[str, x509.Certificate]:
     """The certificates that a run leaves behind, by file."""
     assert main(["certs", "--out", str(folder), *arguments]) == 0
     found = {path.name: x509.load_pem_x509_certificate(path.read_bytes()) for path in folder.glob("*.crt")}
-    assert set(found) == {"ca.crt", "server.crt", "client.crt"}
+    assert set(found) == {f"{name}.crt" for name in MADE}
     return found
 
 
@@ -46,15 +48,20 @@ def test_names_and_days_are_as_asked(tmp_path: Path) -> None:
 def test_without_names_it_is_for_this_machine_and_kube_scheduler(tmp_path: Path) -> None:
     found = made(tmp_path)
     assert names_of(found["server.crt"]) == ["localhost", "127.0.0.1", "::1"]
-    assert found["client.crt"].subject.rfc4514_string() == "CN=system:kube-scheduler"
+    names = {name: found[f"{name}.crt"].subject.rfc4514_string() for name in ("client", "metrics", "admin")}
+    assert names == {
+        "client": "CN=system:kube-scheduler",
+        "metrics": "CN=prometheus",
+        "admin": "CN=placement-extender-admin",
+    }
 
 
 def test_keys_are_for_their_owner_only(tmp_path: Path) -> None:
     made(tmp_path)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
     assert modes == {
-        **dict.fromkeys(("ca.crt", "server.crt", "client.crt"), 0o644),
-        **dict.fromkeys(("ca.key", "server.key", "client.key"), 0o600),
+        **{f"{name}.crt": 0o644 for name in MADE},
+        **{f"{name}.key": 0o600 for name in MADE},
     }
 
 

@@ -24,7 +24,7 @@ from extender.cli.files import read_settings
 from extender.cli.main import main
 from extender.server.app import listening
 from extender.server.tls import ServerTls
-from extender.settings import Server, Tls
+from extender.settings import Clients, Server, Tls
 from extender.simulate.apiserver import ApiServer
 from extender.simulate.faults import Call
 from tests.cli.test_serve import OBJECTS, QUESTION, configuration
@@ -244,7 +244,7 @@ async def secured(folder: Path) -> AsyncIterator[str]:
         cert_file=f"{folder}/server.crt",
         key_file=f"{folder}/server.key",
         client_ca_file=f"{folder}/ca.crt",
-        client_names=("system:kube-scheduler",),
+        clients=Clients(scheduler=("system:kube-scheduler",), admin=("placement-extender-admin",)),
     )
     app = app_with(server=Server(bind_address=FREE_PORT, tls=tls))
     async with listening(app, FREE_PORT, ServerTls(tls)) as url:
@@ -263,7 +263,7 @@ async def secured(folder: Path) -> AsyncIterator[str]:
 async def test_the_chain_of_certificates_is_proven_by_asking(
     files: tuple[str, ...], found: str, tmp_path: Path
 ) -> None:
-    names = {"ca": "ca.crt", "cert": "client.crt", "key": "client.key"}
+    names = {"ca": "ca.crt", "cert": "admin.crt", "key": "admin.key"}
     async with secured(tmp_path) as url:
         setup = Setup(Strict(), url, "", tmp_path)
         given = [f"--{name}-file={tmp_path / names[name]}" for name in files]

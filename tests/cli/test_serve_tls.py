@@ -21,7 +21,7 @@ def files(pki: Pki) -> dict[str, object]:
     """The section of the configuration that points to the files."""
     pki.put_clients_of(pki.authority)
     tls = {"certFile": pki.tls.cert_file, "keyFile": pki.tls.key_file, "clientCAFile": pki.tls.client_ca_file}
-    return {"tls": tls | {"clientNames": [SCHEDULER]}}
+    return {"tls": tls | {"clients": {"admin": [SCHEDULER]}}}
 
 
 async def metric(session: aiohttp.ClientSession, url: str, line: str) -> str:

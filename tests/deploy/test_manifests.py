@@ -150,7 +150,7 @@ def test_mounted_configuration_and_secrets_exist(name: str) -> None:
     assert {volume["configMap"]["name"] for volume in volumes if "configMap" in volume} == maps
     secrets = {volume["secret"]["secretName"] for volume in volumes if "secret" in volume}
     made = {one["spec"]["secretName"] for one in of_kind(documents, "Certificate")}
-    assert secrets <= made or name == "service", "there `extender certs` makes it"
+    assert secrets <= (made or secrets_by_hand()), "else README.md says how `extender certs` makes it"
     mounted = {mount["name"] for one in containers(pod_of(documents)) for mount in one["volumeMounts"]}
     assert mounted == {volume["name"] for volume in volumes}
 
@@ -190,15 +190,12 @@ def test_no_extender_is_needed_to_place_the_extender() -> None:
     assert load(DEPLOY / "overlays/service/kube-scheduler.yaml")["extenders"][0]["ignorable"] is True
 
 
-@pytest.mark.parametrize(
-    ("name", "component"),
-    [("second-scheduler", "monitoring"), ("service", "monitoring-tls"), ("service-cert-manager", "monitoring-tls")],
-)
-def test_prometheus_scrapes_the_port_of_the_pods_as_they_speak(name: str, component: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["second-scheduler", "service", "service-cert-manager"])
+def test_prometheus_scrapes_the_port_of_the_pods_as_they_speak(name: str, tmp_path: Path) -> None:
     shutil.copytree(DEPLOY, tmp_path / "deploy")
     folder = tmp_path / "deploy" / "overlays" / "monitored"
     folder.mkdir()
-    parts = {"resources": [f"../{name}"], "components": [f"../../{component}"]}
+    parts = {"resources": [f"../{name}"], "components": ["../../monitoring"]}
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(parts), "utf-8")
     (monitor,) = of_kind(built(folder), "PodMonitor")
     (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
@@ -208,8 +205,12 @@ def test_prometheus_scrapes_the_port_of_the_pods_as_they_speak(name: str, compon
     assert endpoint["port"] == extender["ports"][0]["name"]
     assert endpoint["scheme"] == extender["livenessProbe"]["httpGet"].get("scheme", "HTTP").lower()
     secrets = {one["spec"]["secretName"] for one in of_kind(overlay(name), "Certificate")}
-    by_hand = re.findall(r"create secret generic (\S+)", (DEPLOY / "README.md").read_text("utf-8"))
-    assert {found["name"] for found in _secrets_in(endpoint)} <= (secrets or set(by_hand))
+    assert {found["name"] for found in _secrets_in(endpoint)} <= (secrets or secrets_by_hand())
+
+
+def secrets_by_hand() -> set[str]:
+    """The Secrets that README.md says how to make."""
+    return set(re.findall(r"create secret generic (\S+)", (DEPLOY / "README.md").read_text("utf-8")))
 
 
 def _secrets_in(endpoint: Json) -> list[Json]:
@@ -225,18 +226,17 @@ def settings_of(name: str) -> Settings:
     return parse_settings(load(DEPLOY / "overlays" / name / "extender.yaml"))
 
 
-TRUST = [
-    f"--{name}-file=/etc/kubernetes/placement-extender/{file}"
-    for name, file in (("ca", "ca.crt"), ("cert", "client.crt"), ("key", "client.key"))
-]
+def trust(folder: str, client: str) -> list[str]:
+    """The flags for the files with which the scheduler asks."""
+    return [f"--ca-file={folder}/ca.crt", f"--cert-file={folder}/{client}.crt", f"--key-file={folder}/{client}.key"]
 
 
 @pytest.mark.parametrize(
     ("name", "more"),
     [
         ("sidecar", []),
-        ("second-scheduler", []),
-        ("service", TRUST),
+        ("second-scheduler", trust("/etc/placement-extender-client", "tls")),
+        ("service", trust("/etc/kubernetes/placement-extender", "client")),
     ],
 )
 def test_the_schedulers_configuration_is_the_generated_one(
@@ -303,3 +303,23 @@ def test_in_the_static_pod_the_extender_is_the_user_that_the_roles_are_bound_to(
     assert subjects == {"placement-extender"}
     assert settings_of("sidecar").kube.kubeconfig.startswith("/etc/kubernetes/placement-extender/")
     assert not of_kind(overlay("sidecar"), "ServiceAccount", "Role", "RoleBinding")
+
+
+@pytest.mark.parametrize("name", ["sidecar", "second-scheduler", "service"])
+def test_what_listens_beyond_loopback_knows_its_clients_and_their_roles(name: str) -> None:
+    server = settings_of(name).server
+    is_local = server.bind_address.host == "127.0.0.1"
+    assert is_local or (server.tls.client_ca_file and server.tls.clients.scheduler)
+    assert not set(server.tls.clients.metrics) & {*server.tls.clients.scheduler, *server.tls.clients.admin}
+    assert not server.paths.bind
+
+
+@EACH_DEPLOYED
+def test_every_tls_file_of_the_configuration_is_mounted_and_not_for_all(name: str) -> None:
+    spec = pod_of(overlay(name))["spec"]
+    (extender,) = [one for one in spec["containers"] if one["name"] == "extender"]
+    secrets = {volume["name"]: volume["secret"] for volume in spec["volumes"] if "secret" in volume}
+    mounted = {one["mountPath"] for one in extender["volumeMounts"] if one["name"] in secrets}
+    tls = settings_of(name.removesuffix("-cert-manager")).server.tls
+    assert {str(Path(path).parent) for path in (tls.cert_file, tls.key_file, tls.client_ca_file)} == mounted
+    assert {secret["defaultMode"] for secret in secrets.values()} == {0o440}

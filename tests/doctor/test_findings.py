@@ -92,6 +92,7 @@ def test_nothing_is_found_where_nothing_is_known() -> None:
 
 
 LOCAL_AND_OPEN = {"bindAddress": "0.0.0.0:8888"}
+WITHOUT_ROLES = {"tls": {"certFile": "a.crt", "keyFile": "a.key", "clientCAFile": "ca.crt"}}
 READ_PODS = needed_permissions(Settings())[4]
 NOMINATE = next(one for one in needed_permissions(Settings()) if one.subresource == "status")
 EVENTS = next(one for one in needed_permissions(Settings()) if one.resource == "events")
@@ -217,7 +218,11 @@ MISTAKES: dict[str, tuple[Facts, tuple[str, str, str]]] = {
     ),
     "open to the network": (
         replace(GOOD, settings=settings(server=LOCAL_AND_OPEN)),
-        ("info", "exposure", "it answers every client that reaches 0.0.0.0:8888"),
+        ("warning", "exposure", "it answers every client that reaches 0.0.0.0:8888"),
+    ),
+    "clients without roles": (
+        replace(GOOD, settings=settings(server=WITHOUT_ROLES)),
+        ("warning", "roles", "every client of server.tls.clientCAFile has every role"),
     ),
     "nothing is assumed": (
         replace(GOOD, settings=settings(assumedPods={"enabled": False})),

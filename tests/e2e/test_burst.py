@@ -37,6 +37,8 @@ async def place_all(cluster: Cluster, *, bind_verb: str = "", **settings: Any) -
     for permission in may_bind() if bind_verb else ():
         await cluster.api.request("POST", path_of(permission), permission, allow=[409])
     changes: dict[str, Any] = {"bindVerb": bind_verb} if bind_verb else {}
+    if bind_verb:
+        settings["server"] = {"paths": {"bind": f"/{bind_verb}"}}
     async with cluster.scheduled(settings=settings, **changes) as extender:
         cluster.plane.scheduler.send(signal.SIGSTOP)
         await cluster.api.create(*pods)

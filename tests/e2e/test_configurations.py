@@ -75,7 +75,7 @@ async def test_scheduler_and_extender_know_one_another_by_certificate(cluster: C
     await asyncio.to_thread(subprocess.check_call, our_command("certs", "--out", str(folder)))
     ours = {"certFile": f"{folder}/server.crt", "keyFile": f"{folder}/server.key", "clientCAFile": f"{folder}/ca.crt"}
     theirs = {"caFile": f"{folder}/ca.crt", "certFile": f"{folder}/client.crt", "keyFile": f"{folder}/client.key"}
-    settings = {"server": {"tls": {**ours, "clientNames": ["system:kube-scheduler"]}}}
+    settings = {"server": {"tls": {**ours, "clients": {"scheduler": ["system:kube-scheduler"]}}}}
     secured: dict[str, Any] = {"authority": folder / "ca.crt", "enableHTTPS": True}
     async with cluster.scheduled(settings=settings, tlsConfig=theirs, **secured):
         await cluster.api.create(apart(0))

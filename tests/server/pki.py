@@ -8,7 +8,7 @@ import aiohttp
 import msgspec
 
 from extender.cli.authority import CLIENT, SERVER, Authority, Pair
-from extender.settings import Tls
+from extender.settings import Clients, Tls
 
 NOW = datetime.now(UTC)
 LONG_AGO = NOW - timedelta(days=1000)
@@ -38,9 +38,13 @@ class Pki:
         self.tls = msgspec.structs.replace(self.tls, client_ca_file=str(path))
 
     def verifying(self, *names: str) -> Tls:
-        """The settings under which only clients of the authority with one of these names are answered."""
+        """The settings under which only clients of the authority with one of these names are answered, as the scheduler."""
+        return self.giving(Clients(scheduler=names))
+
+    def giving(self, clients: Clients) -> Tls:
+        """The settings under which clients of the authority have these roles."""
         self.put_clients_of(self.authority)
-        return msgspec.structs.replace(self.tls, client_names=names)
+        return msgspec.structs.replace(self.tls, clients=clients)
 
     def client(self, pair: Pair | None = None, *trusted: Authority, insecure: bool = False) -> ssl.SSLContext:
         """A client that trusts the authority (or those given) and shows a certificate if it has one."""

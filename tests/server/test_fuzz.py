@@ -32,12 +32,17 @@ TOP_FIELDS: Final = {
 }
 IN_NO_FIELD: Final = ("is nested too deeply", "is not UTF-8")
 SOON: Final = {"expiry": "1s", "wait": "5ms", "distrust": "100ms"}
+BINDING: Final[Json] = {"paths": {"bind": "/bind"}}
 MODES: Final = {
     "decisive, executing": settings(
-        placement="decisive", answers={"shortlist": 3}, assumedPods=SOON, steering={"perSecond": 5000}
+        placement="decisive", server=BINDING, answers={"shortlist": 3}, assumedPods=SOON, steering={"perSecond": 5000}
     ),
     "cooperative, advising": settings(
-        assumedPods=SOON, preemption={"mode": "advise"}, answers={"scoreScale": "inTree"}, steering={"perSecond": 5000}
+        server=BINDING,
+        assumedPods=SOON,
+        preemption={"mode": "advise"},
+        answers={"scoreScale": "inTree"},
+        steering={"perSecond": 5000},
     ),
 }
 

@@ -12,7 +12,7 @@ import msgspec
 from extender.model.documents import DocumentError, read_document, without_nulls
 from extender.settings import Settings
 from extender.simulate.bench.scenario import Bound, Part, Place, Positive, labelled
-from extender.simulate.scenario import Arrive, Expect, Play, Step
+from extender.simulate.scenario import BIND_PATH, Arrive, Expect, Play, Step
 
 Mode: TypeAlias = Literal["decisive", "bind", "cooperative"]
 KIND: Final = "ModesScenario"
@@ -62,7 +62,10 @@ class ModesLoad:
     def settings_in(self, mode: Mode) -> Settings:
         """What makes a service play the mode."""
         placement: Literal["decisive", "cooperative"] = "decisive" if mode == "decisive" else "cooperative"
-        return msgspec.structs.replace(self.settings, placement=placement)
+        server = self.settings.server
+        paths = msgspec.structs.replace(server.paths, bind=BIND_PATH if mode == "bind" else "")
+        server = msgspec.structs.replace(server, paths=paths)
+        return msgspec.structs.replace(self.settings, placement=placement, server=server)
 
     def burst_in(self, mode: Mode) -> Play:
         """The burst with this many pods, and with a scheduler that lets us bind where the mode is so."""
