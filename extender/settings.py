@@ -16,6 +16,7 @@ from extender.model.units import Address, ByteSize, Duration
 
 API_VERSION: Final = "placement.extender.dev/v1alpha1"
 KIND: Final = "ExtenderConfiguration"
+DEFAULT_NAMESPACE: Final = "kube-system"  # of the Lease outside of a pod: where static pods and schedulers live
 OWN_PATHS: Final = frozenset({"/livez", "/readyz", "/healthz", "/metrics", "/configz", "/version", "/debug/loglevel"})
 
 # https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set

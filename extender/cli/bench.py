@@ -13,10 +13,10 @@ from typing import Final
 from rich.console import Console
 
 from extender.cli.bench_scenarios import SCENARIOS, AnyLoad, loads_of, read_workloads
-from extender.cli.bench_service import run_service
-from extender.cli.bench_subject import make_subject
 from extender.cli.command import CommandError, Commands
 from extender.cli.files import read_bytes
+from extender.compose.bench_service import run_service
+from extender.compose.bench_subject import make_subject
 from extender.simulate.bench.bounds import Checked, check_bounds
 from extender.simulate.bench.children import ChildError
 from extender.simulate.bench.comparison import compare

@@ -13,10 +13,11 @@ from typing import Final
 
 from extender.cli.command import CommandError, Commands
 from extender.cli.demo_screen import LinePrinter, LiveScreen, Screen
-from extender.cli.embedded import read_objects, read_scenario, scenario_settings, service_running
 from extender.cli.files import own_file
-from extender.cli.running import run_on_loop
+from extender.cli.scenarios import read_objects, read_scenario, scenario_settings
 from extender.cli.simulate import simulate
+from extender.compose.embedded import service_running
+from extender.compose.event_loop import run_on_loop
 from extender.model.units import Address
 from extender.simulate.play import Player, StepFailed
 from extender.simulate.stage import Stage

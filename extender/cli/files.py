@@ -14,12 +14,11 @@ import yaml
 from extender.cli.command import CommandError
 from extender.kube.credentials import ACCOUNT_FOLDER, Access
 from extender.model.documents import DocumentError
-from extender.settings import Kube, Limits, Settings, parse_settings
+from extender.settings import DEFAULT_NAMESPACE, Kube, Limits, Settings, parse_settings
 from extender.wire.errors import WireError
 from extender.wire.snapshot import Snapshot, decode_snapshot
 
 STDIN: Final = "-"
-_NO_NAMESPACE: Final = "kube-system"
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
 # Where the project's own files are: below the working directory, in the checkout of this code, or in the installed
 # package, into which pyproject.toml copies config/.
@@ -86,9 +85,9 @@ def access_to(kube: Kube) -> Access:
 def own_namespace() -> str:
     """The namespace of the pod that we run in, or kube-system, where static pods and schedulers live."""
     try:
-        return (Path(ACCOUNT_FOLDER) / "namespace").read_text("utf-8").strip() or _NO_NAMESPACE
+        return (Path(ACCOUNT_FOLDER) / "namespace").read_text("utf-8").strip() or DEFAULT_NAMESPACE
     except OSError:
-        return _NO_NAMESPACE
+        return DEFAULT_NAMESPACE
 
 
 class _StrictLoader(yaml.SafeLoader):

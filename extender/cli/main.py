@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from extender.cli import bench, certs, config, demo, doctor, serve, simulate, version
 from extender.cli.command import CommandError, Run
+from extender.compose.errors import StartError
 
 COMMANDS = (serve, demo, simulate, bench, certs, config, doctor, version)
 INTERRUPTED = 130
@@ -24,6 +25,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except CommandError as error:
         for line in error.lines:
             print(f"extender: {line}", file=sys.stderr)
+        return 1
+    except StartError as error:
+        print(f"extender: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -9,10 +9,10 @@ from typing import Final, get_args
 import msgspec
 
 from extender.cli.command import CommandError, Commands
-from extender.cli.files import access_to, read_settings, read_snapshot
-from extender.cli.replicas import RELEASE_SECONDS
-from extender.cli.running import run_on_loop
-from extender.cli.service import Service, service_of_cluster, service_of_objects
+from extender.cli.files import access_to, own_namespace, read_settings, read_snapshot
+from extender.compose.event_loop import run_on_loop
+from extender.compose.leadership import RELEASE_SECONDS
+from extender.compose.service import Service, service_of_cluster, service_of_objects
 from extender.kube.credentials import Access
 from extender.kube.errors import BadAccess
 from extender.kube.session import open_session
@@ -68,7 +68,7 @@ async def _serve_cluster(settings: Settings, access: Access) -> None:
     try:
         async with open_session(access, clock) as session:
             _LOG.info("reading the cluster", extra={"apiserver": session.host})
-            service = service_of_cluster(settings, session, clock, chance)
+            service = service_of_cluster(settings, session, clock, chance, own_namespace())
             supervisor = Supervisor(clock, chance)
             for name, job in service.jobs:
                 supervisor.add(name, job)

@@ -11,8 +11,9 @@ from collections import Counter
 from dataclasses import replace
 
 from extender.cli.command import CommandError, Commands
-from extender.cli.embedded import read_objects, read_scenario, scenario_settings, service_running
-from extender.cli.running import run_on_loop
+from extender.cli.scenarios import read_objects, read_scenario, scenario_settings
+from extender.compose.embedded import service_running
+from extender.compose.event_loop import run_on_loop
 from extender.index.audit import audit
 from extender.settings import Settings
 from extender.simulate.play import Narrator, Player, StepFailed

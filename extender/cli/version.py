@@ -1,16 +1,9 @@
-"""`extender version`, and the version for everybody else."""
+"""`extender version`."""
 
 import argparse
-from importlib.metadata import version
 
 from extender.cli.command import Commands
-
-DISTRIBUTION = "placement-extender"
-
-
-def installed_version() -> str:
-    """The version of the installed distribution."""
-    return version(DISTRIBUTION)
+from extender.compose.version import installed_version
 
 
 def add_parser(commands: Commands) -> None:

@@ -16,7 +16,7 @@ from extender.wire.extender_v1 import BindingArgs
 
 
 class Binding:
-    """Binds pods; given to the server by ``cli``."""
+    """Binds pods; given to the server by ``compose``."""
 
     def __init__(self, index: AssumingIndex, writer: ClusterWriter, clock: Clock, *, assumes: bool = True) -> None:
         self._index = index

@@ -3,7 +3,7 @@
 The scheduler asks for the next pod before the watch shows the last one, so an answer counts from the moment it is
 given. A question whose answer hangs on pods whose node is not known yet waits until enough of them have settled, at most
 ``wait`` seconds; then the verb counts them wherever it is worst. A question that hangs on nobody never waits.
-Given to the server by ``cli``; decides nothing itself.
+Given to the server by ``compose``; decides nothing itself.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Starts the long-lived tasks in order, keeps them running, and takes the service down in order.
 
-Knows names and outcomes, not what the tasks do. Built and run by ``cli``.
+Knows names and outcomes, not what the tasks do. Built and run by ``compose``.
 
 A job is *fatal* (the service cannot go on without it: its failure stops the service) or *restartable* (its failure is
 logged, counted and followed by a new start with back-off). None ends unseen: a job that returns while the service runs

@@ -1,6 +1,6 @@
 """The filter verb with preemption around it: nominated pods counted, plans begun, and running plans not disturbed.
 
-Wrapped around the plain filter by ``cli``. Three things are added to its answer:
+Wrapped around the plain filter by ``compose``. Three things are added to its answer:
 
 1. A node to which pods of equal or higher priority are nominated passes only if the pod passes there with them and
    without them, as in kube-scheduler (RunFilterPluginsWithNominatedPods). Lower ones do not count.

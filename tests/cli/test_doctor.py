@@ -19,9 +19,9 @@ import yaml
 from aiohttp import web
 from msgspec.structs import replace
 
-from extender.cli.embedded import FREE_PORT, service_running
 from extender.cli.files import read_settings
 from extender.cli.main import main
+from extender.compose.embedded import FREE_PORT, service_running
 from extender.server.app import listening
 from extender.server.tls import ServerTls
 from extender.settings import Clients, Server, Tls

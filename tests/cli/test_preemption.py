@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from extender.cli.embedded import read_objects, scenario_settings, service_running
+from extender.cli.scenarios import read_objects, scenario_settings
+from extender.compose.embedded import service_running
 from extender.simulate.json_objects import labels_of
 from extender.simulate.play import Player
 from extender.simulate.scenario import parse_scenario

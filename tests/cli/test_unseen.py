@@ -7,8 +7,8 @@ import msgspec
 import orjson
 import pytest
 
-from extender.cli.embedded import FREE_PORT, service_running
-from extender.cli.service import Service
+from extender.compose.embedded import FREE_PORT, service_running
+from extender.compose.service import Service
 from extender.settings import Kube, Server, Settings, Watch
 from extender.simulate.apiserver import ApiServer
 from extender.simulate.json_objects import JsonObject

@@ -1,1 +1,1 @@
-"""Tests of extender/verbs."""
+"""Tests of extender/doctor."""

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 
-from extender.cli.service import Service, service_of_cluster
+from extender.compose.service import Service, service_of_cluster
 from extender.index.audit import audit
 from extender.kube.credentials import Access
 from extender.kube.session import open_session

@@ -17,8 +17,8 @@ from typing import Any
 import aiohttp
 import yaml
 
-from extender.cli.embedded import read_objects, read_scenario
 from extender.cli.main import main
+from extender.cli.scenarios import read_objects, read_scenario
 from extender.settings import API_VERSION, KIND
 from extender.simulate.api_errors import ApiError
 from extender.simulate.faults import Call, ConnectionCut, Faults

@@ -20,8 +20,8 @@ import aiohttp
 import msgspec
 import orjson
 
-from extender.cli.embedded import FREE_PORT, service_running
-from extender.cli.service import Service
+from extender.compose.embedded import FREE_PORT, service_running
+from extender.compose.service import Service
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.settings import Settings

@@ -16,8 +16,9 @@ from typing import Any
 
 import yaml
 
-from extender.cli.embedded import FREE_PORT, scenario_settings, service_running
-from extender.cli.service import Service
+from extender.cli.scenarios import scenario_settings
+from extender.compose.embedded import FREE_PORT, service_running
+from extender.compose.service import Service
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.simulate.json_objects import JsonObject

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
-from extender.cli.embedded import FREE_PORT, scenario_settings, service_running
-from extender.cli.service import Service
+from extender.cli.scenarios import scenario_settings
+from extender.compose.embedded import FREE_PORT, service_running
+from extender.compose.service import Service
 from extender.index.audit import audit
 from extender.simulate.bench.memory import resident_megabytes
 from extender.simulate.journal import Journal

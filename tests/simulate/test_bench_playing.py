@@ -2,7 +2,7 @@
 
 import pytest
 
-from extender.cli.bench_subject import make_subject
+from extender.compose.bench_subject import make_subject
 from extender.simulate.bench.asking import Player
 from extender.simulate.bench.auditing import recount
 from extender.simulate.bench.cluster import SyntheticCluster

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from extender.cli import collecting
-from extender.cli.collecting import settle_memory
+from extender.compose import gc_policy
+from extender.compose.gc_policy import freeze_gc
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def grow() -> list[dict[str, object]]:
 
 def test_what_stands_is_not_walked_through_again() -> None:
     kept = grow()
-    settle_memory()
+    freeze_gc()
     assert gc.is_tracked(kept[0])
     assert not any(found is kept[0] for found in gc.get_objects())
 
@@ -35,7 +35,7 @@ def test_what_stands_is_not_walked_through_again() -> None:
 def test_the_next_full_collection_is_due_by_what_has_come_since() -> None:
     """Else it is due only when a quarter of the whole index has been added, and then it takes as much longer."""
     kept: list[list[object]] = [[] for _ in range(800_000)]
-    settle_memory()
+    freeze_gc()
     rounds = gc.get_stats()[-1]["collections"]
     later: list[list[object]] = [[] for _ in range(30_000)]
     assert gc.get_stats()[-1]["collections"] > rounds
@@ -43,17 +43,17 @@ def test_the_next_full_collection_is_due_by_what_has_come_since() -> None:
 
 
 def test_what_has_survived_a_long_collection_is_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
-    settle_memory()
+    freeze_gc()
     kept = grow()
     gc.collect()
     assert any(found is kept[0] for found in gc.get_objects())
-    monkeypatch.setattr(collecting, "_LONG_SECONDS", 0.0)
+    monkeypatch.setattr(gc_policy, "_LONG_SECONDS", 0.0)
     gc.collect()
     assert not any(found is kept[0] for found in gc.get_objects())
 
 
 def test_settling_again_watches_once() -> None:
     before = len(gc.callbacks)
-    settle_memory()
-    settle_memory()
+    freeze_gc()
+    freeze_gc()
     assert len(gc.callbacks) <= before + 1

@@ -11,10 +11,10 @@ from contextlib import AsyncExitStack
 from multiprocessing.connection import Connection
 from typing import Final
 
-from extender.cli.embedded import service_running
-from extender.cli.running import run_on_loop
-from extender.cli.service import Service
-from extender.cli.version import installed_version
+from extender.compose.embedded import service_running
+from extender.compose.event_loop import run_on_loop
+from extender.compose.service import Service
+from extender.compose.version import installed_version
 from extender.model.units import Address
 from extender.server.app import listening, make_app
 from extender.server.collaborators import Verbs

@@ -10,7 +10,7 @@ from random import Random
 from time import monotonic
 from typing import Final
 
-from extender.cli.collecting import settle_memory
+from extender.compose.gc_policy import freeze_gc
 from extender.index.cluster import ClusterIndex
 from extender.settings import Settings
 from extender.simulate.bench.subject import Decisions, Subject
@@ -31,7 +31,7 @@ class _Bound:
 def make_subject() -> Subject:
     """An empty index and what binds decisions to it."""
     index, chance = ClusterIndex(Settings().rules), Random(_SEED)
-    return Subject(index, lambda settings: _bind(index, settings, chance), settle_memory)
+    return Subject(index, lambda settings: _bind(index, settings, chance), freeze_gc)
 
 
 def _bind(index: ClusterIndex, settings: Settings, chance: Random) -> Decisions:

@@ -17,7 +17,7 @@ _THRESHOLDS: Final = (700, 10, 2)  # full collections every 14,000 new objects i
 _LONG_SECONDS: Final = 0.005  # some 10,000 objects
 
 
-def settle_memory() -> None:
+def freeze_gc() -> None:
     """Take everything that stands in the index now out of the collector's rounds. O(objects not frozen yet)."""
     gc.set_threshold(*_THRESHOLDS)
     gc.collect()

@@ -12,7 +12,6 @@ from functools import partial
 from random import Random
 from typing import Final
 
-from extender.cli.files import own_namespace
 from extender.kube.comparing import Comparing
 from extender.kube.session import Session
 from extender.kube.timing import Clock
@@ -68,9 +67,18 @@ SOLE: Final = Replica()
 
 
 def replica_of(
-    settings: LeaderElection, session: Session, feeding: Feeding, clock: Clock, chance: Random, metrics: Metrics
+    settings: LeaderElection,
+    namespace: str,
+    session: Session,
+    feeding: Feeding,
+    clock: Clock,
+    chance: Random,
+    metrics: Metrics,
 ) -> Replica:
-    """Our side of the Lease, with requests that take at most half of the time in which it must be renewed."""
+    """Our side of the Lease, with requests that take at most half of the time in which it must be renewed.
+
+    ``namespace`` holds the Lease where the settings name none.
+    """
     if not settings.enabled:
         return SOLE
     identity = f"{socket.gethostname()}_{uuid.uuid4()}"
@@ -79,7 +87,7 @@ def replica_of(
         session.reads, settings.lease_name, identity, limit=settings.renew_deadline / 2, observe=metrics.wrote
     )
     options = LeadingOptions(
-        namespace=settings.lease_namespace or own_namespace(),
+        namespace=settings.lease_namespace or namespace,
         name=settings.lease_name,
         identity=identity,
         lease_duration=int(settings.lease_duration),

@@ -12,8 +12,9 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
-from extender.cli.collecting import settle_memory
-from extender.cli.preemption import (
+from extender.compose.gc_policy import freeze_gc
+from extender.compose.leadership import SOLE, Replica, replica_of
+from extender.compose.preemption import (
     COMPONENT,
     Nobody,
     PreemptionWork,
@@ -23,8 +24,7 @@ from extender.cli.preemption import (
     preemption_work,
     without_preempting,
 )
-from extender.cli.replicas import SOLE, Replica, replica_of
-from extender.cli.version import installed_version
+from extender.compose.version import installed_version
 from extender.index.audit import audit_steps
 from extender.index.cluster import ClusterIndex
 from extender.kube.list_watch import ListWatch
@@ -36,7 +36,7 @@ from extender.model.objects import Object, Pod
 from extender.server.app import listening, make_app
 from extender.server.collaborators import Verbs
 from extender.server.tls import ServerTls
-from extender.settings import Settings, Watch
+from extender.settings import DEFAULT_NAMESPACE, Settings, Watch
 from extender.tasks.auditing import Auditing
 from extender.tasks.binding import Binding
 from extender.tasks.feeding import Feeding, FeedingOptions, reads_workloads
@@ -106,14 +106,16 @@ class Service:
             yield url
 
 
-def service_of_cluster(settings: Settings, session: Session, clock: Clock, chance: Random) -> Service:
-    """A service whose index follows a cluster. Its jobs are still to be run."""
+def service_of_cluster(
+    settings: Settings, session: Session, clock: Clock, chance: Random, namespace: str = DEFAULT_NAMESPACE
+) -> Service:
+    """A service whose index follows a cluster. Its jobs are still to be run. ``namespace`` is the one we run in."""
     index = _index(settings)
     memory = RefusalMemory(settings.answers.refusal_memory_bytes)
     over_limits = OverLimits(index, clock)
     feeding = _feeding(index, over_limits, settings, session, clock, chance)
     metrics = _metrics(index, memory)
-    replica = replica_of(settings.leader_election, session, feeding, clock, chance, metrics)
+    replica = replica_of(settings.leader_election, namespace, session, feeding, clock, chance, metrics)
     writer = replica.writing(Writer(session.writes, COMPONENT, socket.gethostname(), observe=metrics.wrote))
     jobs: list[Job] = [*feeding.jobs(), *replica.jobs()]
 
@@ -160,7 +162,7 @@ def service_of_objects(settings: Settings, objects: Iterable[Object], chance: Ra
     index = _index(settings)
     for found in objects:
         index.upsert(found)
-    settle_memory()
+    freeze_gc()
     settings = without_preempting(settings)
     memory = RefusalMemory(settings.answers.refusal_memory_bytes)
     target = Nobody()
@@ -194,7 +196,7 @@ def _feeding(
         if kind == PODS.name:
             index.assumed.listed(index.pods, begun)
 
-    return Feeding(sink, feeds, clock, FeedingOptions(stale_after=stale_after), settle_memory, listed)
+    return Feeding(sink, feeds, clock, FeedingOptions(stale_after=stale_after), freeze_gc, listed)
 
 
 def _decision(index: ClusterIndex, settings: Settings, memory: RefusalMemory, chance: Random) -> Decide:

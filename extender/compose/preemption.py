@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from extender.cli.replicas import Replica
+from extender.compose.leadership import Replica
 from extender.index.cluster import ClusterIndex
 from extender.index.view import ClusterView
 from extender.kube.reader import Reader

@@ -1,0 +1,64 @@
+"""Scenario files: read, with the objects that lie beside them and the extender's settings in them.
+
+Called by `simulate`, `demo` and `bench`.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from extender.cli.command import CommandError
+from extender.cli.files import read_bytes, read_yaml
+from extender.compose.embedded import FREE_PORT
+from extender.model.documents import DocumentError
+from extender.model.units import Address
+from extender.settings import API_VERSION, KIND, Settings, parse_settings
+from extender.simulate.scenario import BIND_PATH, Play, parse_scenario
+
+
+def read_scenario(path: str) -> Play:
+    """A scenario file. Raises CommandError with a line for each problem."""
+    try:
+        return parse_scenario(read_yaml(path))
+    except DocumentError as error:
+        raise CommandError(*(f"{path}: {problem}" for problem in error.problems)) from None
+
+
+def read_objects(play: Play, path: str) -> list[dict[str, Any]]:
+    """The Kubernetes objects of the files and folders that a scenario names, which lie beside it."""
+    objects: list[dict[str, Any]] = []
+    for name in play.scenario.cluster.files:
+        place = Path(path).parent / name
+        found = sorted(place.glob("*.yaml")) if place.is_dir() else [place]
+        for file in found:
+            objects += _documents(str(file))
+    return objects
+
+
+def _documents(path: str) -> Iterator[dict[str, Any]]:
+    try:
+        documents = list(yaml.safe_load_all(read_bytes(path)))
+    except yaml.YAMLError as error:
+        raise CommandError(f"{path}: {error}") from None
+    for document in documents:
+        if not isinstance(document, dict):
+            if document is not None:
+                raise CommandError(f"{path}: expected Kubernetes objects, got {type(document).__name__}")
+            continue
+        yield from document.get("items", [document])
+
+
+def scenario_settings(play: Play, path: str, address: Address = FREE_PORT) -> Settings:
+    """The extender's settings in a scenario, listening on an address of ours. Raises CommandError."""
+    document = {"apiVersion": API_VERSION, "kind": KIND, **play.scenario.extender}
+    try:
+        settings = parse_settings(document)
+    except DocumentError as error:
+        raise CommandError(*(f"{path}: extender.{problem}" for problem in error.problems)) from None
+    if play.scenario.scheduler.bind and settings.server.paths.bind != BIND_PATH:
+        raise CommandError(f"{path}: scheduler.bind: needs extender.server.paths.bind: {BIND_PATH}")
+    server = msgspec.structs.replace(settings.server, bind_address=address)
+    return msgspec.structs.replace(settings, server=server)

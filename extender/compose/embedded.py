@@ -1,0 +1,63 @@
+"""The real service in front of an embedded cluster, in this process: for scenarios and for the demo.
+
+It is put together by the same code as `extender serve` and reads the embedded API server through the same client; only
+signals stay with the caller. Called by `simulate` and `demo`.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from random import Random
+from typing import Final
+
+from extender.compose.errors import StartError
+from extender.compose.service import Service, service_of_cluster
+from extender.kube.credentials import Access
+from extender.kube.session import open_session
+from extender.kube.timing import Clock, SystemClock
+from extender.model.units import Address
+from extender.settings import Settings
+from extender.tasks.supervisor import Supervisor
+
+_READY_WITHIN_SECONDS: Final = 60.0
+FREE_PORT: Final = Address("127.0.0.1:0")
+
+
+@asynccontextmanager
+async def service_running(
+    settings: Settings, api_url: str, seed: int, clock: Clock | None = None
+) -> AsyncIterator[tuple[str, Service]]:
+    """The service, reading that API server and ready to answer; yields its URL and its parts. Raises StartError."""
+    clock, chance = clock or SystemClock(), Random(seed)
+    async with open_session(Access(host=api_url), clock) as session:
+        service = service_of_cluster(settings, session, clock, chance)
+        supervisor = Supervisor(clock, chance)
+        service.metrics.report_restarts(lambda: supervisor.restarts)
+        for name, job in service.jobs:
+            supervisor.add(name, job)
+        running = asyncio.create_task(supervisor.run(), name="extender")
+        try:
+            async with AsyncExitStack() as stack:
+                url = await _listen(service, stack)
+                await _ready(service, running)
+                yield url, service
+        finally:
+            supervisor.stop("the play is over")
+            await running
+
+
+async def _listen(service: Service, stack: AsyncExitStack) -> str:
+    try:
+        return await stack.enter_async_context(service.listening())
+    except OSError as error:
+        raise StartError(f"cannot listen on {service.settings.server.bind_address}: {error}") from None
+
+
+async def _ready(service: Service, running: asyncio.Task[None]) -> None:
+    try:
+        async with asyncio.timeout(_READY_WITHIN_SECONDS):
+            while not service.readiness.is_ready and not running.done():  # noqa: ASYNC110 (readiness has no event)
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        missing = "; ".join(f"{name}: {reason}" for name, reason in service.readiness.checks().items())
+        raise StartError(f"the extender did not get ready: {missing}") from None
