@@ -65,6 +65,18 @@ def scoring(**changes: Any) -> dict[str, Any]:
             ["error"],
             "without an authority",
         ),
+        (
+            document(**SECURE | {"tlsConfig": {"certFile": "/c", "keyFile": "/k"}}),
+            settings(server=TLS),
+            ["error"],
+            "without an authority",
+        ),
+        (
+            document(**SECURE | {"tlsConfig": {"caFile": "/ca.crt", "insecure": True, "certFile": "/c"}}),
+            settings(server=TLS),
+            ["error"],
+            "without an authority",
+        ),
         (document(**SECURE | {"enableHTTPS": False}), settings(server=TLS), ["error"], "enableHTTPS is not set"),
         (
             document(**SECURE | {"tlsConfig": {"caFile": "/ca.crt"}}),
@@ -122,6 +134,7 @@ def test_a_mistake_in_the_schedulers_configuration_is_found_alone(
     [
         (document(), Settings()),
         (document(**SECURE), settings(server=TLS)),
+        (document(**SECURE | {"tlsConfig": {"caData": "Q0E=", "certData": "Yw=="}}), settings(server=TLS)),
         (scoring(plugins={}, ignorable=True), settings(mode="augment")),
         (scoring(), settings(placement="cooperative")),
         (document(weight=0), Settings()),
@@ -132,6 +145,7 @@ def test_a_mistake_in_the_schedulers_configuration_is_found_alone(
     ids=[
         "offload",
         "https",
+        "https with certificates inline",
         "augment",
         "cooperative",
         "no scores",

@@ -97,6 +97,23 @@ def test_a_pod_taken_away_leaves_its_room_until_it_is_counted_back() -> None:
     assert answers == [False, True, False]
 
 
+def test_a_pod_that_is_to_come_takes_one_of_the_pods_that_the_node_admits() -> None:
+    assert verdict(contender("a"), stage(pods=2), beside=(contender("coming"),)) is None
+    assert verdict(contender("a"), stage(pods=1), beside=(contender("coming"),)) == Reason.NO_ROOM
+
+
+def test_a_pod_taken_away_frees_one_of_the_pods_that_the_node_admits_until_it_is_counted_back() -> None:
+    there = contender("old", on="n1")
+    held = cluster(stage(pods=1), there)
+    room = room_on(held.view, held.known["n1"])
+    assert room is not None
+    answers = [room.takes({})]
+    for sign in (-1, 1):
+        room.count(there, sign)
+        answers.append(room.takes({}))
+    assert answers == [False, True, False]
+
+
 def test_a_node_that_does_not_exist_takes_nobody() -> None:
     held = cluster(contender("old", on="gone"))
     number = held.topology.number("gone")

@@ -159,6 +159,17 @@ async def test_a_nomination_that_the_scheduler_wiped_is_made_again() -> None:
     assert (too_early, s.shown("asking").nominated_node) == ("", "n1")
 
 
+async def test_a_nomination_that_never_shows_is_made_again_once_a_second() -> None:
+    """Not at every look: the watch needs its time to show what was written."""
+    async with scene().running() as s:
+        s.preempting.submit(plan(ASKING, "n1", VICTIM))
+        await s.go()
+        for _ in range(17):
+            s.api.put(msgspec.structs.replace(s.shown("asking"), nominated_node=""))
+            await s.pass_time(0.2)
+    assert len(s.api.said("nominate asking n1")) == 1 + 3
+
+
 async def test_a_nomination_that_a_more_important_pod_displaced_is_not_made_again() -> None:
     higher = contender("higher", priority=200)
     async with scene(higher).running() as s:

@@ -46,6 +46,16 @@ def test_what_eviction_could_cure_is_told_as_incurable() -> None:
     assert ask(two_nodes("n1"), LONELY, "n1").failed == {}
 
 
+def test_the_first_pod_of_its_group_stays_the_first_while_only_others_are_on_their_way() -> None:
+    """Pods whose node is not known yet end the first pod's privilege only where the group counts them."""
+    index = index_of(*(node(name) for name in ("n1", "n2", "n3")))
+    index.assume(pod("db", app="db"), ("n1", "n2"), now=0.0)
+    first = pod_json(app="web", near=[term("host", app="web")], apart=[term("host", app="db")])
+    assert ask(index, first, "n1", "n2", "n3") == FilterResult(["n3"])
+    index.assume(pod("web", app="web"), ("n1", "n3"), now=0.0)
+    assert ask(index, first, "n1", "n2", "n3").passed == ()
+
+
 def test_a_name_that_the_index_does_not_know_never_passes() -> None:
     assert ask(two_nodes(), pod_json(), "ghost", "n1") == FilterResult(["n1"])
     assert ask(two_nodes(), pod_json(), "ghost") == FilterResult((), unresolvable={"ghost": Reason.UNKNOWN_NODE.text})

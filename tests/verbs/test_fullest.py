@@ -73,6 +73,23 @@ def test_the_ranks_are_those_of_the_best_nodes(
     assert len({node for _, node in ranked}) == len(ranked)
 
 
+@pytest.mark.parametrize("refusing", range(12))
+def test_as_many_nodes_are_found_as_are_wanted_however_many_refuse(refusing: int) -> None:
+    """Where few attract, the rest is looked up a piece at a time; no piece may be the last too early."""
+    index = ClusterIndex(Settings().rules)
+    names = [f"n{number}" for number in range(NODES_THERE)]
+    for name in names:
+        index.upsert(NODES.decode_object(orjson.dumps({"metadata": {"name": name, "labels": {HOST: name}}})))
+    for name in names[:refusing]:
+        index.upsert(PODS.decode_object(orjson.dumps(_pod(f"bad-{name}", "bad", 1, name))))
+    index.upsert(PODS.decode_object(orjson.dumps(_pod("web", "web", 1, names[-1]))))
+    question = index.question(PODS.decode_object(orjson.dumps(_pod("asking", "web", 3))).shape)
+    filters, groups = catalog.prepare_filters(question, IndexFrame()), weighted_groups(question, 1)
+    for most in (2, 3):
+        ranked = fullest.best_from_the_top(groups, filters, Asked(names, IndexFrame(), index), most, 0)
+        assert [index.node_names[node] for _, node in ranked] == [names[-1], *names[refusing : refusing + most - 1]]
+
+
 @pytest.mark.parametrize("weight", [1, -1])
 def test_only_preferences_that_attract_are_sought_from_the_top(weight: int) -> None:
     index = ClusterIndex(Settings().rules)

@@ -70,6 +70,27 @@ class TestPods:
         assert (held.priority, held.never_preempts, held.nominated_node) == (-10, True, "n1")
         assert held.start_time == datetime(2026, 1, 1, 10, tzinfo=UTC)
 
+    @pytest.mark.parametrize(
+        ("conditions", "refusal"),
+        [
+            ([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3"}], True),
+            ([{"type": "PodScheduled", "status": "True", "reason": "Unschedulable", "message": "0/3"}], False),
+            ([{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "False", "message": "x"}], False),
+            ([{"type": "Ready", "status": "False", "message": "x"}], False),
+            ([], False),
+        ],
+        ids=["refused", "scheduled", "scheduled and not ready", "not ready", "nothing said"],
+    )
+    def test_only_a_pod_whose_scheduling_failed_is_refused(self, conditions: list[Json], *, refusal: bool) -> None:
+        body = pod_json("a")
+        body["status"]["conditions"] = conditions
+        assert read(body).refusal == ("Unschedulable: 0/3" if refusal else "")
+
+    def test_the_refusal_of_a_pod_that_has_a_node_is_history(self) -> None:
+        body = pod_json("a", on="n1")
+        body["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": "r", "message": "m"}]
+        assert not read(body).refusal
+
     def test_replicas_share_one_shape_and_different_templates_do_not(self) -> None:
         fields = {"near": [term("zone", app="web")], "app": "web"}
         first, second = pod("web-1", on="n1", **fields), pod("web-2", **fields)  # type: ignore[arg-type]  # as the test gives it

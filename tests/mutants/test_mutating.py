@@ -1,0 +1,96 @@
+"""The tool that makes mutants: what it changes, what it leaves alone, and that a mutant is what the tests see."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.__main__ import all_mutants, equivalents
+from tests.mutants.mutating import mutants_of, mutated
+from tests.mutants.running import floor_of, mutation, relevant_tests
+
+HERE = Path("extender/model/some.py")
+SOURCE = '''
+"""What it is."""
+
+LIMIT: int = 3
+
+
+@cache(maxsize=8)
+def least(numbers: list[int], most: int = 5) -> int | None:
+    """The least."""
+    if not numbers:
+        return None
+    for number in numbers:
+        if number < LIMIT and number != 0:
+            found.append(number)
+            continue
+    return min(found) + len("text")
+'''
+MADE = [
+    ("", "LIMIT: int = 3", "LIMIT: int = 4"),
+    ("least", "def least(numbers: list[int], most: int=5) -> int | None:", "def least(numbers: list[int], most: int=6) -> int | None:"),
+    ("least", "if not numbers:", "if False:"),
+    ("least", "if not numbers:", "if True:"),
+    ("least", "if not numbers:", "if not not numbers:"),
+    ("least", "if number < LIMIT and number != 0:", "if False:"),
+    ("least", "if number < LIMIT and number != 0:", "if True:"),
+    ("least", "if number < LIMIT and number != 0:", "if number < LIMIT or number != 0:"),
+    ("least", "if number < LIMIT and number != 0:", "if number < LIMIT and number == 0:"),
+    ("least", "if number < LIMIT and number != 0:", "if number < LIMIT and number != 1:"),
+    ("least", "if number < LIMIT and number != 0:", "if number <= LIMIT and number != 0:"),
+    ("least", "found.append(number)", "pass"),
+    ("least", "continue", "pass"),
+    ("least", "return min(found) + len('text')", "return None"),
+    ("least", "return min(found) + len('text')", "return min(found) - len('text')"),
+]  # fmt: skip
+
+
+def test_each_part_that_behaves_is_changed_in_each_way_and_texts_annotations_and_decorators_in_none() -> None:
+    assert [(each.where, each.old, each.new) for each in mutants_of(HERE, SOURCE)] == MADE
+
+
+def test_a_mutant_differs_from_the_module_in_what_it_is_named_by_alone() -> None:
+    original = ast.unparse(ast.parse(SOURCE)).splitlines()
+    for each in mutants_of(HERE, SOURCE):
+        changed = mutated(SOURCE, each.number).splitlines()
+        differing = [(a.strip(), b.strip()) for a, b in zip(original, changed, strict=True) if a != b]
+        assert differing == [(each.old, each.new)]
+
+
+def test_a_sample_is_the_same_after_a_change_elsewhere_in_the_file_and_another_for_another_seed() -> None:
+    before = {each.key: each for each in mutants_of(HERE, SOURCE)}
+    after = {each.key: each for each in mutants_of(HERE, SOURCE.replace("LIMIT: int", "MOST = 9\nLIMIT: int"))}
+    assert all(after[key].order(1) == each.order(1) for key, each in before.items())
+    orders = [[each.key for each in sorted(before.values(), key=lambda one: one.order(seed))] for seed in (1, 2)]
+    assert orders[0] != orders[1]
+
+
+def test_who_imports_the_module_gets_the_mutant_and_afterwards_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = Path("extender/model/labels.py")
+    module = import_module("extender.model.labels")
+    mutants = [each for each in mutants_of(path, path.read_text("utf-8")) if each.old == "_MAX_NAME = 63"]
+    assert mutants
+    for name in ("mutant", "original"):
+        monkeypatch.delitem(sys.modules, "extender.model.labels")
+        if name == "mutant":
+            with mutation(mutants[0]):
+                assert import_module("extender.model.labels")._MAX_NAME == 64
+        else:
+            assert import_module("extender.model.labels")._MAX_NAME == 63
+        monkeypatch.setitem(sys.modules, "extender.model.labels", module)
+
+
+def test_each_floor_has_tests_that_are_to_notice_its_mutants_and_its_own_come_first() -> None:
+    floors = {floor_of(each.path): each.path for each in all_mutants()}
+    assert floors.keys() == {"model", "settings", "wire", "index", "rules", "verbs", "doctor"}
+    for floor, path in floors.items():
+        assert Path(relevant_tests(path)[0]).name.removeprefix("test_").removesuffix(".py") == floor
+
+
+def test_each_equivalent_mutant_has_a_reason() -> None:
+    assert all(reason.strip() for reason in equivalents().values())
