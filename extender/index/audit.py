@@ -27,6 +27,7 @@ T = TypeVar("T")
 _NODES_A_STEP = 50
 _PODS_A_STEP = 2000
 _SHAPES_A_STEP = 50
+_GROUPS_A_STEP = 50
 
 Check = Callable[[], list[str]]
 _Carriers = dict[OwnerGroup, list[Placement]]
@@ -41,7 +42,7 @@ def audit(index: ClusterIndex) -> list[str]:
 def audit_steps(index: ClusterIndex) -> Iterator[Check]:
     """The audit cut into steps that may be run one at a time, with changes in between.
 
-    A step takes some pods, nodes or shapes, or one group. What is gone by the time of its step has nothing wrong.
+    A step takes some pods, nodes or shapes, or some groups. What is gone by the time of its step has nothing wrong.
     """
     for uids in _slices(list(index.pods), _PODS_A_STEP):
         yield partial(_check_pods, index, uids)
@@ -52,8 +53,9 @@ def audit_steps(index: ClusterIndex) -> Iterator[Check]:
     for placements in _slices(list(index.placements), _SHAPES_A_STEP):
         yield partial(_check_shapes, index, placements, carriers)
     yield partial(_check_anchors, index)
-    for selection, key, group in list(index.terms.asked()):
-        yield partial(_check_asked, index, selection, key, group)
+    for selection, groups in list(index.terms.asked()):
+        for some in _slices(groups, _GROUPS_A_STEP):
+            yield partial(_check_asked, index, selection, some)
     for owner in list(index.terms.owned()):
         yield partial(_check_owned, index, owner, carriers)
     for _, spread_key, spread in list(index.spreads.asked()):
@@ -141,7 +143,7 @@ def _check_shapes(index: ClusterIndex, placements: Sequence[Placement], carriers
 
 def _check_anchors(index: ClusterIndex) -> list[str]:
     """That the label keys by which shapes are found are those that selections anchor on. O(groups)."""
-    selections: set[Selection] = {selection for selection, _, _ in index.terms.asked()}
+    selections: set[Selection] = {selection for selection, _ in index.terms.asked()}
     selections |= {selection for selection, _, _ in index.spreads.asked()}
     true = Counter(each.anchor.key for each in selections if each.anchor is not None)
     running = index.placements.label_users()
@@ -176,12 +178,18 @@ def _pods_by_value(index: ClusterIndex, topology_key: str, placements: Iterable[
     return true
 
 
-def _check_asked(index: ClusterIndex, selection: TermSelection, topology_key: str, group: Group) -> list[str]:
-    if not index.terms.is_asked(selection, group):
+def _check_asked(index: ClusterIndex, selection: TermSelection, groups: Sequence[Group]) -> list[str]:
+    """Some groups of one selection, whose members are found once for all of them."""
+    kept = [group for group in groups if index.terms.is_asked(selection, group)]
+    if not kept:
         return []
     reachable = index.placements.reachable(shared_anchor(selection.audiences), None)
-    selected = (each for each in reachable if _selects(index, selection, each.shape))
-    return _compare(f"term group over {topology_key}", _pods_by_value(index, topology_key, selected), group)
+    selected = [each for each in reachable if _selects(index, selection, each.shape)]
+    return [
+        line
+        for group in kept
+        for line in _compare(f"term group over {group.key.key}", _pods_by_value(index, group.key.key, selected), group)
+    ]
 
 
 def _selects(index: ClusterIndex, selection: TermSelection, shape: PodShape) -> bool:

@@ -1,42 +1,50 @@
 """Compiled questions: for each shape that asks, the groups it needs, kept so that a replica's question costs nothing.
 
-A question stays true without being touched: its groups are counted incrementally. It is corrected when *which* groups
-it needs may have changed: terms of existing pods came or went, a namespace was relabelled, or a Service or owner from
-which default constraints are deduced changed. There is room for so many: for each further one, one is dropped that
+A question stays true without being touched: its groups are counted incrementally. Parts of it are corrected when *which*
+groups they need may have changed: terms of existing pods came or went, a namespace was relabelled, or a Service or owner
+from which default constraints are deduced changed. The groups of the pod's own terms never change. There is room for so many: for each further one, one is dropped that
 nobody has put since it was last in turn (a second chance; keeping the exact order of use would cost each answer more).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from extender.index.namespaces import Namespaces
 from extender.index.placements import Placements
+from extender.index.selections import TermSelection
 from extender.index.spread_counts import SpreadCounts, SpreadKey, hard_key, soft_key
 from extender.index.term_counts import Role, TermCounts
 from extender.index.view import GroupView, Question, SpreadQuestion, WeightedGroup
 from extender.index.workloads import Workloads
-from extender.model.objects import PodShape
+from extender.model.objects import Namespace, PodShape, Workload
 from extender.model.spread import SYSTEM_DEFAULTS, SpreadConstraint, SpreadConstraints
 from extender.model.terms import AffinityTerm
 from extender.settings import Rules
 
-Stamp = tuple[int, int, int]
+_Versions = tuple[int, int, int]
+"""Of the terms that existing pods carry, of namespaces, and of workloads; see `_Compiled`."""
 
 MOST_QUESTIONS = 10_000
 
 
 @dataclass(slots=True)
 class _Compiled:
-    """A question, what its membership rested on, and what must be given back when it is dropped.
+    """A question, what its parts rest on, and what must be given back when it is dropped.
 
-    ``in_use``: it has been put again since it was made or last in turn to be dropped.
+    While ``versions`` are those of now nothing can have changed. ``namespace`` is that of the pod as it was looked at:
+    its labels decide which existing pods' terms select the pod. ``workloads`` is what default constraints were deduced
+    from. ``in_use``: the question has been put again since it was made or last in turn to be dropped.
     """
 
     question: Question
-    stamp: Stamp
-    terms: list[tuple[tuple[AffinityTerm, ...], str]]
-    spreads: list[SpreadKey]
+    versions: _Versions
+    namespace: Namespace | None
+    workloads: tuple[int, Workload | None]
+    required: TermSelection | None = None
+    terms: list[tuple[TermSelection, Sequence[str]]] = field(default_factory=list)
+    spreads: list[SpreadKey] = field(default_factory=list)
     in_use: bool = False
 
 
@@ -73,19 +81,42 @@ class Questions:
         if shape.excess is not None:
             return Question(shape, excess=shape.excess if self._rejects_excess else None)
         known = self._compiled.get(shape)
-        if known is not None and known.stamp == self._stamp():
-            known.in_use = True
-            return known.question
-        self._placements.pin(shape, 1)  # may make inverse groups, so before the stamp is taken
-        made = self._compile(shape, self._stamp())  # before the old one is dropped, so that shared groups live on
-        if known is not None:
-            if made.question == known.question:
-                made.question = known.question  # the same groups: what was remembered of its answers stays good
-            self._drop(shape)
-        elif len(self._compiled) >= MOST_QUESTIONS:
+        if known is None:
+            return self._add(shape)
+        known.in_use = True
+        if known.versions != self._versions():
+            self._correct(known)
+        return known.question
+
+    def _add(self, shape: PodShape) -> Question:
+        if len(self._compiled) >= MOST_QUESTIONS:
             self._drop(self._least_used())
-        self._compiled[shape] = made
+        self._placements.pin(shape, 1)  # may make inverse groups, so before the versions are taken
+        made = self._compiled[shape] = self._compile(shape)
         return made.question
+
+    def _correct(self, known: _Compiled) -> None:
+        """Looks again at those parts whose grounds have changed. O(terms) after a namespace, else O(inverse terms)."""
+        question, shape, versions = known.question, known.question.shape, self._versions()
+        parts: dict[str, object] = {}
+        namespace = self._namespaces.objects.get(shape.namespace)
+        if versions[1] != known.versions[1]:
+            for selection, _ in known.terms:
+                self._terms.refresh(selection)
+        if namespace is not known.namespace:
+            parts["matches_itself"] = _matches_itself(known.required, shape)
+        if self._rules.inter_pod_affinity.enabled and (
+            versions[0] != known.versions[0] or namespace is not known.namespace
+        ):
+            parts |= self._inverse(shape)
+        workloads = self._workloads.grounds(shape)
+        if self._deduces(shape) and workloads != known.workloads:
+            given_back, known.spreads = known.spreads, []
+            parts |= self._spread(shape, known)
+            self._release(given_back)  # after the new ones are acquired, so that shared groups live on
+        known.versions, known.namespace, known.workloads = versions, namespace, workloads
+        if any(getattr(question, name) != part for name, part in parts.items()):
+            known.question = replace(question, **parts)  # type: ignore[arg-type]  # by name
 
     def drop_all(self) -> None:
         """Forgets every question and gives back what only questions hold; each is compiled again when it is next put."""
@@ -101,19 +132,23 @@ class Questions:
             compiled.in_use = False
             self._compiled[shape] = self._compiled.pop(shape)
 
-    def _stamp(self) -> Stamp:
+    def _versions(self) -> _Versions:
         return (self._terms.inverse_version, self._namespaces.version, self._workloads.version)
 
     def _drop(self, shape: PodShape) -> None:
         compiled = self._compiled.pop(shape)
         self._placements.pin(shape, -1)
-        for terms, key in compiled.terms:
-            self._terms.release(terms, key)
-        for spread in compiled.spreads:
+        for selection, keys in compiled.terms:
+            self._terms.release(selection, keys)
+        self._release(compiled.spreads)
+
+    def _release(self, spreads: Iterable[SpreadKey]) -> None:
+        for spread in spreads:
             self._spreads.release(spread)
 
-    def _compile(self, shape: PodShape, stamp: Stamp) -> _Compiled:
-        held = _Compiled(Question(shape), stamp, [], [])
+    def _compile(self, shape: PodShape) -> _Compiled:
+        namespace = self._namespaces.objects.get(shape.namespace)
+        held = _Compiled(Question(shape), self._versions(), namespace, self._workloads.grounds(shape))
         parts: dict[str, object] = {}
         if self._rules.inter_pod_affinity.enabled:
             parts |= self._affinity(shape, held) | self._inverse(shape)
@@ -123,19 +158,27 @@ class Questions:
         return held
 
     def _affinity(self, shape: PodShape, held: _Compiled) -> dict[str, object]:
-        def group(terms: tuple[AffinityTerm, ...], key: str) -> GroupView:
-            held.terms.append((terms, key))
-            return self._terms.hold(terms, key)
+        def groups(terms: Sequence[AffinityTerm], keys: Sequence[str]) -> tuple[TermSelection, list[GroupView]]:
+            selection = self._terms.acquire(terms, keys)
+            held.terms.append((selection, keys))
+            return selection, [selection.groups[key] for key in keys]
+
+        def group(term: AffinityTerm) -> GroupView:
+            return groups((term,), (term.topology_key,))[1][0]
 
         wanted = shape.affinity
-        near = tuple(group(wanted.required, term.topology_key) for term in wanted.required)
+        near: list[GroupView] = []
+        if wanted.required:
+            # Every term counts the pods that match all of them, so terms over the same key share one group.
+            keys = tuple(dict.fromkeys(term.topology_key for term in wanted.required))
+            held.required, near = groups(wanted.required, keys)
         return {
-            "affinity": near,
+            "affinity": tuple(near),
             "affinity_errors": wanted.errors,
-            "matches_itself": bool(near) and self._terms.selects_itself(wanted.required, shape),
-            "anti": tuple(group((term,), term.topology_key) for term in wanted.required_anti),
+            "matches_itself": _matches_itself(held.required, shape),
+            "anti": tuple(group(term) for term in dict.fromkeys(wanted.required_anti)),
             "preferences": tuple(
-                WeightedGroup(sign * preferred.weight, group((preferred.term,), preferred.term.topology_key))
+                WeightedGroup(sign * preferred.weight, group(preferred.term))
                 for sign, terms in ((1, wanted.preferred), (-1, wanted.preferred_anti))
                 for preferred in terms
             ),
@@ -174,7 +217,7 @@ class Questions:
 
     def _constraints(self, shape: PodShape) -> tuple[SpreadConstraints, bool]:
         """The constraints in force, and whether scoring ignores nodes that lack a key (not under System defaults)."""
-        if shape.spread.own or not self._defaults:
+        if not self._deduces(shape):
             return shape.spread, True
         selector = self._workloads.default_selector(shape)
         if selector is None:
@@ -183,9 +226,18 @@ class Questions:
         hard, soft = tuple(c for c in made if c.hard), tuple(c for c in made if not c.hard)
         return SpreadConstraints(hard, soft), self._rules.topology_spread.defaulting_type != "System"
 
+    def _deduces(self, shape: PodShape) -> bool:
+        """Whether default constraints apply to a pod, which are deduced from workloads."""
+        return self._rules.topology_spread.enabled and bool(self._defaults) and not shape.spread.own
+
     def statistics(self) -> dict[str, int]:
         """How many questions are kept."""
         return {"questions": len(self._compiled)}
+
+
+def _matches_itself(required: TermSelection | None, shape: PodShape) -> bool:
+    """Whether a pod of this shape matches all its required terms itself: the first-pod rule. O(terms)."""
+    return required is not None and required.selects_labels(shape.namespace, dict(shape.labels))
 
 
 def _default_constraints(rules: Rules) -> tuple[SpreadConstraint, ...]:

@@ -7,7 +7,7 @@ affinity belongs to the whole set of terms, an anti-affinity group to one term.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 
 from extender.index.anchors import Anchors
@@ -53,54 +53,52 @@ class TermCounts:
         self._owned: dict[tuple[Role, AffinityTerm, int], OwnerGroup] = {}
         self._owner_anchors: Anchors[OwnerGroup] = Anchors()
 
-    def hold(self, terms: Iterable[AffinityTerm], topology_key: str) -> Group:
-        """The group of pods that match all the terms, over one key; made on first use. `release` gives it back."""
-        group = self._find(frozenset(map(audience, terms)), topology_key)
-        group.askers += 1
-        return group
+    def acquire(self, terms: Iterable[AffinityTerm], topology_keys: Iterable[str]) -> TermSelection:
+        """The pods that match all the terms, with a group for each of the keys, made on first use. O(terms + keys).
 
-    def _find(self, who: frozenset[Audience], topology_key: str) -> Group:
+        `release` gives it back. Members are up to date; see `refresh`.
+        """
+        who = frozenset(map(audience, terms))
         selection = self._asked.get(who)
         if selection is None:
             selection = self._asked[who] = TermSelection(who, self._namespaces)
             self._selections.add(selection)
-        elif selection.stale:
-            self._selections.refresh(selection)
-        group = selection.groups.get(topology_key)
-        if group is None:
-            group = Group(self._topology.hold(topology_key))
-            selection.add_group(topology_key, group)
-        return group
+        self.refresh(selection)
+        for key in topology_keys:
+            group = selection.groups.get(key)
+            if group is None:
+                group = Group(self._topology.hold(key))
+                selection.add_group(key, group)
+            group.askers += 1
+        return selection
 
-    def release(self, terms: Iterable[AffinityTerm], topology_key: str) -> None:
-        """Gives a group back; with its last asker it is forgotten, and the selection with its last group."""
-        who = frozenset(map(audience, terms))
-        selection = self._asked[who]
-        group = selection.groups[topology_key]
-        group.askers -= 1
-        if group.askers:
-            return
-        selection.remove_group(topology_key)
-        self._topology.let_go(group.key)
+    def refresh(self, selection: TermSelection) -> None:
+        """Corrects the members of an acquired selection where namespaces were relabelled since; else O(1)."""
+        if selection.stale:
+            self._selections.refresh(selection)
+
+    def release(self, selection: TermSelection, topology_keys: Iterable[str]) -> None:
+        """Gives the groups of these keys back; one goes with its last asker, and the selection with its last group."""
+        for key in topology_keys:
+            group = selection.groups[key]
+            group.askers -= 1
+            if not group.askers:
+                selection.remove_group(key)
+                self._topology.let_go(group.key)
         if not selection.groups:
-            del self._asked[who]
+            del self._asked[selection.audiences]
             self._selections.remove(selection)
 
-    def selects_itself(self, terms: Iterable[AffinityTerm], shape: PodShape) -> bool:
-        """Whether a pod of this shape matches all the terms (held by `hold`) itself: the first-pod rule."""
-        return self._asked[frozenset(map(audience, terms))].selects_labels(shape.namespace, dict(shape.labels))
-
-    def asked(self) -> Iterator[tuple[TermSelection, str, Group]]:
-        """Every asked group with its selection and topology key, for the audit."""
+    def asked(self) -> Iterator[tuple[TermSelection, Sequence[Group]]]:
+        """Every selection with its groups, for the audit."""
         for selection in self._asked.values():
-            for key, group in selection.groups.items():
-                yield selection, str(key), group
+            yield selection, list(selection.groups.values())
 
     def is_asked(self, selection: TermSelection, group: Group) -> bool:
         """Whether a group of `asked` is still kept; membership is then up to date."""
-        if self._asked.get(selection.audiences) is not selection or group not in selection.groups.values():
+        if self._asked.get(selection.audiences) is not selection or selection.groups.get(group.key.key) is not group:
             return False
-        self._selections.refresh(selection)
+        self.refresh(selection)
         return True
 
     def owned(self) -> Iterator[OwnerGroup]:

@@ -135,8 +135,8 @@ class WeightedGroup:
 class Question:
     """All that a pod of one shape asks of the index, compiled once; it stays true because its groups do.
 
-    ``affinity``: one group per required term, each counting the pods that match *all* required terms at once.
-    ``anti``: one per required anti-affinity term. ``inverse``: required anti-affinity of existing pods that selects
+    ``affinity``: one group per topology key of required terms, each counting the pods that match *all* required terms at
+    once. ``anti``: one per distinct required anti-affinity term. ``inverse``: required anti-affinity of existing pods that selects
     this shape. ``preferences``: own preferred terms; ``inverse_preferences``: existing pods' preferred terms;
     ``inverse_required``: existing pods' required affinity terms, all that select this shape.
     ``excess``: the pod is to be rejected, as it is above a limit; then it asks for nothing else.

@@ -23,6 +23,7 @@ class Workloads:
         self.version = 0
         self.objects: dict[str, Workload] = {}
         self._services: dict[str, dict[str, Workload]] = {}
+        self._service_versions: dict[str, int] = {}
 
     def change(self, key: str, new: Workload | None) -> bool:
         """Sets or removes an object; whether anything changed."""
@@ -31,14 +32,26 @@ class Workloads:
             return False
         self.version += 1
         if old is not None and old.kind == "Service":
-            self._services[old.namespace].pop(key)
+            self._drop_service(old)
         if new is None:
             del self.objects[key]
             return True
         self.objects[key] = new
         if new.kind == "Service":
             self._services.setdefault(new.namespace, {})[key] = new
+            self._service_versions[new.namespace] = self.version
         return True
+
+    def _drop_service(self, old: Workload) -> None:
+        here = self._services[old.namespace]
+        del here[old.key]
+        self._service_versions[old.namespace] = self.version
+        if not here:
+            del self._services[old.namespace], self._service_versions[old.namespace]
+
+    def grounds(self, shape: PodShape) -> tuple[int, Workload | None]:
+        """All that `default_selector` rests on: it answers the same for as long as this is equal. O(1)."""
+        return self._service_versions.get(shape.namespace, 0), self._owner(shape)
 
     def default_selector(self, shape: PodShape) -> LabelSelector | None:
         """What default constraints of a pod of this shape count; None where nothing is deduced. O(services there)."""

@@ -103,7 +103,7 @@ def not_an_owner(index: ClusterIndex) -> None:
 
 
 def asked_group(index: ClusterIndex) -> None:
-    next(iter(index.terms.asked()))[2].counts.clear()
+    next(iter(index.terms.asked()))[1][0].counts.clear()
 
 
 def owned_group(index: ClusterIndex) -> None:

@@ -60,7 +60,7 @@ def counted(index: ClusterIndex) -> list[dict[str, int]]:
 async def test_a_planted_difference_is_found_and_cured() -> None:
     index = cluster()
     before = counted(index)
-    (group, *_) = (group for _, _, group in index.terms.asked())
+    (group, *_) = (group for _, groups in index.terms.asked() for group in groups)
     group.counts[next(iter(group.counts))] += 5
     assert len(audit(index)) == 1
     auditing = Auditing(index, partial(audit_steps, index), FakeClock(), 1.0)
@@ -85,7 +85,7 @@ async def test_a_true_index_is_left_alone() -> None:
 def test_a_change_that_cannot_be_counted_is_counted_anew_instead(gone: str) -> None:
     """A count that would become negative shows that one was lost before; nothing of the change is."""
     index = cluster()
-    for _, _, group in index.terms.asked():
+    for group in (group for _, groups in index.terms.asked() for group in groups):
         group.counts.clear()
         group.levels.clear()
     pod = index.pods[gone]

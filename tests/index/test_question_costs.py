@@ -1,0 +1,179 @@
+"""Compiling a question is linear in what the pod asks, and a correction looks only at what has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from extender.index.audit import audit
+from extender.index.cluster import ClusterIndex
+from extender.index.questions import Questions
+from extender.index.selections import Audience, TermSelection
+from extender.index.workloads import Workloads
+from extender.model.objects import Object
+from tests.builders import Json, index_of, matching, namespace, node, pod, pod_json, spread, term, workload
+from tests.index.counting import counts_of, near, question_of
+
+
+class Calls:
+    """How often some methods are called."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, *methods: tuple[type, str]) -> None:
+        self.made = 0
+        for owner, name in methods:
+            patch.setattr(owner, name, self._counted(getattr(owner, name)))
+
+    def _counted(self, method: Callable[..., object]) -> Callable[..., object]:
+        def counted(*arguments: object, **named: object) -> object:
+            self.made += 1
+            return method(*arguments, **named)
+
+        return counted
+
+    def taken(self) -> int:
+        """How many since the last time."""
+        made, self.made = self.made, 0
+        return made
+
+
+@pytest.fixture
+def work(monkeypatch: pytest.MonkeyPatch) -> Calls:
+    """Everything that compiling does once for each term, or for each of its groups."""
+    return Calls(
+        monkeypatch,
+        (Audience, "__hash__"),
+        (Audience, "__eq__"),
+        (TermSelection, "selects"),
+        (TermSelection, "add_group"),
+        (TermSelection, "remove_group"),
+    )
+
+
+def zoned() -> ClusterIndex:
+    """Two nodes in two zones, a web pod on the first, and namespaces of two teams."""
+    return index_of(
+        node("n1", zone="z1"),
+        node("n2", zone="z2"),
+        namespace("default", team="a"),
+        namespace("other", team="b"),
+        pod("web", on="n1", app="web"),
+    )
+
+
+def many(number: int, key: str = "zone") -> list[Json]:
+    """So many different terms about web pods."""
+    return [term(key, selector=matching((f"x{each}", "DoesNotExist", []), app="web")) for each in range(number)]
+
+
+@pytest.mark.parametrize("key", ["zone", ""], ids=["one key", "a key for each term"])
+def test_required_affinity_compiles_in_time_linear_in_its_terms(work: Calls, key: str) -> None:
+    costs = []
+    for number in (50, 100):
+        index = zoned()
+        terms = many(number)
+        if not key:
+            terms = [{**each, "topologyKey": f"example.com/k{at}"} for at, each in enumerate(terms)]
+        asked = pod_json(near=terms)
+        work.taken()
+        question_of(index, asked)
+        index.questions.drop_all()
+        costs.append(work.taken())
+    assert costs[1] <= 2.2 * costs[0]
+
+
+def test_required_terms_over_one_key_share_one_group() -> None:
+    index = zoned()
+    assert near(index, pod_json(near=[*many(20), *many(3, "host")])) == [{"z1": 1}, {"n1": 1}]
+
+
+UNRELATED = [
+    pytest.param(workload("ReplicaSet", "rs", matching(app="x")), id="a ReplicaSet"),
+    pytest.param(workload("Service", "svc", {"app": "x"}, namespace="other"), id="a Service elsewhere"),
+    pytest.param(namespace("other", team="a"), id="another namespace"),
+    pytest.param(namespace("new", team="c"), id="a new namespace"),
+]
+
+
+@pytest.mark.parametrize("change", UNRELATED)
+def test_a_change_that_does_not_concern_a_question_costs_none_of_its_terms(work: Calls, change: Object) -> None:
+    index, asked = zoned(), pod_json(near=many(50), app="web")
+    question = question_of(index, asked)
+    index.upsert(change)
+    work.taken()
+    assert question_of(index, asked) is question
+    assert work.taken() == 0
+
+
+@pytest.mark.parametrize("change", UNRELATED)
+def test_default_constraints_are_deduced_again_only_where_their_workloads_change(
+    monkeypatch: pytest.MonkeyPatch, change: Object
+) -> None:
+    deduced = Calls(monkeypatch, (Workloads, "default_selector"))
+    index, asked = zoned(), pod_json(app="web")
+    index.upsert(workload("Service", "own", {"app": "web"}))
+    question_of(index, asked)
+    deduced.taken()
+    index.upsert(change)
+    question_of(index, asked)
+    assert deduced.taken() == 0
+    index.upsert(workload("Service", "own", {"app": "db"}))
+    assert question_of(index, asked).soft == ()
+    index.delete(workload("Service", "own", {"app": "db"}))
+    index.upsert(workload("Service", "own", {"app": "web"}))
+    assert len(question_of(index, asked).soft) == 2
+    assert audit(index) == []
+
+
+def test_terms_of_existing_pods_that_come_and_go_leave_the_question_s_own_groups(work: Calls) -> None:
+    index, asked = zoned(), pod_json(near=many(50), app="web")
+    question = question_of(index, asked)
+    index.upsert(repelling := pod("repelling", on="n2", apart=[term("zone", app="web")]))
+    work.taken()
+    now = question_of(index, asked)
+    assert work.taken() == 0
+    assert now.affinity is question.affinity
+    assert [counts_of(group) for group in now.inverse] == [{"z2": 1}]
+    index.delete(repelling)
+    assert question_of(index, asked).inverse == ()
+
+
+def test_own_labels_of_a_namespace_decide_anew_whether_a_pod_matches_itself() -> None:
+    index = zoned()
+    asked = pod_json(app="lone", near=[term("zone", namespace_selector=matching(team="a"), app="lone")])
+    seen = [question_of(index, asked).matches_itself]
+    for team in ("b", "a"):
+        index.upsert(namespace("default", team=team))
+        question_of(index, pod_json("another", near=[term("zone", namespace_selector=matching(team="a"), app="lone")]))
+        seen.append(question_of(index, asked).matches_itself)
+    assert seen == [True, False, True]
+
+
+def test_members_in_a_relabelled_namespace_are_corrected_when_the_question_is_put_again() -> None:
+    index = zoned()
+    asked = pod_json(near=[term("zone", namespace_selector=matching(team="a"), app="web")])
+    seen = [near(index, asked)]
+    for team in ("b", "a"):
+        index.upsert(namespace("default", team=team))
+        seen.append(near(index, asked))
+    assert seen == [[{"z1": 1}], [{}], [{"z1": 1}]]
+
+
+def test_services_leave_nothing_of_their_namespace_behind() -> None:
+    workloads = zoned().workloads
+    for number in range(10):
+        service = workload("Service", "svc", {"app": "web"}, namespace=f"ns{number}")
+        workloads.change(service.key, service)
+        workloads.change(service.key, None)
+    assert (workloads.objects, workloads._services, workloads._service_versions) == ({}, {}, {})
+
+
+def test_every_question_can_be_dropped_at_once() -> None:
+    index = zoned()
+    for number in range(3):
+        question_of(index, pod_json(near=many(3), spreads=[spread("zone", app="web")], app=f"a{number}"))
+    assert isinstance(index.questions, Questions)
+    index.questions.drop_all()
+    sizes = index.statistics()
+    kept = ("questions", "term_groups", "spread_groups", "scopes", "topology_keys", "anchor_labels")
+    assert [sizes[name] for name in kept] == [0] * len(kept)
