@@ -24,7 +24,7 @@ from extender.doctor.scheduler_config import examine_scheduler
 from extender.doctor.service import examine_service
 from extender.doctor.surroundings import examine_surroundings
 from extender.kube.access import AccessReviews
-from extender.kube.credentials import Access
+from extender.kube.connection import Access
 from extender.kube.errors import KubeError, NotFound
 from extender.kube.leases import Lease
 from extender.kube.pod_conditions import PodConditions, read_pod_conditions

@@ -12,7 +12,7 @@ from typing import Any, Final
 import yaml
 
 from extender.cli.command import CommandError
-from extender.kube.credentials import ACCOUNT_FOLDER, Access
+from extender.kube.connection import ACCOUNT_FOLDER, Access
 from extender.model.documents import DocumentError
 from extender.settings import DEFAULT_NAMESPACE, Kube, Limits, Settings, parse_settings
 from extender.wire.errors import WireError

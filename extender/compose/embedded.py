@@ -12,7 +12,7 @@ from typing import Final
 
 from extender.compose.errors import StartError
 from extender.compose.service import Service, service_of_cluster
-from extender.kube.credentials import Access
+from extender.kube.connection import Access
 from extender.kube.session import open_session
 from extender.kube.timing import Clock, SystemClock
 from extender.model.units import Address

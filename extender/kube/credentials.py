@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -21,30 +20,15 @@ from kubernetes_asyncio import config
 from kubernetes_asyncio.client.configuration import Configuration
 from kubernetes_asyncio.config.kube_config import KUBE_CONFIG_DEFAULT_LOCATION, KubeConfigLoader
 
+from extender.kube.connection import Access
 from extender.kube.errors import BadAccess, translated
 from extender.kube.timing import Clock
 
 _LOG = logging.getLogger(__name__)
 
 REFRESH_SECONDS: Final = 60.0
-ACCOUNT_FOLDER: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 Refresh = Callable[[Configuration], Awaitable[None]]
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """Which apiserver. The first that is set wins: ``host``, ``in_cluster``, ``kubeconfig``; else the default files.
-
-    ``context`` empty means the kubeconfig's current one. ``host`` is a plain URL without credentials, for servers on
-    loopback. ``account_folder`` holds ``token`` and ``ca.crt``.
-    """
-
-    host: str = ""
-    in_cluster: bool = False
-    kubeconfig: str = ""
-    context: str = ""
-    account_folder: str = ACCOUNT_FOLDER
 
 
 async def load_configuration(access: Access, clock: Clock) -> Configuration:

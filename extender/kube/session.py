@@ -20,7 +20,8 @@ from aiohttp import ClientResponse, ClientSession, ClientTimeout, DummyCookieJar
 from kubernetes_asyncio.client.api_client import ApiClient
 from kubernetes_asyncio.client.configuration import Configuration
 
-from extender.kube.credentials import Access, load_configuration
+from extender.kube.connection import Access
+from extender.kube.credentials import load_configuration
 from extender.kube.errors import BadAccess, Unreachable, error_of, translated
 from extender.kube.timing import Clock
 

@@ -7,7 +7,7 @@ import pytest
 
 from extender.cli.command import CommandError
 from extender.cli.files import access_to, read_bytes, read_snapshot
-from extender.kube.credentials import Access
+from extender.kube.connection import Access
 from extender.settings import Kube, Limits
 
 PODS = b'{"kind": "PodList", "items": [{"metadata": {"name": "web-1", "uid": "u-1"}, "spec": {"nodeName": "node-a"}}]}'

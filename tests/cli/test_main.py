@@ -7,12 +7,43 @@ from pathlib import Path
 
 import pytest
 
-from extender.cli.main import main
+from extender.cli.main import COMMANDS, main
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_version_prints_what_is_installed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["version"]) == 0
     assert capsys.readouterr().out == f"extender {version('placement-extender')}\n"
+
+
+@pytest.mark.parametrize(
+    ("argv", "without"),
+    [
+        (["version"], {"aiohttp", "kubernetes_asyncio", "cryptography", "rich", "yaml", "msgspec"}),
+        (["config", "validate", "config/extender.yaml"], {"aiohttp", "kubernetes_asyncio", "cryptography", "rich"}),
+        (["config", "generate"], {"aiohttp", "kubernetes_asyncio", "cryptography", "rich"}),
+        (["certs", "--help"], {"aiohttp", "kubernetes_asyncio", "rich"}),
+        (["serve", "--help"], {"rich", "extender.simulate"}),
+        (["doctor", "--help"], {"extender.simulate"}),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_command_imports_no_library_that_it_does_not_need(argv: list[str], without: set[str]) -> None:
+    """The Kubernetes client alone takes half a second to import, which every command would take longer to start."""
+    script = f"import sys\nfrom extender.cli.main import main\ntry: main({argv})\nfinally: print(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    imported = set(ran.stdout.splitlines()[-1].split())
+    assert "extender.cli.main" in imported
+    assert imported & without == set()
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["--help"])
+    assert left.value.code == 0
+    shown = capsys.readouterr().out
+    assert all(f"\n    {name} " in shown for name in COMMANDS)
 
 
 @pytest.mark.parametrize("argv", [[], ["dance"], ["config"], ["serve", "--log-level", "loud"]], ids=" ".join)

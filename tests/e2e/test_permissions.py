@@ -16,7 +16,7 @@ import aiohttp
 import pytest
 import yaml
 
-from extender.kube.credentials import Access
+from extender.kube.connection import Access
 from extender.kube.effects import PodCondition, PodEvent, PodRef
 from extender.kube.errors import NotFound, Refused
 from extender.kube.leases import Lease

@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from extender.kube.credentials import Access
+from extender.kube.connection import Access
 from extender.kube.list_watch import ListWatch
 from extender.kube.options import WatchOptions
 from extender.kube.session import Session, open_session

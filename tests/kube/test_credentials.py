@@ -10,7 +10,8 @@ import yaml
 from aiohttp.test_utils import unused_port
 from kubernetes_asyncio.client.configuration import Configuration
 
-from extender.kube.credentials import Access, load_configuration
+from extender.kube.connection import Access
+from extender.kube.credentials import load_configuration
 from extender.kube.errors import BadAccess
 from extender.kube.session import open_session
 from tests.fakes import FakeClock

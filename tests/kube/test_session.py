@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from extender.kube.credentials import Access
+from extender.kube.connection import Access
 from extender.kube.errors import Refused, Unreachable
 from extender.kube.session import Session, SessionOptions, open_session
 from tests.fakes import FakeClock, until

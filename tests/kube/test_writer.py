@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from extender.kube.credentials import Access
+from extender.kube.connection import Access
 from extender.kube.effects import PodCondition, PodEvent, PodRef
 from extender.kube.errors import Conflict, NotFound, Refused, Throttled, Unreachable
 from extender.kube.leases import Lease

@@ -13,7 +13,7 @@ import pytest
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
-from extender.kube.credentials import Access
+from extender.kube.connection import Access
 from extender.kube.list_watch import ListWatch
 from extender.kube.options import WatchOptions
 from extender.kube.session import open_session
