@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -59,10 +59,11 @@ class FakeSink(Generic[T]):
         self.objects: dict[str, T] = {}
         self.failure: Exception | None = None
 
-    async def replace(self, objects: Sequence[T]) -> None:
+    async def replace(self, objects: Sequence[T], unreadable: Collection[str] = ()) -> None:
         """Note the list."""
         self.lists.append(list(objects))
-        self.objects = {found.key: found for found in objects}
+        kept = {key: found for key, found in self.objects.items() if key in unreadable}
+        self.objects = kept | {found.key: found for found in objects}
 
     async def apply(self, changes: Sequence[tuple[T, bool]]) -> None:
         """Note the batch."""
@@ -104,9 +105,9 @@ class FakeFeed:
         """As set up by the test."""
         return self.progress.snapshot()
 
-    def tell_all(self, *objects: Object) -> None:
+    def tell_all(self, *objects: Object, unreadable: Collection[str] = ()) -> None:
         """Queue a complete list."""
-        self._queue.put_nowait(lambda sink: sink.replace(objects))
+        self._queue.put_nowait(lambda sink: sink.replace(objects, unreadable))
 
     def tell(self, *changes: tuple[Object, bool]) -> None:
         """Queue a batch of (object, whether it is gone)."""

@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from random import Random
 from typing import Final, get_args
@@ -26,6 +27,7 @@ from extender.telemetry.logs import Level, configure
 
 _LOG = logging.getLogger(__name__)
 _ANSWERS_IN_FLIGHT_SECONDS: Final = 10.0
+_MOST_PROBLEMS: Final = 20
 
 
 def add_parser(commands: Commands) -> None:
@@ -59,7 +61,16 @@ async def _serve_snapshot(settings: Settings, path: str) -> None:
     chance = Random()
     snapshot = read_snapshot(path, settings.limits)
     _LOG.info("snapshot read", extra={"objects": len(snapshot.objects), "skipped": snapshot.skipped})
+    warn_of_unreadable(path, snapshot.unreadable)
     await _run(service_of_objects(settings, snapshot.objects, chance), Supervisor(SystemClock(), chance))
+
+
+def warn_of_unreadable(path: str, problems: Sequence[str]) -> None:
+    """Name the objects of a snapshot that do not count, the first ones at least."""
+    for problem in problems[:_MOST_PROBLEMS]:
+        _LOG.warning("%s: left out: %s", path, problem)
+    if len(problems) > _MOST_PROBLEMS:
+        _LOG.warning("%s: %d objects are left out, and not all are named", path, len(problems))
 
 
 async def _serve_cluster(settings: Settings, access: Access) -> None:

@@ -134,9 +134,11 @@ def _feeds(facts: Facts) -> Iterator[Finding]:
             problem = f"nothing was read of {resource} for {lag}; bookmarks come once a minute"
             remedy = "look at the apiserver, and at proxies on the way to it that cut quiet connections"
             yield Finding("warning", "feeds", problem, remedy)
-    for one in facts.series("extender_decode_errors_total"):
+    for one in facts.series("extender_unreadable_objects"):
         if one.value > 0:
-            problem = f"{one.value:.0f} objects of {one.labels['resource']} could not be read and do not count"
+            problem = (
+                f"{one.value:.0f} objects of {one.labels['resource']} cannot be read: they count as last read, if ever"
+            )
             yield Finding("warning", "feeds", problem, "the service's log names them; update the extender")
 
 

@@ -6,7 +6,7 @@ to compare, so the comparison can be interrupted after each object; only the dif
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Protocol
 
 from extender.model.objects import Object
@@ -40,12 +40,15 @@ class KnownObjects:
             self._objects[key] = found
         return changed
 
-    def differences(self, objects: Sequence[Object]) -> Iterator[tuple[Object, bool] | None]:
+    def differences(
+        self, objects: Sequence[Object], unreadable: Collection[str]
+    ) -> Iterator[tuple[Object, bool] | None]:
         """(object, whether it is gone) for each change that makes ``objects`` all there is; None for each unchanged one.
 
+        ``unreadable``: keys of objects that exist as well and cannot be read: they stay as they are, if they are known.
         Nothing is applied. May be interrupted after each step, as long as nobody calls ``put`` in between.
         """
-        listed: set[str] = set()
+        listed = set(unreadable)
         for found in objects:
             key = found.key
             listed.add(key)

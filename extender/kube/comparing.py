@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 
 from extender.kube.errors import Unreachable
 from extender.kube.session import Connection
+from extender.kube.simplifying import readable_page
 from extender.kube.timing import Clock
 from extender.model.objects import Object
 from extender.wire.errors import WireError
@@ -37,7 +38,7 @@ class Comparing:
         """
         body = await self._connection.call("GET", self._kind.path, query={"limit": "1"}, limit=_LIMIT_SECONDS)
         try:
-            return self._kind.decode_page(body).resource_version
+            return (await readable_page(body)).resource_version
         except WireError as error:
             raise Unreachable(f"{self._kind.name}: {error}") from error
 

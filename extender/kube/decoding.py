@@ -2,22 +2,29 @@
 
 Synchronous and without I/O; ``list_watch`` gives way to others between slices. What cannot be decoded is counted and
 named once in the log, never raised: one strange object must not blind us to the others.
+
+What the decoder refuses is tried a second time in a simpler form (`wire.simplify`). That may take long, so a slice ends
+before it, and ``list_watch`` has the line or item simplified in turns.
+
+An object that even then cannot be read keeps counting as it was last read, until a readable version or its deletion
+comes; one that never was readable does not count at all. Its node cannot have changed, and a pod too many is refused
+rather than placed wrongly.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
-import msgspec
+from msgspec import Raw
 
 from extender.kube.feed_status import FeedProgress
 from extender.kube.timing import Clock
 from extender.model.objects import Object
-from extender.wire.errors import UNREADABLE, WireError, from_msgspec
-from extender.wire.kinds import Event, Kind, Status
+from extender.wire.errors import WireError
+from extender.wire.kinds import Event, Identity, Kind, Status, decode_identity, decode_line_identity
 
 _LOG = logging.getLogger(__name__)
 _MOST_NAMES_REMEMBERED: Final = 10_000
@@ -30,48 +37,27 @@ T = TypeVar("T", bound=Object)
 class Slice(Generic[T]):
     """What one slice of lines gave. It ends early at a mark: the end of the initial events, an ERROR, or a lost change.
 
-    ``changes``: (object, whether it is gone), in order. ``version``: of the last event or bookmark, empty with none.
-    ``end``: index of the first line not looked at.
+    ``unreadable``: key of an object that cannot be read, before the ``changes``: (object, whether it is gone), in order.
+    ``version``: of the last event or bookmark, empty with none. ``end``: index of the first line not looked at.
+    ``must_simplify``: that line was refused, and is to be given simplified.
     """
 
     changes: list[tuple[T, bool]]
+    unreadable: str = ""
     version: str = ""
     end: int = 0
+    must_simplify: bool = False
     initial_events_end: bool = False
     failure: Status | None = None
     lost_change: bool = False
 
 
-class _IdentityJson(msgspec.Struct, rename="camel"):
-    name: str = ""
-    namespace: str = ""
-    resource_version: str = ""
+@dataclass(slots=True)
+class Listed(Generic[T]):
+    """A list as far as it was read: objects by key, and the keys of those that exist and cannot be read."""
 
-
-class _ObjectJson(msgspec.Struct):
-    metadata: _IdentityJson = msgspec.field(default_factory=_IdentityJson)
-
-
-class _LineJson(msgspec.Struct):
-    type: str = ""
-    object: _ObjectJson = msgspec.field(default_factory=_ObjectJson)
-
-
-class _ListMetaJson(msgspec.Struct, rename={"resource_version": "resourceVersion", "next": "continue"}):
-    resource_version: str | None = None
-    next: str | None = None
-
-
-class PageJson(msgspec.Struct):
-    """A page of a LIST whose items are still bytes."""
-
-    metadata: _ListMetaJson = msgspec.field(default_factory=_ListMetaJson)
-    items: list[msgspec.Raw] | None = None
-
-
-_LINES = msgspec.json.Decoder(_LineJson)
-_OBJECTS = msgspec.json.Decoder(_ObjectJson)
-_PAGES = msgspec.json.Decoder(PageJson)
+    objects: dict[str, T] = field(default_factory=dict)
+    unreadable: set[str] = field(default_factory=set)
 
 
 class SliceDecoder(Generic[T]):
@@ -85,8 +71,11 @@ class SliceDecoder(Generic[T]):
         self._seconds = seconds
         self._named: set[str] = set()
 
-    def decode_lines(self, lines: Sequence[bytes], start: int) -> Slice[T]:
-        """Decode from ``start`` until a bound or a mark is reached; at least one line if there is one."""
+    def decode_lines(self, lines: Sequence[bytes], start: int, *, is_simplified: bool = False) -> Slice[T]:
+        """Decode from ``start`` until a bound or a mark is reached; at least one line if there is one.
+
+        ``is_simplified``: the first line cannot be made any simpler.
+        """
         taken: Slice[T] = Slice([])
         now, deadline = self._clock.now, self._clock.now() + self._seconds
         for position in range(start, min(start + self._most, len(lines))):
@@ -94,6 +83,9 @@ class SliceDecoder(Generic[T]):
             try:
                 event = self._kind.decode_event(lines[position])
             except WireError as error:
+                if not is_simplified or position > start:
+                    taken.end, taken.must_simplify = position, True
+                    break
                 self._note_line(lines[position], error, taken)
             else:
                 self._add(event, taken)
@@ -101,25 +93,24 @@ class SliceDecoder(Generic[T]):
                 break
         return taken
 
-    def split_page(self, body: bytes) -> PageJson:
-        """The items of a page, still bytes: about a millisecond per megabyte. Raises ``WireError`` if it is no list."""
-        try:
-            return _PAGES.decode(body)
-        except UNREADABLE as error:
-            raise WireError("", f"no list of {self._kind.name}: {from_msgspec(error)}") from None
-
-    def decode_items(self, items: Sequence[msgspec.Raw], start: int, into: list[T]) -> int:
-        """Decode items of a page until a bound is reached; returns the index of the first one not looked at."""
+    def decode_items(
+        self, items: Sequence[bytes | Raw], start: int, into: Listed[T], *, is_simplified: bool = False
+    ) -> tuple[int, bool]:
+        """Decode items of a page until a bound is reached: the first index not looked at, and whether to simplify it."""
         now, deadline = self._clock.now, self._clock.now() + self._seconds
         for position in range(start, len(items)):
             raw = bytes(items[position])
             try:
-                into.append(self._kind.decode_object(raw))
+                found = self._kind.decode_object(raw)
             except WireError as error:
-                self._note(_identity(raw), error)
+                if not is_simplified or position > start:
+                    return position, True
+                self._note_item(raw, error, into)
+            else:
+                into.objects[found.key] = found
             if now() >= deadline:
-                return position + 1
-        return len(items)
+                return position + 1, False
+        return len(items), False
 
     @staticmethod
     def _add(event: Event[T], taken: Slice[T]) -> None:
@@ -136,26 +127,35 @@ class SliceDecoder(Generic[T]):
         taken.version = event.resource_version or taken.version
 
     def _note_line(self, line: bytes, error: WireError, taken: Slice[T]) -> None:
-        """Count it. A deletion, or a line of which nothing can be read, is a change that only a new list brings back."""
+        """Count it. A line of which not even the type and the name can be read may be a change: only a list brings it."""
         try:
-            found = _LINES.decode(line)
-        except UNREADABLE:
-            found = _LineJson()
-        meta = found.object.metadata
-        taken.lost_change = found.type != "BOOKMARK" and (found.type not in {"ADDED", "MODIFIED"} or not meta.name)
-        taken.version = meta.resource_version or taken.version
-        self._note(meta, error)
+            event, identity = decode_line_identity(line)
+        except WireError:
+            event, identity = "", Identity()
+        gone = _IS_GONE.get(event)
+        if event != "BOOKMARK" and (gone is None or not identity.name):
+            taken.lost_change = True
+        elif gone:
+            taken.changes.append((self._kind.named(identity), True))
+        elif event != "BOOKMARK":
+            taken.unreadable = self._kind.named(identity).key
+        taken.version = identity.resource_version or taken.version
+        self._note(identity, error)
 
-    def _note(self, meta: _IdentityJson, error: WireError) -> None:
+    def _note_item(self, item: bytes, error: WireError, into: Listed[T]) -> None:
+        try:
+            identity = decode_identity(item)
+        except WireError:
+            identity = Identity()
+        if identity.name:
+            into.unreadable.add(self._kind.named(identity).key)
+        self._note(identity, error)
+
+    def _note(self, identity: Identity, error: WireError) -> None:
         self._progress.decode_errors += 1
-        name = f"{meta.namespace}/{meta.name}".strip("/") or "(no name)"
+        name = f"{identity.namespace}/{identity.name}".strip("/") or "(no name)"
         if name not in self._named and len(self._named) < _MOST_NAMES_REMEMBERED:
             self._named.add(name)
-            _LOG.warning("%s %s cannot be read and is left out: %s", self._kind.name, name, error)
-
-
-def _identity(raw: bytes) -> _IdentityJson:
-    try:
-        return _OBJECTS.decode(raw).metadata
-    except UNREADABLE:
-        return _IdentityJson()
+            _LOG.warning(
+                "%s %s cannot be read and counts as it was last read, if ever: %s", self._kind.name, name, error
+            )

@@ -40,7 +40,7 @@ class FeedStatus:
     """One moment of a feed. Times are monotonic seconds of the feed's clock, 0.0 before the first.
 
     ``synced``: every object has been handed over at least once. ``page``: pages of the running list, 0 with none;
-    ``listed``: objects of it so far. ``last_heard``: when the last event, bookmark or page came; ``lag`` is counted
+    ``listed``: objects of it so far. ``unreadable``: objects that exist and cannot be read now. ``last_heard``: when the last event, bookmark or page came; ``lag`` is counted
     from there. ``list_begun``: when the last list was asked for. ``error`` is empty while all is well.
     """
 
@@ -55,6 +55,7 @@ class FeedStatus:
     bytes_read: int
     relists: int
     decode_errors: int
+    unreadable: int
     restarts: Mapping[str, int]
     error: str
     list_begun: float = 0.0
@@ -79,6 +80,7 @@ class FeedProgress:
     bytes_read: int = 0
     relists: int = 0
     decode_errors: int = 0
+    unreadable: int = 0
     restarts: Counter[str] = field(default_factory=Counter)
     error: str = ""
     list_begun: float = 0.0
@@ -97,6 +99,7 @@ class FeedProgress:
             bytes_read=self.bytes_read,
             relists=self.relists,
             decode_errors=self.decode_errors,
+            unreadable=self.unreadable,
             restarts=dict(self.restarts),
             error=self.error,
             list_begun=self.list_begun,

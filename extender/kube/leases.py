@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from extender.wire.errors import UNREADABLE, from_msgspec
+from extender.wire.simplify import decode_twice
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ _LEASES = msgspec.json.Decoder(_LeaseJson)
 def decode_lease(body: bytes) -> Lease:
     """A Lease from an answer; raises ``ValueError`` when it is none."""
     try:
-        raw = _LEASES.decode(body)
+        raw = decode_twice(_LEASES, body)
     except UNREADABLE as error:
         raise ValueError(f"no Lease: {from_msgspec(error)}") from None
     meta, spec = raw.metadata, raw.spec or _SpecJson()

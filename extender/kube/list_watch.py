@@ -19,17 +19,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from random import Random
 from typing import Final, Generic, Protocol, TypeVar
 
-from extender.kube.decoding import Slice, SliceDecoder
+from msgspec import Raw
+
+from extender.kube.decoding import Listed, Slice, SliceDecoder
 from extender.kube.endings import Ending, ending_of_error, ending_of_status, refuses_watch_list
 from extender.kube.errors import Expired, KubeError, Refused
 from extender.kube.feed_status import FeedProgress, FeedStatus, Phase, Why
 from extender.kube.lines import LineSplitter
 from extender.kube.options import WatchOptions
 from extender.kube.session import ByteStream, Connection
+from extender.kube.simplifying import readable_page, simplified
 from extender.kube.timing import Backoff, Clock
 from extender.model.objects import Object
 from extender.wire.errors import WireError
@@ -47,8 +50,8 @@ T_contra = TypeVar("T_contra", contravariant=True)
 class Sink(Protocol[T_contra]):
     """Who is told. Both may wait, which holds this kind's stream back and nothing else."""
 
-    async def replace(self, objects: Sequence[T_contra]) -> None:
-        """These are all objects of the kind now."""
+    async def replace(self, objects: Sequence[T_contra], unreadable: Collection[str] = ()) -> None:
+        """These are all objects of the kind now, and those of these keys, which stay as they were last read."""
 
     async def apply(self, changes: Sequence[tuple[T_contra, bool]]) -> None:
         """(object, whether it is gone), in order. The same change may come twice, after a cut."""
@@ -70,6 +73,7 @@ class ListWatch(Generic[T]):
         self._progress = FeedProgress(kind.name)
         self._decoder = SliceDecoder(kind, self._progress, clock, options.batch_events, options.slice_seconds)
         self._streams_lists = options.watch_list
+        self._unreadable: set[str] = set()
         self._initial_failures = 0
         self._whole_list = False
         self._doubts = 0
@@ -124,9 +128,9 @@ class ListWatch(Generic[T]):
 
     async def _list(self, sink: Sink[T]) -> Ending | None:
         """A consistent LIST in pages."""
-        begun, objects = self._clock.now(), list[T]()
+        begun, listed = self._clock.now(), Listed[T]()
         try:
-            version = await self._read_pages(objects)
+            version = await self._read_pages(listed)
         except Expired as error:
             # The error offers a token for the rest as it is now. A list glued together so keeps objects that were
             # deleted in between, for good. Instead begin again, in one piece, which cannot expire half-way.
@@ -139,29 +143,36 @@ class ListWatch(Generic[T]):
         if version in _NO_VERSION:
             return Ending(Why.BAD_VERSION, "the list names no resourceVersion", relist=True)
         self._whole_list = False
-        await self._replace(sink, objects, version, begun)
+        await self._replace(sink, listed, version, begun)
         return None
 
-    async def _read_pages(self, objects: list[T]) -> str:
+    async def _read_pages(self, listed: Listed[T]) -> str:
         query = {} if self._whole_list else {"limit": str(self._options.page_limit)}
         while True:
             body = await self._connection.call("GET", self._kind.path, query=query, limit=self._options.list_timeout)
-            page = self._decoder.split_page(body)
-            items, at = page.items or [], 0
-            while at < len(items):
-                at = self._decoder.decode_items(items, at, objects)
-                await asyncio.sleep(0)
+            page = await readable_page(body)
+            await self._decode_items(page.items, listed)
             self._progress.bytes_read += len(body)
             self._progress.page += 1
-            self._progress.listed = len(objects)
-            if not page.metadata.next:
-                return page.metadata.resource_version or ""
-            query["continue"] = page.metadata.next
+            self._progress.listed = len(listed.objects)
+            if not page.continue_token:
+                return page.resource_version
+            query["continue"] = page.continue_token
 
-    async def _replace(self, sink: Sink[T], objects: Sequence[T], version: str, as_of: float) -> None:
+    async def _decode_items(self, items: list[bytes | Raw], listed: Listed[T]) -> None:
+        at, is_simplified = 0, False
+        while at < len(items):
+            at, is_simplified = self._decoder.decode_items(items, at, listed, is_simplified=is_simplified)
+            if is_simplified:
+                items[at] = await simplified(bytes(items[at]))
+            await asyncio.sleep(0)
+
+    async def _replace(self, sink: Sink[T], listed: Listed[T], version: str, as_of: float) -> None:
         """Hand over a complete list; ``as_of`` is the last moment at which it was surely the truth."""
-        progress = self._progress
-        await sink.replace(objects)
+        progress, objects = self._progress, list(listed.objects.values())
+        self._unreadable = listed.unreadable
+        progress.unreadable = len(listed.unreadable)
+        await sink.replace(objects, frozenset(listed.unreadable))
         progress.relists += progress.synced
         progress.synced, progress.error, progress.last_heard = True, "", as_of
         progress.resource_version = version
@@ -174,7 +185,8 @@ class ListWatch(Generic[T]):
         """A streaming list, which goes on as the watch (KEP-3157)."""
         self._initial_failures += 1
         try:
-            return await self._follow(sink, {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}, {})
+            query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+            return await self._follow(sink, query, Listed())
         except KubeError as error:
             if self._progress.phase is Phase.LISTING and refuses_watch_list(error):
                 return self._without_watch_list(str(error))
@@ -201,7 +213,7 @@ class ListWatch(Generic[T]):
         except Refused as error:
             _LOG.debug("%s: cannot confirm our resourceVersion: %s", self.name, error)  # the watch itself may work
 
-    async def _follow(self, sink: Sink[T], query: dict[str, str], initial: dict[str, T] | None) -> Ending:
+    async def _follow(self, sink: Sink[T], query: dict[str, str], initial: Listed[T] | None) -> Ending:
         """Read one watch to its end. ``initial`` collects the objects of a streaming list until they are complete."""
         options, now = self._options, self._clock.now
         seconds = round(self._chance.uniform(options.watch_shortest, options.watch_longest))
@@ -231,12 +243,12 @@ class ListWatch(Generic[T]):
         self._progress.bytes_read += len(chunk or b"")
         return chunk
 
-    async def _take(self, lines: list[bytes], sink: Sink[T], initial: dict[str, T] | None) -> Ending | None:
+    async def _take(self, lines: list[bytes], sink: Sink[T], initial: Listed[T] | None) -> Ending | None:
         """Pass on what a chunk brought, slice by slice; an Ending if there is no use in reading on."""
-        at, came = 0, self._clock.now()
+        at, came, is_simplified = 0, self._clock.now(), False
         while at < len(lines):
-            taken = self._decoder.decode_lines(lines, at)
-            at = taken.end
+            taken = self._decoder.decode_lines(lines, at, is_simplified=is_simplified)
+            at, is_simplified = taken.end, taken.must_simplify
             self._progress.events += len(taken.changes)
             if initial is not None and self._progress.phase is Phase.LISTING:
                 await self._collect(taken, sink, initial, came)
@@ -246,10 +258,14 @@ class ListWatch(Generic[T]):
                 return ending_of_status(taken.failure)
             if taken.lost_change:
                 return Ending(Why.UNDECODABLE, "a change could not be read", relist=True)
+            if is_simplified:
+                lines[at] = await simplified(lines[at])
             await asyncio.sleep(0)  # reading does not give way while data is waiting
         return None
 
     async def _apply(self, taken: Slice[T], sink: Sink[T], came: float) -> None:
+        _note_unreadable(taken, self._unreadable)
+        self._progress.unreadable = len(self._unreadable)
         if taken.changes:
             await sink.apply(taken.changes)
         if taken.version not in _NO_VERSION:
@@ -257,14 +273,23 @@ class ListWatch(Generic[T]):
             self._progress.last_heard, self._progress.error = came, ""
             self._heard = True
 
-    async def _collect(self, taken: Slice[T], sink: Sink[T], initial: dict[str, T], came: float) -> None:
+    async def _collect(self, taken: Slice[T], sink: Sink[T], initial: Listed[T], came: float) -> None:
+        _note_unreadable(taken, initial.unreadable)
         for found, gone in taken.changes:
             if gone:
-                initial.pop(found.key, None)
+                initial.objects.pop(found.key, None)
             else:
-                initial[found.key] = found
-        self._progress.listed = len(initial)
+                initial.objects[found.key] = found
+        self._progress.listed = len(initial.objects)
         if taken.initial_events_end:
-            await self._replace(sink, list(initial.values()), taken.version, came)
+            await self._replace(sink, initial, taken.version, came)
             self._progress.phase = Phase.WATCHING
-            initial.clear()
+            initial.objects.clear()
+
+
+def _note_unreadable(taken: Slice[T], unreadable: set[str]) -> None:
+    """Keep the keys of the objects that cannot be read now."""
+    if taken.unreadable:
+        unreadable.add(taken.unreadable)
+    if unreadable:
+        unreadable.difference_update(found.key for found, _ in taken.changes)

@@ -9,8 +9,8 @@ from extender.kube.effects import PodRef
 from extender.kube.errors import NotFound, Unreachable
 from extender.kube.paths import pod_path
 from extender.kube.session import Connection
+from extender.kube.simplifying import readable_identity
 from extender.wire.errors import WireError
-from extender.wire.kinds import PODS
 
 
 class Reader:
@@ -25,7 +25,7 @@ class Reader:
         path = pod_path(pod)
         try:
             body = await self._connection.call("GET", path, limit=self._limit)
-            return PODS.decode_object(body).uid
+            return (await readable_identity(body)).uid
         except NotFound:
             return ""
         except WireError as error:

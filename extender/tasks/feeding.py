@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -162,14 +162,14 @@ class _Pump:
     async def run(self) -> None:
         await self.feed.run(self)
 
-    async def replace(self, objects: Sequence[Object]) -> None:
+    async def replace(self, objects: Sequence[Object], unreadable: Collection[str] = ()) -> None:
         if self.is_in:
-            await self._swap(objects)
+            await self._swap(objects, unreadable)
             return
         self._waits = True
         await self._feeding.foundation(self.name)
         self._waits = False
-        await self._load(objects)
+        await self._load(objects, unreadable)
         self.is_in = True
         self._feeding.taken_in()
 
@@ -180,10 +180,10 @@ class _Pump:
             if turn.is_over():
                 await turn.give_way()
 
-    async def _load(self, objects: Sequence[Object]) -> None:
+    async def _load(self, objects: Sequence[Object], unreadable: Collection[str]) -> None:
         """The first list, taken in by slices; what an attempt before it has left behind goes out."""
         turn = _Turn(self._clock, self._seconds)
-        for count, difference in enumerate(self._known.differences(objects)):
+        for count, difference in enumerate(self._known.differences(objects, unreadable)):
             if difference:
                 self._known.put(difference[0], gone=difference[1])
             if turn.is_over():
@@ -191,10 +191,10 @@ class _Pump:
                 await turn.give_way()
         self._loading = None
 
-    async def _swap(self, objects: Sequence[Object]) -> None:
+    async def _swap(self, objects: Sequence[Object], unreadable: Collection[str]) -> None:
         """A later list: compared by slices, while answers go on from the old state, then applied without a pause."""
         turn, changes = _Turn(self._clock, self._seconds), list[tuple[Object, bool]]()
-        for difference in self._known.differences(objects):
+        for difference in self._known.differences(objects, unreadable):
             if difference:
                 changes.append(difference)
             if turn.is_over():

@@ -6,7 +6,7 @@ Interfaces stand where they are consumed. ``kube`` and ``index`` fit them by sha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from extender.kube.effects import PodCondition, PodEvent, PodRef
@@ -28,8 +28,11 @@ class Clock(Protocol):
 class FeedSink(Protocol):
     """What a feed tells. Both methods may wait, which holds back the stream of that kind and of no other."""
 
-    async def replace(self, objects: Sequence[Object]) -> None:
-        """These are all objects of the kind now. Called when a list is complete, never with a part of one."""
+    async def replace(self, objects: Sequence[Object], unreadable: Collection[str] = ()) -> None:
+        """These are all objects of the kind now, and those of these keys, which stay as they were last read.
+
+        Called when a list is complete, never with a part of one.
+        """
 
     async def apply(self, changes: Sequence[tuple[Object, bool]]) -> None:
         """(object, whether it is gone), in order. The same change may come twice, after a cut."""

@@ -106,36 +106,48 @@ class FeedFigures(Protocol):
         """Objects and events that could not be read."""
 
     @property
+    def unreadable(self) -> int:
+        """Objects that exist and cannot be read now."""
+
+    @property
     def restarts(self) -> Mapping[str, int]:
         """Watches and lists begun anew, by reason."""
 
 
 class FeedCollector(Collector):
-    """The counters of every feed."""
+    """The figures of every feed."""
 
     def __init__(self, feeds: Callable[[], Iterable[FeedFigures]]) -> None:
         self._feeds = feeds
 
     def collect(self) -> Iterator[Metric]:
         """Called by the registry at each scrape. Cost: O(feeds)."""
-        events, received, relists, unreadable, restarts = families = self.describe()
+        events, received, relists, errors, unreadable, restarts = families = self.describe()
         for feed in self._feeds():
             events.add_metric([feed.kind], feed.events)
             received.add_metric([feed.kind], feed.bytes_read)
             relists.add_metric([feed.kind], feed.relists)
-            unreadable.add_metric([feed.kind], feed.decode_errors)
+            errors.add_metric([feed.kind], feed.decode_errors)
+            unreadable.add_metric([feed.kind], feed.unreadable)
             for reason, count in feed.restarts.items():
                 restarts.add_metric([feed.kind, reason], count)
         yield from families
 
-    def describe(self) -> list[CounterMetricFamily]:
+    def describe(self) -> list[CounterMetricFamily | GaugeMetricFamily]:
         """The families without values; the order is what `collect` fills."""
         return [
             CounterMetricFamily("extender_watch_events", "Watch events read.", labels=["resource"]),
             CounterMetricFamily("extender_watch_bytes", "Bytes of lists and watches read.", labels=["resource"]),
             CounterMetricFamily("extender_relists", "Lists begun after the first.", labels=["resource"]),
             CounterMetricFamily(
-                "extender_decode_errors", "Objects from the apiserver that could not be read.", labels=["resource"]
+                "extender_decode_errors",
+                "Objects and events from the apiserver that could not be read.",
+                labels=["resource"],
+            ),
+            GaugeMetricFamily(
+                "extender_unreadable_objects",
+                "Objects that cannot be read now: they count as they were last read, or not at all.",
+                labels=["resource"],
             ),
             CounterMetricFamily(
                 "extender_watch_restarts", "Watches and lists begun anew.", labels=["resource", "reason"]

@@ -20,9 +20,11 @@ from extender.wire.kinds import (
     SERVICES,
     STATEFUL_SETS,
     Kind,
+    decode_identity,
     pods_within,
 )
 from extender.wire.limits import USUAL_LIMITS
+from extender.wire.simplify import decode_twice, simplified
 
 _KINDS: Final[dict[str, Kind[Any]]] = {
     "Node": NODES,
@@ -35,10 +37,14 @@ _KINDS: Final[dict[str, Kind[Any]]] = {
 
 
 class Snapshot(NamedTuple):
-    """The objects that decisions read, and how many there were of each kind that they do not."""
+    """The objects that decisions read, and how many there were of each kind that they do not.
+
+    ``unreadable`` has a line for each item that was left out: its place, its name, and what is wrong with it.
+    """
 
     objects: list[Object]
     skipped: dict[str, int]
+    unreadable: list[str]
 
 
 class _ListJson(Struct):
@@ -55,15 +61,15 @@ _ITEM = msgspec.json.Decoder(_ItemJson)
 
 
 def decode_snapshot(body: bytes, limits: Limits = USUAL_LIMITS) -> Snapshot:
-    """The objects of a List, or of a list of one kind such as PodList. Raises WireError with the item's place."""
+    """The objects of a List, or of a list of one kind such as PodList. Raises ``WireError`` for what is no list."""
     kinds = _KINDS | {"Pod": pods_within(limits)}
     try:
-        listed = _LIST.decode(body)
+        listed = decode_twice(_LIST, body)
     except UNREADABLE as error:
         raise from_msgspec(error) from None
     if not listed.kind.endswith("List"):
         raise WireError("kind", f'expected List, as `kubectl get -o json` prints, got "{listed.kind}"')
-    snapshot = Snapshot([], {})
+    snapshot = Snapshot([], {}, [])
     for place, item in enumerate(listed.items or ()):
         _read_item(item, f"items[{place}]", listed.kind.removesuffix("List"), kinds, snapshot)
     return snapshot
@@ -72,13 +78,31 @@ def decode_snapshot(body: bytes, limits: Limits = USUAL_LIMITS) -> Snapshot:
 def _read_item(item: Raw, place: str, default: str, kinds: Mapping[str, Kind[Any]], snapshot: Snapshot) -> None:
     """Add one object; the items of a typed list need not repeat their kind."""
     try:
-        name = _ITEM.decode(item).kind or default
+        name = decode_twice(_ITEM, bytes(item)).kind or default
         kind = kinds.get(name)
         if kind is None:
             snapshot.skipped[name] = snapshot.skipped.get(name, 0) + 1
         else:
-            snapshot.objects.append(kind.decode_object(bytes(item)))
+            snapshot.objects.append(_decode(kind, bytes(item)))
     except UNREADABLE as error:
-        raise from_msgspec(error, place) from None
+        snapshot.unreadable.append(str(from_msgspec(error, place)))
     except WireError as error:
-        raise WireError(f"{place}.{error.path}" if error.path else place, error.problem) from None
+        field = f"{place}.{error.path}" if error.path else place
+        snapshot.unreadable.append(f"{field}{_named(bytes(item))}: {error.problem}")
+
+
+def _decode(kind: Kind[Any], item: bytes) -> Object:
+    try:
+        found: Object = kind.decode_object(item)
+    except WireError:
+        found = kind.decode_object(simplified(item))
+    return found
+
+
+def _named(item: bytes) -> str:
+    """The name of an object in brackets, where it can be read."""
+    try:
+        found = decode_identity(item)
+    except WireError:
+        return ""
+    return f" ({found.namespace}/{found.name})".replace("(/", "(")

@@ -15,6 +15,7 @@ import aiohttp
 import orjson
 import pytest
 
+from extender.cli.serve import warn_of_unreadable
 from extender.settings import API_VERSION, KIND
 from extender.simulate.apiserver import ApiServer
 from tests.fakes import PATIENCE
@@ -122,6 +123,15 @@ def configuration(folder: Path, **sections: object) -> str:
 async def test_a_snapshot_is_answered_from_at_once(tmp_path: Path) -> None:
     async with serving("--snapshot", snapshot(tmp_path)) as (_, url):
         assert (await ask(url))["NodeNames"] == ["node-b"]
+
+
+def test_objects_of_a_snapshot_that_do_not_count_are_named_but_not_without_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    warn_of_unreadable("all.json", [f"items[{number}]: is odd" for number in range(1_000)])
+    told = [record.getMessage() for record in caplog.records]
+    assert told[0] == "all.json: left out: items[0]: is odd"
+    assert told[20:] == ["all.json: 1000 objects are left out, and not all are named"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -27,7 +27,7 @@ GOOD_SAMPLES = (
     Sample("extender_last_api_write_timestamp_seconds", {"call": "nominate", "result": "ok"}, NOW - 30),
     Sample("extender_last_api_write_timestamp_seconds", {"call": "nominate", "result": "forbidden"}, NOW - 90),
     Sample("extender_cache_lag_seconds", {"resource": "pods"}, 20),
-    Sample("extender_decode_errors_total", {"resource": "pods"}, 0),
+    Sample("extender_unreadable_objects", {"resource": "pods"}, 0),
     Sample("extender_certificate_expiry_timestamp_seconds", {"name": "server"}, NOW + 90 * 86400),
     Sample("extender_certificate_reloads_total", {"result": "failed"}, 1),
     Sample("extender_index_entries", {"kind": "nodes"}, 500),
@@ -153,8 +153,8 @@ MISTAKES: dict[str, tuple[Facts, tuple[str, str, str]]] = {
         ("warning", "feeds", "nothing was read of pods for 3 minutes; bookmarks come once a minute"),
     ),
     "objects that cannot be read": (
-        sampled(Sample("extender_decode_errors_total", {"resource": "pods"}, 2)),
-        ("warning", "feeds", "2 objects of pods could not be read and do not count"),
+        sampled(Sample("extender_unreadable_objects", {"resource": "pods"}, 2)),
+        ("warning", "feeds", "2 objects of pods cannot be read: they count as last read, if ever"),
     ),
     "writes are forbidden": (
         sampled(Sample("extender_last_api_write_timestamp_seconds", {"call": "nominate", "result": "forbidden"}, NOW)),

@@ -54,9 +54,11 @@ INDEX = Dashboard(
             ),
             Panel(
                 "Unreadable objects",
-                "Objects from the apiserver that could not be read, and do not count.",
-                {"{{resource}}": rate("extender_decode_errors_total", "resource")},
-                "ops",
+                "Objects that cannot be read now: they count as last read, or not at all. Errors are per second.",
+                {
+                    "{{resource}}": f"max by (resource) ({at('extender_unreadable_objects')})",
+                    "{{resource}} errors": rate("extender_decode_errors_total", "resource"),
+                },
             ),
             Panel(
                 "Tasks started again",

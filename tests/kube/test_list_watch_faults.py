@@ -330,7 +330,8 @@ async def test_the_version_of_an_unreadable_object_counts_too(api: ScriptedApi, 
 @pytest.mark.parametrize(
     "lost",
     [
-        pytest.param(line('{"type":"DELETED","object":{"metadata":{"name":"a","labels":7}}}'), id="a deletion"),
+        pytest.param(line('{"type":"DELETED","object":{"metadata":{"name":7}}}'), id="a deletion of nobody knows what"),
+        pytest.param(b'{"type":"ADDED","object":' + b"[" * 20_000 + b"\n", id="no end, and nested deeply"),
         pytest.param(line("<html>bad gateway</html>"), id="no JSON"),
         pytest.param(line("{}"), id="an empty object"),
         pytest.param(line('{"type":"RENAMED","object":{"metadata":{"name":"a"}}}'), id="an unknown type"),

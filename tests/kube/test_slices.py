@@ -6,10 +6,10 @@ import asyncio
 import json
 from contextlib import suppress
 
-from extender.kube.decoding import SliceDecoder
+from extender.kube.decoding import Listed, SliceDecoder
 from extender.kube.feed_status import FeedProgress
 from extender.kube.options import WatchOptions
-from extender.wire.kinds import NAMESPACES
+from extender.wire.kinds import NAMESPACES, decode_page
 from tests.fakes import FakeClock, until
 from tests.kube.conftest import Following
 from tests.kube.scripted import ScriptedApi, event, namespace, page, watch
@@ -38,8 +38,8 @@ def test_a_slice_ends_when_its_time_is_over_but_takes_at_least_one() -> None:
 def test_items_of_a_page_are_decoded_in_slices_too() -> None:
     decoder = SliceDecoder(NAMESPACES, FeedProgress("namespaces"), FakeClock(step=1.0), most=100, seconds=3.0)
     body = json.dumps({"metadata": {}, "items": [namespace(f"n{number}") for number in range(5)]})
-    items = decoder.split_page(body.encode()).items or []
-    assert (len(items), decoder.decode_items(items, 0, [])) == (5, 3)
+    items = decode_page(body.encode()).items
+    assert (len(items), decoder.decode_items(items, 0, Listed())) == (5, (3, False))
 
 
 async def count_turns(turns: list[int], following: Following) -> None:

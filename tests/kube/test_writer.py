@@ -202,7 +202,7 @@ async def test_an_update_keeps_labels_and_writes_utc_whatever_the_zone(api: Scri
 
 @pytest.mark.parametrize(
     "answer",
-    [b"<html>", b'{"metadata":{"name":"\xff"}}', b'{"spec":' + b"[" * 20_000],
+    [b"<html>", b'{"metadata":{"name":"\xff', b'{"spec":' + b"[" * 20_000],
     ids=["no JSON", "no UTF-8", "nested too deeply"],
 )
 async def test_an_answer_that_is_no_lease_is_an_error_of_ours(

@@ -109,6 +109,14 @@ async def test_a_later_list_applies_the_difference_only(fed: Fed) -> None:
     assert fed.feeding.relist_changes()["pods"] == 3
 
 
+async def test_what_a_later_list_holds_and_cannot_be_read_stays_as_it_was(fed: Fed) -> None:
+    await fed.all_in()
+    fed.feeds["pods"].tell((pod(2), False))
+    fed.feeds["pods"].tell_all(pod(3), unreadable=["uid-1", "uid-never-read"])
+    await fed.told("pods", 3)
+    assert sorted(key for key in fed.index.objects if key.startswith("pods/")) == ["pods/uid-1", "pods/uid-3"]
+
+
 async def test_a_later_list_is_told_of_once_it_is_applied_with_the_time_it_was_asked_for(fed: Fed) -> None:
     await fed.all_in()
     fed.index.calls.clear()

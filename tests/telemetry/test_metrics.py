@@ -19,6 +19,7 @@ class Feed:
     bytes_read: int = 4096
     relists: int = 1
     decode_errors: int = 0
+    unreadable: int = 3
     restarts: Mapping[str, int] = field(default_factory=lambda: {"expired": 2})
 
 
@@ -81,6 +82,7 @@ def test_the_build_is_told() -> None:
         'extender_watch_bytes_total{resource="pods"} 4096.0',
         'extender_relists_total{resource="pods"} 1.0',
         'extender_decode_errors_total{resource="pods"} 0.0',
+        'extender_unreadable_objects{resource="pods"} 3.0',
         'extender_watch_restarts_total{reason="expired",resource="pods"} 2.0',
         "extender_requests_in_flight 2.0",
         'extender_certificate_expiry_timestamp_seconds{name="server"} 1.8e+09',

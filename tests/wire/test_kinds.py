@@ -23,6 +23,7 @@ from extender.wire.kinds import (
     Event,
     Kind,
     Status,
+    decode_page,
     decode_status,
 )
 from tests.builders import Json, index_of, node_json, pod_json
@@ -55,17 +56,17 @@ def meta(line: bytes) -> Json:
     ids=["nodes", "namespaces", "pods"],
 )
 def test_a_recorded_list_is_read_whole(kind: Kind[Any], name: str, pages: list[int]) -> None:
-    found = [kind.decode_page(line) for line in lines(name)]
+    found = [decode_page(line) for line in lines(name)]
     raw = [orjson.loads(line) for line in lines(name)]
     assert [len(page.items) for page in found] == pages
     assert [page.resource_version for page in found] == [page["metadata"]["resourceVersion"] for page in raw]
-    assert [item.name for page in found for item in page.items] == [
+    assert [kind.decode_object(bytes(item)).name for page in found for item in page.items] == [
         item["metadata"]["name"] for page in raw for item in page["items"]
     ]
 
 
 def test_a_page_tells_how_the_list_goes_on() -> None:
-    pages = [PODS.decode_page(line) for line in lines("list-pods-paged")]
+    pages = [decode_page(line) for line in lines("list-pods-paged")]
     assert [len(page.items) for page in pages] == [10, 10]
     assert len({page.continue_token for page in pages} - {""}) == 2
     assert len({page.resource_version for page in pages}) == 1
@@ -89,7 +90,7 @@ def test_each_line_of_a_recorded_watch_is_read(kind: Kind[Any], name: str) -> No
 
 
 def test_a_recorded_watch_brings_an_index_to_what_the_lines_say() -> None:
-    index = index_of(*NODES.decode_page(lines("list-nodes")[0]).items)
+    index = index_of(*(NODES.decode_object(bytes(item)) for item in decode_page(lines("list-nodes")[0]).items))
     last: dict[str, Json] = {}
     for line in lines("watch-pods"):
         event = PODS.decode_event(line)
@@ -150,7 +151,7 @@ def test_an_event_with_its_type_last_is_read() -> None:
 
 
 def test_an_empty_list_may_be_null() -> None:
-    page = PODS.decode_page(b'{"kind":"PodList","metadata":{"resourceVersion":"5"},"items":null}')
+    page = decode_page(b'{"kind":"PodList","metadata":{"resourceVersion":"5"},"items":null}')
     assert (page.items, page.resource_version, page.continue_token) == ([], "5", "")
 
 

@@ -23,7 +23,7 @@ from extender.wire.extender_v1 import (
     encode_preemption,
     encode_priorities,
 )
-from extender.wire.kinds import NAMESPACES, NODES, PODS, Kind
+from extender.wire.kinds import NAMESPACES, NODES, PODS, Kind, decode_page
 from tests.builders import Json, settings
 from tests.wire.scheduler_side import read_filter, read_preemption, read_priorities
 
@@ -57,8 +57,8 @@ def index() -> ClusterIndex:
     index = ClusterIndex(EVERY_NODE.rules)
     for kind in LISTS:
         for line in (RECORDINGS / f"list-{kind.name}.jsonl").read_bytes().splitlines():
-            for item in kind.decode_page(line).items:
-                index.upsert(item)
+            for item in decode_page(line).items:
+                index.upsert(kind.decode_object(bytes(item)))
     return index
 
 
