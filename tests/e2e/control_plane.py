@@ -207,7 +207,7 @@ class ControlPlane:
         filled = deepcopy(dict(document))
         client = {"kubeconfig": str(self.kubeconfig), "qps": 5000, "burst": 10000}
         filled["clientConnection"] = {**client, **filled.get("clientConnection", {})}
-        filled["leaderElection"] = {"leaderElect": False}
+        filled.setdefault("leaderElection", {"leaderElect": False})
         return filled
 
     # -- looking ------------------------------------------------------------------------------------------------

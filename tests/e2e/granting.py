@@ -76,12 +76,15 @@ async def applied(api: Api, documents: list[JsonObject]) -> AsyncIterator[None]:
             await api.delete(path)
 
 
-async def kubeconfig_of_account(api: Api, plane: ControlPlane, folder: Path) -> Path:
+async def kubeconfig_of_account(
+    api: Api, plane: ControlPlane, folder: Path, account: str = ACCOUNT, namespace: str = NAMESPACE
+) -> Path:
     """A kubeconfig with a fresh token of the account, as the kubelet would give it to a pod."""
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    answer = await api.request("POST", f"{_FOLDERS['ServiceAccount']}/{ACCOUNT}/token", request)
+    where = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
+    answer = await api.request("POST", where, request)
     document: dict[str, Any] = yaml.safe_load(plane.kubeconfig.read_text("utf-8"))
     document["users"][0]["user"] = {"token": answer["status"]["token"]}
-    path = folder / "account.kubeconfig"
+    path = folder / f"{account}.kubeconfig"
     path.write_text(yaml.safe_dump(document), "utf-8")
     return path
