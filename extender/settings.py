@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from extender.model.documents import read_document, without_nulls, write_document
+from extender.model.labels import LabelKey, ObjectName
 from extender.model.units import Address, ByteSize, Duration
 
 API_VERSION: Final = "placement.extender.dev/v1alpha1"
@@ -19,10 +20,6 @@ KIND: Final = "ExtenderConfiguration"
 DEFAULT_NAMESPACE: Final = "kube-system"  # of the Lease outside of a pod: where static pods and schedulers live
 OWN_PATHS: Final = frozenset({"/livez", "/readyz", "/healthz", "/metrics", "/configz", "/version", "/debug/loglevel"})
 
-# https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set
-_LABEL_KEY: Final = r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
-
-_OBJECT_NAME: Final = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
 LEADER_JITTER: Final = 1.2  # client-go's: a wait is drawn between once and so many times its length
 
 Mode = Literal["offload", "augment"]
@@ -192,7 +189,7 @@ class DefaultConstraint(_Section, frozen=True):
     """A spread constraint for pods that bring none; its selector is deduced for each pod, so it has none here."""
 
     max_skew: Annotated[int, Meta(ge=1)]
-    topology_key: Annotated[str, Meta(pattern=_LABEL_KEY)]
+    topology_key: LabelKey
     when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"]
     min_domains: Annotated[int, Meta(ge=1)] | None = None
     node_affinity_policy: Literal["Honor", "Ignore"] = "Honor"
@@ -312,7 +309,7 @@ class LeaderElection(_Section, frozen=True):
     """Which of several replicas answers and writes, by a Lease. An empty namespace is the one that we run in."""
 
     enabled: bool = False
-    lease_name: Annotated[str, Meta(pattern=_OBJECT_NAME)] = "placement-extender"
+    lease_name: ObjectName = ObjectName("placement-extender")
     lease_namespace: str = ""
     lease_duration: Duration = Duration(15)
     renew_deadline: Duration = Duration(10)

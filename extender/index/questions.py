@@ -246,7 +246,7 @@ def _default_constraints(rules: Rules) -> tuple[SpreadConstraint, ...]:
     return tuple(
         SpreadConstraint(
             max_skew=c.max_skew,
-            topology_key=c.topology_key,
+            topology_key=str(c.topology_key),
             hard=c.when_unsatisfiable == "DoNotSchedule",
             min_domains=1 if c.min_domains is None else c.min_domains,
             honor_affinity=c.node_affinity_policy != "Ignore",

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar, get_args, get_origin
 import msgspec
 from msgspec import Struct
 
+from extender.model.labels import LabelKey, ObjectName
 from extender.model.units import Address, ByteSize, Duration
 
 StructT = TypeVar("StructT", bound=Struct)
@@ -20,6 +21,8 @@ _READERS: Final[dict[type, tuple[Callable[[str], object], str]]] = {
     Duration: (Duration.parse, 'a duration such as "15s"'),
     ByteSize: (ByteSize.parse, 'a size such as "32Mi"'),
     Address: (Address.parse, 'an address such as "127.0.0.1:8888"'),
+    LabelKey: (LabelKey.parse, 'a label key such as "topology.kubernetes.io/zone"'),
+    ObjectName: (ObjectName.parse, 'the name of an object such as "placement-extender"'),
 }
 
 
@@ -108,7 +111,7 @@ def _unknown(name: object, known: Iterable[str], path: str) -> str:
 
 
 def _read_unit(kind: type, value: object) -> object:
-    """Read a duration, a size or an address. Raises ValueError or TypeError, which become the field's problem."""
+    """Read a duration, a size, an address, a label key or a name. Raises ValueError or TypeError, which become the field's problem."""
     if kind is ByteSize and type(value) is int and value >= 0:
         return ByteSize(value)
     parse, example = _READERS[kind]

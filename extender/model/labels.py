@@ -21,9 +21,9 @@ NO_LABELS: Labels = {}
 
 _VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
 _NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
-_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _MAX_NAME = 63
-_MAX_PREFIX = 253
+_MAX_SUBDOMAIN = 253
 _SHORT = 8  # up to so many values comparing one after the other is faster than halving
 
 
@@ -70,6 +70,40 @@ def is_label_value(text: str) -> bool:
 def is_label_key(text: str) -> bool:
     """Whether the text is a qualified name: an optional DNS prefix and ``/``, then a name of up to 63 characters."""
     prefix, slash, name = text.rpartition("/")
-    if slash and not (len(prefix) <= _MAX_PREFIX and _PREFIX.fullmatch(prefix)):
+    if slash and not is_dns_subdomain(prefix):
         return False
     return len(name) <= _MAX_NAME and _NAME.fullmatch(name) is not None
+
+
+def is_dns_subdomain(text: str) -> bool:
+    """Whether the text is a DNS subdomain in lower case (RFC 1123), as the names of most objects are.
+
+    https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#dns-subdomain-names
+    """
+    return len(text) <= _MAX_SUBDOMAIN and _SUBDOMAIN.fullmatch(text) is not None
+
+
+class LabelKey(str):
+    """The key of a label, as a document names it."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str) -> LabelKey:
+        """Check the syntax. Raises ValueError."""
+        if not is_label_key(text):
+            raise ValueError(f'expected a label key such as "topology.kubernetes.io/zone", got "{text}"')
+        return cls(text)
+
+
+class ObjectName(str):
+    """The name of an API object, as a document names it."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str) -> ObjectName:
+        """Check the syntax. Raises ValueError."""
+        if not is_dns_subdomain(text):
+            raise ValueError(f'expected the name of an object such as "placement-extender", got "{text}"')
+        return cls(text)

@@ -5,21 +5,25 @@ https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping
-from decimal import Decimal
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, ROUND_UP, Context, Decimal
 from functools import lru_cache
 
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
 _DECIMAL = {"n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "": Decimal(1), "k": Decimal("1e3")}
 _DECIMAL |= {"M": Decimal("1e6"), "G": Decimal("1e9"), "T": Decimal("1e12"), "P": Decimal("1e15"), "E": Decimal("1e18")}
 _FACTORS = _DECIMAL | {suffix: Decimal(factor) for suffix, factor in _BINARY.items()}
+# A decimal exponent is a suffix of its own: no other follows it.
 _QUANTITY = re.compile(
-    r"(?P<number>[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?)(?P<suffix>[KMGTPE]i|[numkMGTPE]?)"
+    r"(?P<number>[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))"
+    r"(?:[eE](?P<sign>[+-]?)(?P<power>[0-9]+)|(?P<suffix>[KMGTPE]i|[numkMGTPE]?))"
 )
 _MOST = 2**63 - 1  # what is larger counts as this, as in Kubernetes
 _HUGE, _TINY = Decimal("1e30"), Decimal("1e-30")  # beyond these no suffix matters
+_LONGEST_POWER = 9  # digits; no text that fits into memory makes up for more
+_WIDE = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)  # shifts the point of any number exactly
+_ROUNDING = Context(prec=28, rounding=ROUND_UP)  # away from zero; whatever is lost beyond 28 digits rounds up as well
 
 _USUAL_LENGTH = 32
 
@@ -35,7 +39,7 @@ class QuantityError(ValueError):
 
 
 def parse_quantity(text: str, *, milli: bool = False) -> int:
-    """The quantity in units, or in thousandths when ``milli``; fractions round up as Kubernetes does.
+    """The quantity in units, or in thousandths when ``milli``; fractions round away from zero as Kubernetes does.
 
     Takes no longer for ``1e999999999`` than for ``1``. Long texts are not remembered.
     """
@@ -47,13 +51,19 @@ def _parse_quantity(text: str, milli: bool) -> int:  # noqa: FBT001 (given by po
     if found is None:
         raise QuantityError(f'"{text}" is not a quantity')
     number = Decimal(found["number"])
-    size = number.copy_abs()
+    if found["power"]:
+        power = found["power"].lstrip("0") or "0"
+        digits = power if len(power) <= _LONGEST_POWER else "9" * _LONGEST_POWER
+        number = number.scaleb(int(found["sign"] + digits), _WIDE)
+    if not number:
+        return 0
+    size, sign = number.copy_abs(), 1 if number > 0 else -1
     if size >= _HUGE:
-        return _MOST if number > 0 else -_MOST
+        return sign * _MOST
     if size <= _TINY:
-        return int(number > 0)
-    value = number * _FACTORS[found["suffix"]] * (1000 if milli else 1)
-    return max(-_MOST, min(math.ceil(value), _MOST))
+        return sign
+    value = _ROUNDING.multiply(size, _FACTORS[found["suffix"] or ""] * (1000 if milli else 1))
+    return sign * min(int(value.to_integral_value(ROUND_UP)), _MOST)
 
 
 _remembered = lru_cache(maxsize=4096)(_parse_quantity)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
+from string import ascii_letters, ascii_lowercase, digits
 
-from extender.model.labels import is_label_key, is_label_value
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extender.model.labels import LabelKey, ObjectName, is_label_key, is_label_value
 from extender.model.selectors import EVERYTHING, NOTHING, SelectorError, parse_selector, requirement, selector
 
+ALPHANUMERIC, LOWER = set(ascii_letters + digits), set(ascii_lowercase + digits)
 WEB, DB, NONE = {"app": "web"}, {"app": "db"}, {"tier": "x"}
 
 
@@ -128,15 +133,50 @@ def test_a_selector_reads_as_kubectl_takes_it() -> None:
         (("a" * 63 + ".") * 3 + "b" * 61 + "/app", True),
         (("a" * 63 + ".") * 3 + "b" * 62 + "/app", False),
         ("app\n", False),
+        ("app/\n", False),
+        ("example.com\n/app", False),
+        ("\u00e4pp", False),
+        ("app\u0661", False),
     ],
 )
 def test_a_label_key_is_a_qualified_name(text: str, *, valid: bool) -> None:
     assert is_label_key(text) is valid
 
 
+@settings(max_examples=400)
+@given(st.lists(st.sampled_from(["a", "b0", "Z", "9", "-", "_", ".", "/", "\n"]), max_size=6).map("".join))
+def test_a_text_is_a_label_key_exactly_where_the_documented_syntax_says_so(text: str) -> None:
+    """The syntax: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set."""
+    *prefixes, name = text.split("/")
+    named = bool(name) and {name[0], name[-1]} <= ALPHANUMERIC and set(name) <= ALPHANUMERIC | set("-_.")
+    parts = prefixes[0].split(".") if prefixes else []
+    prefixed = all(part and {part[0], part[-1]} <= LOWER and set(part) <= LOWER | {"-"} for part in parts)
+    valid = named and prefixed and len(prefixes) <= 1
+    assert is_label_key(text) is valid
+    assert parses(LabelKey, text) is valid
+    assert parses(ObjectName, text) is ("/" not in text and parses(LabelKey, f"{text}/a"))
+
+
+def parses(kind: type[LabelKey | ObjectName], text: str) -> bool:
+    """Whether a document may hold the text."""
+    try:
+        return kind.parse(text) == text
+    except ValueError:
+        return False
+
+
 @pytest.mark.parametrize(
     ("text", "valid"),
-    [("", True), ("web", True), ("1.2_3-a", True), ("x" * 63, True), ("x" * 64, False), ("-a", False), ("a b", False)],
+    [
+        ("", True),
+        ("web\n", False),
+        ("web", True),
+        ("1.2_3-a", True),
+        ("x" * 63, True),
+        ("x" * 64, False),
+        ("-a", False),
+        ("a b", False),
+    ],
 )
 def test_a_label_value_is_short_and_begins_and_ends_well(text: str, *, valid: bool) -> None:
     assert is_label_value(text) is valid

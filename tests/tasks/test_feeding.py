@@ -11,6 +11,7 @@ from functools import partial
 import pytest
 
 from extender.kube.feed_status import Phase
+from extender.model.labels import LabelKey
 from extender.model.objects import DisruptionBudget, Namespace, Node, Object, Pod, PodShape, Workload
 from extender.settings import DefaultConstraint, TopologySpread
 from extender.tasks.feeding import Feeding, FeedingOptions, reads_workloads
@@ -295,7 +296,7 @@ async def test_statuses_are_those_of_the_feeds(fed: Fed) -> None:
             TopologySpread(
                 defaulting_type="List",
                 default_constraints=(
-                    DefaultConstraint(max_skew=1, topology_key="zone", when_unsatisfiable="ScheduleAnyway"),
+                    DefaultConstraint(max_skew=1, topology_key=LabelKey("zone"), when_unsatisfiable="ScheduleAnyway"),
                 ),
             ),
             True,

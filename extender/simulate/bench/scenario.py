@@ -16,7 +16,7 @@ from extender.settings import Settings, default_settings
 Positive: TypeAlias = Annotated[int, Meta(ge=1)]
 Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
 # "decisive" names one node where a pod's place matters to others; "best50" the best 50 nodes, "all" every one.
-Answer: TypeAlias = Annotated[str, Meta(pattern="^(decisive|all|best[1-9][0-9]*)$")]
+Answer: TypeAlias = Annotated[str, Meta(pattern="^(decisive|all|best[1-9][0-9]*)\\Z")]
 Place: TypeAlias = dict[str, int | str]
 Measure: TypeAlias = Literal["questions", "events", "herd", "relabel", "service"]
 
