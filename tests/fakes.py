@@ -101,6 +101,15 @@ class FakeFeed:
         """As set up by the test."""
         return self.progress.last_heard
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether something that was queued has not been told."""
+        return not self._queue.empty()
+
+    async def caught_up(self) -> None:
+        """Wait until it has."""
+        await until(lambda: not self.is_behind)
+
     def status(self) -> FeedStatus:
         """As set up by the test."""
         return self.progress.snapshot()

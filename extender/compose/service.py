@@ -144,7 +144,7 @@ def service_of_cluster(
         jobs.append(("audit", auditing.run))
     binding = Binding(index, writer, clock, assumes=settings.assumed_pods.enabled)
     verbs = _verbs(settling.filter, index, settings, chance, target)
-    verbs = replace(verbs, bind=binding.bind, attempt_failed=settling.attempt_failed)
+    verbs = replace(verbs, bind=binding.bind, attempt_failed=settling.attempt_failed, catch_up=feeding.catch_up)
     metrics.report_feeds(lambda: feeding.statuses().values())
     metrics.report_limits(over_limits.counts)
     metrics.report_lag(lambda: {kind: status.lag(clock.now()) for kind, status in feeding.statuses().items()})

@@ -10,7 +10,8 @@ Facts it rests on (API concepts, KEP-3157; measured on 1.36 where said):
    version misses nothing. After 410, as status or as event, only a new list does.
 3. The version moves on when the sink has taken the changes, not before: whatever breaks in between is sent again.
 4. Until a new list is complete the sink knows nothing of it; it then gets all objects at once.
-5. A server that came back with an older history (restored from a backup) filters everything up to our version, bookmarks
+5. What was read is what is known: `backlog` says up to when.
+6. A server that came back with an older history (restored from a backup) filters everything up to our version, bookmarks
    too: it is silent. A list that must not be older than our version it refuses with 504, so each watch is preceded by
    one of a single object. We also list again when nobody took our call, and after the second silence in a row.
 """
@@ -25,6 +26,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from msgspec import Raw
 
+from extender.kube.backlog import Backlog
 from extender.kube.decoding import Listed, Slice, SliceDecoder
 from extender.kube.endings import Ending, ending_of_error, ending_of_status, refuses_watch_list
 from extender.kube.errors import Expired, KubeError, Refused
@@ -72,17 +74,28 @@ class ListWatch(Generic[T]):
         self._backoff = Backoff(options.backoff, chance)
         self._progress = FeedProgress(kind.name)
         self._decoder = SliceDecoder(kind, self._progress, clock, options.batch_events, options.slice_seconds)
+        self._backlog = Backlog()
         self._streams_lists = options.watch_list
         self._unreadable: set[str] = set()
         self._initial_failures = 0
         self._whole_list = False
         self._doubts = 0
         self._heard = False
+        self._has_told = False  # an event or a bookmark, since `last_heard` moved on
 
     @property
     def last_heard(self) -> float:
         """When what the sink has taken last was the truth; asked often, so without a whole status."""
         return self._progress.last_heard
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the server has told more than the sink has taken. Asked for every question."""
+        return self._backlog.is_behind
+
+    async def caught_up(self) -> None:
+        """Wait until the sink has taken all that has arrived by now."""
+        await self._backlog.caught_up()
 
     def status(self) -> FeedStatus:
         """Where the feed stands now."""
@@ -223,37 +236,44 @@ class ListWatch(Generic[T]):
         async with self._connection.stream(self._kind.path, query) as stream:
             if initial is None:
                 self._progress.phase = Phase.WATCHING
-            while True:
-                is_initial = self._progress.phase is Phase.LISTING
-                bound = begun + options.initial_seconds if is_initial else until
-                silence = options.initial_silence if is_initial else options.max_silence
-                chunk = await self._read(stream, min(silence, bound - now()))
-                if chunk is None and is_initial:
-                    return self._without_watch_list("the initial events had no end")
-                if chunk is None:
-                    return Ending(Why.SILENT, f"nothing for {silence:.0f} s", doubtful=True, at_once=True)
-                if not chunk:
-                    return Ending(Why.ENDED, "the server ended the watch")
-                ending = await self._take(splitter.feed(chunk), sink, initial)
-                if ending:
-                    return ending
+            self._backlog.begin(stream.unread)
+            self._has_told = False
+            try:
+                while True:
+                    is_initial = self._progress.phase is Phase.LISTING
+                    bound = begun + options.initial_seconds if is_initial else until
+                    silence = options.initial_silence if is_initial else options.max_silence
+                    chunk = await self._read(stream, min(silence, bound - now()))
+                    if chunk is None and is_initial:
+                        return self._without_watch_list("the initial events had no end")
+                    if chunk is None:
+                        return Ending(Why.SILENT, f"nothing for {silence:.0f} s", doubtful=True, at_once=True)
+                    if not chunk:
+                        return Ending(Why.ENDED, "the server ended the watch")
+                    ending = await self._take(splitter.feed(chunk), sink, initial, begun)
+                    if ending:
+                        return ending
+            finally:
+                self._backlog.end()
 
     async def _read(self, stream: ByteStream, patience: float) -> bytes | None:
         chunk = await stream.read(max(patience, 0.0))
-        self._progress.bytes_read += len(chunk or b"")
+        if chunk:
+            self._progress.bytes_read += len(chunk)
+            self._backlog.received(len(chunk), self._clock.now())
         return chunk
 
-    async def _take(self, lines: list[bytes], sink: Sink[T], initial: Listed[T] | None) -> Ending | None:
+    async def _take(self, lines: list[bytes], sink: Sink[T], initial: Listed[T] | None, begun: float) -> Ending | None:
         """Pass on what a chunk brought, slice by slice; an Ending if there is no use in reading on."""
-        at, came, is_simplified = 0, self._clock.now(), False
+        at, is_simplified = 0, False
         while at < len(lines):
             taken = self._decoder.decode_lines(lines, at, is_simplified=is_simplified)
             at, is_simplified = taken.end, taken.must_simplify
             self._progress.events += len(taken.changes)
             if initial is not None and self._progress.phase is Phase.LISTING:
-                await self._collect(taken, sink, initial, came)
+                await self._collect(taken, sink, initial, begun)
             else:
-                await self._apply(taken, sink, came)
+                await self._apply(taken, sink)
             if taken.failure:
                 return ending_of_status(taken.failure)
             if taken.lost_change:
@@ -261,19 +281,22 @@ class ListWatch(Generic[T]):
             if is_simplified:
                 lines[at] = await simplified(lines[at])
             await asyncio.sleep(0)  # reading does not give way while data is waiting
+        known = self._backlog.taken()
+        if known is not None and self._has_told:
+            self._progress.last_heard, self._has_told = known, False
         return None
 
-    async def _apply(self, taken: Slice[T], sink: Sink[T], came: float) -> None:
+    async def _apply(self, taken: Slice[T], sink: Sink[T]) -> None:
         _note_unreadable(taken, self._unreadable)
         self._progress.unreadable = len(self._unreadable)
         if taken.changes:
             await sink.apply(taken.changes)
         if taken.version not in _NO_VERSION:
             self._progress.resource_version = taken.version
-            self._progress.last_heard, self._progress.error = came, ""
-            self._heard = True
+            self._progress.error = ""
+            self._heard = self._has_told = True
 
-    async def _collect(self, taken: Slice[T], sink: Sink[T], initial: Listed[T], came: float) -> None:
+    async def _collect(self, taken: Slice[T], sink: Sink[T], initial: Listed[T], begun: float) -> None:
         _note_unreadable(taken, initial.unreadable)
         for found, gone in taken.changes:
             if gone:
@@ -282,7 +305,7 @@ class ListWatch(Generic[T]):
                 initial.objects[found.key] = found
         self._progress.listed = len(initial.objects)
         if taken.initial_events_end:
-            await self._replace(sink, initial, taken.version, came)
+            await self._replace(sink, initial, taken.version, begun)
             self._progress.phase = Phase.WATCHING
             initial.objects.clear()
 

@@ -9,6 +9,10 @@ millisecond per pod. It sets no time limit of its own, so every call here names 
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import socket
+import termios
+from array import array
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -53,6 +57,13 @@ class ByteStream:
     def __init__(self, response: ClientResponse, doing: str) -> None:
         self._content = response.content
         self._doing = doing
+        self._given = 0
+        transport = response.connection.transport if response.connection is not None else None
+        self._socket = transport.get_extra_info("socket") if transport is not None else None
+
+    def unread(self) -> int:
+        """How many bytes have arrived and were not given out yet, here or in the kernel; about 1 µs."""
+        return self._content.total_bytes - self._given + _bytes_in(self._socket)
 
     async def read(self, patience: float) -> bytes | None:
         """What has arrived, up to a few megabytes; ``b""`` at the end; None when nothing came for ``patience`` seconds.
@@ -62,11 +73,25 @@ class ByteStream:
         with translated(self._doing):
             try:
                 async with asyncio.timeout(patience):
-                    return await self._content.readany()
+                    chunk = await self._content.readany()
             except TimeoutError:
                 return None
             except RuntimeError as error:  # the session's word for a connection lost between two reads
                 raise Unreachable(f"{self._doing}: {error}") from error
+        self._given += len(chunk)
+        return chunk
+
+
+def _bytes_in(connected: socket.socket | None) -> int:
+    """What lies in the kernel's buffer of a socket; 0 where it is closed."""
+    if connected is None or (number := connected.fileno()) < 0:
+        return 0
+    size = array("i", [0])
+    try:
+        fcntl.ioctl(number, termios.FIONREAD, size)
+    except OSError:
+        return 0
+    return size[0]
 
 
 class Connection:

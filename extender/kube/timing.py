@@ -9,7 +9,7 @@ import asyncio
 import time
 from dataclasses import dataclass
 from random import Random
-from typing import Protocol
+from typing import Final, Protocol
 
 
 class Clock(Protocol):
@@ -22,12 +22,17 @@ class Clock(Protocol):
         """Return after so many seconds, at the next turn of the loop for 0."""
 
 
+# The clock that also counts the time in which the machine was suspended. The other one stands still then, so a feed of
+# last night would be as fresh as one of a second ago. Only Linux has it.
+_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
 class SystemClock:
     """The real one; unmoved by changes of the wall clock."""
 
     def now(self) -> float:
-        """Seconds of the monotonic clock."""
-        return time.monotonic()
+        """Seconds since the machine started, suspended or not."""
+        return time.clock_gettime(_CLOCK)
 
     async def sleep(self, seconds: float) -> None:
         """Wait on the running loop."""

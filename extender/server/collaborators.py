@@ -22,6 +22,10 @@ async def binds_nothing(_args: BindingArgs) -> str:
     return "this service answers from a snapshot and binds nothing"
 
 
+async def hears_nothing() -> None:
+    """A service that follows no cluster is told nothing."""
+
+
 def assumes_nothing(_uid: str) -> None:
     """A service that follows no cluster assumes no pod."""
 
@@ -34,7 +38,8 @@ class Verbs:
     """The decisions, already bound to the view they read, the settings and their source of chance.
 
     Deciding is a plain function: while it runs nothing else does, so it sees one state of the index. A filter may wait
-    before that for a pod that it hangs on. ``attempt_failed`` is told the UID of a pod whose question is not answered.
+    before that for a pod that it hangs on. ``catch_up`` is awaited before each: it returns once all that the API server
+    had told by then counts. ``attempt_failed`` is told the UID of a pod whose question is not answered.
     """
 
     filter: Callable[[ExtenderArgs], Awaitable[FilterResult]]
@@ -42,6 +47,7 @@ class Verbs:
     preempt: Callable[[PreemptionArgs], Sequence[Candidate]]
     bind: Callable[[BindingArgs], Awaitable[str]] = binds_nothing
     attempt_failed: Callable[[str], None] = assumes_nothing
+    catch_up: Callable[[], Awaitable[None]] = hears_nothing
 
 
 class Readiness(Protocol):

@@ -11,6 +11,7 @@ import orjson
 from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMessage
 
+from extender.server.callers import Abandoned
 from extender.server.peers import NoCertificate, NotLocal, UnknownName
 from extender.settings import Server
 from extender.wire.errors import WireError
@@ -85,6 +86,8 @@ def _of_state(error: Exception, limits: Server) -> Failure | None:
         case Late():
             text = f"not decided within server.requestTimeout ({limits.request_timeout})"
             return Failure(HTTPStatus.GATEWAY_TIMEOUT, "deadline", text)
+        case Abandoned():
+            return Failure(HTTPStatus.REQUEST_TIMEOUT, "abandoned", "the caller did not wait for the answer")
         case Overloaded():
             text = f"overloaded: server.maxInFlight ({limits.max_in_flight}) requests are being answered"
             return Failure(HTTPStatus.SERVICE_UNAVAILABLE, "overloaded", text, headers=_LATER)

@@ -1,7 +1,9 @@
 """What is answered where nothing can be decided: in time, or on a picture of the cluster that is still true.
 
 Either the verb's error, or as if there were no extender, as the settings say; counted each time, logged now and then.
-Handlers `offer` what lets everything pass, before they decide; the middleware falls back on it.
+Handlers `offer` what lets everything pass, before they decide; the middleware falls back on it. Until then nothing is
+known but what was read: so first of all the cluster's news are read as far as they have come, and whether the one who
+asked is still there.
 """
 
 from collections.abc import Callable
@@ -10,6 +12,7 @@ from typing import Final, Literal
 
 from aiohttp import web
 
+from extender.server.callers import check_caller
 from extender.server.collaborators import Collaborators
 from extender.server.failures import Late, Stale
 
@@ -24,9 +27,14 @@ class _Passing:
 _PASSING: Final = web.RequestKey("PASSING", _Passing)
 
 
-def offer(request: web.Request, app: Collaborators, passing: Callable[[], web.Response]) -> None:
-    """The question has been read, and this would let everything pass. Raises Stale before anything is decided."""
+async def offer(request: web.Request, app: Collaborators, passing: Callable[[], web.Response]) -> None:
+    """The question has been read, and this would let everything pass.
+
+    Returns once all counts that had arrived with the question. Raises Stale or Abandoned before anything is decided.
+    """
     request[_PASSING] = _Passing(passing)
+    await app.verbs.catch_up()
+    await check_caller(request)
     if app.readiness.is_stale:
         missing = (name for name, problem in app.readiness.checks().items() if problem)
         raise Stale(f"nothing was heard of {', '.join(missing)} for longer than kube.watch.inactivityTimeout")

@@ -33,7 +33,7 @@ async def filter_nodes(request: web.Request) -> web.Response:
     args = decode_args(await _body(request, app), app.settings.limits)
     metrics.asked(_count(args), by_names=args.nodes is None)
     try:
-        offer(request, app, lambda: _filtered(FilterResult(_asked(args)), args))
+        await offer(request, app, lambda: _filtered(FilterResult(_asked(args)), args))
     except Stale:
         app.verbs.attempt_failed(args.pod.uid)  # that the scheduler asks again is news, whatever we answer
         raise
@@ -52,7 +52,7 @@ async def prioritize_nodes(request: web.Request) -> web.Response:
     app = request.app[COLLABORATORS]
     args = decode_args(await _body(request, app), app.settings.limits)
     app.metrics.verbs["prioritize"].asked(_count(args), by_names=args.nodes is None)
-    offer(request, app, lambda: _json(encode_priorities({})))
+    await offer(request, app, lambda: _json(encode_priorities({})))
     scores = app.verbs.prioritize(args)
     app.metrics.verbs["prioritize"].decided()
     return _json(encode_priorities(scores))
@@ -64,7 +64,7 @@ async def preempt_pods(request: web.Request) -> web.Response:
     args = decode_preemption_args(await _body(request, app), app.settings.limits)
     app.metrics.verbs["preempt"].asked(len(args.candidates))
     # One that came without victims would fail the whole call.
-    offer(request, app, lambda: _json(encode_preemption([each for each in args.candidates if each.victims])))
+    await offer(request, app, lambda: _json(encode_preemption([each for each in args.candidates if each.victims])))
     candidates = app.verbs.preempt(args)
     app.metrics.verbs["preempt"].decided()
     return _json(encode_preemption(candidates))

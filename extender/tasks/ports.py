@@ -49,6 +49,13 @@ class ObjectFeed(Protocol):
     def last_heard(self) -> float:
         """Monotonic seconds at which what the sink has taken last was the truth; 0.0 before the first list."""
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether more has arrived than the sink has taken. Asked for every question: O(1)."""
+
+    async def caught_up(self) -> None:
+        """Wait until the sink has taken all that has arrived by now, or the stream that brought it is over."""
+
     def status(self) -> FeedStatus:
         """Where it stands, for people and metrics."""
 

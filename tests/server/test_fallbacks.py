@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
+import socket
 from collections.abc import AsyncIterator
 from http import HTTPStatus
 from typing import Any, Literal, Never
 
+import orjson
 import pytest
 from pytest_aiohttp.plugin import AiohttpClient
 
@@ -201,3 +203,45 @@ async def test_a_question_that_cannot_be_decided_tells_that_the_pod_s_last_attem
     client = await aiohttp_client(app_with(decisions, stale(), kube=Kube(on_stale=policy)))
     await client.post("/filter", json=BY_NAMES)
     assert failed == ["u-1"]
+
+
+@pytest.mark.parametrize("verb", ["filter", "prioritize", "preempt"])
+async def test_what_had_arrived_counts_before_it_is_asked_how_old_the_picture_is(
+    aiohttp_client: AiohttpClient, verb: str
+) -> None:
+    """After a pause the news lie unread in the socket, and the picture is as old as the pause was long."""
+    readiness = stale()
+
+    async def catch_up() -> None:
+        await asyncio.sleep(0)
+        readiness.missing["pods"] = ""
+
+    decisions = Verbs(everything_passes, scores_by_length, every_candidate, catch_up=catch_up)
+    client = await aiohttp_client(app_with(decisions, readiness))
+    assert (await client.post(f"/{verb}", json=QUESTIONS[verb])).status == HTTPStatus.OK
+    assert await fallbacks(client) == []
+
+
+async def test_news_that_take_too_long_to_be_read_make_the_answer_late_and_not_wrong(
+    aiohttp_client: AiohttpClient,
+) -> None:
+    async def catch_up() -> None:
+        await asyncio.Event().wait()
+
+    decisions = Verbs(nothing_decided, nothing_decided, nothing_decided, catch_up=catch_up)
+    client = await aiohttp_client(app_with(decisions, server=short()))
+    assert (await (await client.post("/filter", json=BY_NAMES)).json())["Error"] == LATE_TEXT
+
+
+async def test_nothing_is_decided_for_a_caller_who_has_hung_up(aiohttp_client: AiohttpClient) -> None:
+    """The scheduler waited for as long as it does, while the question lay unread: it has put the pod back since."""
+    decisions = Verbs(nothing_decided, nothing_decided, nothing_decided, attempt_failed=nothing_decided)
+    client = await aiohttp_client(app_with(decisions, stale()))
+    body = orjson.dumps(BY_NAMES)
+    head = f"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    with socket.create_connection((client.server.host, client.server.port)) as caller:
+        caller.sendall(head.encode() + body)
+    failed = 'extender_request_failures_total{reason="abandoned",verb="filter"} 1.0'
+    async with asyncio.timeout(30):
+        while failed not in await (await client.get("/metrics")).text():  # noqa: ASYNC110 (a page has no event)
+            await asyncio.sleep(0)

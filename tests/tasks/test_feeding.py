@@ -326,3 +326,12 @@ async def test_objects_of_one_name_in_two_namespaces_are_told_apart(
     fed.feeds["things"].tell_all()
     await fed.told("things", 4)
     assert (after_a_list, fed.index.objects) == ([b], {})
+
+
+async def test_before_a_question_all_that_has_arrived_is_taken_in() -> None:
+    fed = Fed()
+    await fed.all_in()
+    await until(lambda: fed.feeding.is_ready)
+    fed.feeds["pods"].tell((pod(2), False))
+    await fed.feeding.catch_up()
+    assert "uid-2" in str(fed.index.calls)

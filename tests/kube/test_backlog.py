@@ -1,0 +1,119 @@
+"""How fresh a feed is goes by what has been read, and a question can wait for what lay in the socket when it came."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from extender.kube.backlog import Backlog
+
+FULL = 1_000_000  # bytes in a socket that may have held up its sender
+
+
+class Socket:
+    """A stream whose unread bytes the test sets."""
+
+    def __init__(self) -> None:
+        self.unread = 0
+        self.backlog = Backlog()
+        self.backlog.begin(lambda: self.unread)
+
+    def read(self, size: int, now: float, left: int) -> None:
+        """A chunk is read, and so much is left."""
+        self.unread = left
+        self.backlog.received(size, now)
+
+
+def test_what_is_read_to_the_last_byte_is_known_up_to_the_moment_of_reading() -> None:
+    found = Socket()
+    found.read(100, 5.0, left=0)
+    assert found.backlog.taken() == 5.0
+
+
+def test_while_more_lies_unread_nothing_newer_is_known_than_before() -> None:
+    found = Socket()
+    found.read(100, 5.0, left=250)
+    assert found.backlog.taken() is None
+    found.read(200, 6.0, left=90)
+    assert found.backlog.taken() is None
+    found.read(90, 7.0, left=40)
+    assert found.backlog.taken() == 5.0, "all that lay there at 5 is in, but not what had come by 7"
+    found.read(40, 8.0, left=0)
+    assert found.backlog.taken() == 8.0
+
+
+def test_a_stream_that_never_stops_is_known_as_well_as_it_is_read() -> None:
+    """Something always lies there, and yet the reader is never more than a chunk behind."""
+    found, known = Socket(), list[float]()
+    for moment in range(1, 20):
+        found.read(100, float(moment), left=100)
+        if (until := found.backlog.taken()) is not None:
+            known.append(until)
+    assert known[-1] >= 17.0
+
+
+def test_a_full_socket_proves_nothing_as_its_sender_may_have_had_to_wait() -> None:
+    found = Socket()
+    found.read(FULL, 5.0, left=FULL)
+    assert found.backlog.taken() is None
+    found.read(FULL, 6.0, left=0)
+    assert found.backlog.taken() == 6.0
+
+
+def test_bytes_that_are_no_part_of_the_stream_do_not_hold_up_what_is_known() -> None:
+    """The socket's count has the frames of HTTP and TLS in it, which never come out as data."""
+    found = Socket()
+    found.read(100, 5.0, left=50)
+    assert found.backlog.taken() is None
+    found.read(40, 6.0, left=0)
+    assert found.backlog.taken() == 5.0
+
+
+def test_a_stream_that_broke_off_proves_nothing() -> None:
+    found = Socket()
+    found.read(100, 5.0, left=250)
+    found.backlog.end()
+    found.backlog.begin(lambda: 0)
+    assert found.backlog.taken() is None
+
+
+async def test_who_finds_nothing_unread_does_not_wait() -> None:
+    found = Socket()
+    found.read(100, 5.0, left=0)
+    found.backlog.taken()
+    assert not found.backlog.is_behind
+    await found.backlog.caught_up()
+
+
+@pytest.mark.parametrize("ending", ["reached", "emptied", "broken off"])
+async def test_a_question_waits_for_what_lay_there_and_not_for_what_comes_meanwhile(ending: str) -> None:
+    found = Socket()
+    found.read(100, 5.0, left=50)
+    assert found.backlog.is_behind
+    waiting = asyncio.create_task(found.backlog.caught_up())
+    await asyncio.sleep(0)
+    found.backlog.taken()
+    await asyncio.sleep(0)
+    assert not waiting.done(), "the fifty bytes that lay in the socket are still to come"
+    match ending:
+        case "reached":
+            found.read(60, 6.0, left=900)
+            found.backlog.taken()
+        case "emptied":
+            found.read(40, 6.0, left=0)
+            found.backlog.taken()
+        case _:
+            found.backlog.end()
+    await waiting
+
+
+async def test_who_gave_up_waiting_is_forgotten() -> None:
+    found = Socket()
+    found.read(100, 5.0, left=50)
+    waiting = asyncio.create_task(found.backlog.caught_up())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    found.read(50, 6.0, left=0)
+    assert found.backlog.taken() == 5.0
