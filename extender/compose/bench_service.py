@@ -11,11 +11,12 @@ from contextlib import AsyncExitStack
 from multiprocessing.connection import Connection
 from typing import Final
 
-from extender.compose.embedded import service_running
+import msgspec
+
+from extender.compose.embedded import FREE_PORT, service_running
 from extender.compose.event_loop import run_on_loop
 from extender.compose.service import Service
 from extender.compose.version import installed_version
-from extender.model.units import Address
 from extender.server.app import listening, make_app
 from extender.server.collaborators import Verbs
 from extender.settings import Settings
@@ -39,12 +40,15 @@ def run_service(pipe: Connection, api_url: str, settings: Settings) -> None:
 
 async def _run(pipe: Connection, api_url: str, settings: Settings) -> None:
     heart, echo = Heartbeat(), Echo()
+    # Whatever port the settings name: a service may be at work on it while the bench measures.
+    server = msgspec.structs.replace(settings.server, bind_address=FREE_PORT)
+    settings = msgspec.structs.replace(settings, server=server)
     async with AsyncExitStack() as stack:
         url, service = await stack.enter_async_context(service_running(settings, api_url, _SEED))
         addresses = {"real": url}
         for name, verbs in (("echo", echo.verbs(service)), ("echoAll", Echo().verbs(service))):
             app = make_app(settings, verbs, service.readiness, Metrics(installed_version()), installed_version())
-            addresses[name] = await stack.enter_async_context(listening(app, Address("127.0.0.1:0")))
+            addresses[name] = await stack.enter_async_context(listening(app, FREE_PORT))
         calls = Calls(pipe, asked=_asked(service, heart, echo))
         calls.listen()
         calls.say(addresses)

@@ -1,6 +1,7 @@
 """Times and what is said of them: median, 99th percentile and the longest, in milliseconds."""
 
 from collections.abc import Mapping, Sequence
+from math import ceil
 from statistics import fmean
 
 NANOSECONDS_PER_MILLISECOND = 1e6
@@ -9,9 +10,8 @@ Figures = dict[str, float]
 
 
 def quantile(times: Sequence[int], share: float) -> int:
-    """The value below which that share of the times lies (nearest rank)."""
-    ordered = sorted(times)
-    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+    """The least of the times that at least that share of them does not exceed (nearest rank); ``share`` is above 0."""
+    return sorted(times)[ceil(len(times) * share) - 1]
 
 
 def milliseconds(times: Sequence[int], name: str) -> Figures:
