@@ -1,0 +1,204 @@
+"""`extender doctor` with a real control plane: for each wrong set-up exactly its findings, and for a good one none."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+
+from extender.kube.session import MERGE_PATCH
+from extender.simulate.json_objects import JsonObject
+from tests.e2e.cluster import Cluster, eventually_ready
+from tests.e2e.control_plane import scheduler_document
+from tests.e2e.granting import applied, granted, kubeconfig_of_account, without
+from tests.e2e.programs import ProgramError, our_command
+from tests.e2e.serving import Extender
+from tests.fakes import PATIENCE
+from tests.simulate.plain import pod
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+Findings = list[tuple[str, str, str]]
+NEVER = "kube-scheduler has not called filter since the service started"
+
+
+async def doctor(extender: Extender, folder: Path, document: JsonObject, *more: str) -> Findings:
+    """What it finds, by severity, check and problem. No account and no kubeconfig is given: it takes the service's."""
+    file = folder / "kube-scheduler.yaml"
+    file.write_text(yaml.safe_dump(document), "utf-8")
+    command = our_command("doctor", "-o", "json", "--url", extender.url, "--scheduler-config", str(file), *more)
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    out, _ = await process.communicate()
+    return [(one["severity"], one["check"], one["problem"]) for one in json.loads(out)["findings"]]
+
+
+async def place(cluster: Cluster) -> None:
+    """A pod comes and is bound."""
+    await cluster.api.create(placed := pod("web"))
+    await cluster.board.bound(placed)
+
+
+async def keep_out(cluster: Cluster) -> None:
+    """Every node is tainted, and a pod comes."""
+    taints = {"spec": {"taints": [{"key": "kept", "value": "out", "effect": "NoSchedule"}]}}
+    for name in (node["metadata"]["name"] for node in (await cluster.api.request("GET", "/api/v1/nodes"))["items"]):
+        await cluster.api.request("PATCH", f"/api/v1/nodes/{name}", taints, content_type=MERGE_PATCH)
+    await cluster.api.create(rejected := pod("web"))
+    await cluster.board.refused(rejected)
+
+
+async def nothing(_: Cluster) -> None:
+    """No pod comes."""
+
+
+@dataclass(frozen=True)
+class SetUp:
+    """A set-up: what of the scheduler's configuration is otherwise, whether it calls us at all, and what happens."""
+
+    found: Findings
+    mode: str = "offload"
+    stanza: dict[str, Any] = field(default_factory=dict)
+    calls: bool = True
+    happens: Callable[[Cluster], Awaitable[None]] = place
+
+
+STILL_ON = "profile default-scheduler: {} is still on, so it counts all pods as well"
+SET_UPS = {
+    "good": SetUp([]),
+    "plugins left on": SetUp(
+        [
+            ("warning", "scheduler", STILL_ON.format("InterPodAffinity")),
+            ("warning", "scheduler", STILL_ON.format("PodTopologySpread")),
+        ],
+        mode="augment",
+        stanza={"ignorable": False, "prioritizeVerb": None, "weight": None},
+    ),
+    "the scheduler does not call us": SetUp(
+        [("error", "called", f"{NEVER}, and 1 pods were bound meanwhile: it places pods without the extender")],
+        calls=False,
+    ),
+    "an idle cluster": SetUp([("info", "called", f"{NEVER}, and no pod was bound meanwhile")], happens=nothing),
+    "whole nodes": SetUp(
+        [
+            ("warning", "scheduler", "nodeCacheCapable is off: every question brings all nodes whole"),
+            ("warning", "names", "most requests bring whole nodes instead of names"),
+        ],
+        stanza={"nodeCacheCapable": False},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SET_UPS)
+async def test_a_set_up_has_exactly_its_findings(cluster: Cluster, tmp_path: Path, name: str) -> None:
+    tried = SET_UPS[name]
+    await cluster.add_nodes(zones=1, per_zone=3)
+    with cluster.extender({"mode": "offload"}) as extender:
+        await eventually_ready(extender)
+        document = scheduler_document(tried.mode, extender.url, **tried.stanza)
+        (entry,) = document["extenders"]
+        document["extenders"] = [{key: value for key, value in entry.items() if value is not None}]
+        started = document if tried.calls else {**document, "extenders": []}
+        await asyncio.to_thread(cluster.plane.start_scheduler, started)
+        try:
+            await tried.happens(cluster)
+            assert await doctor(extender, tmp_path, document) == tried.found
+        finally:
+            cluster.plane.scheduler.stop()
+
+
+async def test_nodes_that_the_schedulers_own_plugins_reject_are_no_mistake_of_the_configuration(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    await cluster.add_nodes(zones=1, per_zone=3)
+    with cluster.extender({"mode": "offload"}) as extender:
+        await eventually_ready(extender)
+        document = scheduler_document("offload", extender.url)
+        await asyncio.to_thread(cluster.plane.start_scheduler, document)
+        try:
+            await keep_out(cluster)
+            ((severity, check, problem),) = await doctor(extender, tmp_path, document)
+        finally:
+            cluster.plane.scheduler.stop()
+    assert (severity, check) == ("info", "called")
+    assert problem.startswith(f'{NEVER}: its own plugins reject every node first ("0/3 nodes are available')
+
+
+UNREADABLE = {
+    "httpTimeout without a unit": (
+        {"httpTimeout": 5},
+        "extenders[0].httpTimeout is the number 5, without a unit: kube-scheduler does not start with it",
+    ),
+    "a misspelt field": (
+        {"nodeCachecapable": True},
+        "extenders[0].nodeCachecapable is no field of KubeSchedulerConfiguration: kube-scheduler does not start with it",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+async def test_a_configuration_with_which_kube_scheduler_does_not_start_is_named(
+    cluster: Cluster, tmp_path: Path, name: str
+) -> None:
+    change, problem = UNREADABLE[name]
+    with cluster.extender({"mode": "offload"}) as extender:
+        await eventually_ready(extender)
+        document = scheduler_document("offload", extender.url)
+        (entry,) = document["extenders"]
+        entry |= change
+        if "nodeCachecapable" in entry:
+            del entry["nodeCacheCapable"]
+        with pytest.raises(ProgramError):
+            await asyncio.to_thread(cluster.plane.start_scheduler, document)
+        found = await doctor(extender, tmp_path, document)
+    assert ("error", "scheduler", problem) in found
+    assert {severity for severity, check, _ in found if check == "scheduler"} == {"error"}
+
+
+async def test_permissions_are_those_of_the_services_account_and_forbidden_writes_are_seen(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    await cluster.add_nodes(zones=1, per_zone=3)
+    async with applied(cluster.api, without(granted(), "", "pods/status")):
+        account = await kubeconfig_of_account(cluster.api, cluster.plane, tmp_path)
+        with Extender(tmp_path, account, {"mode": "offload"}) as extender:
+            await eventually_ready(extender)
+            document = scheduler_document("offload", extender.url)
+            await asyncio.to_thread(cluster.plane.start_scheduler, document)
+            try:
+                await place(cluster)
+                found = await doctor(extender, tmp_path, document)
+            finally:
+                cluster.plane.scheduler.stop()
+    assert found == [("error", "permissions", "the account may not patch pods/status")]
+
+
+async def eventually_standing_by(extender: Extender) -> None:
+    """Return once it lacks nothing but the Lease."""
+    async with asyncio.timeout(PATIENCE * 3), aiohttp.ClientSession(extender.url) as session:
+        while True:
+            async with session.get("/readyz") as answer:
+                failing = [line for line in (await answer.text()).splitlines() if line.startswith("[-]")]
+            if len(failing) == 1 and "standby, the leader is" in failing[0]:
+                return
+            await asyncio.sleep(0.1)
+
+
+async def test_a_healthy_standby_is_no_mistake(cluster: Cluster, tmp_path: Path) -> None:
+    election = {"enabled": True, "leaseNamespace": "default"}
+    folders = [tmp_path / name for name in ("one", "two")]
+    for folder in folders:
+        await asyncio.to_thread(folder.mkdir)
+    kubeconfig = cluster.plane.kubeconfig
+    with Extender(folders[0], kubeconfig, {"leaderElection": election}) as leader:
+        await eventually_ready(leader)
+        with Extender(folders[1], kubeconfig, {"leaderElection": election}) as standby:
+            await eventually_standing_by(standby)
+            found = await doctor(standby, tmp_path, {"kind": "KubeSchedulerConfiguration"})
+    assert [(severity, check) for severity, check, _ in found if check != "scheduler"] == [("info", "standby")]
