@@ -86,7 +86,7 @@ class FakeFeed:
     """A feed that tells what a test queues, in order, and can be made to fail."""
 
     def __init__(self, name: str) -> None:
-        self.progress = FeedProgress(name)
+        self.progress = FeedProgress(name, outage="")
         self.runs = 0
         self.told = 0
         self._queue: asyncio.Queue[Callable[[FeedSink], Awaitable[None]]] = asyncio.Queue()
@@ -109,6 +109,11 @@ class FakeFeed:
     async def caught_up(self) -> None:
         """Wait until it has."""
         await until(lambda: not self.is_behind)
+
+    @property
+    def outage(self) -> str:
+        """As set up by the test."""
+        return self.progress.outage
 
     def status(self) -> FeedStatus:
         """As set up by the test."""

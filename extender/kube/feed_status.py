@@ -42,6 +42,9 @@ class FeedStatus:
     ``synced``: every object has been handed over at least once. ``page``: pages of the running list, 0 with none;
     ``listed``: objects of it so far. ``unreadable``: objects that exist and cannot be read now. ``last_heard``: when the last event, bookmark or page came; ``lag`` is counted
     from there. ``list_begun``: when the last list was asked for. ``error`` is empty while all is well.
+    ``outage``: why it is known at once that changes are missed, empty otherwise: no watch has begun yet, the server
+    refuses it, or a change was lost and the new list is not here yet. A connection that broke is none: what happens
+    meanwhile is told when it is back.
     """
 
     kind: str
@@ -58,6 +61,7 @@ class FeedStatus:
     unreadable: int
     restarts: Mapping[str, int]
     error: str
+    outage: str
     list_begun: float = 0.0
 
     def lag(self, now: float) -> float:
@@ -83,6 +87,7 @@ class FeedProgress:
     unreadable: int = 0
     restarts: Counter[str] = field(default_factory=Counter)
     error: str = ""
+    outage: str = "no watch has begun"
     list_begun: float = 0.0
 
     def snapshot(self) -> FeedStatus:
@@ -102,5 +107,6 @@ class FeedProgress:
             unreadable=self.unreadable,
             restarts=dict(self.restarts),
             error=self.error,
+            outage=self.outage,
             list_begun=self.list_begun,
         )

@@ -43,6 +43,7 @@ from extender.wire.kinds import Kind
 _LOG = logging.getLogger(__name__)
 _NO_VERSION: Final = frozenset({"", "0"})
 _SHORT_WATCH: Final = 1.0  # a watch that ends before this and has told nothing counts as a failure
+_OUTAGES: Final = frozenset({Why.REFUSED, Why.UNDECODABLE})
 _INITIAL_TRIES: Final = 3  # streaming lists that may break off before one list is read in pages
 
 T = TypeVar("T", bound=Object)
@@ -82,6 +83,7 @@ class ListWatch(Generic[T]):
         self._doubts = 0
         self._heard = False
         self._has_told = False  # an event or a bookmark, since `last_heard` moved on
+        self._is_listing = False
 
     @property
     def last_heard(self) -> float:
@@ -97,6 +99,11 @@ class ListWatch(Generic[T]):
         """Wait until the sink has taken all that has arrived by now."""
         await self._backlog.caught_up()
 
+    @property
+    def outage(self) -> str:
+        """Why changes are missed now, empty where none are known to be; asked as often."""
+        return self._progress.outage
+
     def status(self) -> FeedStatus:
         """Where the feed stands now."""
         return self._progress.snapshot()
@@ -104,26 +111,36 @@ class ListWatch(Generic[T]):
     async def run(self, sink: Sink[T]) -> None:
         """Tell ``sink`` of everything until cancelled. Raises only what the sink raises."""
         self._progress.resource_version = ""  # whatever an earlier run has told may not have been taken
-        while True:
-            begun, self._heard = self._clock.now(), False
-            ending = await self._round(sink)
-            if ending is not None:
-                await self._pause(ending, self._clock.now() - begun)
+        try:
+            while True:
+                begun, self._heard = self._clock.now(), False
+                ending = await self._round(sink)
+                if ending is not None:
+                    await self._pause(ending, self._clock.now() - begun)
+        finally:
+            self._progress.outage = f"the feed of {self.name} has ended"
 
     async def _round(self, sink: Sink[T]) -> Ending | None:
         """One watch from where we are, or one list; None when a list is complete and the watch can begin."""
+        self._is_listing = False
         if self._progress.resource_version not in _NO_VERSION:
             return await self._watch(sink)
         self._progress.phase, self._progress.listed, self._progress.page = Phase.LISTING, 0, 0
         self._progress.list_begun = self._clock.now()
         if self._streams_lists and self._initial_failures < _INITIAL_TRIES:
             return await self._stream_list(sink)
+        self._is_listing = True
         return await self._list(sink)
 
     async def _pause(self, ending: Ending, lasted: float) -> None:
         """Draw the conclusions of an ending, then wait as long as it asks."""
         progress = self._progress
         progress.restarts[ending.why] += 1
+        text = ending.text
+        if ending.why is Why.REFUSED:
+            text = f"{'list' if self._is_listing else 'watch'} of {self.name} refused: {text}"
+        if ending.why in _OUTAGES:
+            progress.outage = text
         self._doubts = self._doubts + 1 if ending.doubtful and not self._heard else 0
         if ending.relist or self._doubts > 1:
             progress.resource_version, self._doubts = "", 0
@@ -132,9 +149,9 @@ class ListWatch(Generic[T]):
             self._backoff.reset()
         if is_normal or ending.at_once:
             return
-        progress.phase, progress.error = Phase.WAITING, ending.text
+        progress.phase, progress.error = Phase.WAITING, text
         wait = max(self._backoff.next(), ending.retry_after)
-        _LOG.warning("%s: %s (%s), again in %.1f s", self.name, ending.why, ending.text, wait)
+        _LOG.warning("%s: %s (%s), again in %.1f s", self.name, ending.why, text, wait)
         await self._clock.sleep(wait)
 
     # -- lists --------------------------------------------------------------------------------------------------
@@ -235,7 +252,7 @@ class ListWatch(Generic[T]):
         splitter = LineSplitter()
         async with self._connection.stream(self._kind.path, query) as stream:
             if initial is None:
-                self._progress.phase = Phase.WATCHING
+                self._progress.phase, self._progress.outage = Phase.WATCHING, ""
             self._backlog.begin(stream.unread)
             self._has_told = False
             try:
@@ -306,7 +323,7 @@ class ListWatch(Generic[T]):
         self._progress.listed = len(initial.objects)
         if taken.initial_events_end:
             await self._replace(sink, initial, taken.version, begun)
-            self._progress.phase = Phase.WATCHING
+            self._progress.phase, self._progress.outage = Phase.WATCHING, ""
             initial.objects.clear()
 
 

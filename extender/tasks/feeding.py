@@ -31,7 +31,8 @@ FOUNDATION: Final = frozenset({"namespaces", "nodes"})
 class FeedingOptions:
     """Seconds. ``slice_seconds``: how long objects are taken in before others get their turn.
 
-    ``stale_after``: a kind of which nothing was heard for so long, not even a bookmark, counts as not ready.
+    ``stale_after``: a kind of which nothing was heard for so long, not even a bookmark, counts as not ready. Where it is
+    known that changes are missed, as no watch is granted, it counts as not ready at once.
     """
 
     slice_seconds: float = 0.003
@@ -87,21 +88,16 @@ class Feeding:
 
     @property
     def is_ready(self) -> bool:
-        """Everything is in and nothing is stale. A comparison per kind: cheap enough for every request."""
+        """Everything is in, followed by a watch, and nothing is stale. Cheap enough for every request."""
         if not self._all.is_set():
             return False
         oldest = self._clock.now() - self._options.stale_after
-        return all(pump.feed.last_heard >= oldest for pump in self._pumps)
+        return all(pump.feed.last_heard >= oldest and not pump.feed.outage for pump in self._pumps)
 
     @property
     def is_stale(self) -> bool:
-        """Everything was in, but something was not heard of for too long."""
+        """Everything was in, but changes are missed, or something was not heard of for too long."""
         return self._all.is_set() and not self.is_ready
-
-    def stale_kinds(self) -> list[str]:
-        """Kinds that are in, but of which nothing was heard for too long."""
-        oldest = self._clock.now() - self._options.stale_after
-        return [pump.name for pump in self._pumps if pump.is_in and pump.feed.last_heard < oldest]
 
     def checks(self) -> dict[str, str]:
         """By kind what is missing; an empty text is a pass."""
@@ -220,6 +216,8 @@ class _Pump:
         status = self.feed.status()
         if not self.is_in:
             return self._progress(status)
+        if status.outage:
+            return status.outage
         lag = now - self.feed.last_heard
         if lag <= stale_after:
             return ""

@@ -56,6 +56,10 @@ class ObjectFeed(Protocol):
     async def caught_up(self) -> None:
         """Wait until the sink has taken all that has arrived by now, or the stream that brought it is over."""
 
+    @property
+    def outage(self) -> str:
+        """Why it is known that changes are missed now; empty where that is not known."""
+
     def status(self) -> FeedStatus:
         """Where it stands, for people and metrics."""
 

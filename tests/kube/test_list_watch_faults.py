@@ -166,7 +166,7 @@ async def test_what_the_server_does_not_give_us_is_told_and_tried_again(
     feed = following.start()
     await until(lambda: len(api.lists) == 2)
     found = feed.status()
-    assert (found.error, found.restarts) == (f"{code} {text}", {"refused": 1})
+    assert (found.error, found.restarts) == (f"list of namespaces refused: {code} {text}", {"refused": 1})
 
 
 async def test_a_server_that_was_away_is_listed_again(
@@ -345,3 +345,4 @@ async def test_a_change_that_is_lost_is_made_good_by_a_new_list(
     await until(lambda: len(following.sink.lists) == 2)
     assert following.sink.objects == {}
     assert feed.status().restarts == {"undecodable": 1}
+    await until(lambda: not feed.outage)

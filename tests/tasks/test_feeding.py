@@ -271,11 +271,19 @@ async def test_a_kind_of_which_nothing_is_heard_makes_us_unready(fed: Fed) -> No
     fed.clock.time += 71
     assert (before, fed.feeding.is_ready) == (True, False)
     assert fed.feeding.is_stale
-    assert fed.feeding.stale_kinds() == ["namespaces"]
     assert fed.feeding.report()[0] == "namespaces: watch silent for 71 s: connection refused"
     assert fed.feeding.report()[1] == "nodes: synced"
     fed.feeds["namespaces"].progress.last_heard = fed.clock.time
-    assert fed.feeding.stale_kinds() == []
+    assert (fed.feeding.is_ready, fed.feeding.is_stale) == (True, False)
+
+
+async def test_a_kind_that_misses_changes_makes_us_unready_at_once(fed: Fed) -> None:
+    await fed.all_in()
+    fed.feeds["namespaces"].progress.outage = "watch of namespaces refused: 403 forbidden"
+    assert (fed.feeding.is_ready, fed.feeding.is_stale) == (False, True)
+    assert fed.feeding.checks() == {"namespaces": "watch of namespaces refused: 403 forbidden", "nodes": "", "pods": ""}
+    fed.feeds["namespaces"].progress.outage = ""
+    assert fed.feeding.is_ready
 
 
 async def test_statuses_are_those_of_the_feeds(fed: Fed) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -73,6 +74,19 @@ class Weather(Faults):
         self.struck.add("error event")
         status = {"kind": "Status", "code": self.chance.choice([410, 500]), "message": "bad weather"}
         return json.dumps({"type": "ERROR", "object": status}).encode() + b"\n"
+
+
+class NoWatches(Faults):
+    """A role that has lost the verb watch for one kind; list is still allowed."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.is_granted = False
+
+    async def before_answer(self, call: Call) -> None:
+        """Refuse as RBAC does."""
+        if call.is_watch and call.path == self.path and not self.is_granted:
+            raise ApiError(403, "Forbidden", 'namespaces is forbidden: User "us" cannot watch resource "namespaces"')
 
 
 class Plane:
@@ -187,3 +201,32 @@ async def test_a_restarted_server_with_a_new_history_is_taken_over_as_it_is(unus
         await until(lambda: list(index.namespaces.objects) == ["new"])
         await second.stop()
         task.cancel()
+
+
+@pytest.mark.parametrize("watch_list", [True, False], ids=["streaming lists", "pages"])
+async def test_a_cluster_that_may_be_listed_and_not_watched_is_never_ready(*, watch_list: bool) -> None:
+    """Namespaces are in, and their labels decide where pods may stand: none of it is known a moment later."""
+    options, clock = replace(OPTIONS, watch_list=watch_list), FakeClock()
+    async with ApiServer(PlaneSettings(bookmark_every=0.01)) as server, asyncio.TaskGroup() as group:
+        server.operations.create(NAMESPACES, plain.namespace("default"))
+        server.faults = role = NoWatches(wire.NAMESPACES.path)
+        async with open_session(Access(host=server.url), clock) as session:
+            kinds: list[wire.Kind[Any]] = [wire.NAMESPACES, wire.NODES]
+            feeds = [ListWatch(session.reads, kind, options, clock, Random(1)) for kind in kinds]
+            feeding = Feeding(ClusterIndex(Rules()), feeds, clock)
+            tasks = [group.create_task(keep(run)) for _, run in feeding.jobs()]
+            seen = set[bool]()
+
+            def is_refused_thrice() -> bool:
+                seen.add(feeding.is_ready)
+                return feeds[0].status().synced and feeds[0].status().restarts.get("refused", 0) >= 6
+
+            await until(is_refused_thrice)
+            assert seen == {False}
+            assert feeding.checks()["namespaces"] == (
+                'watch of namespaces refused: 403 namespaces is forbidden: User "us" cannot watch resource "namespaces"'
+            )
+            role.is_granted = True
+            await until(lambda: feeding.is_ready)
+            for task in tasks:
+                task.cancel()

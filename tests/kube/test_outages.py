@@ -1,0 +1,74 @@
+"""When a feed knows that it misses changes: at once, not after a time of silence."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from extender.kube.options import WatchOptions
+from extender.wire.kinds import NAMESPACES
+from tests.fakes import until
+from tests.kube.conftest import Following
+from tests.kube.scripted import CUT, ScriptedApi, bookmark, event, held, namespace, page, status, watch
+
+PATH = NAMESPACES.path
+
+
+@pytest.mark.parametrize("watch_list", [False, True], ids=["pages", "streaming list"])
+@pytest.mark.parametrize("code", [401, 403, 404, 405])
+async def test_a_watch_that_is_refused_is_an_outage_until_it_is_granted(
+    api: ScriptedApi, following: Following, code: int, *, watch_list: bool
+) -> None:
+    """What was listed stays true for a moment only, however often it is listed again."""
+    granted = asyncio.Event()
+    refusals = [status(code, "may not")] * (6 if watch_list else 3)
+    before = 3 if watch_list else 0  # streaming lists are watches too
+    api.script(PATH, *refusals[:before], page(namespace("a"), version="5"), *refusals[before:])
+    api.script(PATH, held(watch(bookmark(6)), granted))
+    feed = following.start(WatchOptions(watch_list=watch_list))
+    outages = [feed.outage]
+    await until(lambda: feed.status().synced)
+    outages.append(feed.outage)
+    await until(lambda: len(api.watches) == len(refusals) + 1)
+    outages.append(feed.outage)
+    granted.set()
+    await until(lambda: not feed.outage)
+    refused = f"watch of namespaces refused: {code} may not"
+    assert (outages[0], outages[2]) == ("no watch has begun", refused)
+    assert outages[1] in {"no watch has begun", refused}
+
+
+async def test_a_connection_that_breaks_is_no_outage(api: ScriptedApi, following: Following) -> None:
+    api.script(PATH, page(version="5"), watch(bookmark(6), then=CUT), status(500), status(503), watch(bookmark(7)))
+    feed = following.start()
+    await until(lambda: not feed.outage)
+    seen = set[str]()
+
+    def is_back() -> bool:
+        seen.add(feed.outage)
+        return feed.status().resource_version == "7"
+
+    await until(is_back)
+    assert seen == {""}
+
+
+async def test_a_feed_that_has_died_is_an_outage(api: ScriptedApi, following: Following) -> None:
+    api.script(PATH, page(version="5"), watch(event("ADDED", namespace("a", 6))))
+    following.sink.failure = RuntimeError("upset")
+    feed = following.start()
+    with pytest.raises(RuntimeError, match="upset"):
+        await following.tasks.pop()
+    assert feed.outage == "the feed of namespaces has ended"
+
+
+async def test_a_change_that_is_lost_is_an_outage_until_the_new_list_is_watched(
+    api: ScriptedApi, following: Following
+) -> None:
+    listed = asyncio.Event()
+    api.script(PATH, page(namespace("a"), version="5"), watch(b"<html>\n"), held(page(version="9"), listed))
+    feed = following.start()
+    await until(lambda: len(api.lists) == 2)
+    assert feed.outage == "a change could not be read"
+    listed.set()
+    await until(lambda: len(api.watches) == 2 and not feed.outage)
