@@ -84,16 +84,14 @@ def _offers(args: PreemptionArgs, run: DryRun) -> Iterator[_Offer]:
             is_whole=len(victims) == len(candidate.victims),
             is_settled=not run.has_constraints and candidate.node not in view.nominated,
         )
-        # Nothing is known of one without victims: it has no place in the order before its dry run.
-        found = offer if victims else _settle(offer, run)
-        if found is not None:
-            yield found
+        if victims:
+            yield offer
+        elif not offer.is_settled and (settled := _settle(offer, run)) is not None:
+            yield settled  # nothing is known of one without victims: it has no place in the order before its dry run
 
 
 def _settle(offer: _Offer, run: DryRun) -> _Offer | None:
-    """The offer with all that has to leave the node; None where that does not help, or nobody has to."""
-    if offer.is_settled:
-        return offer if offer.removal.victims else None
+    """An open offer with all that has to leave the node; None where that does not help, or nobody has to."""
     removal = run.on(offer.number, offer.removal.victims)
     if removal is None or not removal.victims:
         return None

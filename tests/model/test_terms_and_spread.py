@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from extender.model.spread import global_minimum, largest_allowed, round_half_away, topology_weight
 from extender.model.terms import AffinityTerm
-from tests.builders import Json, matching, pod, spread, term
+from tests.builders import Json, matching, pod, spread, term, weighted
 
 TEAM_A, TEAM_B = {"team": "a"}, {"team": "b"}
 
@@ -22,6 +24,22 @@ def term_of(**fields: Json | list[str] | None) -> AffinityTerm:
     )
     (made,) = pod("a", namespace="own", near=[wanted]).shape.affinity.required
     return made
+
+
+@pytest.mark.parametrize(
+    ("fields", "empty"),
+    [
+        ({}, True),
+        ({"near": [term("zone", app="web")]}, False),
+        ({"apart": [term("zone", app="web")]}, False),
+        ({"prefers": [weighted(1, term("zone", app="web"))]}, False),
+        ({"avoids": [weighted(1, term("zone", app="web"))]}, False),
+        ({"near": [term("zone", selector=matching(("app", "In", [])))]}, False),
+    ],
+    ids=["nothing", "required", "anti", "preferred", "preferred anti", "unreadable"],
+)
+def test_affinity_is_empty_where_a_pod_has_no_term_of_any_kind(fields: dict[str, Any], *, empty: bool) -> None:
+    assert pod("a", **fields).shape.affinity.is_empty is empty
 
 
 @pytest.mark.parametrize(

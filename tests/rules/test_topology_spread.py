@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from extender.index.cluster import ClusterIndex
@@ -11,6 +13,7 @@ from tests.builders import Json, index_of, matching, node, pod, pod_json, requir
 from tests.rules.judging import against_all, normalized, passing, raw, reason
 
 HARD = spread("zone", app="web")
+BY_DEFAULT = {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"}
 SKEWED = pod_json(app="web", spreads=[HARD])
 
 
@@ -217,8 +220,7 @@ class TestDefaults:
     """Constraints for pods that bring none, over whom their Services and owner select."""
 
     def passes(self, asked: Json, *objects: Object) -> list[str]:
-        constraint = {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"}
-        spread_by_list = {"topologySpread": {"defaultingType": "List", "defaultConstraints": [constraint]}}
+        spread_by_list = {"topologySpread": {"defaultingType": "List", "defaultConstraints": [BY_DEFAULT]}}
         return passing(index_of(*zones(1, 0), *objects, rules=settings(rules=spread_by_list).rules), asked)
 
     def test_without_a_service_or_owner_there_are_none(self) -> None:
@@ -249,6 +251,36 @@ class TestDefaults:
         assert self.passes(asked, *services, owner, peer) == ["n2"]
         stranger = pod("peer", on="n1", app="web", tier="x", hash="2")
         assert self.passes(asked, *services, owner, stranger) == ["n1", "n2"]
+
+    @pytest.mark.parametrize(
+        ("changes", "expected"),
+        [({}, ["n2"]), ({"maxSkew": 2}, ["n1", "n2"]), ({"minDomains": 3}, ["n2"])],
+        ids=["as it is", "a larger skew", "more domains than there are"],
+    )
+    def test_their_fields_mean_what_those_of_a_pod_do(self, changes: Json, expected: list[str]) -> None:
+        assert self.with_list(BY_DEFAULT | changes, *zones(1, 0)) == expected
+
+    def test_the_least_number_of_domains_is_one_where_none_is_given(self) -> None:
+        only = zones(1)
+        assert self.with_list(BY_DEFAULT, *only) == ["n1"]
+        assert self.with_list(BY_DEFAULT | {"minDomains": 2}, *only) == []
+
+    @pytest.mark.parametrize(("policy", "expected"), [("Ignore", []), ("Honor", ["n1"])])
+    def test_their_policies_leave_nodes_out_of_the_counting(self, policy: str, expected: list[str]) -> None:
+        there = zones(1)
+        by_taint = self.with_list(BY_DEFAULT | {"nodeTaintsPolicy": policy}, *there, node("n9", zone="z9", taints=[taint("gpu")]))  # fmt: skip
+        assert [name for name in by_taint if name != "n9"] == expected
+        chosen = {"kubernetes.io/hostname": "n1"}
+        by_affinity = self.with_list(
+            BY_DEFAULT | {"nodeAffinityPolicy": policy}, *there, node("n9", zone="z9"), node_selector=chosen
+        )
+        assert [name for name in by_affinity if name != "n9"] == expected
+
+    def with_list(self, constraint: Json, *objects: Object, **fields: Any) -> list[str]:
+        """The nodes for a web pod of a Service, under a list of this one constraint."""
+        by_list = {"topologySpread": {"defaultingType": "List", "defaultConstraints": [constraint]}}
+        service = workload("Service", "s", {"app": "web"})
+        return passing(index_of(*objects, service, rules=settings(rules=by_list).rules), pod_json(app="web", **fields))
 
     def test_an_owner_alone_is_enough(self) -> None:
         owner = workload("StatefulSet", "db", matching(app="web"))

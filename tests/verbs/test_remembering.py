@@ -64,7 +64,7 @@ class Asker:
 def test_a_refusal_is_given_again_byte_for_byte_without_deciding() -> None:
     asker = Asker()
     first, second = asker.ask(), asker.ask()
-    assert asker.decided == 1
+    assert (asker.decided, asker.memory.hits) == (1, 1)
     assert encode_filter(second) == encode_filter(first)
     assert second.texts() == first.texts()
     assert orjson.loads(encode_filter(second))["FailedAndUnresolvableNodes"].keys() == {"n1", "n2"}
@@ -93,6 +93,17 @@ def test_a_change_of_the_grounds_is_decided_anew(change: str) -> None:
     answer = asker.ask()
     assert asker.decided == 2
     assert list(answer.passed) == {"pod gone": ["n1"], "namespace relabelled": ["n1", "n2"], "node added": []}[change]
+
+
+def test_a_refusal_because_of_a_pod_whose_node_is_not_known_is_decided_anew_every_time() -> None:
+    asker = Asker()
+    coming = PODS.decode_object(
+        orjson.dumps({"metadata": {"name": "w", "uid": "w", "namespace": "ns", "labels": {"app": "web"}}})
+    )
+    asker.index.assume(coming, ("n0", "n3"), now=0.0)
+    asker.ask()
+    asker.ask()
+    assert (asker.decided, len(asker.memory), asker.memory.hits) == (2, 0, 0)
 
 
 def test_other_names_are_another_question() -> None:

@@ -1,0 +1,62 @@
+"""Which permissions a configuration needs: those of what it uses, and no others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from extender.doctor.permissions import needed_permissions
+from tests.doctor.test_findings import settings
+
+READS = {"namespaces", "nodes", "pods"}
+BUDGETS = "poddisruptionbudgets.policy"
+DEDUCED = {"services", "replicationcontrollers", "replicasets.apps", "statefulsets.apps"}
+NOMINATE, ANNOTATE = "patch pods/status", "patch pods"
+EXECUTE = {NOMINATE, ANNOTATE, "get pods", "create events.events.k8s.io"}
+NO_DEFAULTS = {"topologySpread": {"defaultingType": "List", "defaultConstraints": []}}
+QUIET: dict[str, Any] = {"steering": {"nominate": False, "nudge": False}, "preemption": {"mode": "off"}}
+
+
+def needed(**sections: Any) -> tuple[set[str], set[str]]:
+    """The kinds that are listed and watched, and everything else."""
+    asked = [str(each) for each in needed_permissions(settings(**sections))]
+    assert len(asked) == len(set(asked)), "each once"
+    verbs = {
+        verb: {each.partition(" ")[2] for each in asked if each.startswith(f"{verb} ")} for verb in ("list", "watch")
+    }
+    assert verbs["list"] == verbs["watch"]
+    return verbs["list"], {each for each in asked if not each.startswith(("list ", "watch "))}
+
+
+@pytest.mark.parametrize(
+    ("sections", "reads", "others"),
+    [
+        ({"preemption": {"mode": "execute"}}, READS | DEDUCED | {BUDGETS}, EXECUTE | {"delete pods"}),
+        (
+            {"preemption": {"mode": "execute", "eviction": "evict"}},
+            READS | DEDUCED | {BUDGETS},
+            EXECUTE | {"create pods/eviction"},
+        ),
+        ({"preemption": {"mode": "advise"}}, READS | DEDUCED | {BUDGETS}, {NOMINATE, ANNOTATE}),
+        (QUIET, READS | DEDUCED, set()),
+        (QUIET | {"rules": NO_DEFAULTS}, READS, set()),
+        (QUIET | {"steering": {"nominate": True, "nudge": False}}, READS | DEDUCED, {NOMINATE}),
+        (QUIET | {"steering": {"nominate": False, "nudge": True}}, READS | DEDUCED, {ANNOTATE}),
+        (QUIET | {"server": {"paths": {"bind": "/bind"}}}, READS | DEDUCED, {"create pods/binding"}),
+    ],
+    ids=["execute", "evict", "advise", "quiet", "no defaults", "nominates", "nudges", "binds"],
+)
+def test_a_configuration_needs_what_it_uses(sections: dict[str, Any], reads: set[str], others: set[str]) -> None:
+    assert needed(**sections) == (reads, others)
+
+
+def test_the_lease_is_asked_for_in_its_namespace_and_created_without_a_name() -> None:
+    found = needed_permissions(settings(leaderElection={"enabled": True, "leaseNamespace": "team"}))
+    lease = {each.asked for each in found if each.resource == "leases"}
+    group, name = "coordination.k8s.io", "placement-extender"
+    assert lease == {
+        ("create", group, "leases", "", "team", ""),
+        ("get", group, "leases", "", "team", name),
+        ("update", group, "leases", "", "team", name),
+    }
