@@ -17,6 +17,7 @@ Json: TypeAlias = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 OVERLAYS = ("sidecar", "second-scheduler", "service", "service-cert-manager")
+CLUSTER_SCOPED = ("ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
 DEPLOYED = OVERLAYS[1:]  # those with pods of their own
 
 

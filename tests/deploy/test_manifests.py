@@ -14,7 +14,7 @@ import yaml
 from extender.cli.main import main
 from extender.doctor.permissions import needed_permissions
 from extender.settings import Settings, default_settings, parse_settings
-from tests.deploy.building import DEPLOY, DEPLOYED, OVERLAYS, Json, built, load, of_kind, overlay, rules
+from tests.deploy.building import CLUSTER_SCOPED, DEPLOY, DEPLOYED, OVERLAYS, Json, built, load, of_kind, overlay, rules
 
 KUBERNETES = "1.36"
 FOREIGN = {"Certificate", "Issuer", "PodMonitor"}  # of operators, whose schemas are theirs
@@ -52,7 +52,7 @@ def test_the_schemas_refuse_a_field_that_does_not_exist() -> None:
 
 @EACH
 def test_everything_stands_in_the_overlays_own_namespace(name: str) -> None:
-    cluster_wide = {"ClusterRole", "ClusterRoleBinding", "Namespace"}
+    cluster_wide = {*CLUSTER_SCOPED, "Namespace"}
     wanted = load(DEPLOY / "overlays" / name / "kustomization.yaml")["namespace"]
     assert {one["metadata"].get("namespace") for one in overlay(name) if one["kind"] not in cluster_wide} <= {wanted}
     bound = [one["subjects"][0] for one in of_kind(overlay(name), "ClusterRoleBinding", "RoleBinding")]

@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from extender.kube.connection import ACCOUNT_FOLDER
-from tests.deploy.building import OVERLAYS, Json, of_kind, overlay
-
-CLUSTER_SCOPED = {"ClusterRole", "ClusterRoleBinding"}
+from tests.deploy.building import CLUSTER_SCOPED, OVERLAYS, Json, of_kind, overlay
 
 
 def identity(document: Json) -> tuple[str, str, str]:
@@ -37,7 +35,7 @@ def test_what_is_in_no_namespace_is_named_for_its_overlay(name: str) -> None:
     """Even where two would be equal today: removing one overlay must leave the other's."""
     own = "service" if name == "service-cert-manager" else name
     names = [document["metadata"]["name"] for document in of_kind(overlay(name), *CLUSTER_SCOPED)]
-    assert len(names) >= 4
+    assert len(names) >= 6
     assert {found for found in names if not found.endswith(f"-{own}")} == set()
 
 

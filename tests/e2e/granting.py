@@ -1,4 +1,4 @@
-"""The roles of deploy/base on a real apiserver: applied, cut short by a rule, and a kubeconfig of the account they bind.
+"""What deploy/base grants on a real apiserver: applied, cut short by a rule, and a kubeconfig of the account it is for.
 
 Built by kubectl; where it is missing a test is skipped and says so.
 """
@@ -21,17 +21,20 @@ from tests.e2e.control_plane import ControlPlane
 NAMESPACE = "kube-system"
 ACCOUNT = "placement-extender-tried"  # others of these tests use the roles under their own names
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
+_ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 _FOLDERS = {
     "ServiceAccount": f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts",
     "ClusterRole": f"{_RBAC}/clusterroles",
     "ClusterRoleBinding": f"{_RBAC}/clusterrolebindings",
     "Role": f"{_RBAC}/namespaces/{NAMESPACE}/roles",
     "RoleBinding": f"{_RBAC}/namespaces/{NAMESPACE}/rolebindings",
+    "ValidatingAdmissionPolicy": f"{_ADMISSION}/validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": f"{_ADMISSION}/validatingadmissionpolicybindings",
 }
 
 
 def granted() -> list[JsonObject]:
-    """The account, the roles and the bindings, in the namespace of these tests and under names of their own."""
+    """Account, roles, bindings and admission policy, in the namespace of these tests and under names of their own."""
     documents = deepcopy(built(DEPLOY / "base"))
     for document in documents:
         for named in (document["metadata"], document.get("roleRef"), *document.get("subjects", [])):
@@ -39,6 +42,11 @@ def granted() -> list[JsonObject]:
                 named["name"] += "-tried"
         for subject in document.get("subjects", []):
             subject["namespace"] = NAMESPACE
+        if document["kind"] == "ValidatingAdmissionPolicy":
+            user = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
+            document["spec"]["matchConditions"][0]["expression"] = f'request.userInfo.username == "{user}"'
+        if document["kind"] == "ValidatingAdmissionPolicyBinding":
+            document["spec"]["policyName"] += "-tried"
     return documents
 
 

@@ -25,6 +25,8 @@ from extender.kube.session import Session, open_session
 from extender.kube.timing import SystemClock
 from extender.kube.writer import Writer
 from extender.simulate.json_objects import JsonObject
+from extender.tasks.evicting import REASON, TARGET
+from extender.tasks.steering import NUDGE
 from tests.deploy.building import OVERLAYS, overlay
 from tests.e2e.cluster import Cluster, eventually_ready
 from tests.e2e.control_plane import scheduler_document
@@ -165,9 +167,9 @@ CALLS: dict[str, tuple[tuple[str, str, str], Call]] = {
     "nominate": (("", "pods/status", "patch"), lambda s, p: writer(s).nominate(p, "node-a")),
     "set_condition": (
         ("", "pods/status", "patch"),
-        lambda s, p: writer(s).set_condition(p, PodCondition("Other", "True", "Why", "", NOW)),
+        lambda s, p: writer(s).set_condition(p, PodCondition(TARGET, "True", REASON, "", NOW)),
     ),
-    "annotate": (("", "pods", "patch"), lambda s, p: writer(s).annotate(p, "example.com/nudge", "1")),
+    "annotate": (("", "pods", "patch"), lambda s, p: writer(s).annotate(p, NUDGE, "1")),
     "uid_of": (("", "pods", "get"), lambda s, p: Reader(s.reads).uid_of(p)),
     "create_event": (
         ("events.k8s.io", "events", "create"),

@@ -1,0 +1,84 @@
+"""The admission policy as text: it holds the user that the roles are for, to what the code writes.
+
+tests/e2e/test_admission.py proves on a real apiserver what it lets pass and what it refuses.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from extender.tasks.evicting import REASON, TARGET
+from extender.tasks.steering import NUDGE
+from tests.deploy.building import DEPLOY, OVERLAYS, Json, built, of_kind, overlay, rules
+
+
+def policy_of(documents: list[Json]) -> Json:
+    """The one policy."""
+    (policy,) = of_kind(documents, "ValidatingAdmissionPolicy")
+    return policy
+
+
+def users(documents: list[Json]) -> set[str]:
+    """Whom the extender's cluster roles are bound to, as the apiserver names them."""
+    found = set()
+    for binding in of_kind(documents, "ClusterRoleBinding"):
+        if binding["roleRef"]["name"].startswith("placement-extender-"):
+            for subject in binding["subjects"]:
+                account = f"system:serviceaccount:{subject.get('namespace')}:{subject['name']}"
+                found.add(subject["name"] if subject["kind"] == "User" else account)
+    return found
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_the_policy_denies_and_holds_exactly_the_user_that_the_roles_are_bound_to(name: str) -> None:
+    documents = overlay(name)
+    policy, (binding,) = policy_of(documents), of_kind(documents, "ValidatingAdmissionPolicyBinding")
+    (user,) = users(documents)
+    assert [one["expression"] for one in policy["spec"]["matchConditions"]] == [
+        f'request.userInfo.username == "{user}"'
+    ]
+    assert policy["spec"]["failurePolicy"] == "Fail"
+    assert binding["spec"] == {"policyName": policy["metadata"]["name"], "validationActions": ["Deny"]}
+
+
+def test_the_policy_follows_the_namespace_of_an_overlay(tmp_path: Path) -> None:
+    shutil.copytree(DEPLOY, tmp_path / "deploy")
+    kustomization = tmp_path / "deploy/overlays/service/kustomization.yaml"
+    text = kustomization.read_text("utf-8").replace("namespace: placement-extender", "namespace: elsewhere")
+    kustomization.write_text(text, "utf-8")
+    documents = built(kustomization.parent)
+    assert users(documents) == {"system:serviceaccount:elsewhere:placement-extender"}
+    assert 'system:serviceaccount:elsewhere:placement-extender"' in str(policy_of(documents)["spec"]["matchConditions"])
+
+
+def test_the_policy_names_what_the_code_writes() -> None:
+    text = yaml.safe_dump(policy_of(built(DEPLOY / "base"))["spec"]["validations"], width=1000)
+    prefixes = set(re.findall(r'key\.startsWith\("([^"]+)"\)', text))
+    assert len(prefixes) == 1
+    assert NUDGE.startswith(tuple(prefixes))
+    assert f'one.type == "{TARGET}" && one.status == "True" && one.reason == "{REASON}"' in text
+
+
+def test_binding_is_granted_by_its_component_alone_in_the_role_and_in_the_policy(tmp_path: Path) -> None:
+    shutil.copytree(DEPLOY, tmp_path / "deploy")
+    folder = tmp_path / "deploy" / "overlays" / "binding"
+    folder.mkdir()
+    parts = {"resources": ["../second-scheduler"], "components": ["../../bind"]}
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(parts), "utf-8")
+    with_it, without = built(folder), overlay("second-scheduler")
+    granted = [set(rules(documents, "ClusterRole")) for documents in (with_it, without)]
+    assert granted[0] - granted[1] == {("", "pods/binding", "create")}
+    allowed = [re.findall(r'"(\w+ pods[^"]*)"', str(first_rule(documents))) for documents in (with_it, without)]
+    assert allowed[0] == [*allowed[1], "CREATE pods/binding"]
+    assert len(allowed[1]) == 4
+
+
+def first_rule(documents: list[Json]) -> str:
+    """The expression that lists which writes there are."""
+    expression: str = policy_of(documents)["spec"]["validations"][0]["expression"]
+    return expression
