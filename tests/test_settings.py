@@ -200,8 +200,8 @@ def test_a_default_constraints_topology_key_must_be_a_label_key(key: str) -> Non
         ({"leaseDuration": "0s"}, "leaseDuration: must be more than zero"),
         ({"retryPeriod": "0s"}, "retryPeriod: must be more than zero"),
         ({"leaseDuration": "15500ms"}, "leaseDuration: the Lease holds whole seconds only"),
-        ({"leaseDuration": "10s"}, 'leaseDuration: must be more than renewDeadline, "10s"'),
-        ({"renewDeadline": "2400ms"}, 'renewDeadline: must be more than 1.2 × retryPeriod, "2s"'),
+        ({"leaseDuration": "2s"}, 'leaseDuration: must be more than renewDeadline, "2.5s"'),
+        ({"renewDeadline": "600ms"}, 'renewDeadline: must be more than 1.2 × retryPeriod, "500ms"'),
     ],
 )
 def test_leader_election_is_held_to_client_gos_rules(changes: dict[str, object], problem: str) -> None:

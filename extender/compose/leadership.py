@@ -102,5 +102,5 @@ def replica_of(
         clock,
         settings.hand_over_wait,
     )
-    metrics.report_leadership(lambda: leadership.is_leader, lambda: leadership.terms)
+    metrics.report_leadership(lambda: leadership.is_leader, lambda: leadership.terms, lambda: hand_over.gap)
     return Replica(leadership, hand_over)

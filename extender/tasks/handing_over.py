@@ -38,7 +38,10 @@ class Comparison(Protocol):
 
 
 class HandOver:
-    """Whether we may answer: we lead, and nothing is left that only the one before us knew. ``settle`` in seconds."""
+    """Whether we may answer: we lead, and nothing is left that only the one before us knew. ``settle`` in seconds.
+
+    ``gap``: for how many seconds at most nobody answered before we did, at our last take-over; 0 before the first.
+    """
 
     def __init__(
         self,
@@ -49,6 +52,7 @@ class HandOver:
         settle: float,
     ) -> None:
         """``version``: how far our watch of pods is."""
+        self.gap = 0.0
         self._leadership = leadership
         self._version = version
         self._comparison = comparison
@@ -131,7 +135,9 @@ class HandOver:
             await self._catch_up()
         if self._leadership.term == term:
             self._taken_over = term
-            _LOG.info("taken over", extra={"term": term.number, "seconds": self._clock.now() - term.since})
+            now = self._clock.now()
+            self.gap = now - term.silent_since if term.silent_since > float("-inf") else 0.0
+            _LOG.info("taken over", extra={"term": term.number, "seconds": now - term.since, "gap": self.gap})
 
     async def _catch_up(self) -> None:
         """One attempt to have our watch show all that there is now."""

@@ -180,13 +180,14 @@ class Leadership:
         self._observe(found, now)
         if found.holder == self._options.identity:
             await self._hold(found, found.transitions)
-            self._begin_term(found.transitions, now, float("-inf"))
+            self._begin_term(Term(found.transitions, now, float("-inf")))
             return
         self._end_term(f"taken by {found.holder}" if found.holder else "taken and released by another")
         if self._may_lead() and (not found.holder or now >= self._expiry(found)):
-            clear_since = self._clear_since(found, now)  # before our own record is what was seen last
+            # Before our own record is what was seen last.
+            clear_since, silent_since = self._clear_since(found, now), self._silent_since(found, now)
             await self._hold(found, found.transitions + 1)
-            self._begin_term(found.transitions + 1, now, clear_since)
+            self._begin_term(Term(found.transitions + 1, now, clear_since, silent_since))
 
     async def _read(self) -> Lease | None:
         try:
@@ -202,7 +203,7 @@ class Leadership:
             return
         number = known.transitions + 1 if known else 0
         await self._hold(Lease(self._options.namespace, self._options.name), number)
-        self._begin_term(number, now, now if known else float("-inf"))
+        self._begin_term(Term(number, now, now if known else float("-inf")))
 
     async def _hold(self, base: Lease, number: int) -> None:
         """Write ourselves into the record, and count our time from before the request."""
@@ -243,12 +244,18 @@ class Leadership:
             return now if found.renew_time else float("-inf")  # released a moment ago, or never held
         return min(now, self._seen_at + self._options.renew_deadline)
 
-    def _begin_term(self, number: int, now: float, clear_since: float) -> None:
+    def _silent_since(self, found: Lease, now: float) -> float:
+        """When the holder before us gave its last sign of life: a renewal, or giving the Lease back."""
+        if not found.holder:
+            return now if found.renew_time else float("-inf")
+        return self._seen_at
+
+    def _begin_term(self, term: Term) -> None:
         if self._term is None:
-            self._term = Term(number, now, clear_since)
+            self._term = term
             self.terms += 1
             self._tell_of_change()
-            _LOG.info("leading", extra={"identity": self._options.identity, "term": number})
+            _LOG.info("leading", extra={"identity": self._options.identity, "term": term.number})
 
     def _end_term(self, why: str) -> None:
         if self._term is not None:

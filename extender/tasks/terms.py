@@ -23,11 +23,13 @@ class Term:
 
     ``number`` is the Lease's leaseTransitions; ``since`` tells two terms of one number apart (the Lease was lost sight of
     and came back). ``clear_since``: the monotonic moment after which nobody before us can have let a pod through.
+    ``silent_since``: when the one before us gave its last sign of life; without one before us, minus infinity.
     """
 
     number: int
     since: float
     clear_since: float
+    silent_since: float = float("-inf")
 
 
 class TermOver(Refused):

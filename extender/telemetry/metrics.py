@@ -305,10 +305,12 @@ class Metrics:
         """The metrics of preemption, declared on this call; to be called once."""
         return PreemptionMetrics(self._registry)
 
-    def report_leadership(self, leads: Callable[[], bool], terms: Callable[[], int]) -> None:
-        """Read at each scrape whether this replica leads, and how often it has begun to."""
+    def report_leadership(self, leads: Callable[[], bool], terms: Callable[[], int], gap: Callable[[], float]) -> None:
+        """Read at each scrape whether this replica leads, how often it has begun to, and the gap before that (seconds)."""
         leader = Gauge("extender_leader", "1 in the replica that leads, 0 in a standby.", registry=self._registry)
         leader.set_function(leads)
+        text = "Seconds from the last sign of life of the leader before to this replica's first answer; 0 without one."
+        Gauge("extender_leader_gap_seconds", text, registry=self._registry).set_function(gap)
         text = "Terms of leadership that this replica has begun."
         self._registry.register(CountCollector("extender_leader_terms", text, terms))
 

@@ -116,8 +116,12 @@ OVERVIEW = Dashboard(
         "Leadership": [
             Panel(
                 "Leaders",
-                "Replicas that lead: one, or none for a moment. Nothing here: leaderElection is off.",
-                {"{{job}}": f"sum by (job) ({at('extender_leader')})"},
+                "Replicas that lead: one, or none for a moment; and for how many seconds nobody answered when each took over. "
+                "Nothing here: leaderElection is off.",
+                {
+                    "{{job}}": f"sum by (job) ({at('extender_leader')})",
+                    "{{instance}}: seconds": at("extender_leader_gap_seconds"),
+                },
                 width=12,
                 height=5,
             ),

@@ -113,6 +113,21 @@ async def test_a_leader_that_died_long_before_its_lease_ran_out_costs_no_more_ti
     assert await stand.ready_after() == pytest.approx(0.0, abs=0.02)
 
 
+async def test_it_tells_for_how_long_nobody_answered(stand: Stand) -> None:
+    """From the last sign of life of the one before, which may have died just then."""
+    await stand.begins(DEAD, "500")
+    begun = stand.clock.time
+    await stand.ready_after()
+    assert stand.hand_over.gap == pytest.approx(stand.clock.time - begun, abs=0.02)
+    assert stand.hand_over.gap > SETTLE
+
+
+async def test_there_is_no_gap_before_the_first_of_all(stand: Stand) -> None:
+    await stand.begins(None, "500")
+    await stand.ready_after()
+    assert stand.hand_over.gap == 0.0
+
+
 async def test_who_is_the_first_of_all_waits_for_nobodys_pods(stand: Stand) -> None:
     await stand.begins(None, "500")
     assert await stand.ready_after() == pytest.approx(0.0, abs=0.02)

@@ -34,7 +34,7 @@ def full_page() -> str:
     metrics.report_restarts(lambda: {"feed pods": 4})
     metrics.report_memory(lambda: 5, lambda: 600)
     metrics.fell_back("filter", "stale", "pass")
-    metrics.report_leadership(lambda: True, lambda: 14)
+    metrics.report_leadership(lambda: True, lambda: 14, lambda: 4.1)
     metrics.report_certificates(lambda: {"server": 1.8e9}, lambda: {"failed": 1}, lambda: {"expired": 1})
     metrics.report_relist_changes(lambda: {"pods": 8})
     metrics.report_assumed(lambda: {"one": 9}, lambda: {"expired": 10})
