@@ -50,6 +50,10 @@ class Anchors(Generic[T]):
             if not bucket:
                 del bucket_of[slot]
 
+    def is_filed(self, item: T, anchor: Requirement | None, namespaces: Iterable[str] | None) -> bool:
+        """Whether an item is filed wherever `file` puts it: for the audit."""
+        return all(item in buckets.get(slot, ()) for buckets, slot in self._places(anchor, namespaces))
+
     def _places(
         self, anchor: Requirement | None, namespaces: Iterable[str] | None
     ) -> Iterator[tuple[dict[object, dict[T, None]], object]]:

@@ -183,6 +183,9 @@ def _check_asked(index: ClusterIndex, selection: TermSelection, groups: Sequence
     kept = [group for group in groups if index.terms.is_asked(selection, group)]
     if not kept:
         return []
+    asleep = [group for group in kept if (group in selection.live) is not bool(group.column.filled)]
+    if asleep:
+        return [f"term group over {group.key.key}: is live, or is not, against what nodes carry" for group in asleep]
     reachable = index.placements.reachable(shared_anchor(selection.audiences), None)
     selected = [each for each in reachable if _selects(index, selection, each.shape)]
     return [
@@ -206,11 +209,14 @@ def _covers(index: ClusterIndex, who: Audience, shape: PodShape) -> bool:
 def _check_owned(index: ClusterIndex, group: OwnerGroup, carriers: _Carriers) -> list[str]:
     if not index.terms.is_owned(group):
         return []
+    name = f"inverse group ({group.role.value}) over {group.key.key}"
+    if index.terms.is_offered(group) is not bool(group.key.filled):
+        return [f"{name}: is offered to questions, or is not, against what nodes carry"]
     noted = [each for each in carriers.get(group, ()) if _is_kept(index, each)]
     if len(noted) != group.askers:  # others have come since
         noted = [each for placement in index.placements for each in [placement] * placement.groups.get(group, 0)]
     true = _pods_by_value(index, group.key.key, noted)
-    return _compare(f"inverse group ({group.role.value}) over {group.key.key}", true, group)
+    return _compare(name, true, group)
 
 
 def _check_spread(index: ClusterIndex, key: SpreadKey, group: Group) -> list[str]:

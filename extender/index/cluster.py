@@ -173,9 +173,12 @@ class ClusterIndex:
         here = self._counted_on(number) if moves else {}
         for placement, pods in here.items():
             _add(placement.groups, number, -pods)
-        self.topology.put(number, new)
+        turned = self.topology.put(number, new)
         for placement, pods in here.items():
             _add(placement.groups, number, pods)
+        for column in turned:  # after that: a group that starts to count now counts this node's pods with all others
+            self.terms.column_turned(column)
+            self.selections.column_turned(column)
         if new is None and number not in self._on_node:
             self.topology.release(number)
         return True

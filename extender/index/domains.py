@@ -6,40 +6,57 @@ scope, "does not count"). Facts this rests on:
 
 1. A pod may claim a node that does not exist (yet, or any more). Its name has a number, but every key gives 0 there.
 2. Domain numbers of a key are shared by all scopes of that key; a scope only leaves nodes out.
-3. Lists indexed by node number all grow together, in `Topology.number`.
+3. Columns that are lists all grow together, in `Topology.number`, and some numbers ahead.
+4. A node is in the column of a key or scope only if it carries the key's label, so a change of a node touches the
+   columns of its own labels. Scopes that count nodes without the key, too, are few: those of default constraints.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from itertools import chain
 
-from extender.model.labels import NO_LABELS
+from extender.index.columns import NodeColumn
+from extender.model.labels import NO_LABELS, Labels
 from extender.model.node_affinity import NodeAffinity
 from extender.model.objects import Node
 from extender.model.taints import Toleration, first_untolerated
 
+_LEAST_SPARE = 16  # node numbers that columns have room for beyond those in use
 
-class KeyDomains:
-    """The domains of one topology key over all nodes. ``users`` counts the groups and scopes over it."""
+_NO_NUMBERS: dict[str, int] = {}
+_NO_NODES: dict[int, set[int]] = {}
+_NO_VALUES: list[str] = []
+_NO_FREE: list[int] = []
 
-    __slots__ = ("_free", "_known", "_labelled", "_values", "key", "nodes_in", "number_of", "of_node", "users")
 
-    def __init__(self, key: str, known: Mapping[str, int]) -> None:
+class KeyDomains(NodeColumn):
+    """The domains of one topology key over all nodes. ``users`` counts the groups and scopes over it.
+
+    A key that no node carries has no tables of its own.
+    """
+
+    __slots__ = ("_free", "_known", "_values", "key", "nodes_in", "number_of", "users")
+
+    def __init__(self, key: str, known: Mapping[str, int], zeros: list[int]) -> None:
+        super().__init__(zeros)
         self.key = key
         self._known = known
-        self._labelled = 0
         self.users = 0
-        self.of_node: list[int] = []
-        self.number_of: dict[str, int] = {}
-        self.nodes_in: dict[int, set[int]] = {}
-        self._values: list[str] = [""]
-        self._free: list[int] = []
+        self._forget_values()
+
+    def _forget_values(self) -> None:
+        self.number_of = _NO_NUMBERS
+        self.nodes_in = _NO_NODES
+        self._values = _NO_VALUES
+        self._free = _NO_FREE
 
     @property
     def lacking(self) -> int:
         """How many nodes do not have the key."""
-        return len(self._known) - self._labelled
+        return len(self._known) - self.filled
 
     def value(self, domain: int) -> str:
         """The label's value of a domain."""
@@ -53,6 +70,8 @@ class KeyDomains:
         """The number of a domain, made where the value is new."""
         found = self.number_of.get(value)
         if found is None:
+            if not self._values:
+                self.number_of, self.nodes_in, self._values, self._free = {}, {}, [""], []
             if self._free:
                 found = self._free.pop()
                 self._values[found] = value
@@ -66,11 +85,9 @@ class KeyDomains:
         """Sets the node's domain (None: the node is gone); a domain without nodes is forgotten."""
         value = None if node is None else self.value_on(node)
         new = 0 if value is None else self.number(value)
-        old = self.of_node[number]
+        old = self.fill(number, new)
         if old == new:
             return
-        self.of_node[number] = new
-        self._labelled += bool(new) - bool(old)
         if new:
             self.nodes_in.setdefault(new, set()).add(number)
         if old:
@@ -84,6 +101,8 @@ class KeyDomains:
             if self._values[domain]:  # the number of "" is kept: a scope may count nodes without the key under it
                 del self.number_of[self._values[domain]]
                 self._free.append(domain)
+            if not self.number_of:
+                self._forget_values()
 
 
 class NodeItself(KeyDomains):
@@ -118,22 +137,30 @@ class Inclusion:
         return self.tolerations is None or first_untolerated(node.taints, self.tolerations) is None
 
 
-class Scope:
-    """The eligible nodes and domains of one topology key under one inclusion rule."""
+class Scope(NodeColumn):
+    """The eligible nodes and domains of one topology key under one inclusion rule.
 
-    __slots__ = ("domains", "inclusion", "key", "of_node", "users")
+    ``charge`` is how many entries its column had when it was made.
+    """
 
-    def __init__(self, key: KeyDomains, inclusion: Inclusion) -> None:
+    __slots__ = ("charge", "domains", "inclusion", "key", "users")
+
+    def __init__(self, key: KeyDomains, inclusion: Inclusion, zeros: list[int]) -> None:
+        super().__init__(zeros)
         self.key = key
         self.inclusion = inclusion
-        self.of_node: list[int] = [0] * len(key.of_node)
         self.domains: dict[int, int] = {}
-        self.users = 0
+        self.users = self.charge = 0
+
+    @property
+    def label(self) -> str:
+        """The label key that a node must carry to be in it; empty where nodes without the key may be in it too."""
+        return "" if self.inclusion.missing_as_empty else self.key.key
 
     def put(self, number: int, node: Node | None) -> None:
         """Sets the node's eligible domain; to be called after the key itself knows the node."""
-        old, new = self.of_node[number], self._domain(number, node)
-        self.of_node[number] = new
+        new = self._domain(number, node)
+        old = self.fill(number, new)
         if new:
             self.domains[new] = self.domains.get(new, 0) + 1
         if old:
@@ -149,52 +176,62 @@ class Scope:
 
 
 class Topology:
-    """All nodes by number, with the keys and scopes that are in use."""
+    """All nodes by number, with the keys and scopes that are in use.
+
+    ``scope_cells`` is what the columns of all scopes take up, in entries.
+    """
 
     def __init__(self) -> None:
         self.version = 0
+        self.scope_cells = 0
         self.known: dict[str, int] = {}
         self.nodes: list[Node | None] = []
-        self.itself = NodeItself("", self.known)
+        self._zeros: list[int] = []
+        self.itself = NodeItself("", self.known, self._zeros)
         self.keys: dict[str, KeyDomains] = {}
         self._scopes: dict[tuple[str, Inclusion], Scope] = {}
+        self._scopes_over: dict[str, dict[Scope, None]] = {}
+        self._carriers: dict[str, int] = {}
         self._numbers: dict[str, int] = {}
         self.names: list[str] = []
         self._free: list[int] = []
 
     def number(self, name: str) -> int:
-        """The number of a node name, made where the name is new."""
+        """The number of a node name, made where the name is new: the lowest that is free."""
         found = self._numbers.get(name)
         if found is None:
-            found = self._free.pop() if self._free else self._grow()
+            found = heappop(self._free) if self._free else self._grow()
             self._numbers[name] = found
             self.names[found] = name
         return found
+
+    def _grow(self) -> int:
+        self.names.append("")
+        self.nodes.append(None)
+        if len(self.names) > len(self._zeros):
+            self._resize(len(self.names) + max(_LEAST_SPARE, len(self.names) // 8))
+        return len(self.names) - 1
+
+    def _resize(self, size: int) -> None:
+        """Makes all columns so long. O(keys + scopes), so it is done for many numbers at once."""
+        del self._zeros[size:]
+        self._zeros.extend([0] * (size - len(self._zeros)))
+        for column in (self.itself, *self.keys.values(), *self._scopes.values()):
+            column.resize()
 
     def find(self, name: str) -> int | None:
         """The number of a node name that a node or a pod uses."""
         return self._numbers.get(name)
 
-    def _grow(self) -> int:
-        self.names.append("")
-        self.nodes.append(None)
-        for column in self._columns():
-            column.of_node.append(0)
-        return len(self.names) - 1
-
-    def _columns(self) -> Iterator[KeyDomains | Scope]:
-        """Everything indexed by node number; keys before scopes, which read them."""
-        yield self.itself
-        yield from self.keys.values()
-        yield from self._scopes.values()
-
     def key(self, topology_key: str) -> KeyDomains:
-        """The domains of a key; on first use O(nodes)."""
+        """The domains of a key; on first use O(nodes), O(1) where no node carries it."""
         found = self.keys.get(topology_key)
         if found is None:
-            found = self.keys[topology_key] = KeyDomains(topology_key, self.known)
-            found.of_node = [0] * len(self.names)
-            self._fill(found)
+            found = self.keys[topology_key] = KeyDomains(topology_key, self.known, self._zeros)
+            if topology_key in self._carriers:
+                for number, node in enumerate(self.nodes):
+                    if node is not None:
+                        found.put(number, node)
         return found
 
     def hold(self, topology_key: str) -> KeyDomains:
@@ -209,18 +246,18 @@ class Topology:
         if not key.users and self.keys.get(key.key) is key:
             del self.keys[key.key]
 
-    def _fill(self, column: KeyDomains | Scope) -> None:
-        for number, node in enumerate(self.nodes):
-            if node is not None:
-                column.put(number, node)
-
     def scope(self, key: KeyDomains, inclusion: Inclusion) -> Scope:
-        """The eligible nodes of a key under an inclusion rule; on first use O(nodes)."""
+        """The eligible nodes of a key under an inclusion rule; on first use O(nodes that can be eligible)."""
         found = self._scopes.get((key.key, inclusion))
         if found is None:
-            found = self._scopes[key.key, inclusion] = Scope(key, inclusion)
-            self._fill(found)
+            found = self._scopes[key.key, inclusion] = Scope(key, inclusion, self._zeros)
+            self._scopes_over.setdefault(found.label, {})[found] = None
             key.users += 1
+            candidates = self.known.values() if not found.label else chain.from_iterable(key.nodes_in.values())
+            for number in candidates:
+                found.put(number, self.nodes[number])
+            found.charge = found.cells
+            self.scope_cells += found.charge
         found.users += 1
         return found
 
@@ -228,30 +265,76 @@ class Topology:
         """Gives a scope back; the last user's leaving forgets it."""
         scope.users -= 1
         if not scope.users:
+            self.scope_cells -= scope.charge
             del self._scopes[scope.key.key, scope.inclusion]
+            over = self._scopes_over[scope.label]
+            del over[scope]
+            if not over:
+                del self._scopes_over[scope.label]
             self.let_go(scope.key)
 
     def release_all(self) -> None:
         """Forgets every key and scope, with whoever used it."""
         self.keys.clear()
         self._scopes.clear()
+        self._scopes_over.clear()
+        self.scope_cells = 0
 
-    def put(self, number: int, node: Node | None) -> None:
-        """Sets or removes a node. Counts of pods on it must have been taken out before. O(keys + scopes)."""
+    def put(self, number: int, node: Node | None) -> Collection[NodeColumn]:
+        """Sets or removes a node. Counts of pods on it must have been taken out before.
+
+        Returns the columns that were empty before or are so now. O(labels + scopes over these labels); nothing where
+        labels and taints stay as they are.
+        """
         self.version += 1
+        old = self.nodes[number]
         self.nodes[number] = node
-        for column in self._columns():
-            column.put(number, node)
         if node is None:
             self.known.pop(self.names[number], None)
         else:
             self.known[node.name] = number
+        return () if same_place(old, node) else self._move(number, old, node)
+
+    def _move(self, number: int, old: Node | None, new: Node | None) -> Collection[NodeColumn]:
+        """Brings the columns up to date that the node is in, or is to be in."""
+        before, after = (NO_LABELS if node is None else node.labels for node in (old, new))
+        self._count_carriers(before, after)
+        labels = before.keys() | after.keys()
+        columns: list[KeyDomains | Scope] = [self.itself]
+        columns += [key for label in labels if (key := self.keys.get(label)) is not None]
+        for label in ("", *labels):
+            columns += self._scopes_over.get(label, ())  # after the keys, which they read
+        turned: list[NodeColumn] = []
+        for column in columns:
+            was_empty = not column.filled
+            column.put(number, new)
+            if was_empty is bool(column.filled):
+                turned.append(column)
+        return turned
+
+    def _count_carriers(self, before: Labels, after: Labels) -> None:
+        """How many nodes carry each label key: a key that none carries need not be looked for on every node."""
+        for label in before.keys() - after.keys():
+            self._carriers[label] -= 1
+            if not self._carriers[label]:
+                del self._carriers[label]
+        for label in after.keys() - before.keys():
+            self._carriers[label] = self._carriers.get(label, 0) + 1
 
     def release(self, number: int) -> None:
-        """Frees the number of a name that neither a node nor a pod uses any more."""
+        """Frees the number of a name that neither a node nor a pod uses any more; columns get shorter with the last."""
         del self._numbers[self.names[number]]
         self.names[number] = ""
-        self._free.append(number)
+        heappush(self._free, number)
+        if number != len(self.names) - 1:
+            return
+        while self.names and not self.names[-1]:
+            self.names.pop()
+            self.nodes.pop()
+        self._free = [free for free in self._free if free < len(self.names)]
+        heapify(self._free)
+        if len(self.names) * 2 + _LEAST_SPARE < len(self._zeros):
+            self._resize(len(self.names) + _LEAST_SPARE)
 
     def statistics(self) -> dict[str, int]:
         """How many nodes, keys and scopes are held."""

@@ -9,7 +9,9 @@ number of pods, and the same call undoes it. Facts this rests on:
 
 from __future__ import annotations
 
+from extender.index.columns import NodeColumn
 from extender.index.domains import KeyDomains, Scope
+from extender.index.view import Column
 from extender.model.objects import Node
 
 
@@ -24,11 +26,11 @@ class Group:
     ``pending`` is how many pods would count here whose node is not known yet (`assumed`).
     """
 
-    __slots__ = ("askers", "counts", "domain_of", "key", "levels", "pending", "version")
+    __slots__ = ("askers", "column", "counts", "key", "levels", "pending", "version")
 
     def __init__(self, key: KeyDomains) -> None:
         self.key = key
-        self.domain_of = key.of_node
+        self.column: NodeColumn = key
         self.counts: dict[int, int] = {}
         self.version = 0
         self.askers = 0
@@ -37,7 +39,7 @@ class Group:
 
     def add(self, node: int, pods: int) -> None:
         """Counts so many pods more (or fewer) on a node. O(1); raises ``IndexDriftError`` below zero."""
-        domain = self.domain_of[node]
+        domain = self.column.of_node[node]
         if not domain:
             return
         old = self.counts.get(domain, 0)
@@ -57,6 +59,11 @@ class Group:
             self.counts.pop(domain, None)
         self.version += 1
 
+    @property
+    def domain_of(self) -> Column:
+        """In which domain a node's pods count: 0 where they do not. Not to be kept while nodes change."""
+        return self.column.of_node
+
     def greatest(self) -> int:
         """The largest count of a domain, 0 where nobody is counted. O(distinct counts)."""
         return max(self.levels, default=0)
@@ -74,7 +81,7 @@ class SpreadGroup(Group):
     def __init__(self, scope: Scope) -> None:
         super().__init__(scope.key)
         self.scope = scope
-        self.domain_of = scope.of_node
+        self.column = scope
 
     @property
     def domains(self) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
 from extender.index.anchors import Anchors
+from extender.index.columns import NodeColumn
 from extender.index.groups import Group
 from extender.index.namespaces import Namespaces
 from extender.index.placements import Placement, Placements
@@ -59,14 +60,16 @@ def shared_anchor(audiences: Iterable[Audience]) -> Requirement | None:
 class Selection(ABC):
     """The members of one question and the groups that count them. Subclasses say who is selected.
 
-    ``stale`` are namespaces whose labels changed since membership was last looked at; see `Selections.refresh`.
+    ``live`` are the groups that members are counted in: those over a column that any node is in. The others count
+    nothing, and no member costs anything for them. ``stale`` are namespaces whose labels changed since membership was last looked at; see `Selections.refresh`.
     """
 
-    __slots__ = ("anchor", "groups", "members", "stale")
+    __slots__ = ("anchor", "groups", "live", "members", "stale")
 
     def __init__(self, anchor: Requirement | None) -> None:
         self.anchor = anchor
         self.groups: dict[Hashable, Group] = {}
+        self.live: dict[Group, None] = {}
         self.members: set[Placement] = set()
         self.stale: set[str] = set()
 
@@ -87,28 +90,28 @@ class Selection(ABC):
         return ()
 
     def enter(self, placement: Placement) -> None:
-        """Makes a placement a member: every group counts it from now on."""
+        """Makes a placement a member: every live group counts it from now on."""
         self.members.add(placement)
-        for group in self.groups.values():
+        for group in self.live:
             placement.join(group)
 
     def drop(self, placement: Placement) -> None:
         """Ends a membership."""
         self.members.discard(placement)
-        for group in self.groups.values():
+        for group in self.live:
             placement.leave(group)
 
-    def add_group(self, key: Hashable, group: Group) -> None:
-        """A further group over the same members; counts them at once. O(nodes the members stand on)."""
-        self.groups[key] = group
+    def start(self, group: Group) -> None:
+        """Counts the members in a group. O(nodes the members stand on)."""
+        self.live[group] = None
         for placement in self.members:
             placement.join(group)
 
-    def remove_group(self, key: Hashable) -> None:
-        """Forgets a group; its counts are left to be collected with it."""
-        group = self.groups.pop(key)
+    def stop(self, group: Group) -> None:
+        """Ends that: the group counts no member any more. O(nodes the members stand on)."""
+        del self.live[group]
         for placement in self.members:
-            del placement.groups[group]
+            placement.leave(group)
 
 
 class TermSelection(Selection):
@@ -187,6 +190,7 @@ class Selections:
         self._namespaces = namespaces
         self._anchors: Anchors[Selection] = Anchors()
         self._by_selector: dict[LabelSelector, set[Selection]] = {}
+        self._over: dict[NodeColumn, dict[Group, Selection]] = {}
 
     def add(self, selection: Selection) -> None:
         """Starts keeping a selection and finds its members. O(placements its anchor reaches)."""
@@ -211,6 +215,28 @@ class Selections:
             if not users:
                 del self._by_selector[selector]
             self._namespaces.release(selector)
+
+    def add_group(self, selection: Selection, key: Hashable, group: Group) -> None:
+        """A further group over the members of a selection. O(nodes the members stand on), O(1) over an empty column."""
+        selection.groups[key] = group
+        self._over.setdefault(group.column, {})[group] = selection
+        if group.column.filled:
+            selection.start(group)
+
+    def remove_group(self, selection: Selection, key: Hashable) -> None:
+        """Forgets a group of a selection. As `add_group`."""
+        group = selection.groups.pop(key)
+        if group in selection.live:
+            selection.stop(group)
+        over = self._over[group.column]
+        del over[group]
+        if not over:
+            del self._over[group.column]
+
+    def column_turned(self, column: NodeColumn) -> None:
+        """A column has got its first node, or has lost its last one, and the pods of that node are counted again."""
+        for group, selection in self._over.get(column, {}).items():
+            (selection.start if column.filled else selection.stop)(group)
 
     def placement_added(self, placement: Placement) -> None:
         """Makes a new placement a member wherever it belongs. O(labels + candidates)."""

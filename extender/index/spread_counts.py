@@ -70,7 +70,7 @@ class SpreadCounts:
         group = selection.groups.get(key)
         if group is None:
             group = self._make(key)
-            selection.add_group(key, group)
+            self._selections.add_group(selection, key, group)
         group.askers += 1
         assert isinstance(group, SpreadGroup)  # noqa: S101 (narrows the type of what `_make` put there)
         return group
@@ -86,7 +86,7 @@ class SpreadCounts:
         group.askers -= 1
         if group.askers:
             return
-        selection.remove_group(key)
+        self._selections.remove_group(selection, key)
         if isinstance(group, SpreadGroup):
             self._topology.leave(group.scope)
         if not selection.groups:

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 
 from extender.index.anchors import Anchors
-from extender.index.domains import Topology
+from extender.index.columns import NodeColumn
+from extender.index.domains import KeyDomains, Topology
 from extender.index.groups import Group
 from extender.index.namespaces import Namespaces
 from extender.index.placements import Placement
@@ -41,8 +42,15 @@ class OwnerGroup(Group):
         self.weight = weight
 
 
+_Term = tuple[Role, AffinityTerm, int]
+
+
 class TermCounts:
-    """Every group of affinity terms that pods ask or carry."""
+    """Every group of affinity terms that pods ask or carry.
+
+    Owner groups are kept by topology key. Those over a key that no node carries count nothing, so no question looks at
+    them: a term over a key that a pod made up costs no other pod anything.
+    """
 
     def __init__(self, topology: Topology, namespaces: Namespaces, selections: Selections) -> None:
         self.inverse_version = 0
@@ -50,7 +58,7 @@ class TermCounts:
         self._namespaces = namespaces
         self._selections = selections
         self._asked: dict[frozenset[Audience], TermSelection] = {}
-        self._owned: dict[tuple[Role, AffinityTerm, int], OwnerGroup] = {}
+        self._owned: dict[str, dict[_Term, OwnerGroup]] = {}
         self._owner_anchors: Anchors[OwnerGroup] = Anchors()
 
     def acquire(self, terms: Iterable[AffinityTerm], topology_keys: Iterable[str]) -> TermSelection:
@@ -68,7 +76,7 @@ class TermCounts:
             group = selection.groups.get(key)
             if group is None:
                 group = Group(self._topology.hold(key))
-                selection.add_group(key, group)
+                self._selections.add_group(selection, key, group)
             group.askers += 1
         return selection
 
@@ -83,7 +91,7 @@ class TermCounts:
             group = selection.groups[key]
             group.askers -= 1
             if not group.askers:
-                selection.remove_group(key)
+                self._selections.remove_group(selection, key)
                 self._topology.let_go(group.key)
         if not selection.groups:
             del self._asked[selection.audiences]
@@ -103,37 +111,62 @@ class TermCounts:
 
     def owned(self) -> Iterator[OwnerGroup]:
         """Every owner group, for the audit."""
-        yield from self._owned.values()
+        for groups in self._owned.values():
+            yield from groups.values()
 
     def is_owned(self, group: OwnerGroup) -> bool:
         """Whether a group of `owned` is still kept."""
-        return self._owned.get((group.role, group.term, group.weight)) is group
+        return self._owned.get(group.key.key, {}).get((group.role, group.term, group.weight)) is group
+
+    def is_offered(self, group: OwnerGroup) -> bool:
+        """Whether questions that the term selects are given the group: for the audit."""
+        anchor, names = group.term.selector.anchor(), _fixed(group.term)
+        return self._owner_anchors.is_filed(group, anchor, names)
 
     def placement_added(self, placement: Placement) -> None:
         """Counts a new placement in the group of each term that its pods carry, twice where a term stands twice."""
-        for role, term, weight in terms_of(placement.shape):
-            group = self._owned.get((role, term, weight))
+        for each in terms_of(placement.shape):
+            group = self._owned.setdefault(each[1].topology_key, {}).get(each)
             if group is None:
-                group = self._own(role, term, weight)
+                group = self._own(each)
             group.askers += 1
             placement.join(group)
 
-    def _own(self, role: Role, term: AffinityTerm, weight: int) -> OwnerGroup:
-        self.inverse_version += 1
-        group = self._owned[role, term, weight] = OwnerGroup(self._topology, role, term, weight)
-        self._owner_anchors.file(group, term.selector.anchor(), _fixed(term))
+    def _own(self, each: _Term) -> OwnerGroup:
+        group = OwnerGroup(self._topology, *each)
+        self._owned[group.key.key][each] = group
+        if group.key.filled:
+            self._offer(group)
         return group
+
+    def _offer(self, group: OwnerGroup) -> None:
+        self.inverse_version += 1
+        self._owner_anchors.file(group, group.term.selector.anchor(), _fixed(group.term))
+
+    def _take_back(self, group: OwnerGroup) -> None:
+        self.inverse_version += 1
+        self._owner_anchors.discard(group, group.term.selector.anchor(), _fixed(group.term))
+
+    def column_turned(self, column: NodeColumn) -> None:
+        """A column has got its first node, or has lost its last one. O(terms that pods carry over the key)."""
+        if isinstance(column, KeyDomains):
+            for group in self._owned.get(column.key, {}).values():
+                (self._offer if column.filled else self._take_back)(group)
 
     def placement_gone(self, placement: Placement) -> None:
         """Takes an empty placement out; a term that nobody carries any more is forgotten."""
-        for role, term, weight in terms_of(placement.shape):
-            group = self._owned[role, term, weight]
+        for each in terms_of(placement.shape):
+            groups = self._owned[each[1].topology_key]
+            group = groups[each]
             group.askers -= 1
-            if not group.askers:
-                self.inverse_version += 1
-                del self._owned[role, term, weight]
-                self._topology.let_go(group.key)
-                self._owner_anchors.discard(group, term.selector.anchor(), _fixed(term))
+            if group.askers:
+                continue
+            del groups[each]
+            if not groups:
+                del self._owned[group.key.key]
+            if group.key.filled:
+                self._take_back(group)
+            self._topology.let_go(group.key)
 
     def selecting(self, shape: PodShape) -> list[OwnerGroup]:
         """The owner groups whose term selects a pod of this shape, in the order in which they came to be."""
@@ -144,14 +177,14 @@ class TermCounts:
     def statistics(self) -> dict[str, int]:
         """How many groups are kept."""
         asked = sum(len(selection.groups) for selection in self._asked.values())
-        return {"term_groups": asked, "inverse_groups": sum(1 for group in self._owned.values() if group.counts)}
+        return {"term_groups": asked, "inverse_groups": sum(1 for group in self.owned() if group.counts)}
 
 
 def _fixed(term: AffinityTerm) -> tuple[str, ...] | None:
     return term.namespaces if term.namespace_selector is None else None
 
 
-def terms_of(shape: PodShape) -> Iterator[tuple[Role, AffinityTerm, int]]:
+def terms_of(shape: PodShape) -> Iterator[_Term]:
     """Every term that a pod of this shape carries, with its role and weight (1 for required ones)."""
     affinity = shape.affinity
     for term in affinity.required:

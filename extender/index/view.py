@@ -20,6 +20,13 @@ NodeNumber = int
 DomainNumber = int
 
 
+class Column(Protocol):
+    """A domain number for each node number: 0 for a node that is in no domain."""
+
+    def __getitem__(self, node: NodeNumber, /) -> DomainNumber:
+        """The domain of a node. O(1)."""
+
+
 class KeyView(Protocol):
     """The domains of one topology key.
 
@@ -31,7 +38,7 @@ class KeyView(Protocol):
         """The topology key."""
 
     @property
-    def of_node(self) -> Sequence[DomainNumber]:
+    def of_node(self) -> Column:
         """Domain number by node number."""
 
     @property
@@ -41,6 +48,10 @@ class KeyView(Protocol):
     @property
     def nodes_in(self) -> Mapping[DomainNumber, set[NodeNumber]]:
         """The nodes of a domain."""
+
+    @property
+    def filled(self) -> int:
+        """How many nodes have the key."""
 
     @property
     def lacking(self) -> int:
@@ -61,7 +72,7 @@ class GroupView(Protocol):
         """Where the group counts."""
 
     @property
-    def domain_of(self) -> Sequence[DomainNumber]:
+    def domain_of(self) -> Column:
         """In which domain a node's pods count: 0 where they do not."""
 
     @property

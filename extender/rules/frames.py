@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from extender.index.view import ClusterView, GroupView, KeyView, SpreadGroupView
+from extender.index.view import ClusterView, Column, GroupView, KeyView, SpreadGroupView
 from extender.model.objects import Node
 
 
 class Frame(Protocol):
     """Positions of nodes, and how to find their domains."""
 
-    def domains(self, key: KeyView) -> Sequence[int]:
+    def domains(self, key: KeyView) -> Column:
         """Domain number by position: 0 where the node lacks the key, negative where the index knows no such domain."""
 
     def new_domains(self, group: SpreadGroupView) -> int:
@@ -61,7 +61,7 @@ class CertainFrame:
 class IndexFrame(CertainFrame):
     """The nodes of the index; a position is a node number."""
 
-    def domains(self, key: KeyView) -> Sequence[int]:
+    def domains(self, key: KeyView) -> Column:
         """The index's own column: no copy."""
         return key.of_node
 
@@ -80,7 +80,7 @@ class RequestFrame(CertainFrame):
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = nodes
 
-    def domains(self, key: KeyView) -> Sequence[int]:
+    def domains(self, key: KeyView) -> Column:
         """The domain of each node by the labels that it came with."""
         unknown: dict[str, int] = {}
         return [self._domain(key, node, unknown) for node in self._nodes]
@@ -116,7 +116,7 @@ class _AwaitingFrame:
         self._view = view
         self._known: dict[int, tuple[Mapping[int, int], Mapping[int, int]]] = {}
 
-    def domains(self, key: KeyView) -> Sequence[int]:
+    def domains(self, key: KeyView) -> Column:
         """As the other frame has them."""
         return self._frame.domains(key)
 

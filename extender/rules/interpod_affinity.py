@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from extender.index.view import GroupView, Question, WeightedGroup
+from extender.index.view import Column, GroupView, Question, WeightedGroup
 from extender.model.verdicts import Code, Reason
 from extender.rules.frames import Frame
 from extender.rules.rule import MAX_SCORE, SKIP, SUCCESS, Status
@@ -21,7 +21,7 @@ from extender.rules.rule import MAX_SCORE, SKIP, SUCCESS, Status
 class Clause:
     """Domains of one key and the pods counted there."""
 
-    domains: Sequence[int]
+    domains: Column
     counts: Mapping[int, int]
 
 

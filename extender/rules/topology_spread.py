@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from extender.index.view import ClusterView, Question, SpreadQuestion
+from extender.index.view import ClusterView, Column, Question, SpreadQuestion
 from extender.model.labels import HOSTNAME
 from extender.model.spread import global_minimum, largest_allowed, round_half_away, topology_weight
 from extender.model.verdicts import Code, Reason
@@ -22,7 +22,7 @@ from extender.rules.rule import MAX_SCORE, SKIP, SUCCESS, Status
 class HardClause:
     """One DoNotSchedule constraint: a domain passes while its count is at most ``limit``."""
 
-    domains: Sequence[int]
+    domains: Column
     counts: Mapping[int, int]
     limit: int
 
@@ -102,8 +102,8 @@ def _clause(ask: SpreadQuestion, frame: Frame) -> HardClause:
 class SoftClause:
     """One ScheduleAnyway constraint over the scored nodes; ``has_key`` is by the label, also where nodes count alone."""
 
-    domains: Sequence[int]
-    has_key: Sequence[int]
+    domains: Column
+    has_key: Column
     counts: Mapping[int, int]
     max_skew: int
     weight: float
@@ -162,7 +162,7 @@ def prepare_score(question: Question, view: ClusterView, frame: Frame, nodes: Se
     return SpreadScore(SUCCESS, nodes, tuple(clauses), ignored)
 
 
-def _soft(ask: SpreadQuestion, labelled: Sequence[int], frame: Frame, judged: Sequence[int]) -> SoftClause:
+def _soft(ask: SpreadQuestion, labelled: Column, frame: Frame, judged: Sequence[int]) -> SoftClause:
     """A clause with its weight, which grows with the number of domains among the nodes that are judged."""
     group, constraint = ask.group, ask.constraint
     if constraint.topology_key == HOSTNAME:

@@ -26,7 +26,7 @@ _SMALL = 8  # nodes in a domain on average; in larger domains the first names tr
 def applies(groups: Sequence[WeightedGroup]) -> bool:
     """Whether every part adds points, over one and the same key, whose domains are small."""
     key = groups[0].group.key
-    if len(key.nodes_in) * _SMALL < len(key.of_node):
+    if len(key.nodes_in) * _SMALL < key.filled + key.lacking:
         return False
     return all(part.weight > 0 and part.group.key is key for part in groups)
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
-from extender.index.view import ClusterView, GroupView, KeyView, Question
+from extender.index.view import ClusterView, Column, GroupView, KeyView, Question
 from extender.model.labels import HOSTNAME
 from extender.model.spread import topology_weight
 from extender.rules.catalog import PreparedFilters
@@ -44,7 +44,7 @@ class _Part:
     """One group's share of a rank; ``best`` is the most that any node can get from it."""
 
     weight: float
-    domains: Sequence[int]
+    domains: Column
     counts: Mapping[int, int]
     best: float
 
@@ -62,7 +62,7 @@ def best_passing(search: Search, most: int, turn: int) -> Ranked:
     if groups and asked.view is not None and len(asked) >= _LONG and fullest.applies(groups):
         return fullest.best_from_the_top(groups, search.filters, asked, most, turn)
     parts = [_part(part.weight, part.group, search) for part in groups]
-    required: list[Sequence[int]] = []
+    required: list[Column] = []
     if question.soft and not question.soft_error:
         parts, required = _spread_parts(search)
     return _ranked(search, parts, required, most, turn) if parts else _unranked(search, most, turn)
@@ -80,7 +80,7 @@ def _some_lack(key: KeyView, search: Search) -> bool:
     return search.asked.view is None or key.lacking > 0
 
 
-def _spread_parts(search: Search) -> tuple[list[_Part], list[Sequence[int]]]:
+def _spread_parts(search: Search) -> tuple[list[_Part], list[Column]]:
     """Fewer pods rank higher. The weights are by the domains of the cluster, as the passing nodes are not known yet."""
     question, asked = search.question, search.asked
     parts, required = [], []
@@ -103,7 +103,7 @@ def _unranked(search: Search, most: int, turn: int) -> Ranked:
     return [(0.0, node) for node in found[:most]]
 
 
-def _ranked(search: Search, parts: list[_Part], required: list[Sequence[int]], most: int, turn: int) -> Ranked:
+def _ranked(search: Search, parts: list[_Part], required: list[Column], most: int, turn: int) -> Ranked:
     """The best by rank; ends early when enough nodes reach the best rank that there can be."""
     target = sum(part.best for part in parts) - _TOLERANCE
     best: list[int] = []
@@ -120,7 +120,7 @@ def _ranked(search: Search, parts: list[_Part], required: list[Sequence[int]], m
     return every[:most]
 
 
-def _ranks(nodes: Sequence[int], parts: list[_Part], required: list[Sequence[int]]) -> list[float]:
+def _ranks(nodes: Sequence[int], parts: list[_Part], required: list[Column]) -> list[float]:
     """The rank of each node; a node without a key that scoring needs comes last. O(nodes × parts)."""
     part, *rest = parts
     weight, domains, count_of = part.weight, part.domains, part.counts.get

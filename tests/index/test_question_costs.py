@@ -9,7 +9,7 @@ import pytest
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.index.questions import Questions
-from extender.index.selections import Audience, TermSelection
+from extender.index.selections import Audience, Selections, TermSelection
 from extender.index.workloads import Workloads
 from extender.model.objects import Object
 from tests.builders import Json, index_of, matching, namespace, node, pod, pod_json, spread, term, workload
@@ -45,8 +45,8 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Calls:
         (Audience, "__hash__"),
         (Audience, "__eq__"),
         (TermSelection, "selects"),
-        (TermSelection, "add_group"),
-        (TermSelection, "remove_group"),
+        (Selections, "add_group"),
+        (Selections, "remove_group"),
     )
 
 

@@ -1,0 +1,183 @@
+"""What a topology key costs: as much as the nodes that carry it, and nothing where no node does."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import pytest
+
+from extender.index.audit import audit
+from extender.index.cluster import ClusterIndex
+from extender.index.columns import NodeColumn, SparseColumn
+from tests.builders import Json, index_of, node, pod, pod_json, spread, term
+from tests.index.counting import inverse, near, question_of, spread_over
+from tests.index.test_question_costs import Calls
+
+NODES = 200
+
+
+def column(size: int = NODES) -> NodeColumn:
+    """An empty column over so many node numbers."""
+    return NodeColumn([0] * size)
+
+
+def test_a_column_is_what_was_put_in_it_whatever_form_it_takes() -> None:
+    rng, made, plain = random.Random(1), column(), [0] * NODES
+    for wanted in (3, 150, 40, 8, 4, 0, 1, 0):
+        while (filled := sum(map(bool, plain))) != wanted:
+            at = rng.choice([n for n in range(NODES) if bool(plain[n]) is (filled > wanted)])
+            assert made.fill(at, 0 if plain[at] else 7) == plain[at]
+            plain[at] = 0 if plain[at] else 7
+            assert [made.of_node[n] for n in range(NODES)] == plain
+            assert made.filled == sum(map(bool, plain))
+
+
+@pytest.mark.parametrize(("filled", "cells"), [(0, 0), (1, 1), (12, 12), (13, NODES), (NODES, NODES)])
+def test_a_column_costs_what_its_nodes_cost_up_to_a_list(filled: int, cells: int) -> None:
+    made = column()
+    for number in range(filled):
+        made.fill(number, 1)
+    assert made.cells == cells
+    for number in range(filled):
+        made.fill(number, 0)
+    assert (made.cells, made.filled) == (0, 0)
+
+
+def test_a_column_near_the_bound_does_not_change_its_form_at_each_step() -> None:
+    made, forms = column(), set()
+    for number in range(13):
+        made.fill(number, 1)
+    for _ in range(10):
+        made.fill(12, 0)
+        forms.add(type(made.of_node))
+        made.fill(12, 1)
+        forms.add(type(made.of_node))
+    assert forms == {list}
+    for number in range(7, 13):
+        made.fill(number, 0)
+    made.fill(6, 0)
+    assert isinstance(made.of_node, SparseColumn)
+
+
+def cluster(nodes: int = NODES) -> ClusterIndex:
+    """Nodes in three zones, one of them with a label of its own."""
+    made = index_of(*(node(f"n{number}", zone=f"z{number % 3}") for number in range(nodes)))
+    if nodes > 7:
+        made.upsert(node("n7", zone="z1", disk="ssd"))
+    return made
+
+
+def cells(index: ClusterIndex) -> dict[str, int]:
+    """What the columns of the keys in use take up."""
+    return {key.key: key.cells for key in index.topology.keys.values()}
+
+
+def odd(key: str, app: str) -> Json:
+    """A term over a key that a pod has made up."""
+    return term(f"example.com/{key}", app=app)
+
+
+def test_keys_that_no_node_carries_have_no_column_and_keys_of_few_nodes_have_a_small_one() -> None:
+    index = cluster()
+    index.upsert(pod("owner", on="n7", apart=[odd("a", app="web"), term("disk", app="web")]))
+    question_of(index, pod_json(near=[odd("b", app="web")], spreads=[spread("example.com/c", app="web")]))
+    assert cells(index) == {f"example.com/{key}": 0 for key in "abc"} | {"disk": 1}
+    assert index.topology.scope_cells == 0
+    assert audit(index) == []
+
+
+def test_a_change_of_a_node_touches_the_columns_of_its_labels_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    index = cluster(20)
+    for number in range(30):
+        spreads = [spread(f"example.com/{number}", app="web")]
+        question_of(index, pod_json(apart=[odd(f"k{number}", app="web")], spreads=spreads, app=f"a{number}"))
+    fills = Calls(monkeypatch, (NodeColumn, "fill"))
+    index.upsert(node("n1", zone="z1", disk="hdd"))
+    assert fills.taken() <= 3
+    index.upsert(node("n1", zone="z1", disk="hdd", unschedulable=True))
+    assert fills.taken() == 0
+
+
+def test_terms_over_keys_that_no_node_carries_cost_other_pods_nothing() -> None:
+    """Neither those that pods carry nor those that are asked: no question is given them, and no shape joins them."""
+    index = cluster(5)
+    for number in range(20):
+        index.upsert(pod(f"owner-{number}", on="n1", apart=[odd(f"k{number}", app="web")]))
+        question_of(index, pod_json(near=[odd(f"n{number}", app="web")], spreads=[spread(f"s{number}", app="web")]))
+    index.upsert(web := pod("web", on="n2", app="web"))
+    placement = index.placements.find(web.shape, terminating=False)
+    assert placement is not None
+    assert (placement.groups, question_of(index, pod_json(app="web")).inverse) == ({}, ())
+    assert audit(index) == []
+
+
+class TestTheFirstAndTheLastNodeOfAKey:
+    """What did not count starts to count with the first node that carries the key, and ends with the last one."""
+
+    ASKED = pod_json(app="web", near=[odd("rack", app="web")], spreads=[spread("example.com/rack", app="web")])
+
+    def index(self) -> ClusterIndex:
+        """Two web pods on two nodes, one of which keeps web pods out of its rack, on nodes that have none."""
+        made = cluster(5)
+        made.upsert(pod("web", on="n1", app="web"))
+        made.upsert(pod("repelling", on="n2", app="web", apart=[odd("rack", app="web")]))
+        assert self.seen(made) == ([{}], [({}, 0, 0)], [])
+        return made
+
+    def seen(self, index: ClusterIndex) -> tuple[object, object, object]:
+        """Affinity, spread and existing anti-affinity by rack."""
+        assert audit(index) == []
+        return near(index, self.ASKED), spread_over(index, self.ASKED), inverse(index, self.ASKED)
+
+    def test_its_pods_count_from_the_first_node_on(self) -> None:
+        index = self.index()
+        index.upsert(node("n1", zone="z1", labels={"example.com/rack": "r1"}))
+        assert self.seen(index) == ([{"r1": 1}], [({"r1": 1}, 1, 1)], [])
+        index.upsert(node("n2", zone="z2", labels={"example.com/rack": "r2"}))
+        assert self.seen(index) == ([{"r1": 1, "r2": 1}], [({"r1": 1, "r2": 1}, 2, 1)], [{"r2": 1}])
+
+    def test_they_count_no_more_after_the_last_one(self) -> None:
+        index = self.index()
+        for number in (1, 2):
+            index.upsert(node(f"n{number}", zone="z1", labels={"example.com/rack": "r1"}))
+        assert self.seen(index) == ([{"r1": 2}], [({"r1": 2}, 1, 2)], [{"r1": 1}])
+        index.upsert(node("n1", zone="z1"))
+        index.delete(node("n2", zone="z1", labels={"example.com/rack": "r1"}))
+        assert self.seen(index) == ([{}], [({}, 0, 0)], [])
+
+    def test_a_pod_that_comes_later_counts_too(self) -> None:
+        index = self.index()
+        index.upsert(node("n1", zone="z1", labels={"example.com/rack": "r1"}))
+        index.upsert(pod("later", on="n1", app="web", tier="x"))
+        assert self.seen(index)[0] == [{"r1": 2}]
+
+    def test_the_terms_over_it_are_offered_once_and_taken_back_once(self) -> None:
+        index = self.index()
+        versions = [index.terms.inverse_version]
+        for labels in ({"example.com/rack": "r1"}, {"example.com/rack": "r2"}, {}):
+            index.upsert(node("n1", zone="z1", labels=labels))
+            versions.append(index.terms.inverse_version)
+        assert [later - first for first, later in pairwise(versions)] == [
+            2,
+            0,
+            2,
+        ]  # that of the pod, and that of the question
+        assert [index.terms.is_offered(each) for each in index.terms.owned()] == [False, False]
+
+
+def test_columns_get_shorter_with_the_last_node_numbers() -> None:
+    index = cluster(5)
+    question_of(index, pod_json(near=[term("zone", app="web")]))
+    before = (len(index.topology.names), cells(index)["topology.kubernetes.io/zone"])
+    for number in range(500):
+        index.upsert(node(f"spot-{number}", zone="z9"))
+        index.upsert(pod(f"lost-{number}", on=f"ghost-{number}", app="web"))
+    assert len(index.topology.names) == 1005
+    for number in range(500):
+        index.delete(node(f"spot-{number}", zone="z9"))
+        index.delete(pod(f"lost-{number}", on=f"ghost-{number}", app="web"))
+    assert len(index.topology.names) == before[0]
+    assert cells(index)["topology.kubernetes.io/zone"] <= before[1] + 16
+    index.upsert(node("new", zone="z1"))
+    assert audit(index) == []
