@@ -1,7 +1,8 @@
 """`extender certs --out DIR`: a certificate authority, a certificate for us and one for each role of a client, as files.
 
 For those who have no certificate machinery of their own. Run again it keeps the authority and renews the others, which
-a running service takes in by itself.
+a running service takes in by itself. The authority's key is in a folder of its own: it can sign a certificate for any
+role, so it does not belong on a machine that serves or asks.
 """
 
 import argparse
@@ -28,8 +29,9 @@ _PUBLIC: Final = 0o644
 def add_parser(commands: Commands) -> None:
     """The defaults are for an extender on the scheduler's own machine."""
     parser = commands.add_parser("certs", help="make certificates for the extender and for its clients")
+    parser.add_argument("--out", metavar="DIR", required=True, help="where the files go")
     parser.add_argument(
-        "--out", metavar="DIR", required=True, help="where the files go; an authority there is used again"
+        "--authority", metavar="DIR", help="where the authority's key is, or goes; used again (authority, below --out)"
     )
     parser.add_argument(
         "--names",
@@ -49,9 +51,11 @@ def add_parser(commands: Commands) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Write the files and say what each is good for."""
     folder, now = Path(arguments.out), datetime.now(UTC)
+    apart = Path(arguments.authority) if arguments.authority else folder / "authority"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        authority = _authority(folder, now)
+        authority = _authority(apart, folder / "ca.crt", now)
+        _write(folder / "ca.crt", authority.pair.certificate_pem, _PUBLIC)
         server = authority.issue(arguments.names[0], now, arguments.days, SERVER, arguments.names)
         _write_pair(folder, "server", server)
         for file, _, _ in _CLIENTS:
@@ -59,6 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
             _write_pair(folder, file, authority.issue(name, now, arguments.days, CLIENT))
     except (OSError, ValueError) as error:
         raise CommandError(f"{folder}: {error}") from None
+    print(f"{apart / 'ca.key'}: signs certificates for every role; keep it off the machines that serve and ask")
     print(f"{folder / 'ca.crt'}: until {authority.end:%Y-%m-%d}; server.tls.clientCAFile here, tlsConfig.caFile there")
     print(f"{folder / 'server.crt'}, .key: until {_end(server)}; for {', '.join(arguments.names)}; server.tls here")
     for file, role, _ in _CLIENTS:
@@ -67,14 +72,23 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _authority(folder: Path, now: datetime) -> Authority:
-    """The one in the folder, or a new one."""
+def _authority(folder: Path, in_use: Path, now: datetime) -> Authority:
+    """The one in the folder, or a new one unless the certificate of another one is in use."""
     certificate, key = folder / "ca.crt", folder / "ca.key"
     if not certificate.exists() and not key.exists():
+        if in_use.exists():
+            raise CommandError(
+                f"{in_use}: made before, and its key is not in {folder}; name the key's folder with --authority, "
+                "or move this file away to have a new authority made"
+            )
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         made = Authority.make("placement-extender", now, _AUTHORITY_DAYS)
         _write_pair(folder, "ca", made.pair)
         return made
-    found = Authority.load(read_bytes(str(certificate)), read_bytes(str(key)))
+    try:
+        found = Authority.load(read_bytes(str(certificate)), read_bytes(str(key)))
+    except ValueError as error:
+        raise CommandError(f"{folder}: {error}") from None
     if found.end <= now:
         raise CommandError(f"{certificate}: expired on {found.end:%Y-%m-%d}; move it away to have a new one made")
     return found

@@ -56,13 +56,38 @@ def test_without_names_it_is_for_this_machine_and_kube_scheduler(tmp_path: Path)
     }
 
 
-def test_keys_are_for_their_owner_only(tmp_path: Path) -> None:
+def modes(folder: Path) -> dict[str, int]:
+    """Who may read what is directly in a folder."""
+    return {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
+
+
+def test_keys_are_for_their_owner_only_and_that_of_the_authority_is_apart(tmp_path: Path) -> None:
     made(tmp_path)
-    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
-    assert modes == {
+    assert modes(tmp_path) == {
         **{f"{name}.crt": 0o644 for name in MADE},
-        **{f"{name}.key": 0o600 for name in MADE},
+        **{f"{name}.key": 0o600 for name in MADE if name != "ca"},
+        "authority": 0o700,
     }
+    assert modes(tmp_path / "authority") == {"ca.crt": 0o644, "ca.key": 0o600}
+
+
+def test_the_authority_can_be_anywhere_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    safe = tmp_path / "safe" / "authority"
+    first = made(tmp_path / "one", "--authority", str(safe))
+    assert f"{safe}/ca.key: signs certificates for every role" in capsys.readouterr().out
+    second = made(tmp_path / "two", "--authority", str(safe))
+    assert second["ca.crt"] == first["ca.crt"]
+    assert not (tmp_path / "one" / "authority").exists()
+
+
+def test_no_new_authority_takes_the_place_of_one_whose_key_is_elsewhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = made(tmp_path, "--authority", str(tmp_path / "safe"))
+    assert main(["certs", "--out", str(tmp_path)]) == 1
+    problem = f"{tmp_path}/ca.crt: made before, and its key is not in {tmp_path}/authority"
+    assert problem in capsys.readouterr().err
+    assert made(tmp_path, "--authority", str(tmp_path / "safe"))["ca.crt"] == first["ca.crt"]
 
 
 def test_a_second_run_renews_under_the_same_authority(tmp_path: Path) -> None:
@@ -74,16 +99,16 @@ def test_a_second_run_renews_under_the_same_authority(tmp_path: Path) -> None:
 
 def test_an_authority_whose_key_is_not_there_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made(tmp_path)
-    (tmp_path / "ca.key").unlink()
+    (tmp_path / "authority" / "ca.key").unlink()
     assert main(["certs", "--out", str(tmp_path)]) == 1
-    assert capsys.readouterr().err == f"extender: {tmp_path}/ca.key: No such file or directory\n"
+    assert capsys.readouterr().err == f"extender: {tmp_path}/authority/ca.key: No such file or directory\n"
 
 
 def test_a_key_of_another_authority_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made(tmp_path)
-    (tmp_path / "ca.key").write_bytes((tmp_path / "client.key").read_bytes())
+    (tmp_path / "authority" / "ca.key").write_bytes((tmp_path / "client.key").read_bytes())
     assert main(["certs", "--out", str(tmp_path)]) == 1
-    assert capsys.readouterr().err == f"extender: {tmp_path}: the key is not that of the certificate\n"
+    assert capsys.readouterr().err == f"extender: {tmp_path}/authority: the key is not that of the certificate\n"
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
