@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from extender.kube.errors import NO_CONNECTION, Expired, KubeError, NotFound, Refused, Throttled
+from extender.kube.errors import NO_CONNECTION, Expired, KubeError, NotFound, Refused, Throttled, TooLarge
 from extender.kube.feed_status import Why
 from extender.wire.kinds import Status
 
@@ -34,6 +34,8 @@ def ending_of_error(error: KubeError) -> Ending:
     text, wait = str(error), error.retry_after
     if isinstance(error, Expired):
         return Ending(Why.EXPIRED, text, relist=True)
+    if isinstance(error, TooLarge):
+        return Ending(Why.OVERSIZED, text, relist=True)
     if isinstance(error, Throttled):
         return Ending(Why.THROTTLED, text, retry_after=wait)
     if error.status and _blames_version(text):

@@ -60,6 +60,10 @@ class Unreachable(KubeError):
     """Raised when no usable answer came: no connection, time out, a cut in the middle, or a 5xx. A write may have happened."""
 
 
+class TooLarge(KubeError):
+    """Raised when an answer is longer than whoever asked will hold in memory. Asking for less may help."""
+
+
 class BadAccess(KubeError):
     """Raised at start, when the kubeconfig or the service account cannot be read or used."""
 

@@ -29,6 +29,7 @@ class Why(StrEnum):
     ERROR_EVENT = "error_event"
     BAD_VERSION = "bad_version"
     UNDECODABLE = "undecodable"
+    OVERSIZED = "oversized"
     THROTTLED = "throttled"
     REFUSED = "refused"
     UNREACHABLE = "unreachable"

@@ -1,4 +1,4 @@
-"""Lines out of a byte stream, of any length.
+"""Lines out of a byte stream, up to a length.
 
 A chunk is split once and a long line is joined once, so the cost is linear in the bytes whatever the cuts: 20 MB in
 64 KiB pieces are 320 appends and one join.
@@ -7,25 +7,33 @@ A chunk is split once and a long line is joined once, so the cost is linear in t
 from __future__ import annotations
 
 
-class LineSplitter:
-    """Gives the complete lines of the chunks fed so far; what stands after the last newline waits for the rest."""
+class LineTooLongError(Exception):
+    """Raised when a line has become longer than it may be. The stream is of no more use."""
 
-    def __init__(self) -> None:
+
+class LineSplitter:
+    """Gives the complete lines of the chunks fed so far; what stands after the last newline waits for the rest.
+
+    ``longest``: bytes of a line. No more than that, and one chunk, is held.
+    """
+
+    def __init__(self, longest: int) -> None:
+        self._longest = longest
         self._pieces: list[bytes] = []
+        self._held = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The lines that this chunk completes, in order, without newline and without empty ones."""
         lines = chunk.split(b"\n")
+        if self._held + len(lines[0]) > self._longest or max(map(len, lines)) > self._longest:
+            raise LineTooLongError(f"a line is longer than {self._longest:,} bytes")
         rest = lines.pop()
         if lines and self._pieces:
             self._pieces.append(lines[0])
             lines[0] = b"".join(self._pieces)
             self._pieces.clear()
+            self._held = 0
         if rest:
             self._pieces.append(rest)
+            self._held += len(rest)
         return [line for line in lines if line]
-
-    @property
-    def has_partial_line(self) -> bool:
-        """Whether the stream has stopped in the middle of a line; such a half is never decoded."""
-        return bool(self._pieces)

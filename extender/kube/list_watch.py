@@ -29,9 +29,9 @@ from msgspec import Raw
 from extender.kube.backlog import Backlog
 from extender.kube.decoding import Listed, Slice, SliceDecoder
 from extender.kube.endings import Ending, ending_of_error, ending_of_status, refuses_watch_list
-from extender.kube.errors import Expired, KubeError, Refused
+from extender.kube.errors import Expired, KubeError, Refused, TooLarge
 from extender.kube.feed_status import FeedProgress, FeedStatus, Phase, Why
-from extender.kube.lines import LineSplitter
+from extender.kube.lines import LineSplitter, LineTooLongError
 from extender.kube.options import WatchOptions
 from extender.kube.session import ByteStream, Connection
 from extender.kube.simplifying import readable_page, simplified
@@ -43,7 +43,10 @@ from extender.wire.kinds import Kind
 _LOG = logging.getLogger(__name__)
 _NO_VERSION: Final = frozenset({"", "0"})
 _SHORT_WATCH: Final = 1.0  # a watch that ends before this and has told nothing counts as a failure
-_OUTAGES: Final = frozenset({Why.REFUSED, Why.UNDECODABLE})
+_OUTAGES: Final = frozenset({Why.REFUSED, Why.UNDECODABLE, Why.OVERSIZED})
+_SMALLER_PAGES: Final = 4  # what a page's limit is divided by when the page was too large
+_LARGER_PAGES: Final = 16  # and multiplied by for the next list, when a list expired half-way
+_LARGEST_LIMIT: Final = 10**6
 _INITIAL_TRIES: Final = 3  # streaming lists that may break off before one list is read in pages
 
 T = TypeVar("T", bound=Object)
@@ -79,7 +82,7 @@ class ListWatch(Generic[T]):
         self._streams_lists = options.watch_list
         self._unreadable: set[str] = set()
         self._initial_failures = 0
-        self._whole_list = False
+        self._page_limit = options.page_limit
         self._doubts = 0
         self._heard = False
         self._has_told = False  # an event or a bookmark, since `last_heard` moved on
@@ -145,7 +148,7 @@ class ListWatch(Generic[T]):
         if ending.relist or self._doubts > 1:
             progress.resource_version, self._doubts = "", 0
         is_normal = ending.why is Why.ENDED and (self._heard or lasted >= _SHORT_WATCH)
-        if is_normal or self._heard:
+        if is_normal or (self._heard and ending.why not in _OUTAGES):  # a bookmark before each bad line heals nothing
             self._backoff.reset()
         if is_normal or ending.at_once:
             return
@@ -163,8 +166,9 @@ class ListWatch(Generic[T]):
             version = await self._read_pages(listed)
         except Expired as error:
             # The error offers a token for the rest as it is now. A list glued together so keeps objects that were
-            # deleted in between, for good. Instead begin again, in one piece, which cannot expire half-way.
-            self._whole_list = self._progress.page > 0
+            # deleted in between, for good. Instead begin again, in larger pages, of which fewer can expire.
+            if self._progress.page > 0:
+                self._page_limit = min(self._page_limit * _LARGER_PAGES, _LARGEST_LIMIT)
             return ending_of_error(error)
         except KubeError as error:
             return ending_of_error(error)
@@ -172,22 +176,38 @@ class ListWatch(Generic[T]):
             return Ending(Why.UNDECODABLE, str(error), relist=True)
         if version in _NO_VERSION:
             return Ending(Why.BAD_VERSION, "the list names no resourceVersion", relist=True)
-        self._whole_list = False
+        self._page_limit = self._options.page_limit
         await self._replace(sink, listed, version, begun)
         return None
 
     async def _read_pages(self, listed: Listed[T]) -> str:
-        query = {} if self._whole_list else {"limit": str(self._options.page_limit)}
+        limit, token, tokens = self._page_limit, "", set[int]()
         while True:
-            body = await self._connection.call("GET", self._kind.path, query=query, limit=self._options.list_timeout)
+            try:
+                body = await self._read_page(limit, token)
+            except TooLarge:
+                if limit == 1:
+                    raise
+                limit = max(1, limit // _SMALLER_PAGES)
+                continue
             page = await readable_page(body)
             await self._decode_items(page.items, listed)
             self._progress.bytes_read += len(body)
             self._progress.page += 1
             self._progress.listed = len(listed.objects)
-            if not page.continue_token:
+            limit, token = min(limit * _SMALLER_PAGES, self._page_limit), page.continue_token
+            if not token:
                 return page.resource_version
-            query["continue"] = page.continue_token
+            tokens.add(hash(token))
+            if len(tokens) < self._progress.page or len(tokens) >= self._options.most_pages:
+                raise WireError("metadata.continue", f"the list does not end: {self._progress.page:,} pages so far")
+
+    async def _read_page(self, limit: int, token: str) -> bytes:
+        query = {"limit": str(limit), "continue": token} if token else {"limit": str(limit)}
+        options = self._options
+        return await self._connection.call(
+            "GET", self._kind.path, query=query, limit=options.list_timeout, largest=options.largest_page
+        )
 
     async def _decode_items(self, items: list[bytes | Raw], listed: Listed[T]) -> None:
         at, is_simplified = 0, False
@@ -249,7 +269,7 @@ class ListWatch(Generic[T]):
         seconds = round(self._chance.uniform(options.watch_shortest, options.watch_longest))
         query |= {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(seconds)}
         begun, until = now(), now() + seconds + options.watch_slack
-        splitter = LineSplitter()
+        splitter = LineSplitter(options.longest_line)
         async with self._connection.stream(self._kind.path, query) as stream:
             if initial is None:
                 self._progress.phase, self._progress.outage = Phase.WATCHING, ""
@@ -270,6 +290,8 @@ class ListWatch(Generic[T]):
                     ending = await self._take(splitter.feed(chunk), sink, initial, begun)
                     if ending:
                         return ending
+            except LineTooLongError as error:
+                return Ending(Why.OVERSIZED, str(error), relist=True)
             finally:
                 self._backlog.end()
 

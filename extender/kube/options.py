@@ -17,6 +17,9 @@ class WatchOptions:
     events; a server that ignores the request never sends it. ``watch_shortest``/``watch_longest``: what we ask the
     server to end a watch after, drawn at random so that clients do not come back together; ``watch_slack`` is how long
     it may be late. ``max_silence``: without event or bookmark (one a minute) for so long, the watch is replaced.
+    ``longest_line``: bytes of a watch line. An object has 1.5 MiB in etcd unless it is told otherwise, and a character
+    six times its size in JSON at worst. ``largest_page``: bytes of a page; a larger one is asked for again in parts, so
+    that an object of ``longest_line`` must have room in it. ``most_pages``: of one list.
     ``batch_events`` and ``slice_seconds`` bound what is decoded before others get their turn.
     """
 
@@ -30,6 +33,9 @@ class WatchOptions:
     watch_longest: float = 600.0
     watch_slack: float = 30.0
     max_silence: float = 150.0
+    longest_line: int = 32 * 2**20
+    largest_page: int = 64 * 2**20
+    most_pages: int = 10_000
     batch_events: int = 500
     slice_seconds: float = 0.003
     backoff: BackoffOptions = field(default_factory=BackoffOptions)

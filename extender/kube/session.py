@@ -26,7 +26,7 @@ from kubernetes_asyncio.client.configuration import Configuration
 
 from extender.kube.connection import Access
 from extender.kube.credentials import load_configuration
-from extender.kube.errors import BadAccess, Unreachable, error_of, translated
+from extender.kube.errors import BadAccess, KubeError, TooLarge, Unreachable, error_of, translated
 from extender.kube.timing import Clock
 
 JSON: Final = "application/json"
@@ -37,6 +37,8 @@ Body = Mapping[str, object]
 Query = Mapping[str, str]
 NO_QUERY: Final[Query] = {}
 _READ_AHEAD: Final = 2**21  # bytes; a watch in a burst is read in megabytes, not in lines
+_LARGEST_ANSWER: Final = 2**25  # bytes; a single object may have 1.5 MiB in etcd, and more as JSON
+_LARGEST_REFUSAL: Final = 2**18
 _READ_CONNECTIONS: Final = 32  # one for each watch, and one more each while a watch is being replaced
 
 
@@ -94,6 +96,26 @@ def _bytes_in(connected: socket.socket | None) -> int:
     return size[0]
 
 
+async def _body(response: ClientResponse, largest: int) -> bytes:
+    """The whole body; raises ``TooLarge`` as soon as it is longer."""
+    parts, size = list[bytes](), 0
+    while part := await response.content.readany():
+        size += len(part)
+        if size > largest:
+            raise TooLarge(f"the answer is longer than {largest:,} bytes")
+        parts.append(part)
+    return b"".join(parts)
+
+
+async def _refusal(response: ClientResponse) -> KubeError:
+    """What an answer that is not 2xx means, by the beginning of its body."""
+    parts, size = list[bytes](), 0
+    while size < _LARGEST_REFUSAL and (part := await response.content.readany()):
+        parts.append(part)
+        size += len(part)
+    return error_of(response.status, response.headers, b"".join(parts))
+
+
 class Connection:
     """A pool of connections under one account: ``call`` for short answers, ``stream`` for long ones."""
 
@@ -114,16 +136,19 @@ class Connection:
         body: Body | None = None,
         content_type: str = JSON,
         limit: float | None = None,
+        largest: int = _LARGEST_ANSWER,
     ) -> bytes:
-        """The body of a 2xx answer; raises ``KubeError``. ``limit`` in seconds covers everything, body included."""
+        """The body of a 2xx answer; raises ``KubeError``. ``limit`` in seconds covers everything, body included.
+
+        ``largest``: bytes of the body; of a longer one no more is read, and ``TooLarge`` is raised.
+        """
         with translated(f"{method} {path}"):
             async with asyncio.timeout(limit or self._options.request_timeout):
                 response = await self._request(method, path, query, body, content_type)
                 async with response:
-                    answer = await response.read()
-        if not response.ok:
-            raise error_of(response.status, response.headers, answer)
-        return answer
+                    if not response.ok:
+                        raise await _refusal(response)
+                    return await _body(response, largest)
 
     async def date(self) -> str:
         """The Date header of an answer, whatever its status; empty where there is none. Raises ``Unreachable``."""
@@ -144,8 +169,7 @@ class Connection:
             if not response.ok:
                 with translated(doing):
                     async with asyncio.timeout(self._options.request_timeout):
-                        answer = await response.read()
-                raise error_of(response.status, response.headers, answer)
+                        raise await _refusal(response)
             yield ByteStream(response, doing)
         finally:
             response.close()  # not release(): the rest of an endless body must not be waited for
