@@ -1,0 +1,93 @@
+"""deploy/README.md: the sidecar's commands do what they say, on copies and without a cluster; what it names is there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+
+from tests.deploy.building import DEPLOY, ROOT, load
+from tests.tools import tool
+
+README = (DEPLOY / "README.md").read_text("utf-8")
+PATCH = "overlays/sidecar/patches/kube-scheduler0+strategic.yaml"
+
+
+def section(title: str) -> str:
+    """The text below a heading."""
+    _, _, rest = README.partition(f"\n## {title}\n")
+    assert rest, title
+    return rest.partition("\n## ")[0]
+
+
+def blocks(title: str) -> list[str]:
+    """The indented blocks of a section, as a shell reads them."""
+    found = re.findall(r"(?:^    .*\n)+", section(title), re.MULTILINE)
+    return [re.sub(r"^    ", "", block, flags=re.MULTILINE) for block in found]
+
+
+def stand_in(folder: Path, *names: str) -> Path:
+    """Commands that need a cluster or root: they succeed, and print a line as if it was a key."""
+    folder.mkdir()
+    for name in names:
+        (folder / name).write_text("#!/bin/sh\necho secret\n", "utf-8")
+        (folder / name).chmod(0o755)
+    return folder
+
+
+def follow(commands: str, folder: Path, programs: Path) -> None:
+    """Run a block in a copy of the repository's folder."""
+    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
+    command = [tool("bash"), "-euo", "pipefail", "-c", f"umask 022\n{commands}"]
+    subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
+
+
+def test_the_sidecars_patch_gets_your_image(tmp_path: Path) -> None:
+    shutil.copytree(DEPLOY, tmp_path / "deploy")
+    follow(blocks("Sidecar, with kubeadm")[0], tmp_path, stand_in(tmp_path / "bin", "kubectl"))
+    images = {one["name"]: one.get("image") for one in load(tmp_path / "deploy" / PATCH)["spec"]["containers"]}
+    assert images == {
+        "kube-scheduler": None,
+        "placement-extender": "REGISTRY/placement-extender@sha256:DIGEST",
+    }
+
+
+def test_the_sidecars_kubeconfig_is_readable_by_its_owner_only(tmp_path: Path) -> None:
+    shutil.copytree(DEPLOY, tmp_path / "deploy")
+    here = tmp_path / "kubernetes"
+    here.mkdir()
+    commands = blocks("Sidecar, with kubeadm")[1].replace("/etc/kubernetes", str(here)).replace("-o 65532", "")
+    follow(commands, tmp_path, stand_in(tmp_path / "bin", "kubectl", "kubeadm", "chown"))
+    folder = here / "placement-extender"
+    assert (folder / "kubeconfig").read_text("utf-8") == "secret\n"
+    assert stat.S_IMODE((folder / "kubeconfig").stat().st_mode) == 0o600
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert {path.name for path in folder.iterdir()} == {"extender.yaml", "kube-scheduler.yaml", "kubeconfig"}
+
+
+def test_paths_and_links_lead_to_files() -> None:
+    linked = {DEPLOY / path for path in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", README)}
+    named = {ROOT / path.rstrip(".,;") for path in re.findall(r"\bdeploy/[\w./+-]+", README)}
+    assert len(linked) >= 4
+    assert len(named) >= 6
+    assert {path for path in linked | named if not path.exists()} == set()
+
+
+def test_headings_that_the_text_refers_to_are_there() -> None:
+    headings = {
+        re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-")
+        for title in re.findall(r"^## (.+)$", README, re.MULTILINE)
+    }
+    wanted = set(re.findall(r"\]\(#([^)]+)\)", README))
+    assert len(wanted) >= 3
+    assert wanted - headings == set()
+
+
+def test_alerts_that_the_table_of_failures_names_exist() -> None:
+    alerts = set(re.findall(r"alert: (\w+)", (ROOT / "grafana" / "alerts.yaml").read_text("utf-8")))
+    named = set(re.findall(r"`(Extender\w+)`", section("What can fail")))
+    assert len(named) >= 6
+    assert named - alerts == set()
