@@ -8,6 +8,7 @@ take the node's pods out of their groups, move the node, put them back.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from functools import partial
 
@@ -301,11 +302,10 @@ class ClusterIndex:
         finally:
             tried.undo()
 
-    def is_counted(self, pod: Pod, question: Question) -> bool:
-        """Whether a filter's answer to the question counts this placed pod anywhere. O(groups)."""
+    def is_counted(self, pod: Pod, groups: AbstractSet[GroupView]) -> bool:
+        """Whether any of the groups counts this placed pod. O(groups that count it)."""
         placement = self.placements.find(pod.shape, terminating=pod.terminating)
-        asked = {id(group) for group in question.filter_groups()}
-        return placement is not None and any(id(group) in asked for group in placement.groups)
+        return placement is not None and any(group in groups for group in placement.groups)
 
     def has_below(self, priority: int) -> bool:
         """Whether any pod that stands somewhere has a lower priority. O(distinct priorities)."""

@@ -257,8 +257,8 @@ class ClusterView(Protocol):
     def what_if(self) -> AbstractContextManager[WhatIfView]:
         """As `without`, for pods that come and go inside the block one by one."""
 
-    def is_counted(self, pod: Pod, question: Question) -> bool:
-        """Whether a filter's answer to the question counts this placed pod anywhere. O(groups)."""
+    def is_counted(self, pod: Pod, groups: AbstractSet[GroupView]) -> bool:
+        """Whether any of the groups counts this placed pod. O(groups that count it)."""
 
     def has_below(self, priority: int) -> bool:
         """Whether any pod that stands somewhere has a lower priority. O(distinct priorities)."""

@@ -30,7 +30,7 @@ def may_plan(pod: Pod, view: ClusterView, settings: Settings) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class NodeSearch:
-    """Dry runs over many nodes, from a random place on, until there are enough to choose from."""
+    """Dry runs over many nodes, from a random place on, until there are enough to choose from, or the budget is spent."""
 
     run: DryRun
     seed: int
@@ -48,6 +48,8 @@ class NodeSearch:
         wanted = max(len(nodes) * _LEAST_PERCENT // 100, _LEAST_NODES)
         turn = self.seed % len(nodes)
         for at in range(min(len(nodes), self.most_visited)):
+            if self.run.is_spent():
+                break
             removal = self.run.on(nodes[(turn + at) % len(nodes)], checks_room=self.checks_room)
             if removal is not None and removal.victims:
                 found.append(removal)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from extender.index.view import ClusterView
+from extender.index.view import ClusterView, NodeNumber
 from extender.model.objects import Pod
 from extender.model.plans import PreemptionPlan
 from extender.model.verdicts import Reason
@@ -117,10 +117,12 @@ def _search(run: DryRun, names: Sequence[str], hopeless: HopelessNodes, seed: in
     if not left:
         return None
     turn = seed % len(left)
-    tried = (left[turn:] + left[:turn])[:MOST_VISITED]
-    removal = NodeSearch(run, seed).among([each for each in tried if _is_curable(filters.refusal(each))])
+    tried = (left[turn:] + left[:turn])[: min(MOST_VISITED, run.most_nodes)]
+    curable = [each for each in tried if _is_curable(filters.refusal(each))]
+    removal = NodeSearch(run, seed).among(curable)
     if removal is None:
-        hopeless.add(pod, tried, view)
+        abandoned = set(curable) - run.done if run.is_spent() else set[NodeNumber]()
+        hopeless.add(pod, (each for each in tried if each not in abandoned), view)
     return removal
 
 

@@ -6,15 +6,28 @@ import orjson
 
 from extender.index.cluster import ClusterIndex
 from extender.index.view import GroupView, Question
-from extender.wire.kinds import PODS
+from extender.model.objects import Pod
+from extender.settings import Limits
+from extender.wire.kinds import pods_within
 from tests.builders import Json
 
 Counts = dict[str, int]
 
+_MANY = 10**6
+# What the index costs is to be linear beyond the limits too, as these can be set.
+_UNLIMITED = pods_within(
+    Limits(affinity_terms=_MANY, topology_spread_constraints=_MANY, topology_keys=_MANY, label_requirements=_MANY)
+)
+
+
+def unlimited(body: Json) -> Pod:
+    """A pod that may ask for more than the usual limits allow."""
+    return _UNLIMITED.decode_object(orjson.dumps(body))
+
 
 def question_of(index: ClusterIndex, asked: Json) -> Question:
     """The compiled question of a pod."""
-    return index.view.question(PODS.decode_object(orjson.dumps(asked)).shape)
+    return index.view.question(unlimited(asked).shape)
 
 
 def counts_of(group: GroupView) -> Counts:

@@ -93,4 +93,4 @@ def test_only_pods_that_a_question_counts_are_counted_for_it() -> None:
     there, other = web("w1", on="n1"), contender("other", on="n1", app="db")
     held = cluster(stage("n1"), there, other)
     question = held.view.question(ASKING.shape)
-    assert [held.view.is_counted(each, question) for each in (there, other)] == [True, False]
+    assert [held.view.is_counted(each, frozenset(question.filter_groups())) for each in (there, other)] == [True, False]
