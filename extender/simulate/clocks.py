@@ -1,10 +1,16 @@
-"""The clock of a service that is tried out: the real one, but for the jumps that a scenario makes it take.
+"""Clocks of a play: that of the service, which a scenario can make jump, and a record of the time that nobody had.
 
-Fits ``kube.timing.Clock`` by shape. Held by the stage, handed to the service by the command line.
+The former fits ``kube.timing.Clock`` by shape; it is held by the stage and handed to the service by the command line.
 """
 
 import asyncio
 import time
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import Final
+
+_BEAT_SECONDS: Final = 0.02
+_HELD_UP_SECONDS: Final = 0.05  # a beat that comes so much late: the loop was kept from its work
 
 
 class JumpingClock:
@@ -34,3 +40,42 @@ class JumpingClock:
                     await self._jumped.wait()
             except TimeoutError:
                 continue
+
+
+class HoldUps:
+    """When the loop was held up, and for how long: API server, scheduler and extender share it, and none of them went on.
+
+    Without processor time nobody can tell, hear or decide anything, so the judge leaves that time out.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._ends: list[float] = []
+        self._lost = [0.0]  # seconds of the first so many
+        self._due = 0.0
+        self._beating: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """Look at the running loop from now on."""
+        self._due = self._now() + _BEAT_SECONDS
+        self._beating = asyncio.get_running_loop().call_later(_BEAT_SECONDS, self._beat)
+
+    def stop(self) -> None:
+        """Look no longer."""
+        if self._beating is not None:
+            self._beating.cancel()
+
+    def _beat(self) -> None:
+        self.look()
+        self.begin()
+
+    def look(self) -> None:
+        """Note a hold-up if this comes late."""
+        now = self._now()
+        if now - self._due >= _HELD_UP_SECONDS:
+            self._ends.append(now)
+            self._lost.append(self._lost[-1] + now - self._due)
+
+    def felt(self, moment: float) -> float:
+        """A moment of the monotonic clock without all hold-ups before it. O(log hold-ups)."""
+        return moment - self._lost[bisect_right(self._ends, moment)]

@@ -17,6 +17,11 @@ _PLURALS: Final = frozenset(kind.plural for kind in KINDS)
 Verb: TypeAlias = Literal["read", "watch", "write"]
 
 
+def _check_range(time: tuple[Duration, Duration]) -> None:
+    if time[1] < time[0]:
+        raise ValueError(f"time: expected the least and the most, got {time[0]} and {time[1]}")
+
+
 class _Form(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """What all forms have in common."""
 
@@ -80,8 +85,7 @@ class Overtake(Condition, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Refuse a range that cannot be drawn from."""
         Condition.__post_init__(self)
-        if self.time[1] < self.time[0]:
-            raise ValueError(f"time: expected the least and the most, got {self.time[0]} and {self.time[1]}")
+        _check_range(self.time)
 
 
 class LoseBookmarks(Condition, frozen=True):
@@ -106,6 +110,17 @@ class Fail(Condition, frozen=True):
 
     code: Annotated[int, Meta(ge=500, le=599)] = 500
     verbs: tuple[Verb, ...] = ("read", "watch")
+
+
+class HoldUp(Condition, frozen=True, kw_only=True):
+    """The process gets no processor time for a time drawn from a range: API server, scheduler and extender alike."""
+
+    time: tuple[Duration, Duration]
+
+    def __post_init__(self) -> None:
+        """Refuse a range that cannot be drawn from."""
+        Condition.__post_init__(self)
+        _check_range(self.time)
 
 
 class Conflict(Condition, frozen=True):
@@ -145,6 +160,7 @@ CONDITIONS: Final[dict[str, type[Condition]]] = {
     "slowPages": SlowPages,
     "throttle": Throttle,
     "fail": Fail,
+    "holdUp": HoldUp,
     "conflict": Conflict,
     "loseAnswer": LoseAnswer,
 }

@@ -7,6 +7,7 @@ during the run, read by `verdict.py` afterwards.
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
+from extender.simulate.clocks import HoldUps
 from extender.simulate.json_objects import JsonObject
 from extender.simulate.kinds import NAMESPACES, NODES, PODS, Kind
 from extender.simulate.store import ADDED, Change, Store, Stored
@@ -54,6 +55,7 @@ class Journal:
         self.start: dict[Kind, list[Stored]] = {kind: store.table(kind).latest() for kind in WATCHED}
         self.entries: list[Entry] = []
         self.decisions = 0
+        self.hold_ups = HoldUps()
         self._stops = [store.table(kind).listen(self._note(store, kind)) for kind in WATCHED]
 
     def decided(self, asked_at: float, decided_at: float, uid: str, pod: JsonObject, node: str) -> Decision:
@@ -83,6 +85,7 @@ class Journal:
 
     def close(self) -> None:
         """Listen no longer."""
+        self.hold_ups.stop()
         for stop in self._stops:
             stop()
         self._stops.clear()

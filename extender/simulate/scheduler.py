@@ -109,6 +109,7 @@ class SchedulingLoop:
         self._writer = PodWriter(self._session, self._api_url)
         self._extender = ExtenderClient(self._stanza, self._session) if self._stanza else None
         self._main = asyncio.create_task(self._run(), name="scheduling loop")
+        self.journal.hold_ups.begin()
         self.is_running = True
 
     async def stop(self) -> None:

@@ -1,8 +1,8 @@
 """The judgement of a run: which placements broke a hard constraint, by brute force, in the order of the decisions.
 
 A placement counts as right if it was right by some state that the API server had while the question was open or
-shortly before (`lag`): nobody can know a change that is still on its way, nor that a binding has just failed. The
-loop's own decisions always count, at once and exactly; that is what an extender has to get right under load.
+shortly before (`lag`): nobody can know a change that is still on its way, nor that a binding has just failed. Time in
+which the whole play was held up is left out: then nobody could be told either. The loop's own decisions always count, at once and exactly; that is what an extender has to get right under load.
 """
 
 from collections.abc import Iterator
@@ -51,9 +51,10 @@ def violations(journal: Journal, *, lag: float = 0.25) -> list[Violation]:
             undone = replay.undo_decision(entry.uid)
             failed |= {entry.uid: (entry.at, undone)} if undone is not None else {}
         else:
-            since = entry.asked_at - lag
-            recent = [item for item in recent if item.change.at >= since]
-            failed = {uid: each for uid, each in failed.items() if each[0] >= since and uid != entry.uid}
+            felt = journal.hold_ups.felt
+            since = felt(entry.asked_at) - lag
+            recent = [item for item in recent if felt(item.change.at) >= since]
+            failed = {uid: each for uid, each in failed.items() if felt(each[0]) >= since and uid != entry.uid}
             finding = replay.judge(entry, recent, [each for _, each in failed.values()])
             if finding != SUCCESS:
                 found.append(Violation(entry, finding))

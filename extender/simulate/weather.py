@@ -24,6 +24,7 @@ from extender.simulate.fault_forms import (
     Expire,
     Fail,
     HalfOpen,
+    HoldUp,
     LoseAnswer,
     LoseBookmarks,
     Overtake,
@@ -56,6 +57,7 @@ class Weather(Faults):
     async def before_answer(self, call: Call) -> None:
         """Leave it unanswered, or refuse it."""
         await self._always.before_answer(call)
+        self._hold_up(call)
         if not call.is_watch and self._strikes(HalfOpen, call):
             await asyncio.Event().wait()
         if throttle := self._strikes(Throttle, call):
@@ -82,6 +84,7 @@ class Weather(Faults):
     async def after_write(self, call: Call) -> None:
         """Keep the answer."""
         await self._always.after_write(call)
+        self._hold_up(call)
         if self._strikes(LoseAnswer, call):
             raise ConnectionCut
 
@@ -92,6 +95,7 @@ class Weather(Faults):
     async def watch_lines(self, call: Call, lines: Sequence[bytes]) -> Sequence[bytes]:
         """Fewer, later, twice, or the end of it all."""
         lines = await self._always.watch_lines(call, lines)
+        self._hold_up(call)
         if self._strikes(LoseBookmarks, call):
             lines = [line for line in lines if b'"BOOKMARK"' not in line or _INITIAL_END in line]
         if not lines:
@@ -101,6 +105,11 @@ class Weather(Faults):
         await self._hold(call)
         self._break(call, lines)
         return lines
+
+    def _hold_up(self, call: Call) -> None:
+        """Before an answer, between a write and its answer, or before watchers are told: nobody gets any further."""
+        if hold := self._strikes(HoldUp, call):
+            time.sleep(self._chance.uniform(*hold.time))
 
     async def _hold(self, call: Call) -> None:
         if overtake := self._strikes(Overtake, call):

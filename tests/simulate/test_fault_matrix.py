@@ -50,6 +50,8 @@ CASES = {
     "a quick restart": case({"restart": {}}),
     "a quick restart with a new history": case({"restart": {"newHistory": True}}),
     "a restart with a new history": case({"restart": {"newHistory": True, "down": "300ms"}}),
+    "no processor time now and then": case({"holdUp": {"time": ["50ms", "400ms"], "probability": 0.01}}, held=0.8),
+    "no processor time for long": case({"holdUp": {"time": ["900ms", "1100ms"], "times": 1}}, held=1.1),
     "a jump of the clock": case({"jumpClock": {"by": "10m"}}, blinds=True),
 }
 
