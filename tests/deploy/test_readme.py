@@ -10,23 +10,10 @@ import subprocess
 from pathlib import Path
 
 from tests.deploy.building import DEPLOY, ROOT, load
+from tests.deploy.reading import README, blocks, section
 from tests.tools import tool
 
-README = (DEPLOY / "README.md").read_text("utf-8")
 PATCH = "overlays/sidecar/patches/kube-scheduler0+strategic.yaml"
-
-
-def section(title: str) -> str:
-    """The text below a heading."""
-    _, _, rest = README.partition(f"\n## {title}\n")
-    assert rest, title
-    return rest.partition("\n## ")[0]
-
-
-def blocks(title: str) -> list[str]:
-    """The indented blocks of a section, as a shell reads them."""
-    found = re.findall(r"(?:^    .*\n)+", section(title), re.MULTILINE)
-    return [re.sub(r"^    ", "", block, flags=re.MULTILINE) for block in found]
 
 
 def stand_in(folder: Path, *names: str) -> Path:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
 import subprocess
+import sys
 from collections.abc import Iterable
 from itertools import permutations
 from pathlib import Path
@@ -13,6 +16,7 @@ import yaml
 
 from extender.simulate.json_objects import JsonObject
 from tests.deploy.building import DEPLOY, OVERLAYS, of_kind, overlay, rules
+from tests.deploy.reading import blocks
 from tests.e2e.client import Api
 from tests.e2e.cluster import Cluster, eventually_ready
 from tests.e2e.control_plane import ControlPlane
@@ -158,18 +162,56 @@ async def test_with_the_configurations_and_accounts_of_an_overlay_a_real_schedul
             document["extenders"][0]["urlPrefix"] = extender.url
             if "clientConnection" not in document:  # in a pod the token of its account
                 document["clientConnection"] = {"kubeconfig": str(kubeconfigs["placement-scheduler"])}
-            await place_apart(cluster, document, profile["schedulerName"])
+            own = kubeconfigs.get("placement-scheduler", plane.kubeconfig)
+            flags = [f"--{what}-kubeconfig={own}" for what in ("authentication", "authorization")]
+            await place_apart(cluster, document, profile["schedulerName"], *flags)
     finally:
         plane.scheduler.stop()
         await kubectl(cluster, "delete", "--wait=false", documents=known(name))
     assert "forbidden" not in plane.scheduler.log()
 
 
-async def place_apart(cluster: Cluster, document: JsonObject, scheduler: str) -> None:
+async def place_apart(cluster: Cluster, document: JsonObject, scheduler: str, *flags: str) -> None:
     """Start kube-scheduler and have two pods placed that only an extender keeps apart in offload mode."""
     await cluster.add_nodes(zones=1, per_zone=2)
-    await asyncio.to_thread(cluster.plane.start_scheduler, document)
+    await asyncio.to_thread(cluster.plane.start_scheduler, document, *flags)
     apart = anti_affinity(term(HOSTNAME, app="web"))
     pods = [pod(f"web-{n}", labels={"app": "web"}, affinity=apart, schedulerName=scheduler) for n in range(2)]
     await cluster.api.create(*pods)
     assert len(set(await cluster.board.bound(*pods))) == 2
+
+
+@pytest.mark.parametrize(
+    ("title", "name", "namespace"),
+    [("Second scheduler", "second-scheduler", "kube-system"), ("Service", "service", "placement-extender")],
+)
+async def test_the_commands_of_the_readme_install_everything_that_the_pods_mount(
+    cluster: Cluster, tmp_path: Path, title: str, name: str, namespace: str
+) -> None:
+    shutil.copytree(DEPLOY, tmp_path / "deploy")
+    lines = blocks(title)[0].splitlines(keepends=True)
+    commands = "".join(line for line in lines if "rollout status" not in line)  # nothing makes pods of it here
+    environment = {
+        **os.environ,
+        "KUBECONFIG": str(cluster.plane.kubeconfig),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    command = [tool("bash"), "-euo", "pipefail", "-c", commands]
+    done = await asyncio.to_thread(
+        subprocess.run, command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    try:
+        assert done.returncode == 0, done.stdout + done.stderr
+        (deployment,) = of_kind(overlay(name), "Deployment")
+        volumes = [
+            volume["secret"] for volume in deployment["spec"]["template"]["spec"]["volumes"] if "secret" in volume
+        ]
+        assert volumes
+        for volume in volumes:
+            path = f"/api/v1/namespaces/{namespace}/secrets/{volume['secretName']}"
+            secret = await cluster.api.request("GET", path)
+            if secret["type"] == "Opaque":  # the other is filled in by the control plane
+                assert set(secret["data"]) == {"tls.crt", "tls.key", "ca.crt"}
+                await cluster.api.delete(path)
+    finally:
+        await kubectl(cluster, "delete", "--wait=false", "--ignore-not-found", documents=known(name))
