@@ -127,19 +127,25 @@ class Tls(_Section, frozen=True):
 
 
 class Server(_Section, frozen=True):
-    """The HTTP side. `max_in_flight` counts verb requests that are being read or answered."""
+    """The HTTP side. `max_in_flight` counts verb requests that are being decided.
+
+    `max_connections_per_peer` counts all of loopback as one peer.
+    """
 
     bind_address: Address = Address("127.0.0.1:8888")
     max_body_bytes: ByteSize = ByteSize(32 * 2**20)
     request_timeout: Duration = Duration(4)
     on_deadline: Literal["error", "pass"] = "error"
     max_in_flight: Annotated[int, Meta(ge=1)] = 100
+    max_connections: Annotated[int, Meta(ge=1)] = 512
+    max_connections_per_peer: Annotated[int, Meta(ge=1)] = 128
+    idle_timeout: Duration = Duration(120)
     tls: Tls = Tls()
     paths: Paths = Paths()
 
     def __post_init__(self) -> None:
         """Refuse limits under which no request could be answered."""
-        _require_positive(self, "request_timeout", "max_body_bytes")
+        _require_positive(self, "request_timeout", "max_body_bytes", "idle_timeout")
 
 
 class Backoff(_Section, frozen=True):

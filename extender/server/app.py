@@ -6,20 +6,23 @@ Called by the composition root and by tests, each with collaborators of their ow
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from aiohttp import web
 
 from extender.model.units import Address
 from extender.server import health, verbs
+from extender.server.bodies import Bodies
 from extender.server.collaborators import COLLABORATORS, Collaborators, Readiness, Verbs
+from extender.server.connections import ConnectionLimits, Connections
 from extender.server.middleware import answer_errors
 from extender.server.tls import ServerTls
-from extender.settings import Settings
+from extender.settings import Server, Settings
 from extender.telemetry.metrics import Metrics
 
-# kube-scheduler's client keeps an idle connection for 90 s. A server that closed first would now and then meet a
-# POST on its way, which Go does not repeat.
-KEEPALIVE_SECONDS = 3600.0
+_READ_AHEAD = 2**16  # bytes that a connection holds of what no handler reads; twice that before it stops reading
+_BODIES_AT_ONCE = 4  # of the largest size, in memory from their first byte until they are answered
+_WAITING_ANSWERS = 4  # of the largest size may wait to be taken
 LINGERING_SECONDS = 2.0  # for a client that still sends to read why it was refused
 _LOOK_SECONDS = 0.01
 
@@ -29,9 +32,10 @@ def make_app(
 ) -> web.Application:
     """The application with its routes. It owns none of what it is given and starts nothing."""
     app = web.Application(middlewares=[answer_errors], client_max_size=settings.server.max_body_bytes)
-    collaborators = Collaborators(settings, decisions, readiness, metrics, version)
+    bodies = Bodies(_BODIES_AT_ONCE * settings.server.max_body_bytes)
+    collaborators = Collaborators(settings, decisions, readiness, metrics, version, bodies)
     app[COLLABORATORS] = collaborators
-    metrics.report_in_flight(lambda: collaborators.in_flight)
+    metrics.report_in_flight(lambda: bodies.requests)
     metrics.report_readiness(readiness.checks)
     metrics.report_settings(settings.mode, settings.placement)
     paths = settings.server.paths
@@ -60,30 +64,44 @@ async def listening(app: web.Application, address: Address, tls: ServerTls | Non
     Without `tls` it is plain HTTP. Raises OSError when the address cannot be had. On leaving, requests in flight are
     finished first.
     """
-    runner = web.AppRunner(
-        app,
-        access_log=None,
-        keepalive_timeout=KEEPALIVE_SECONDS,
-        lingering_time=LINGERING_SECONDS,
-        auto_decompress=False,  # 500 KB may inflate to 500 MB, on any path and before a handler is asked
-    )
+    limits = app[COLLABORATORS].settings.server
+    runner = web.AppRunner(app)
     await runner.setup()
+    assert runner.server is not None  # noqa: S101 (for the type checker: setup makes it)
+    connections = Connections(runner.server, _limits_of(limits), _options(limits))
     try:
-        site = web.TCPSite(runner, address.host or None, address.port, ssl_context=tls.context if tls else None)
-        await site.start()
-        host, port = runner.addresses[0][:2]
-        scheme = "https" if tls else "http"
-        yield f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
-        await site.stop()
+        async with connections.accepting(address, tls.context if tls else None) as (host, port):
+            scheme = "https" if tls else "http"
+            yield f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
         await _finished(app[COLLABORATORS])
     finally:
         await runner.cleanup()
 
 
+def _limits_of(limits: Server) -> ConnectionLimits:
+    return ConnectionLimits(
+        most=limits.max_connections,
+        per_peer=limits.max_connections_per_peer,
+        seconds=limits.request_timeout,
+        waiting_bytes=_WAITING_ANSWERS * limits.max_body_bytes,
+    )
+
+
+def _options(limits: Server) -> dict[str, Any]:
+    """What each connection of the framework is made with."""
+    return {
+        "access_log": None,
+        "keepalive_timeout": limits.idle_timeout,
+        "lingering_time": LINGERING_SECONDS,
+        "read_bufsize": _READ_AHEAD,
+        "auto_decompress": False,  # 500 KB may inflate to 500 MB, on any path and before a handler is asked
+    }
+
+
 async def _finished(app: Collaborators) -> None:
-    """Return when nothing is in flight; no request lasts longer than its deadline.
+    """Return when nothing is being read or answered; no request lasts longer than its deadline.
 
     The framework waits for handlers, too, but once it has begun to it drops what still arrives of their bodies.
     """
-    while app.in_flight:  # noqa: ASYNC110 - counted for every request, waited for once in a life
+    while app.bodies.requests:  # noqa: ASYNC110 - counted for every request, waited for once in a life
         await asyncio.sleep(_LOOK_SECONDS)

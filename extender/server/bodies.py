@@ -1,17 +1,83 @@
-"""Bodies of requests: read as they are, never inflated, and never beyond a limit.
+"""Bodies of requests: read as they are, never inflated, within a limit each and a limit for all of them together.
 
 The framework would inflate a body before a handler sees it; `app.listening` switches that off, and what comes
 compressed is refused here before it is read.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final
 
 from aiohttp import hdrs, web
 
-from extender.server.failures import Compressed, TooLarge
+from extender.server.connections import enter_stage
+from extender.server.failures import Compressed, Overloaded, TooLarge
+from extender.server.seats import Stage
 
 _IDENTITY: Final = "identity"
 _LONGEST_ENCODING: Final = 40  # characters of a client's header in an answer and in the log
+
+
+BODY: Final = web.RequestKey("BODY", bytes)  # what a handler is given to decode
+
+
+@dataclass(eq=False, slots=True)
+class Held:
+    """What one request holds of the memory for bodies."""
+
+    request: web.BaseRequest
+    size: int = 0
+    complete: bool = False
+    lost: bool = False
+
+
+class Bodies:
+    """The memory that the bodies of all requests hold, until they are answered: at most `most` bytes.
+
+    Where it is used up, the oldest body that is not complete gives way: what arrives quickly is never the oldest for
+    long, and what is sent to hold memory is.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._held: dict[Held, None] = {}  # the oldest first
+        self.size = 0
+
+    @property
+    def requests(self) -> int:
+        """How many requests are being read or answered."""
+        return len(self._held)
+
+    @contextmanager
+    def holding(self, request: web.BaseRequest) -> Iterator[Held]:
+        """Memory for one request, given back at the end."""
+        held = Held(request)
+        self._held[held] = None
+        try:
+            yield held
+        finally:
+            self._let_go(held)
+
+    def take(self, held: Held, size: int) -> None:
+        """A piece has come. Raises Overloaded where all others are complete, or where this one has given way."""
+        if held.lost:
+            raise Overloaded("the body was not complete when its memory was needed")
+        held.size += size
+        self.size += size
+        while self.size > self._most:
+            oldest = next((each for each in self._held if not each.complete and each is not held), None)
+            if oldest is None:
+                raise Overloaded("bodies of requests hold all memory that is set aside for them")
+            self._let_go(oldest)
+            oldest.lost = True
+            if oldest.request.transport is not None:
+                oldest.request.transport.abort()
+
+    def _let_go(self, held: Held) -> None:
+        if held in self._held:
+            del self._held[held]
+            self.size -= held.size
 
 
 def check_encoding(request: web.Request) -> None:
@@ -21,20 +87,22 @@ def check_encoding(request: web.Request) -> None:
             raise Compressed(value[:_LONGEST_ENCODING])
 
 
-async def read_body(request: web.Request, limit: int, setting: str = "") -> bytes:
-    """The whole body. Raises Compressed, or TooLarge as soon as it is known to exceed `limit` bytes.
+async def read_body(request: web.Request, limit: int, setting: str, bodies: Bodies, held: Held) -> bytes:
+    """The whole body. Raises Compressed, Overloaded, or TooLarge as soon as it is known to exceed `limit` bytes.
 
     `setting` is where the limit comes from, for the text of the error.
     """
-    too_large = TooLarge(f"{setting} ({limit})" if setting else f"{limit} bytes")
     check_encoding(request)
+    too_large = TooLarge(f"{setting} ({limit})" if setting else f"{limit} bytes")
     if (request.content_length or 0) > limit:
         raise too_large  # told before a byte of it is read
+    enter_stage(request, Stage.READING)
     pieces: list[bytes] = []
-    size = 0
     while piece := await request.content.readany():
-        size += len(piece)
-        if size > limit:
+        bodies.take(held, len(piece))
+        if held.size > limit:
             raise too_large
         pieces.append(piece)
+    held.complete = True
+    enter_stage(request, Stage.DECIDING)
     return b"".join(pieces)

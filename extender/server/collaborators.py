@@ -11,6 +11,7 @@ from typing import Protocol
 from aiohttp import web
 
 from extender.model.victims import Candidate
+from extender.server.bodies import Bodies
 from extender.settings import Settings
 from extender.telemetry.metrics import Metrics
 from extender.telemetry.repeated import RepeatedWarning, RepeatedWarnings
@@ -71,13 +72,14 @@ class Readiness(Protocol):
 
 @dataclass(slots=True)
 class Collaborators:
-    """All that the handlers use. Only `in_flight` and what the warnings remember change."""
+    """All that the handlers use. Only `in_flight`, `bodies` and what the warnings remember change."""
 
     settings: Settings
     verbs: Verbs
     readiness: Readiness
     metrics: Metrics
     version: str
+    bodies: Bodies
     in_flight: int = 0
     refused: RepeatedWarnings = field(default_factory=lambda: RepeatedWarnings(_LOG, "request refused"))
     undecided: RepeatedWarning = field(

@@ -30,7 +30,7 @@ class Late(Exception):  # noqa: N818 (as above)
 
 
 class Overloaded(Exception):  # noqa: N818 (a state, not an error of anybody)
-    """Raised when as many requests as the settings allow are being answered."""
+    """Raised when as many requests as the settings allow are being answered, or hold memory; the text says which."""
 
 
 class TooLarge(Exception):  # noqa: N818 (as above)
@@ -89,8 +89,7 @@ def _of_state(error: Exception, limits: Server) -> Failure | None:
         case Abandoned():
             return Failure(HTTPStatus.REQUEST_TIMEOUT, "abandoned", "the caller did not wait for the answer")
         case Overloaded():
-            text = f"overloaded: server.maxInFlight ({limits.max_in_flight}) requests are being answered"
-            return Failure(HTTPStatus.SERVICE_UNAVAILABLE, "overloaded", text, headers=_LATER)
+            return Failure(HTTPStatus.SERVICE_UNAVAILABLE, "overloaded", f"overloaded: {error}", headers=_LATER)
     return None
 
 

@@ -76,7 +76,9 @@ async def log_level(_: web.Request) -> web.Response:
 async def change_log_level(request: web.Request) -> web.Response:
     """`curl -X PUT --data debug .../debug/loglevel`: from now on, until the next start. The word is answered."""
     # Compared as bytes: the charset that a client names is not looked at, as decoding some of them takes minutes.
-    word = (await read_body(request, _LONGEST_WORD)).strip()
+    app = request.app[COLLABORATORS]
+    with app.bodies.holding(request) as held:
+        word = (await read_body(request, _LONGEST_WORD, "", app.bodies, held)).strip()
     for level in get_args(Level):
         if word == level.encode():
             _LOG.warning("log level changed", extra={"from": current_level(), "to": level})

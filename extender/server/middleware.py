@@ -15,7 +15,7 @@ from time import perf_counter
 
 from aiohttp import web
 
-from extender.server.bodies import check_encoding
+from extender.server.bodies import BODY, check_encoding, read_body
 from extender.server.collaborators import COLLABORATORS, Collaborators
 from extender.server.failures import Failure, Late, NotReady, Overloaded, failure_of
 from extender.server.fallbacks import fall_back, is_decision
@@ -53,8 +53,7 @@ async def _answer_verb(request: web.Request, handler: Handler, verb: str) -> web
     app = request.app[COLLABORATORS]
     metrics = app.metrics.verbs[verb]
     try:
-        with _admitted(app, request):
-            response = await _in_time(handler, request, app)
+        response = await _in_time(handler, request, app)
     except Exception as error:  # noqa: BLE001 - the edge: nothing above would answer
         response = _without_decision(error, request, app, verb)
     metrics.answered(
@@ -65,13 +64,21 @@ async def _answer_verb(request: web.Request, handler: Handler, verb: str) -> web
 
 
 async def _in_time(handler: Handler, request: web.Request, app: Collaborators) -> web.StreamResponse:
-    """The handler's answer within the time that a request has. Raises Late, or TimeoutError where it never arrived."""
+    """The handler's answer within the time that a request has. Raises Late, or TimeoutError where it never arrived.
+
+    The body is read before a place is taken: requests that are never completed must not keep out those that are.
+    """
+    limits = app.settings.server
+    _check(app, request)
     try:
-        async with asyncio.timeout(app.settings.server.request_timeout):
-            response = await handler(request)
+        async with asyncio.timeout(limits.request_timeout):
+            with app.bodies.holding(request) as held:
+                request[BODY] = await read_body(request, limits.max_body_bytes, "server.maxBodyBytes", app.bodies, held)
+                with _place(app, request):
+                    response = await handler(request)
     except TimeoutError:
         if request.content.at_eof():
-            raise Late(f"server.requestTimeout ({app.settings.server.request_timeout}) is over") from None
+            raise Late(f"server.requestTimeout ({limits.request_timeout}) is over") from None
         raise
     if is_decision(request) and not app.readiness.may_answer:  # while it waited, another replica may have begun to
         raise NotReady(_missing(app))
@@ -92,19 +99,23 @@ def _missing(app: Collaborators) -> str:
     return ", ".join(name for name, problem in app.readiness.checks().items() if problem)
 
 
+def _check(app: Collaborators, request: web.Request) -> None:
+    """Refuse what needs no body to be refused. Raises also NotReady."""
+    check_peer(request, app.settings.server.tls)
+    if not (app.readiness.is_ready or app.readiness.is_stale):
+        raise NotReady(_missing(app))
+
+
 @contextmanager
-def _admitted(app: Collaborators, request: web.Request) -> Iterator[None]:
-    """Hold one of the places of requests in flight. Raises NotReady or Overloaded.
+def _place(app: Collaborators, request: web.Request) -> Iterator[None]:
+    """Hold one of the places of requests in flight. Raises Overloaded.
 
     A bind takes no place: it waits for the API server, and must not keep out the questions that hang on it.
     """
-    limits = app.settings.server
-    check_peer(request, limits.tls)
-    if not (app.readiness.is_ready or app.readiness.is_stale):
-        raise NotReady(_missing(app))
-    if app.in_flight >= limits.max_in_flight and request.match_info.route.name != "bind":
-        raise Overloaded
+    most = app.settings.server.max_in_flight
     place = int(request.match_info.route.name != "bind")
+    if place and app.in_flight >= most:
+        raise Overloaded(f"server.maxInFlight ({most}) requests are being answered")
     app.in_flight += place
     try:
         yield

@@ -6,8 +6,8 @@ Errors are left to `middleware`, which turns them into answers. https://pkg.go.d
 from aiohttp import web
 
 from extender.model.verdicts import Reason
-from extender.server.bodies import read_body
-from extender.server.collaborators import COLLABORATORS, Collaborators
+from extender.server.bodies import BODY
+from extender.server.collaborators import COLLABORATORS
 from extender.server.failures import Stale
 from extender.server.fallbacks import offer
 from extender.wire.extender_v1 import (
@@ -30,7 +30,7 @@ async def filter_nodes(request: web.Request) -> web.Response:
     """Which of the nodes may take the pod, in the form in which they came: names, or whole nodes."""
     app = request.app[COLLABORATORS]
     metrics = app.metrics.verbs["filter"]
-    args = decode_args(await _body(request, app), app.settings.limits)
+    args = decode_args(request[BODY], app.settings.limits)
     metrics.asked(_count(args), by_names=args.nodes is None)
     try:
         await offer(request, app, lambda: _filtered(FilterResult(_asked(args)), args))
@@ -50,7 +50,7 @@ async def filter_nodes(request: web.Request) -> web.Response:
 async def prioritize_nodes(request: web.Request) -> web.Response:
     """A score for each node, or the empty list where all are equal."""
     app = request.app[COLLABORATORS]
-    args = decode_args(await _body(request, app), app.settings.limits)
+    args = decode_args(request[BODY], app.settings.limits)
     app.metrics.verbs["prioritize"].asked(_count(args), by_names=args.nodes is None)
     await offer(request, app, lambda: _json(encode_priorities({})))
     scores = app.verbs.prioritize(args)
@@ -61,7 +61,7 @@ async def prioritize_nodes(request: web.Request) -> web.Response:
 async def preempt_pods(request: web.Request) -> web.Response:
     """The candidate nodes on which the pod would fit once the victims are gone."""
     app = request.app[COLLABORATORS]
-    args = decode_preemption_args(await _body(request, app), app.settings.limits)
+    args = decode_preemption_args(request[BODY], app.settings.limits)
     app.metrics.verbs["preempt"].asked(len(args.candidates))
     # One that came without victims would fail the whole call.
     await offer(request, app, lambda: _json(encode_preemption([each for each in args.candidates if each.victims])))
@@ -73,12 +73,7 @@ async def preempt_pods(request: web.Request) -> web.Response:
 async def bind_pod(request: web.Request) -> web.Response:
     """Bind a pod in the scheduler's place."""
     app = request.app[COLLABORATORS]
-    return _json(encode_binding(await app.verbs.bind(decode_binding_args(await _body(request, app)))))
-
-
-async def _body(request: web.Request, app: Collaborators) -> bytes:
-    """The question as it came."""
-    return await read_body(request, app.settings.server.max_body_bytes, "server.maxBodyBytes")
+    return _json(encode_binding(await app.verbs.bind(decode_binding_args(request[BODY]))))
 
 
 def _filtered(result: FilterResult, args: ExtenderArgs) -> web.Response:

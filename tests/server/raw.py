@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 
 from tests.fakes import PATIENCE
 
+PAUSE = 1.5  # seconds; the other side gives up after a fraction of it
+
 
 @dataclass
 class Wire:
@@ -32,6 +34,16 @@ class Wire:
             status, fields = _parsed(head)
             self.body = await self.reader.readexactly(int(fields.get("content-length", "0")))
             return status
+
+    async def status_or_cut(self) -> int:
+        """As `status`, but nothing is read until the other side has had time to give up; 0 where it was cut."""
+        self.reader._transport.pause_reading()  # type: ignore[attr-defined] # there is no public way to be slow
+        await asyncio.sleep(PAUSE)
+        self.reader._transport.resume_reading()  # type: ignore[attr-defined] # as above
+        try:
+            return await self.status()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return 0
 
     async def closed(self) -> bool:
         """Wait until the other side closes."""

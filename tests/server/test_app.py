@@ -37,7 +37,7 @@ async def test_a_question_that_is_still_arriving_when_we_stop_is_answered() -> N
             url = await server.enter_async_context(listening(app, Address("127.0.0.1:0")))
             question = asyncio.create_task(session.post(f"{url}/filter", data=slowly()))
             await begun.wait()
-            await until(lambda: app[COLLABORATORS].in_flight)
+            await until(lambda: app[COLLABORATORS].bodies.requests)
             closing = asyncio.create_task(server.aclose())
             await until(lambda: not is_listening(url))
             stopping.set()

@@ -4,6 +4,7 @@ import asyncio
 import io
 import logging
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Never
 
@@ -12,9 +13,11 @@ import pytest
 from pytest_aiohttp.plugin import AiohttpClient
 
 from extender.model.units import ByteSize, Duration
-from extender.server.collaborators import Verbs
+from extender.server.collaborators import COLLABORATORS, Verbs
 from extender.settings import Server
-from tests.server.serving import BY_NAMES, Client, Switch, app_with
+from extender.wire.extender_v1 import ExtenderArgs, FilterResult
+from tests.fakes import until
+from tests.server.serving import AGREEABLE, BY_NAMES, Client, Switch, app_with
 
 VERBS = ("filter", "prioritize", "preempt")
 BAD_BODIES = {
@@ -110,24 +113,40 @@ async def test_nothing_is_decided_before_the_index_is_ready(aiohttp_client: Aioh
 
 
 async def test_more_requests_than_the_limit_are_sent_away(aiohttp_client: AiohttpClient) -> None:
-    client = await aiohttp_client(app_with(server=Server(max_in_flight=1)))
-    sending, received = asyncio.Event(), asyncio.Event()
+    deciding, decided = asyncio.Event(), asyncio.Event()
 
-    async def slow_body() -> AsyncIterator[bytes]:
-        yield b'{"Pod": '
-        sending.set()
-        await received.wait()
-        yield b'{"metadata": {"name": "web-1", "uid": "u-1"}}, "NodeNames": ["node-a"]}'
+    async def slowly(args: ExtenderArgs) -> FilterResult:
+        deciding.set()
+        await decided.wait()
+        return FilterResult(args.node_names or [])
 
-    first = asyncio.create_task(client.post("/filter", data=slow_body()))
-    await sending.wait()
-    while (refused := await client.post("/filter", json=BY_NAMES)).status == HTTPStatus.OK:
-        continue  # the first request's header had not been read yet
-    received.set()
+    decisions = replace(AGREEABLE, filter=slowly)
+    client = await aiohttp_client(app_with(decisions, server=Server(max_in_flight=1)))
+    first = asyncio.create_task(client.post("/filter", json=BY_NAMES))
+    await deciding.wait()
+    refused = await client.post("/filter", json=BY_NAMES)
+    decided.set()
     assert refused.status == HTTPStatus.SERVICE_UNAVAILABLE
     assert (await refused.json())["error"] == "overloaded: server.maxInFlight (1) requests are being answered"
-    assert (await (await first).json())["NodeNames"] == ["node-a"]
+    assert (await (await first).json())["NodeNames"] == ["node-a", "node-bb"]
     assert (await client.post("/filter", json=BY_NAMES)).status == HTTPStatus.OK
+
+
+async def test_requests_whose_bodies_never_arrive_take_no_place(aiohttp_client: AiohttpClient) -> None:
+    app = app_with(server=Server(max_in_flight=1))
+    client = await aiohttp_client(app)
+    never = asyncio.Event()
+
+    async def endless_body() -> AsyncIterator[bytes]:
+        yield b'{"Pod": '
+        await never.wait()
+
+    async with asyncio.TaskGroup() as halves:
+        waiting = [halves.create_task(client.post("/filter", data=endless_body())) for _ in range(20)]
+        await until(lambda: app[COLLABORATORS].bodies.requests == 20)
+        assert (await client.post("/filter", json=BY_NAMES)).status == HTTPStatus.OK
+        for each in waiting:
+            each.cancel()
 
 
 async def test_a_body_that_does_not_arrive_in_time_is_given_up(aiohttp_client: AiohttpClient) -> None:

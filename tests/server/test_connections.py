@@ -1,0 +1,109 @@
+"""Connections that lead to nothing are closed, and never keep out a request that comes at once."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import orjson
+
+from extender.model.units import Address, ByteSize, Duration
+from extender.server.app import listening
+from extender.server.collaborators import Verbs
+from extender.server.tls import ServerTls
+from extender.settings import Server
+from extender.wire.extender_v1 import ExtenderArgs, FilterResult
+from tests.server.pki import Pki
+from tests.server.raw import Wire, head_of, whole, wire
+from tests.server.serving import AGREEABLE, BY_NAMES, app_with
+
+SOON = Duration(0.2)
+QUESTION = whole("POST", "/filter", orjson.dumps(BY_NAMES))
+PROBE = head_of("GET", "/livez")
+
+
+@asynccontextmanager
+async def served(server: Server, verbs: Verbs = AGREEABLE) -> AsyncIterator[str]:
+    """The service under these limits."""
+    async with listening(app_with(verbs, server=server), Address("127.0.0.1:0")) as url:
+        yield url
+
+
+async def answered(url: str, request: bytes = QUESTION) -> int:
+    """The status of one request on a connection of its own."""
+    async with wire(url) as connection:
+        await connection.send(request)
+        return await connection.status()
+
+
+async def many(stack: AsyncExitStack, url: str, count: int, content: bytes) -> list[Wire]:
+    """So many connections that send this and then nothing more."""
+    found = [await stack.enter_async_context(wire(url)) for _ in range(count)]
+    for each in found:
+        await each.send(content)
+    return found
+
+
+async def test_a_connection_that_says_nothing_is_closed() -> None:
+    async with served(Server(request_timeout=SOON)) as url, wire(url) as connection:
+        assert await connection.closed()
+
+
+async def test_a_head_that_trickles_is_closed() -> None:
+    async with served(Server(request_timeout=SOON)) as url, wire(url) as connection:
+        await connection.send(PROBE)
+        assert await connection.status() == 200
+        await connection.send(b"GET /livez HTT")
+        assert await connection.closed()
+
+
+async def test_a_handshake_that_stops_half_way_is_closed(tmp_path: Path) -> None:
+    tls = Pki(tmp_path).tls
+    app = app_with(server=Server(request_timeout=SOON, tls=tls))
+    async with listening(app, Address("127.0.0.1:0"), ServerTls(tls)) as url, wire(url) as connection:
+        await connection.send(b"\x16\x03\x01\x02\x00\x01")
+        assert await connection.closed()
+
+
+async def test_an_idle_connection_is_closed_after_its_time_only() -> None:
+    async with served(Server(request_timeout=Duration(4), idle_timeout=SOON)) as url, wire(url) as connection:
+        for _ in range(3):
+            await connection.send(PROBE)
+            assert await connection.status() == 200
+        assert await connection.closed()
+
+
+async def test_silent_half_headed_idle_and_half_sent_connections_keep_nobody_out() -> None:
+    limits = Server(max_connections=20, max_connections_per_peer=20, max_in_flight=1)
+    async with served(limits) as url, AsyncExitStack() as stack:
+        for content in (b"", b"POST /filter HT", PROBE, head_of("POST", "/filter", Content_Length="1000") + b"{"):
+            await many(stack, url, 25, content)
+            assert await answered(url) == 200
+            assert await answered(url, PROBE) == 200
+
+
+async def test_what_is_no_http_is_answered_without_what_was_sent() -> None:
+    async with served(Server()) as url, wire(url) as connection:
+        await connection.send(b"SPOIL \x1b[31m HTTP/9.9\r\n\r\n")
+        assert await connection.status() == 400
+        assert "error" in orjson.loads(connection.body)
+        assert b"31m" not in connection.body
+        assert await connection.closed()
+
+
+async def test_an_answer_that_is_not_taken_is_given_up() -> None:
+    async def long(_args: ExtenderArgs) -> FilterResult:
+        return FilterResult(["n" * 1000] * 50_000)
+
+    verbs = Verbs(long, AGREEABLE.prioritize, AGREEABLE.preempt)
+    async with served(Server(request_timeout=SOON), verbs) as url, AsyncExitStack() as stack:
+        slow = await many(stack, url, 2, QUESTION)
+        assert [await each.status_or_cut() for each in slow] == [0, 0]
+
+
+async def test_bodies_together_hold_what_is_set_aside_and_the_oldest_unfinished_gives_way() -> None:
+    limits = Server(max_body_bytes=ByteSize(2**20))  # four of which may be held at once
+    half = head_of("POST", "/filter", Content_Length=str(2**20)) + b" " * (2**20 - 1)
+    async with served(limits) as url, AsyncExitStack() as stack:
+        slow = await many(stack, url, 6, half)
+        assert await slow[0].closed()
+        assert await answered(url, whole("POST", "/filter", orjson.dumps(BY_NAMES) + b" " * 2**19)) == 200
