@@ -8,9 +8,11 @@ import argparse
 import json
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 from extender.cli.command import CommandError, Commands
+from extender.cli.comparison import cost_without, excesses, told
 from extender.cli.scenarios import read_objects, read_scenario, scenario_settings
 from extender.compose.embedded import service_running
 from extender.compose.event_loop import run_on_loop
@@ -31,6 +33,11 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument("scenario", metavar="SCENARIO", help="a scenario file, such as config/demo/scenario.yaml")
     parser.add_argument("--seed", type=int, help="instead of the scenario's")
     parser.add_argument(
+        "--without",
+        metavar="NAMESPACES",
+        help="leave out the pods of these namespaces, such as hostile-*; no comparison",
+    )
+    parser.add_argument(
         "-o", "--output", choices=["text", "json"], default="text", help="json: one document on standard output"
     )
     parser.set_defaults(run=run)
@@ -39,30 +46,35 @@ def add_parser(commands: Commands) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """0 when all went as expected and no constraint was broken, else 1."""
     configure("error", "text")
-    return simulate(arguments.scenario, arguments.seed, as_json=arguments.output == "json")
+    as_json = arguments.output == "json"
+    return simulate(arguments.scenario, arguments.seed, as_json=as_json, without=arguments.without)
 
 
-def simulate(path: str, seed: int | None, *, as_json: bool = False) -> int:
-    """Play a scenario file and print what came of it."""
+def simulate(path: str, seed: int | None, *, as_json: bool = False, without: str | None = None) -> int:
+    """Play a scenario file and print what came of it; where it asks for a comparison, play it without some pods first."""
     play = read_scenario(path)
     settings = scenario_settings(play, path)
     objects = read_objects(play, path)
     narrate: Narrator = _to_stderr if as_json else print
     used = play.scenario.seed if seed is None else seed
+    comparison = play.scenario.comparison if without is None else None
+    before = cost_without(path, used, comparison) if comparison else None
     try:
-        report = run_on_loop(perform(play, settings, used, objects, narrate))
+        report = run_on_loop(perform(play, settings, used, objects, narrate, without or ""))
     except StepFailed as error:
         raise CommandError(f"{path}: {error}") from None
-    _print(report, as_json=as_json)
+    if comparison and before:
+        report = replace(report, failures=(*report.failures, *excesses(report.cost, before, comparison)))
+    _print(report, as_json=as_json, compared=told(report.cost, before, comparison) if comparison and before else ())
     return 0 if report.is_good else 1
 
 
 async def perform(
-    play: Play, settings: Settings, seed: int, objects: list[dict[str, object]], narrate: Narrator
+    play: Play, settings: Settings, seed: int, objects: list[dict[str, object]], narrate: Narrator, without: str = ""
 ) -> Report:
     """Set the stage, start the service in front of it, take all steps, judge, and recount what the service counts."""
     async with (
-        Stage(play, seed, objects) as stage,
+        Stage(play, seed, objects, without=without) as stage,
         service_running(settings, stage.api.url, seed, stage.clock) as (url, service),
     ):
         await stage.begin(url)
@@ -72,7 +84,7 @@ async def perform(
         return replace(report, failures=(*report.failures, *audit(service.index)))
 
 
-def _print(report: Report, *, as_json: bool) -> None:
+def _print(report: Report, *, as_json: bool, compared: Sequence[str] = ()) -> None:
     if as_json:
         print(json.dumps(report.document(), indent=2))
         _to_stderr(report.last_line)
@@ -81,6 +93,8 @@ def _print(report: Report, *, as_json: bool) -> None:
         f"\n{report.decisions} decisions on {report.nodes_used} nodes in {report.seconds:.1f} s, "
         f"{report.decisions_per_second:.0f}/s, {report.calls} calls of the extender"
     )
+    for line in compared or (f"filter: {report.cost}",):
+        print(line)
     for message, count in Counter(message for _, message in report.waiting).most_common(_SHOWN):
         first = next(pod for pod, said in report.waiting if said == message)
         others = f" and {count - 1} more" if count > 1 else ""

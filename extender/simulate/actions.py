@@ -37,6 +37,10 @@ async def arrive(stage: Stage, step: Arrive) -> None:
     homes = chosen(step.namespaces, _names(stage, NAMESPACES))
     if not homes:
         raise ValueError(f'no namespace fits "{step.namespaces}"')
+    left_out = chosen(stage.without, homes)
+    homes = [home for home in homes if home not in left_out]
+    if not homes:
+        return
     mix = step.mix or {step.template: 1}
     drawn = stage.chance.choices(list(mix), list(mix.values()), k=draw(step.count, stage.chance))
     begun = time.monotonic()

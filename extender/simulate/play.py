@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 
 from extender.simulate import actions
 from extender.simulate.api_errors import ApiError
+from extender.simulate.bench.memory import peak_megabytes
 from extender.simulate.fault_forms import Condition, JumpClock, Restart
 from extender.simulate.report import Report, is_within, make_report
 from extender.simulate.scenario import (
@@ -59,7 +60,7 @@ class Player:
         """Wait until all is quiet, stop scheduling, and judge what came of it."""
         await self._settle(Settle(), "the end")
         await self.stage.stop_scheduling()
-        return make_report(self.stage, self.failures, time.monotonic() - self._begun)
+        return make_report(self.stage, self.failures, time.monotonic() - self._begun, peak_megabytes())
 
     async def _take(self, step: Step, action: Action) -> None:
         match action:
@@ -71,6 +72,8 @@ class Player:
                 await self._settle(action, step.path)
             case Pause():
                 await asyncio.sleep(action.time)
+            case Expect() if self.stage.without:
+                pass  # written for a run with everything in it
             case Expect():
                 self._check(action, step.path)
             case ChangeWeather():

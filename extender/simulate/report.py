@@ -10,7 +10,29 @@ from typing import Any
 from extender.simulate.json_objects import JsonObject, name_of, namespace_of, uid_of
 from extender.simulate.scenario import Amount
 from extender.simulate.stage import Stage
+from extender.simulate.synthetic import chosen
 from extender.simulate.verdict import Violation, violations
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a run cost those pods that a comparison is about: their filter answers in seconds, and memory in megabytes.
+
+    ``processor`` is the 99th percentile of the processor time from question to answer. All that the process did meanwhile
+    is in it, also for other pods, and nothing that other programs did: it can be compared between runs.
+    """
+
+    answers: int
+    median: float
+    p99: float
+    processor: float
+    resident: float
+
+    def __str__(self) -> str:
+        """For people."""
+        times = f"p50 {self.median * 1000:.1f} ms, p99 {self.p99 * 1000:.1f} ms"
+        more = f"p99 of processor time {self.processor * 1000:.1f} ms, {self.resident:.0f} MB resident at most"
+        return f"{self.answers} answers, {times}, {more}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +51,7 @@ class Report:
     bound_per_second: float
     calls: int
     nodes_used: int
+    cost: Cost
 
     @property
     def last_line(self) -> str:
@@ -56,10 +79,17 @@ class Report:
             "boundPerSecond": round(self.bound_per_second, 1),
             "extenderCalls": self.calls,
             "nodesUsed": self.nodes_used,
+            "answers": {
+                "count": self.cost.answers,
+                "p50Seconds": round(self.cost.median, 6),
+                "p99Seconds": round(self.cost.p99, 6),
+                "p99ProcessorSeconds": round(self.cost.processor, 6),
+            },
+            "residentMegabytes": round(self.cost.resident, 1),
         }
 
 
-def make_report(stage: Stage, failures: list[str], seconds: float) -> Report:
+def make_report(stage: Stage, failures: list[str], seconds: float, resident: float) -> Report:
     """Count and judge. The judging takes time: O(pods) for each decision."""
     loop = stage.loop
     waiting = [(f"{namespace_of(pod)}/{name_of(pod)}", loop.messages.get(uid_of(pod), "")) for pod in stage.pending()]
@@ -76,7 +106,25 @@ def make_report(stage: Stage, failures: list[str], seconds: float) -> Report:
         bound_per_second=loop.journal.bound_per_second(),
         calls=loop.extender_calls,
         nodes_used=len(Counter(loop.bound.values())),
+        cost=_cost(stage, resident),
     )
+
+
+def _cost(stage: Stage, resident: float) -> Cost:
+    """Of the pods that both runs of a comparison have; without a comparison of all."""
+    comparison = stage.play.scenario.comparison
+    answers = stage.loop.answers
+    homes = sorted({each.namespace for each in answers})
+    left_out = set(chosen(comparison.without, homes)) if comparison else set()
+    counted = [each for each in answers if each.namespace not in left_out]
+    times = sorted(each.seconds for each in counted)
+    processor = sorted(each.processor for each in counted)
+    return Cost(len(times), _share(times, 50), _share(times, 99), _share(processor, 99), resident)
+
+
+def _share(ordered: list[float], percent: int) -> float:
+    """The value below which so many of a hundred lie; 0 where there are none."""
+    return ordered[len(ordered) * percent // 100] if ordered else 0.0
 
 
 def is_within(count: int, wanted: Amount) -> bool:

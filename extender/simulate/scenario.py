@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from msgspec import Meta, Struct
 
 from extender.model.documents import DocumentError, read_document, without_nulls
-from extender.model.units import Duration
+from extender.model.units import ByteSize, Duration
 from extender.simulate.fault_forms import Condition, Fault, read_conditions, read_faults
 from extender.simulate.parts import read_part
 
@@ -34,7 +34,10 @@ class _Part(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fi
 
 
 class Template(_Part, frozen=True):
-    """What a pod looks like. `{i}` in a text is the pod's number, `{v}` that number modulo `variants`."""
+    """What a pod looks like. `{i}` in a text is the pod's number, `{v}` that number modulo `variants`.
+
+    In `spec`, `{repeat: N, each: X}` stands for a list of N times X, in which `{n}` is the place in the list.
+    """
 
     labels: Labels = {}
     annotations: Labels = {}
@@ -232,6 +235,18 @@ class PlanePart(_Part, frozen=True):
     write_delay: Duration = Duration(0)  # for every write over HTTP: an API server that is slow
 
 
+class Comparison(_Part, frozen=True, kw_only=True):
+    """A second run, which leaves out the pods of some namespaces, and how much worse off all others may be with them.
+
+    `max_slowdown` is of the 99th percentile of the processor time from question to answer (filter, the other pods),
+    `max_growth` of resident memory.
+    """
+
+    without: str
+    max_slowdown: Annotated[float, Meta(gt=0)] | None = None
+    max_growth: ByteSize | None = None
+
+
 class Scenario(_Part, frozen=True, kw_only=True):
     """A whole scenario. Templates and steps are left raw here and read by `parse_scenario`, which knows their forms."""
 
@@ -249,6 +264,7 @@ class Scenario(_Part, frozen=True, kw_only=True):
     faults: tuple[dict[str, Any], ...] = ()  # those of the API server from the start until a step changes them
     steps: tuple[dict[str, Any], ...]
     forever: tuple[dict[str, Any], ...] = ()
+    comparison: Comparison | None = None
 
 
 @dataclass(frozen=True, slots=True)

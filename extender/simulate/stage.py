@@ -28,8 +28,10 @@ _PAST = 100_000  # so that a history that begins again is behind for as long as 
 class Stage:
     """One cluster in memory. `api` is its API server, `loop` its scheduler once it has begun."""
 
-    def __init__(self, play: Play, seed: int, files: Sequence[JsonObject] = ()) -> None:
+    def __init__(self, play: Play, seed: int, files: Sequence[JsonObject] = (), *, without: str = "") -> None:
+        """``without``: in namespaces that fit this pattern no pods arrive."""
         scenario = play.scenario
+        self.without = without
         self.play = play
         self.seed = seed
         self.chance = Random(seed)

@@ -18,6 +18,7 @@ from extender.simulate.json_objects import JsonObject, node_of, timestamp
 from extender.simulate.kinds import KINDS, Kind, key_of, kind_of
 
 ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
+_LONGEST_KEPT = 16 * 1024  # bytes of a watch line
 SNAPSHOTS = 8  # paged LISTs in progress at one time; an older one is rebuilt from the history
 
 
@@ -50,10 +51,11 @@ class Change:
 
     @property
     def line(self) -> bytes:
-        """The watch line, encoded on first use and shared by all watchers."""
-        if self._line is None:
-            self._line = watch_line(self.type, self.prefix, self.stored.body)
-        return self._line
+        """The watch line, encoded on first use and shared by all watchers; a long one is not kept beside its body."""
+        line = self._line or watch_line(self.type, self.prefix, self.stored.body)
+        if len(line) <= _LONGEST_KEPT:
+            self._line = line
+        return line
 
 
 def object_prefix(kind: Kind) -> bytes:

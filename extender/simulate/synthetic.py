@@ -8,12 +8,14 @@ import json
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from random import Random
+from typing import Any
 
 from extender.simulate.defaulting import complete_loaded, copy_topology
 from extender.simulate.json_objects import JsonObject, name_of, node_of
 from extender.simulate.kinds import kind_of
 from extender.simulate.scenario import Amount, Cluster, NamespaceGroup, NodeGroup, Running, Template
 
+_REPEAT = '"repeat"'
 HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 
 
@@ -113,4 +115,17 @@ def make_pod(template: Template, name: str, namespace: str, number: int) -> Json
 def _numbered(part: JsonObject | dict[str, str], number: int, variants: int) -> JsonObject:
     text = json.dumps(part)
     filled: JsonObject = json.loads(text.replace("{i}", str(number)).replace("{v}", str(number % variants)))
-    return filled
+    return _repeated(filled) if _REPEAT in text else filled
+
+
+def _repeated(part: Any) -> Any:
+    """The part with each `{repeat: N, each: X}` in it as a list; the innermost first, which takes the `{n}` in it."""
+    if isinstance(part, list):
+        return [_repeated(item) for item in part]
+    if not isinstance(part, dict):
+        return part
+    filled = {name: _repeated(value) for name, value in part.items()}
+    if filled.keys() != {"repeat", "each"}:
+        return filled
+    each = json.dumps(filled["each"])
+    return json.loads(f"[{','.join(each.replace('{n}', str(place)) for place in range(filled['repeat']))}]")

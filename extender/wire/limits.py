@@ -19,14 +19,11 @@ from extender.model.terms import AffinityTerm, PodAffinity
 from extender.settings import Limits
 
 USUAL_LIMITS: Final = Limits()
-BYTES_LIMIT: Final = "podBytes"
 
 
-def excess_bytes(size: int, limits: Limits) -> Excess | None:
-    """Whether labels and constraints of so many bytes are too large to be read."""
-    if size <= limits.pod_bytes:
-        return None
-    return Excess(BYTES_LIMIT, f"labels and constraints: {size} bytes, limits.podBytes is {limits.pod_bytes}")
+def excess_bytes(size: int, limits: Limits) -> Excess:
+    """What to tell of a pod whose labels and constraints have so many bytes, more than are read."""
+    return Excess("podBytes", f"labels and constraints: {size} bytes, limits.podBytes is {limits.pod_bytes}")
 
 
 def excess_parts(

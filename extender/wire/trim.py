@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from dataclasses import replace
 from hashlib import blake2b
 from typing import Final
 from weakref import WeakValueDictionary
@@ -34,7 +33,7 @@ from extender.wire.constraints import (
     with_node_selector,
 )
 from extender.wire.errors import WireError
-from extender.wire.limits import BYTES_LIMIT, USUAL_LIMITS, excess_bytes, excess_parts
+from extender.wire.limits import USUAL_LIMITS, excess_bytes, excess_parts
 from extender.wire.objects_json import (
     BudgetJson,
     BudgetStatusJson,
@@ -87,18 +86,14 @@ def trim_pod(raw: PodJson, limits: Limits = USUAL_LIMITS) -> Pod:
     """
     meta, spec, status = raw.metadata or _NO_META, raw.spec or _NO_SPEC, raw.status or _NO_STATUS
     namespace, name = meta.namespace or "", meta.name or ""
-    shape = _shape(
-        namespace,
-        bytes(meta.labels),
-        bytes(spec.affinity),
-        bytes(spec.topology_spread_constraints),
-        bytes(spec.node_selector),
-        bytes(spec.tolerations),
-        bytes(meta.owner_references),
-        limits,
-    )
-    if shape.excess is not None and (spec.node_name or status.nominated_node_name):
-        shape = _with_labels(shape, bytes(meta.labels))
+    labels, affinity, spread = bytes(meta.labels), bytes(spec.affinity), bytes(spec.topology_spread_constraints)
+    selector, tolerations, owners = bytes(spec.node_selector), bytes(spec.tolerations), bytes(meta.owner_references)
+    size = len(labels) + len(affinity) + len(spread) + len(selector) + len(tolerations) + len(owners)
+    if size <= limits.pod_bytes:
+        shape = _shape(namespace, labels, affinity, spread, selector, tolerations, owners, limits)
+    else:
+        counts = bool(spec.node_name or status.nominated_node_name)
+        shape = _large_shape(namespace, labels if counts else b"", excess_bytes(size, limits))
     return Pod(
         meta.uid or f"{namespace}/{name}",
         name,
@@ -173,12 +168,7 @@ def _shape(
     key = (limits, blake2b(b"\0".join(parts), digest_size=16).digest())
     found = _LIVING.get(key)
     if found is None:
-        size = sum(map(len, parts))
-        excess = excess_bytes(size, limits)
-        if excess is not None:
-            found = PodShape(_interned(namespace), excess=excess, size=_ENTRY_BYTES)
-        else:
-            found = _parse_shape(namespace, labels, affinity, spread, selector, tolerations, owners, limits)
+        found = _parse_shape(namespace, labels, affinity, spread, selector, tolerations, owners, limits)
         _LIVING[key] = found
     return found
 
@@ -211,15 +201,13 @@ def _parse_shape(
     )
 
 
-def _with_labels(shape: PodShape, labels: bytes) -> PodShape:
-    """The shape of a pod above ``limits.podBytes`` with its labels; any other has them. The same object for equal bytes."""
-    if shape.excess is None or shape.excess.limit != BYTES_LIMIT or labels in _ABSENT:
-        return shape
-    name = shape.namespace.encode(errors="surrogatepass")
-    key = (shape.excess, blake2b(b"\0".join((labels, name)), digest_size=16).digest())
+def _large_shape(namespace: str, labels: bytes, excess: Excess) -> PodShape:
+    """The shape of a pod above ``limits.podBytes``: its labels, and nothing of its constraints. O(bytes of labels)."""
+    name = namespace.encode(errors="surrogatepass")
+    key = (excess, blake2b(b"\0".join((labels, name)), digest_size=16).digest())
     found = _LIVING.get(key)
     if found is None:
-        found = replace(shape, labels=_labels(labels), size=_held_by(len(labels)))
+        found = PodShape(_interned(namespace), _labels(labels), excess=excess, size=_held_by(len(labels)))
         _LIVING[key] = found
     return found
 

@@ -11,8 +11,8 @@ from extender.model.documents import DocumentError
 from extender.model.units import Duration
 from extender.simulate.fault_forms import CutLine, JumpClock, LoseBookmarks, Restart
 from extender.simulate.json_objects import JsonObject, labels_of, name_of, namespace_of, node_of
-from extender.simulate.scenario import Arrive, ChangeWeather, Play, parse_scenario
-from extender.simulate.synthetic import chosen, draw, make_cluster
+from extender.simulate.scenario import Arrive, ChangeWeather, Play, Template, parse_scenario
+from extender.simulate.synthetic import chosen, draw, make_cluster, make_pod
 from tests.simulate.plain import ZONE, node, pod
 
 CONFIG = Path(__file__).parents[2] / "config"
@@ -37,6 +37,14 @@ def _problems(**parts: Any) -> tuple[str, ...]:
 
 def _play(**parts: Any) -> Play:
     return parse_scenario(_document(**parts))
+
+
+def test_a_list_in_a_template_may_be_written_once_and_repeated() -> None:
+    values = {"repeat": 2, "each": "v{n}-{i}"}
+    terms = {"repeat": 2, "each": {"key": "k{n}", "values": values}}
+    made = make_pod(Template(spec={"terms": terms}), "web", "shop", 7)
+    both = ["v0-7", "v1-7"]
+    assert made["spec"]["terms"] == [{"key": "k0", "values": both}, {"key": "k1", "values": both}]
 
 
 @pytest.mark.parametrize(

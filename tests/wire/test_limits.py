@@ -125,7 +125,7 @@ def test_a_pod_above_the_bytes_is_told_so_and_not_parsed() -> None:
     body = pod_json(app="web")
     line = orjson.dumps(body).replace(b'"spec":{}', b'"spec":{"affinity":{"x":[%s1]}}' % (b"1," * 40_000))
     found = pods_within(LIMITS).decode_object(line)
-    size = len(b'{"x":[1]}') + 80_000 + len(b'{"app":"web"}') + len("default")
+    size = len(b'{"x":[1]}') + 80_000 + len(b'{"app":"web"}')
     assert found.shape.excess is not None
     assert found.shape.excess.text == f"labels and constraints: {size} bytes, limits.podBytes is 64Ki"
 

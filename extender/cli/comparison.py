@@ -1,0 +1,55 @@
+"""A scenario that is played twice: what some pods cost all others, from a run without them and one with them.
+
+The run without them is a process of its own, so that each has its own memory. Called by `simulate`.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Final
+
+from extender.cli.command import CommandError
+from extender.simulate.report import Cost
+from extender.simulate.scenario import Comparison
+
+_MEGABYTE: Final = 1e6
+
+
+def cost_without(path: str, seed: int, comparison: Comparison) -> Cost:
+    """Plays the scenario without the pods in question. Raises CommandError where that run does not end as it should."""
+    command = [sys.executable, "-m", "extender", "simulate", path]
+    command += ["--seed", str(seed), "--without", comparison.without, "--output", "json"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 (our own program)
+    try:
+        report = json.loads(ended.stdout)
+        answers = report["answers"]
+        times = (answers["p50Seconds"], answers["p99Seconds"], answers["p99ProcessorSeconds"])
+        cost = Cost(answers["count"], *times, report["residentMegabytes"])
+    except (ValueError, KeyError):
+        raise CommandError(f"{path}: the run without {comparison.without} failed: {ended.stderr.strip()}") from None
+    if report["violations"] or report["failures"] or report["pending"]:
+        raise CommandError(f"{path}: the run without {comparison.without} did not end well: {ended.stderr.strip()}")
+    return cost
+
+
+def told(cost: Cost, before: Cost, comparison: Comparison) -> list[str]:
+    """Both costs, one under the other, and how they compare."""
+    return [
+        f"filter without {comparison.without}: {before}",
+        f"filter with them, for all others: {cost}",
+        f"p99 of processor time {_slowdown(cost, before):.2f} times as long, {cost.resident - before.resident:+.0f} MB",
+    ]
+
+
+def excesses(cost: Cost, before: Cost, comparison: Comparison) -> Iterator[str]:
+    """What is worse than the scenario allows."""
+    slowdown, growth = _slowdown(cost, before), cost.resident - before.resident
+    if comparison.max_slowdown is not None and slowdown > comparison.max_slowdown:
+        yield f"comparison.maxSlowdown: expected at most {comparison.max_slowdown:g}, got {slowdown:.2f}"
+    if comparison.max_growth is not None and growth * _MEGABYTE > comparison.max_growth:
+        yield f"comparison.maxGrowth: expected at most {comparison.max_growth}, got {growth:.0f} MB"
+
+
+def _slowdown(cost: Cost, before: Cost) -> float:
+    return cost.processor / before.processor if before.processor else 1.0
