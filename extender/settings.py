@@ -175,11 +175,12 @@ class Watch(_Section, frozen=True):
 
 
 class Kube(_Section, frozen=True):
-    """Which cluster, and how it is read. An empty kubeconfig or context leaves the choice to the surroundings."""
+    """Which cluster (empty: left to the surroundings), and how long a request waits for the watch to show its pod."""
 
     kubeconfig: str = ""
     context: str = ""
     on_stale: Literal["error", "pass"] = "error"
+    unknown_pod_wait: Duration = Duration(0.5)
     watch: Watch = Watch()
 
 

@@ -5,18 +5,20 @@ no question ever has to wait. Named to the bench by `bench.py`, called in its ch
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from time import monotonic
 from typing import Final
 
 from extender.compose.gc_policy import freeze_gc
 from extender.index.cluster import ClusterIndex
+from extender.model.objects import Pod
 from extender.settings import Settings
 from extender.simulate.bench.subject import Decisions, Subject
 from extender.verbs.filtering import filter_nodes
-from extender.verbs.prioritizing import prioritize_nodes
+from extender.verbs.prioritizing import prioritize_watched
 from extender.verbs.remembering import RefusalMemory
+from extender.verbs.watched_pod import watched_pod
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 
 _SEED: Final = 1
@@ -41,10 +43,14 @@ def _bind(index: ClusterIndex, settings: Settings, chance: Random) -> Decisions:
         return filter_nodes(args, view, settings, chance.getrandbits(32))
 
     def filter_and_assume(args: ExtenderArgs) -> FilterResult:
-        index.assumed.settle(args.pod.uid)
+        pod = watched_pod(args.pod.uid, args.pod.namespace, args.pod.name, view)
+        if not isinstance(pod, Pod):
+            return FilterResult((), error=pod.text)
+        args = replace(args, pod=pod)
+        index.assumed.settle(pod.uid)
         result = memory.filter(args, view, decide)
         if result.passed:
-            index.assume(args.pod, result.passed, monotonic())
+            index.assume(pod, result.passed, monotonic())
         return result
 
-    return _Bound(filter_and_assume, lambda args: prioritize_nodes(args, view, settings))
+    return _Bound(filter_and_assume, lambda args: prioritize_watched(args, view, settings))

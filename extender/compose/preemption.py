@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from random import Random
 from typing import Final, Protocol
@@ -38,9 +38,11 @@ from extender.telemetry.metrics import Metrics
 from extender.verbs.deciding import decide_filter
 from extender.verbs.hopeless import HopelessNodes
 from extender.verbs.preemption import decide_preemption
+from extender.verbs.watched_pod import Unconfirmed
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult, PreemptionArgs
 
 _LOG = logging.getLogger(__name__)
+FindPod = Callable[[Pod], Awaitable[Pod | Unconfirmed]]
 # Under this name events are reported.
 COMPONENT: Final = "placement-extender"
 
@@ -89,16 +91,23 @@ def deciding(decide: Decide, view: ClusterView, settings: Settings, chance: Rand
 
 
 def preempting(
-    view: ClusterView, settings: Settings, chance: Random, target: Submit
-) -> Callable[[PreemptionArgs], Sequence[Candidate]]:
-    """The preempt verb, its plan submitted before the answer is given."""
+    view: ClusterView, settings: Settings, chance: Random, target: Submit, find: FindPod
+) -> Callable[[PreemptionArgs], Awaitable[Sequence[Candidate]]]:
+    """The preempt verb for the pod that ``find`` tells, its plan submitted before the answer is given.
 
-    def decided(args: PreemptionArgs) -> Sequence[Candidate]:
+    Where there is no such pod no candidate helps it. The scheduler tries again when something changes.
+    """
+
+    async def decided(args: PreemptionArgs) -> Sequence[Candidate]:
+        pod = await find(args.pod)
+        if not isinstance(pod, Pod):
+            return ()
+        args = replace(args, pod=pod)
         decision = decide_preemption(args, view, settings, chance.getrandbits(32))
         if decision.plan is not None:
             target.submit(decision.plan)
         elif decision.ask_again:
-            target.ask_again(args.pod, args.candidates[0].node)
+            target.ask_again(pod, args.candidates[0].node)
         return decision.candidates
 
     return decided

@@ -7,7 +7,7 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from random import Random
 from typing import Any, Final
@@ -18,7 +18,6 @@ from extender.compose.preemption import (
     COMPONENT,
     Nobody,
     PreemptionWork,
-    Submit,
     deciding,
     preempting,
     preemption_work,
@@ -45,10 +44,11 @@ from extender.tasks.ports import IndexSink
 from extender.tasks.readiness import Readiness
 from extender.tasks.settling import Decide, Settling, SettlingOptions
 from extender.tasks.steering import Steering, SteeringOptions
+from extender.tasks.watched_pods import WatchedPods
 from extender.telemetry.metrics import Metrics
 from extender.verbs.awaiting import should_wait
 from extender.verbs.filtering import filter_nodes
-from extender.verbs.prioritizing import prioritize_nodes
+from extender.verbs.prioritizing import prioritize_nodes, prioritize_watched
 from extender.verbs.remembering import RefusalMemory
 from extender.verbs.steering import find_elsewhere
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
@@ -130,9 +130,9 @@ def service_of_cluster(
     decide = deciding(_decision(index, settings, memory, chance), index.view, settings, chance, target)
     steering = Steering(index, writer, clock, _steering_options(settings), find)
     waits = partial(should_wait, view=index.view, settings=settings)
-    settling = Settling(
-        index, clock, _settling_options(settings), waits, decide, steering.consider, feeding.known_until(PODS.name)
-    )
+    pods = _watched_pods(index, settings, clock)
+    known_until = feeding.known_until(PODS.name)
+    settling = Settling(index, pods, clock, _settling_options(settings), waits, decide, steering.consider, known_until)
     if settings.assumed_pods.enabled:
         jobs.append(("assumed pods", settling.run))
     if settings.steering.nominate:
@@ -142,9 +142,14 @@ def service_of_cluster(
     auditing = Auditing(index, partial(audit_steps, index), clock, settings.audit.pause)
     if settings.audit.pause:
         jobs.append(("audit", auditing.run))
-    binding = Binding(index, writer, clock, assumes=settings.assumed_pods.enabled)
-    verbs = _verbs(settling.filter, index, settings, chance, target)
-    verbs = replace(verbs, bind=binding.bind, attempt_failed=settling.attempt_failed, catch_up=feeding.catch_up)
+    verbs = Verbs(
+        filter=settling.filter,
+        prioritize=lambda args: prioritize_watched(args, index.view, settings),
+        preempt=preempting(index.view, settings, chance, target, pods.find),
+        bind=Binding(index, writer, clock).bind,
+        attempt_failed=settling.attempt_failed,
+        catch_up=feeding.catch_up,
+    )
     metrics.report_feeds(lambda: feeding.statuses().values())
     metrics.report_limits(over_limits.counts)
     metrics.report_lag(lambda: {kind: status.lag(clock.now()) for kind, status in feeding.statuses().items()})
@@ -152,13 +157,17 @@ def service_of_cluster(
     metrics.report_assumed(index.assumed.places, index.assumed.endings)
     metrics.report_audit(lambda: auditing.rounds, lambda: auditing.differences)
     metrics.report_waits(lambda: settling.waits, lambda: settling.given_up)
+    metrics.report_watched_pods(lambda: pods.waits, pods.refused)
     metrics.report_steering(lambda: steering.results)
     readiness = Readiness(feeding, replica=replica.turn)
     return Service(settings, index, readiness, metrics, verbs, tuple(jobs), work, replica, settling)
 
 
 def service_of_objects(settings: Settings, objects: Iterable[Object], chance: Random) -> Service:
-    """A service that answers from given objects for as long as it runs; nothing is assumed, as nothing will confirm it."""
+    """A service that answers from given objects for as long as it runs: what-if questions, also about pods not among them.
+
+    Each is answered as it was asked. Nothing is assumed, as nothing will confirm it, and nothing is written.
+    """
     index = _index(settings)
     for found in objects:
         index.upsert(found)
@@ -171,9 +180,22 @@ def service_of_objects(settings: Settings, objects: Iterable[Object], chance: Ra
     async def decided(args: ExtenderArgs) -> FilterResult:
         return decide(args, "")
 
-    return Service(
-        settings, index, Readiness(), _metrics(index, memory), _verbs(decided, index, settings, chance, target)
+    async def as_asked(pod: Pod) -> Pod:
+        return pod
+
+    verbs = Verbs(
+        filter=decided,
+        prioritize=lambda args: prioritize_nodes(args, index.view, settings),
+        preempt=preempting(index.view, settings, chance, target, as_asked),
     )
+    return Service(settings, index, Readiness(), _metrics(index, memory), verbs)
+
+
+def _watched_pods(index: ClusterIndex, settings: Settings, clock: Clock) -> WatchedPods:
+    """Waits end before the request's deadline, and leave half of the places in flight to requests that need not wait."""
+    server = settings.server
+    wait = min(settings.kube.unknown_pod_wait, server.request_timeout / 2)
+    return WatchedPods(index, clock, wait, server.max_in_flight // 2)
 
 
 def _index(settings: Settings) -> ClusterIndex:
@@ -210,22 +232,6 @@ def _decision(index: ClusterIndex, settings: Settings, memory: RefusalMemory, ch
         return memory.filter(args, view, afresh)
 
     return decide
-
-
-def _verbs(
-    decided: Callable[[ExtenderArgs], Awaitable[FilterResult]],
-    index: ClusterIndex,
-    settings: Settings,
-    chance: Random,
-    target: Submit,
-) -> Verbs:
-    """All verbs, bound to the index and the settings."""
-    view = index.view
-    return Verbs(
-        filter=decided,
-        prioritize=lambda args: prioritize_nodes(args, view, settings),
-        preempt=preempting(view, settings, chance, target),
-    )
 
 
 def _metrics(index: ClusterIndex, memory: RefusalMemory) -> Metrics:

@@ -20,6 +20,7 @@ from extender.index.groups import Group, IndexDriftError
 from extender.index.namespaces import Namespaces
 from extender.index.nominations import Nominations
 from extender.index.placements import Placement, Placements
+from extender.index.pod_listeners import PodListeners
 from extender.index.questions import Questions
 from extender.index.refused import RefusedPods
 from extender.index.selections import Selections
@@ -48,10 +49,11 @@ class ClusterIndex:
         self.workloads = Workloads()
         self.budgets = Budgets()
         self.nominations = Nominations()
-        self._gone = GonePods()
-        self.refused = RefusedPods(self._gone)
+        self.gone = GonePods()
+        self.pod_listeners = PodListeners()
+        self.refused = RefusedPods(self.gone)
         self._derive()
-        self.assumed = AssumedPods(self.placements, self._count, self._gone)
+        self.assumed = AssumedPods(self.placements, self._count, self.gone)
 
     def _derive(self) -> None:
         """Makes everything that is counted from the objects, empty."""
@@ -141,6 +143,7 @@ class ClusterIndex:
         if new is not None and new.node:
             self._count(new, 1)
         self.nominations.change(uid, new)
+        self.pod_listeners.notify(uid)
         return True
 
     def _count(self, pod: Pod, sign: int) -> None:
@@ -354,11 +357,8 @@ class ClusterIndex:
         """Sizes of everything that is kept, for metrics."""
         counts = (self.terms, self.spreads, self.questions, self.nominations)
         parts = (self.topology, self.placements, self.namespaces, self.budgets, *counts)
-        result = {
-            "pods": len(self.pods),
-            "workloads": len(self.workloads.objects),
-        }
-        result |= {"assumed_pods": len(self.assumed.held), "refused_pods": len(self.refused), "drifts": self.drifts}
+        result = {"pods": len(self.pods), "workloads": len(self.workloads.objects), "drifts": self.drifts}
+        result |= {"assumed_pods": len(self.assumed.held), "refused_pods": len(self.refused)}
         for part in parts:
             result |= part.statistics()
         return result

@@ -15,7 +15,7 @@ class GonePods:
     def __init__(self) -> None:
         self._held: dict[str, None] = {}
 
-    def __contains__(self, uid: str) -> bool:
+    def __contains__(self, uid: object) -> bool:
         return uid in self._held
 
     def add(self, uid: str) -> None:

@@ -6,7 +6,7 @@ change, so a verb, which is one synchronous function, always sees one consistent
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -247,6 +247,10 @@ class ClusterView(Protocol):
 
     def pod(self, uid: str) -> Pod | None:
         """A pod by UID."""
+
+    @property
+    def gone(self) -> Container[str]:
+        """The UIDs of the pods that were deleted last."""
 
     def namespace_labels(self, name: str) -> Mapping[str, str] | None:
         """The labels of a Namespace object, None where there is none."""

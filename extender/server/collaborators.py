@@ -10,6 +10,7 @@ from typing import Protocol
 
 from aiohttp import web
 
+from extender.model.objects import Pod
 from extender.model.victims import Candidate
 from extender.server.bodies import Bodies
 from extender.settings import Settings
@@ -27,7 +28,7 @@ async def hears_nothing() -> None:
     """A service that follows no cluster is told nothing."""
 
 
-def assumes_nothing(_uid: str) -> None:
+def assumes_nothing(_pod: Pod) -> None:
     """A service that follows no cluster assumes no pod."""
 
 
@@ -38,16 +39,17 @@ _LOG = logging.getLogger(__name__)
 class Verbs:
     """The decisions, already bound to the view they read, the settings and their source of chance.
 
-    Deciding is a plain function: while it runs nothing else does, so it sees one state of the index. A filter may wait
-    before that for a pod that it hangs on. ``catch_up`` is awaited before each: it returns once all that the API server
-    had told by then counts. ``attempt_failed`` is told the UID of a pod whose question is not answered.
+    Deciding is a plain function: while it runs nothing else does, so it sees one state of the index. A filter or a
+    preempt may wait before that for its own pod to be shown by the watch, a filter also for a pod that it hangs on.
+    ``catch_up`` is awaited before each: it returns once all that the API server had told by then counts.
+    ``attempt_failed`` is told the pod of a question that is not answered.
     """
 
     filter: Callable[[ExtenderArgs], Awaitable[FilterResult]]
     prioritize: Callable[[ExtenderArgs], Mapping[str, int]]
-    preempt: Callable[[PreemptionArgs], Sequence[Candidate]]
+    preempt: Callable[[PreemptionArgs], Awaitable[Sequence[Candidate]]]
     bind: Callable[[BindingArgs], Awaitable[str]] = binds_nothing
-    attempt_failed: Callable[[str], None] = assumes_nothing
+    attempt_failed: Callable[[Pod], None] = assumes_nothing
     catch_up: Callable[[], Awaitable[None]] = hears_nothing
 
 

@@ -35,7 +35,7 @@ async def filter_nodes(request: web.Request) -> web.Response:
     try:
         await offer(request, app, lambda: _filtered(FilterResult(_asked(args)), args))
     except Stale:
-        app.verbs.attempt_failed(args.pod.uid)  # that the scheduler asks again is news, whatever we answer
+        app.verbs.attempt_failed(args.pod)  # that the scheduler asks again is news, whatever we answer
         raise
     result = await app.verbs.filter(args)
     if result.error:
@@ -65,7 +65,7 @@ async def preempt_pods(request: web.Request) -> web.Response:
     app.metrics.verbs["preempt"].asked(len(args.candidates))
     # One that came without victims would fail the whole call.
     await offer(request, app, lambda: _json(encode_preemption([each for each in args.candidates if each.victims])))
-    candidates = app.verbs.preempt(args)
+    candidates = await app.verbs.preempt(args)
     app.metrics.verbs["preempt"].decided()
     return _json(encode_preemption(candidates))
 

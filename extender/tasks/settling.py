@@ -1,5 +1,8 @@
 """Questions and assumed pods: lets a question wait for what it hangs on, asks the verb, and assumes what was answered.
 
+The pod that is decided on is the one that the watch shows (`watched_pods.py`). A request that brings nodes which do not
+exist is a what-if: it is answered as it stands, also for a pod that does not exist, and changes nothing here.
+
 The scheduler asks for the next pod before the watch shows the last one, so an answer counts from the moment it is
 given. A question whose answer hangs on pods whose node is not known yet waits until enough of them have settled, at most
 ``wait`` seconds; then the verb counts them wherever it is worst. A question that hangs on nobody never waits.
@@ -10,14 +13,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Final, Protocol
 
-from extender.index.assumed import AssumedPods, Limits
+from extender.index.assumed import Assumed, AssumedPods, Limits
 from extender.index.view import ClusterView
 from extender.model.objects import Pod
 from extender.tasks.ports import Clock
+from extender.tasks.watched_pods import WatchedPods
+from extender.verbs.watched_pod import Unconfirmed
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 
 _REVIEW_SECONDS: Final = 0.25
@@ -68,6 +73,7 @@ class Settling:
     def __init__(
         self,
         index: AssumingIndex,
+        pods: WatchedPods,
         clock: Clock,
         options: SettlingOptions,
         should_wait: ShouldWait,
@@ -81,6 +87,7 @@ class Settling:
         self.waited = 0.0
         self.given_up = 0
         self._index = index
+        self._pods = pods
         self._clock = clock
         self._options = options
         self._should_wait = should_wait
@@ -93,26 +100,49 @@ class Settling:
     async def filter(self, args: ExtenderArgs) -> FilterResult:
         """Decides a question. The pod's own earlier assumption ends first: a new question means that it failed."""
         self.asked += 1
-        previous = self._index.assumed.settle(args.pod.uid)
+        if self._is_what_if(args) and not isinstance(self._pods.look_up(args.pod), Pod):
+            return self._decide(args, "")
+        previous = self._end_assumption(args.pod)
+        pod = await self._pods.find(args.pod)
+        if not isinstance(pod, Pod):
+            return _refused_for_now(pod)
+        args = replace(args, pod=pod)
         if self._hangs(args):
             await self._wait(args)
-            previous = self._index.assumed.settle(args.pod.uid) or previous
+            pod = self._pods.look_up(pod)
+            if not isinstance(pod, Pod):
+                return _refused_for_now(pod)
+            args = replace(args, pod=pod)
+        previous = self._index.assumed.settle(pod.uid) or previous
+        return self._answer(args, previous)
+
+    def _answer(self, args: ExtenderArgs, previous: Assumed | None) -> FilterResult:
+        """Decides now, and notes what follows. ``previous`` is what was assumed of the pod before."""
         avoid = previous.nodes[0] if previous is not None and len(previous.nodes) == 1 else ""
         result = self._decide(args, avoid)
+        known = self._index.view.known
+        if args.nodes is not None and not all(name in known for name in result.passed):
+            if previous is not None:  # a what-if about a pod that is on its way
+                self._index.assume(args.pod, previous.nodes, previous.since)
+            return result
         if result.passed and self._options.enabled:
-            self._assume(args, result.passed)
+            self._index.assume(args.pod, result.passed, self._clock.now())
         self._answered(args, result)
         return result
 
-    def attempt_failed(self, uid: str) -> None:
+    def attempt_failed(self, asked: Pod) -> None:
         """A question for the pod came and cannot be answered; it tells all the same that the last attempt failed."""
-        self._index.assumed.settle(uid)
+        self._end_assumption(asked)
 
-    def _assume(self, args: ExtenderArgs, nodes: Sequence[str]) -> None:
+    def _end_assumption(self, asked: Pod) -> Assumed | None:
+        """Ends what is assumed of the pod of a question, if it is a pod that the scheduler can ask about."""
+        found = self._pods.look_up(asked)
+        return self._index.assumed.settle(found.uid) if isinstance(found, Pod) else None
+
+    def _is_what_if(self, args: ExtenderArgs) -> bool:
+        """Whether any node of the request does not exist, as far as the watch shows. O(nodes) for whole nodes."""
         known = self._index.view.known
-        if args.nodes is not None and not all(name in known for name in nodes):
-            return  # hypothetical nodes: somebody tries what would be, and places nothing
-        self._index.assume(args.pod, nodes, self._clock.now())
+        return args.nodes is not None and not all(node.name in known for node in args.nodes)
 
     def _hangs(self, args: ExtenderArgs) -> bool:
         return self._index.assumed.several > 0 and self._should_wait(args)
@@ -154,3 +184,8 @@ class Settling:
                 self._index.assumed.excuse(lost)
             known = self._known_until()
             self._index.assumed.review(now, limits, known_before=known_before, known_until=known)
+
+
+def _refused_for_now(why: Unconfirmed) -> FilterResult:
+    """An error, as the scheduler asks again after one by its back-off, whatever happens in the cluster meanwhile."""
+    return FilterResult((), error=f"cannot decide: {why.text}")

@@ -118,7 +118,7 @@ class Steering:
         if self._index.view.awaited(pod.uid):
             return False
         shown = self._index.view.pod(pod.uid)
-        return shown is None or not (shown.node or shown.gated or shown.terminating or shown.nominated_node)
+        return shown is not None and not (shown.node or shown.gated or shown.terminating or shown.nominated_node)
 
     async def steer(self) -> None:
         """Takes refused pods from the queue, one nomination after the other per worker, until cancelled."""

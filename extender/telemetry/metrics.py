@@ -282,6 +282,15 @@ class Metrics:
         text = "Questions that waited until assumedPods.wait was over, and counted the pod wherever it is worst."
         self._registry.register(CountCollector("extender_settling_given_up", text, given_up))
 
+    def report_watched_pods(self, waits: Callable[[], int], refusals: Callable[[], Mapping[str, float]]) -> None:
+        """Read at each scrape how many requests waited for the watch to show their pod, and how many it did not confirm."""
+        text = "Requests that waited for the watch to show their pod, or to show it as the request does."
+        self._registry.register(CountCollector("extender_pod_waits", text, waits))
+        text = "Filter and preempt requests refused for the moment because of what the watch shows of their pod."
+        self._registry.register(
+            StatisticsCollector("extender_pods_refused", text, "reason", refusals, CounterMetricFamily)
+        )
+
     def report_audit(self, rounds: Callable[[], int], differences: Callable[[], int]) -> None:
         """Read at each scrape how often everything was recounted, and how many counts were found wrong."""
         text = "Rounds in which every running count was recounted while the service ran."

@@ -6,11 +6,14 @@ The scheduler multiplies each score by the extender's weight and by ten, and doe
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from extender.index.view import ClusterView
+from extender.model.objects import Pod
 from extender.settings import Settings
 from extender.verbs.asking import ask
 from extender.verbs.scoring import has_points, points
+from extender.verbs.watched_pod import watched_pod
 from extender.wire.extender_v1 import ExtenderArgs
 
 MAX_EXTENDER_SCORE = 10
@@ -45,3 +48,12 @@ def prioritize_nodes(args: ExtenderArgs, view: ClusterView, settings: Settings) 
     rounded = (round(MAX_EXTENDER_SCORE * score / found.most) for score in found.of.values())
     scores = dict(zip(names, rounded, strict=True))
     return scores if len(set(scores.values())) > 1 else {}
+
+
+def prioritize_watched(args: ExtenderArgs, view: ClusterView, settings: Settings) -> Mapping[str, int]:
+    """The same for the pod that the watch shows; empty for any other, unless nodes are asked about that do not exist."""
+    pod = watched_pod(args.pod.uid, args.pod.namespace, args.pod.name, view)
+    if isinstance(pod, Pod):
+        return prioritize_nodes(replace(args, pod=pod), view, settings)
+    is_what_if = args.nodes is not None and not all(node.name in view.known for node in args.nodes)
+    return prioritize_nodes(args, view, settings) if is_what_if else {}

@@ -27,7 +27,7 @@ from extender.server.tls import ServerTls
 from extender.settings import Clients, Server, Tls
 from extender.simulate.apiserver import ApiServer
 from extender.simulate.faults import Call
-from tests.cli.test_serve import OBJECTS, QUESTION, configuration
+from tests.cli.test_serve import PENDING, QUESTION, configuration
 from tests.server.serving import app_with
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -85,7 +85,7 @@ async def set_up(
     """A service that follows a cluster, with these pods beside the usual ones, and was asked by name so many times."""
     async with Strict() as api:
         api.asked = []
-        api.store.load([*json.loads(json.dumps(OBJECTS)), *pods])
+        api.store.load([*json.loads(json.dumps(PENDING)), *pods])
         kubeconfig = str(api.write_kubeconfig(folder / "kubeconfig"))
         config = configuration(folder, kube={"kubeconfig": kubeconfig}, **sections)
         settings = read_settings(config)

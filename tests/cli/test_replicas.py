@@ -26,7 +26,7 @@ from extender.simulate.kinds import LEASES, PODS, Target
 from extender.simulate.scheduler import LoopSettings, SchedulingLoop
 from extender.simulate.verdict import violations
 from tests.cli.balancing import Balancer, balancing
-from tests.cli.test_serve import QUESTION, configuration, serving
+from tests.cli.test_serve import APART, QUESTION, configuration, serving
 from tests.fakes import PATIENCE
 from tests.simulate.plain import HOSTNAME, anti_affinity, namespace, node, pod, term
 
@@ -177,6 +177,7 @@ async def test_who_stops_gives_the_lease_back_and_the_next_need_not_wait_for_its
 
 
 async def test_what_is_in_flight_is_answered_before_the_lease_is_given_back(api: ApiServer, tmp_path: Path) -> None:
+    api.store.load([json.loads(json.dumps(APART))])
     body, held = json.dumps(QUESTION | {"NodeNames": ["node-0"]}).encode(), asyncio.Event()
 
     async def slowly() -> AsyncIterator[bytes]:

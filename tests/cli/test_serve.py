@@ -28,6 +28,8 @@ OBJECTS = [
     pod("web-1", on="node-a", labels={"app": "web"}),
 ]
 APART = pod("web-2", labels={"app": "web"}, affinity=anti_affinity(term(HOSTNAME, app="web")))
+APART["metadata"]["uid"] = "uid-web-2"
+PENDING = [*OBJECTS, APART]  # the pod of the question stands in the scheduler's queue
 QUESTION = {"Pod": APART, "NodeNames": ["node-a", "node-b"]}
 ANNOUNCED = re.compile(r'answering url="(https?://[^"]+)"')
 
@@ -185,7 +187,7 @@ async def test_a_kubeconfig_that_is_not_there_is_told_without_a_traceback(tmp_pa
 
 async def test_a_cluster_is_followed_from_its_first_list_on(tmp_path: Path) -> None:
     async with ApiServer() as api:
-        api.store.load(json.loads(json.dumps(OBJECTS)))
+        api.store.load(json.loads(json.dumps(PENDING)))
         kubeconfig = api.write_kubeconfig(tmp_path / "kubeconfig")
         config = configuration(tmp_path, kube={"kubeconfig": str(kubeconfig)})
         async with serving("--config", config) as (_, url):

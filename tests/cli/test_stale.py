@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from extender.simulate.apiserver import ApiServer, PlaneSettings
-from tests.cli.test_serve import OBJECTS, QUESTION, configuration, ready, serving
+from tests.cli.test_serve import PENDING, QUESTION, configuration, ready, serving
 from tests.fakes import PATIENCE
 
 TEXT = "cannot decide: nothing was heard of {} for longer than kube.watch.inactivityTimeout"
@@ -38,7 +38,7 @@ async def stale_checks(url: str) -> list[str]:
 @pytest.mark.parametrize("policy", ["error", "pass"])
 async def test_a_silent_cluster_is_told_or_everything_passes(tmp_path: Path, policy: str) -> None:
     async with ApiServer(PlaneSettings(bookmark_every=60.0)) as api:
-        api.store.load([dict(found) for found in OBJECTS])
+        api.store.load([dict(found) for found in PENDING])
         kubeconfig = str(api.write_kubeconfig(tmp_path / "kubeconfig"))
         kube = {"kubeconfig": kubeconfig, "onStale": policy, "watch": {"inactivityTimeout": "1s"}}
         async with serving("--config", configuration(tmp_path, kube=kube)) as (_, url):

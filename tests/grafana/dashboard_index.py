@@ -101,8 +101,12 @@ INDEX = Dashboard(
             ),
             Panel(
                 "Waits",
-                "Questions that waited for an assumed pod, and those that gave up.",
-                {"begun": rate("extender_settling_waits_total"), "given up": rate("extender_settling_given_up_total")},
+                "Questions that waited for an assumed pod, those that gave up, and requests whose own pod was not shown yet.",
+                {
+                    "begun": rate("extender_settling_waits_total"),
+                    "given up": rate("extender_settling_given_up_total"),
+                    "own pod": rate("extender_pod_waits_total"),
+                },
                 "ops",
                 width=6,
             ),

@@ -71,8 +71,12 @@ VERBS = Dashboard(
         "Refusals": [
             Panel(
                 "No node passed, by reason",
-                "Filter answers that let no node pass, per second, once for each reason that stood in the answer.",
-                {"{{reason}}": rate("extender_filter_refusals_total", "reason")},
+                "Filter answers that let no node pass, per second, once for each reason that stood in the answer; and requests "
+                "whose pod the watch does not show as a pod to be placed.",
+                {
+                    "{{reason}}": rate("extender_filter_refusals_total", "reason"),
+                    "pod {{reason}}": rate("extender_pods_refused_total", "reason"),
+                },
                 "reqps",
                 width=12,
                 stacked=True,

@@ -61,7 +61,7 @@ def scores_by_length(args: ExtenderArgs) -> Mapping[str, int]:
     return {name: len(name) for name in args.node_names or ()}
 
 
-def every_candidate(args: PreemptionArgs) -> Sequence[Candidate]:
+async def every_candidate(args: PreemptionArgs) -> Sequence[Candidate]:
     """Leaves the candidates as they are."""
     return args.candidates
 

@@ -11,6 +11,7 @@ import orjson
 import pytest
 from pytest_aiohttp.plugin import AiohttpClient
 
+from extender.model.objects import Pod
 from extender.model.units import Duration
 from extender.server.collaborators import Verbs
 from extender.settings import Kube, Server
@@ -198,11 +199,11 @@ def test_many_answers_without_a_decision_are_one_line_with_their_number(caplog: 
 async def test_a_question_that_cannot_be_decided_tells_that_the_pod_s_last_attempt_failed(
     aiohttp_client: AiohttpClient, policy: Policy
 ) -> None:
-    failed: list[str] = []
+    failed: list[Pod] = []
     decisions = Verbs(nothing_decided, nothing_decided, nothing_decided, attempt_failed=failed.append)
     client = await aiohttp_client(app_with(decisions, stale(), kube=Kube(on_stale=policy)))
     await client.post("/filter", json=BY_NAMES)
-    assert failed == ["u-1"]
+    assert [asked.uid for asked in failed] == ["u-1"]
 
 
 @pytest.mark.parametrize("verb", ["filter", "prioritize", "preempt"])

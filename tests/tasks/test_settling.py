@@ -16,6 +16,7 @@ from extender.kube.timing import SystemClock
 from extender.model.objects import Pod
 from extender.settings import Settings
 from extender.tasks.settling import Settling, SettlingOptions
+from extender.tasks.watched_pods import WatchedPods
 from extender.verbs.awaiting import should_wait
 from extender.verbs.filtering import filter_nodes
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult, decode_args
@@ -45,14 +46,18 @@ class Played:
             self.index.upsert(NODES.decode_object(orjson.dumps({"metadata": {"name": name, "labels": {HOST: name}}})))
         options = SettlingOptions(enabled=assumes, wait=wait)
         waits = partial(should_wait, view=self.index.view, settings=self.settings)
+        pods = WatchedPods(self.index, self.clock, 0.0, 1)
         self.settling = Settling(
-            self.index, self.clock, options, waits, self._decide, lambda _, r: self.answered.append(r)
+            self.index, pods, self.clock, options, waits, self._decide, lambda _, r: self.answered.append(r)
         )
 
     def _decide(self, args: ExtenderArgs, avoid: str) -> FilterResult:
         return filter_nodes(args, self.index.view, self.settings, len(self.answered), avoid)
 
     async def ask(self, name: str, spec: JsonObject, nodes: tuple[str, ...] = NODE_NAMES) -> list[str]:
+        """Asks about a pending pod, which the watch shows from now on at the latest."""
+        if name not in self.index.pods:
+            self.show(name, spec)
         body = {"Pod": _pod(name, spec), "NodeNames": nodes}
         return list((await self.settling.filter(decode_args(orjson.dumps(body)))).passed)
 
@@ -172,18 +177,46 @@ async def test_a_pod_whose_node_is_unknown_satisfies_no_affinity_and_ends_the_fi
 async def test_a_question_that_hangs_on_nobody_never_waits() -> None:
     played = Played("cooperative", wait=30)
     await played.ask("w0", APART)
-    body = {"Pod": {"metadata": {"name": "x", "uid": "x", "namespace": "other"}, "spec": {}}, "NodeNames": NODE_NAMES}
+    other = {"metadata": {"name": "x", "uid": "x", "namespace": "other"}, "spec": {}}
+    played.index.upsert(PODS.decode_object(orjson.dumps(other)))
+    body = {"Pod": other, "NodeNames": NODE_NAMES}
     result = await played.settling.filter(decode_args(orjson.dumps(body)))
     assert sorted(result.passed) == ["n1", "n2", "n3"]
     assert played.settling.waits == 0
 
 
-async def test_hypothetical_nodes_place_nobody() -> None:
+TEMPLATE = {"metadata": {"name": "template", "labels": {HOST: "template"}}}
+EXISTING = {"metadata": {"name": "n1", "labels": {HOST: "n1"}}}
+
+
+@pytest.mark.parametrize("is_shown", [True, False])
+async def test_a_question_about_nodes_that_do_not_exist_is_answered_and_changes_nothing(*, is_shown: bool) -> None:
+    """An autoscaler tries what would be, also for pods that do not exist yet."""
     played = Played("decisive")
-    nodes = {"items": [{"metadata": {"name": "template", "labels": {HOST: "template"}}}]}
-    body = {"Pod": _pod("w0", APART), "Nodes": nodes}
+    if is_shown:
+        played.show("w0", APART)
+    body = {"Pod": _pod("w0", APART), "Nodes": {"items": [TEMPLATE]}}
     assert (await played.settling.filter(decode_args(orjson.dumps(body)))).passed == ["template"]
+    assert (played.index.assumed.held, played.answered) == ({}, [])
+
+
+async def test_a_question_about_a_template_takes_no_place_away_from_a_pod_on_its_way() -> None:
+    played = Played("decisive")
+    (node,) = await played.ask("w0", APART)
+    body = {"Pod": _pod("w0", APART), "Nodes": {"items": [TEMPLATE]}}
+    assert (await played.settling.filter(decode_args(orjson.dumps(body)))).passed == ["template"]
+    assert [held.nodes for held in played.index.assumed.held.values()] == [(node,)]
+    assert audit(played.index) == []
+
+
+async def test_whole_nodes_that_all_exist_make_it_a_question_of_a_scheduler() -> None:
+    played = Played("decisive")
+    body = decode_args(orjson.dumps({"Pod": _pod("w0", APART), "Nodes": {"items": [EXISTING]}}))
+    assert (await played.settling.filter(body)).error == "cannot decide: the watch does not show this pod yet"
     assert played.index.assumed.held == {}
+    played.show("w0", APART)
+    assert (await played.settling.filter(body)).passed == ["n1"]
+    assert list(played.index.assumed.held) == ["w0"]
 
 
 def _refused(text: str) -> JsonObject:
@@ -218,7 +251,8 @@ async def test_a_question_that_is_refused_tells_all_the_same_that_the_last_attem
     """A pod whose binding failed would raise the minimum of its zone for as long as nothing can be answered."""
     played = Played("decisive")
     await played.ask("w0", SPREAD)
-    played.settling.attempt_failed("w0")
+    (held,) = played.index.assumed.held.values()
+    played.settling.attempt_failed(held.pod)
     assert played.index.assumed.held == {}
     assert audit(played.index) == []
 
@@ -232,3 +266,46 @@ async def test_two_pods_in_doubt_raise_no_minimum_and_their_places_are_not_given
     assert {*chosen, *third} == set(NODE_NAMES)
     assert await played.ask("w3", SPREAD) == []
     assert played.settling.waits == 0
+
+
+async def test_pods_that_do_not_exist_take_no_place_and_keep_no_other_pod_out() -> None:
+    """Three answers for made-up pods would fill three nodes until they expire."""
+    played = Played("decisive")
+    for number in range(3):
+        body = {"Pod": _pod(f"made-up-{number}", APART), "NodeNames": NODE_NAMES}
+        result = await played.settling.filter(decode_args(orjson.dumps(body)))
+        assert (list(result.passed), result.error) == ([], "cannot decide: the watch does not show this pod yet")
+    assert (played.index.assumed.held, played.answered, len(played.index.refused)) == ({}, [], 0)
+    assert await played.ask("w0", APART) != []
+
+
+async def test_a_question_under_another_name_does_not_end_the_assumption_of_the_pod_that_has_the_uid() -> None:
+    played = Played("decisive")
+    await played.ask("w0", APART)
+    forged = _pod("w0", APART) | {"metadata": {"name": "other", "namespace": "ns", "uid": "w0"}}
+    args = decode_args(orjson.dumps({"Pod": forged, "NodeNames": NODE_NAMES}))
+    result = await played.settling.filter(args)
+    played.settling.attempt_failed(args.pod)
+    assert result.error == "cannot decide: the watch shows a pod of another name under this UID"
+    assert list(played.index.assumed.held) == ["w0"]
+
+
+async def test_what_a_request_says_of_a_pod_is_not_believed() -> None:
+    """Without its anti-affinity the pod would be let through to the one node that is taken."""
+    played = Played("cooperative")
+    played.show("there", {}, on="n1")
+    played.show("w0", APART)
+    body = {"Pod": _pod("w0", {}), "NodeNames": ("n1",)}
+    assert list((await played.settling.filter(decode_args(orjson.dumps(body)))).passed) == []
+
+
+async def test_a_pod_that_is_bound_while_its_question_waits_is_not_decided_on() -> None:
+    played = Played("cooperative", wait=30)
+    await played.ask("w0", APART)
+    waiting = asyncio.create_task(played.ask("w1", APART))
+    while not played.settling.waits:  # noqa: ASYNC110 (it starts to wait within a step or two of the loop)
+        await asyncio.sleep(0)
+    played.show("w1", APART, on="n3")
+    played.show("w0", APART, on="n2")
+    assert await waiting == []
+    assert played.index.assumed.held == {}

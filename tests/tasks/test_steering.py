@@ -102,6 +102,9 @@ class Steered:
         return [name for kind, name, what in lines if kind == "annotate" and what.startswith(NUDGE)]
 
     def ask(self, name: str, spec: JsonObject, *nodes: str) -> FilterResult:
+        """Asks about a pending pod, which the watch shows from now on at the latest."""
+        if name not in self.index.pods:
+            self.show(name, spec)
         args = decode_args(orjson.dumps({"Pod": pod(name, spec), "NodeNames": nodes}))
         result = filter_nodes(args, self.index.view, self.settings, 0)
         self.steering.consider(args, result)

@@ -38,7 +38,7 @@ async def _run(pipe: Connection, cluster: SyntheticCluster) -> None:
     asked: dict[str, Callable[..., object]] = {"flood": plane.flood, "relabel": plane.relabel}
     asked |= {"compact": plane.compact, "told": lambda: plane.told}
     async with ApiServer(settings, store=plane.store) as api:
-        calls = Calls(pipe, asked, told={"rate": plane.set_rate, "place": plane.place})
+        calls = Calls(pipe, asked, told={"rate": plane.set_rate} | plane.pod_events)
         calls.listen()
         calls.say(api.url)
         happening = asyncio.create_task(plane.let_happen())
@@ -81,9 +81,21 @@ class Plane:
             self._record(event, pod, node, body)
         return self.told
 
-    def place(self, pod: PodId, node: str) -> None:
-        """What follows an answer: the pod is created and bound, and the oldest one placed so goes."""
+    @property
+    def pod_events(self) -> dict[str, Callable[..., None]]:
+        """What can be told of the pods that are asked about."""
+        return {"create": self.create, "place": self.place, "drop": self.drop}
+
+    def create(self, pod: PodId) -> None:
+        """What comes before a question: the pod is pending."""
         self._write(ADDED, pod, "", "pending")
+
+    def drop(self, pod: PodId) -> None:
+        """What follows a refusal here: the pending pod is deleted."""
+        self._write(DELETED, pod, "", "pending")
+
+    def place(self, pod: PodId, node: str) -> None:
+        """What follows an answer: the pod is bound, and the oldest one placed so goes."""
         self._write(MODIFIED, pod, node, "bound")
         self._placed.append((pod, node))
         if len(self._placed) > _ALIVE:

@@ -43,7 +43,7 @@ def feed_events(cluster: SyntheticCluster, index: ClusterIndex) -> Figures:
 
 
 def ask_herd(cluster: SyntheticCluster, index: ClusterIndex, decisions: Decisions, names: int) -> Figures:
-    """A thousand refused pods, each asked again after an event that concerns none of them.
+    """A thousand pending pods that are refused, each asked again after an event that concerns none of them.
 
     `herd`: with the window of names moved on, as it does with default sampling. `herdSame`: with the very same bytes,
     as without sampling.
@@ -51,11 +51,15 @@ def ask_herd(cluster: SyntheticCluster, index: ClusterIndex, decisions: Decision
     questions = Questions(cluster, names, cluster.load.scenario.seed)
     askers = [cluster.asker(20_000_000 + number) for number in range(_HERD)]
     first = [(pod, questions.filter_body(pod)) for pod in askers]
+    for pod in askers:
+        _tell(cluster, index, "ADDED", pod)
     _ask_all(cluster, index, decisions, first)
     _bind_unrelated(cluster, index)
     same, refused = _ask_all(cluster, index, decisions, first)
     _bind_unrelated(cluster, index)
     moved, _ = _ask_all(cluster, index, decisions, [(pod, questions.filter_body(pod)) for pod in askers])
+    for pod in askers:
+        _tell(cluster, index, "DELETED", pod)
     found = milliseconds(moved, "herd") | milliseconds(same, "herdSame")
     return found | {"herd.refusedShare": refused / len(askers)}
 
@@ -77,9 +81,14 @@ def _ask_all(
 
 
 def _take_back(cluster: SyntheticCluster, index: ClusterIndex, pod: PodId) -> None:
-    """The pod is no more, so it is not expected any longer on the node that it was let through to."""
-    for event in ("ADDED", "DELETED"):
-        apply(index, PODS.decode_event(cluster.writer.line(event, "pending", pod)))
+    """The pod is pending again, and not expected any longer on the node that it was let through to."""
+    _tell(cluster, index, "DELETED", pod)
+    _tell(cluster, index, "ADDED", pod)
+
+
+def _tell(cluster: SyntheticCluster, index: ClusterIndex, event: str, pod: PodId) -> None:
+    """The watch tells of a pending pod."""
+    apply(index, PODS.decode_event(cluster.writer.line(event, "pending", pod)))
 
 
 def _bind_unrelated(cluster: SyntheticCluster, index: ClusterIndex) -> None:
@@ -104,12 +113,13 @@ def relabel_namespace(cluster: SyntheticCluster, index: ClusterIndex, decisions:
         event = NAMESPACES.decode_event(namespace_line(name, labels, "MODIFIED"))
         pod = cluster.asker(40_000_000 + number)
         body = questions.filter_body(pod)
+        _tell(cluster, index, "ADDED", pod)
         started = thread_time_ns()
         apply(index, event)
         applied = thread_time_ns()
         encode_filter(decisions.filter(decode_args(body)))
         after.append(thread_time_ns() - applied)
         moves.append(applied - started)
-        _take_back(cluster, index, pod)
+        _tell(cluster, index, "DELETED", pod)
     moved = sum(pod.namespace == name for pod in index.pods.values())
     return milliseconds(moves, "relabel") | milliseconds(after, "relabelAfter") | {"relabel.pods": moved}

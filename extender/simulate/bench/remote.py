@@ -1,6 +1,7 @@
 """One question after the other over HTTP, each followed by its echo from the same server; figures as in process.
 
-What the answer named first is told to the plane, which binds the pod there, so that it comes back by the watch.
+The pod of a question is pending before, as in life; the watch has time to show it. What the answer named first is told
+to the plane, which binds the pod there, so that it comes back by the watch.
 Called by `serving`.
 """
 
@@ -23,6 +24,7 @@ from extender.simulate.bench.times import Times
 
 _WARM_UP: Final = 50
 _NOTHING: Final = b"[]"
+_AHEAD: Final = 20  # pods that are pending before their question
 
 
 @dataclass(slots=True)
@@ -36,6 +38,7 @@ class RemotePlayer:
     echo: Connection
     echo_all: Connection
     asked: int = 0
+    created: int = 0
     echo_counts: tuple[int, int] = (-1, -1)
 
     @classmethod
@@ -82,14 +85,14 @@ class RemotePlayer:
 
     def _ask(self, questions: Questions, times: Times) -> None:
         """One question with its echoes. The pod is bound only then, as its events would hold up whatever comes next."""
-        pod = self.cluster.asker(self.asked)
-        self.asked += 1
+        pod = self._next_asker()
         body = questions.filter_body(pod)
         self.echo_all.post("/filter", body)  # after a pause the first request is slow, whoever answers it
         answer, took = self.real.post("/filter", body)
         names: list[str] = orjson.loads(answer)["NodeNames"] or []
         if not names:
             times.refused.append(took)
+            self.plane.tell("drop", pod)
             return
         times.filter.append(took)
         times.bytes_in += len(body)
@@ -98,6 +101,14 @@ class RemotePlayer:
         times.echo.append(self.echo.post("/filter", body)[1])
         times.echo_all.append(self.echo_all.post("/filter", body)[1])
         self.plane.tell("place", pod, names[0])
+
+    def _next_asker(self) -> PodId:
+        """The next pod; those after it are created meanwhile."""
+        while self.created <= self.asked + _AHEAD:
+            self.plane.tell("create", self.cluster.asker(self.created))
+            self.created += 1
+        self.asked += 1
+        return self.cluster.asker(self.asked - 1)
 
     def _prioritize(self, questions: Questions, pod: PodId, names: list[str], times: Times) -> int:
         """Ask for scores if there is a choice, as the scheduler does; gives how many came."""
