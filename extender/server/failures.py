@@ -22,7 +22,7 @@ class NotReady(Exception):  # noqa: N818 (a state, not an error of anybody)
 
 
 class Stale(Exception):  # noqa: N818 (a state, not an error of anybody)
-    """Raised when all was known, but is too old to be decided on; the text says of what nothing was heard."""
+    """Raised when all was known, but is too old to be decided on; the text says of which kinds."""
 
 
 class Late(Exception):  # noqa: N818 (as above)

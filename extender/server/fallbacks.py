@@ -37,7 +37,7 @@ async def offer(request: web.Request, app: Collaborators, passing: Callable[[], 
     await check_caller(request)
     if app.readiness.is_stale:
         missing = (name for name, problem in app.readiness.checks().items() if problem)
-        raise Stale(f"nothing was heard of {', '.join(missing)} for longer than kube.watch.inactivityTimeout")
+        raise Stale(f"changes of {', '.join(missing)} cannot be followed now; /readyz says why")
 
 
 def is_decision(request: web.Request) -> bool:

@@ -14,7 +14,7 @@ from extender.simulate.apiserver import ApiServer, PlaneSettings
 from tests.cli.test_serve import PENDING, QUESTION, configuration, ready, serving
 from tests.fakes import PATIENCE
 
-TEXT = "cannot decide: nothing was heard of {} for longer than kube.watch.inactivityTimeout"
+TEXT = "cannot decide: changes of {} cannot be followed now; /readyz says why"
 
 
 async def answers(url: str) -> tuple[int, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from typing import Any
 
+import orjson
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -68,7 +69,11 @@ async def apiserver_metric(cluster: Cluster, name: str, **labels: str) -> float:
 
 
 async def answers_are_true(cluster: Cluster, extender: Extender) -> None:
-    """The extender answers as brute force over the apiserver's objects would."""
+    """The extender answers as brute force over the apiserver's objects would, once it follows them.
+
+    It says that it does not for as long as an apiserver that has just started refuses its watches: roles are read last.
+    """
+    await eventually_ready(extender)
     assert await disagreements(cluster.api, extender, PROBES) == []
     assert await extender.metric("extender_decode_errors_total") == 0
 
@@ -128,6 +133,39 @@ async def test_changes_that_the_apiserver_has_forgotten_are_found_by_a_new_list(
         assert await extender.metric("extender_watch_restarts_total", resource="pods", reason="expired") > 0
         assert await extender.metric("extender_relists_total", resource="pods") > 0
         assert await extender.metric("extender_task_restarts_total") == 0
+
+
+def hiding(number: int, node: str) -> JsonObject:
+    """A running pod that any tenant may create, nested more deeply than a JSON decoder follows where nothing is read.
+
+    As deep as the JSON library of these tests can read; the apiserver takes ten times as much.
+    """
+    made = running(number, node)
+    nested = b'{"f:a":' * 1_010 + b"{}" + b"}" * 1_010
+    entry = {"manager": "tenant", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1"}
+    made["metadata"]["managedFields"] = [entry | {"fieldsV1": orjson.Fragment(nested)}]
+    return made
+
+
+@pytest.mark.parametrize("watch_list", [True, False], ids=["streamed", "paged"])
+async def test_no_pod_hides_behind_deep_nesting_and_none_stops_the_reading(
+    cluster: Cluster, *, watch_list: bool
+) -> None:
+    nodes = await populate(cluster)
+    await cluster.api.create(hiding(10, nodes[5]))
+    assert '{"f:a":' * 1_010 in await cluster.api.text("/api/v1/namespaces/a1/pods/run-10"), (
+        "it is stored as it was sent"
+    )
+    with cluster.extender(reading(watchList=watch_list, listPageSize=5)) as extender:
+        await eventually_ready(extender)
+        await answers_are_true(cluster, extender)
+        await cluster.api.create(hiding(12, nodes[6]), hiding(13, nodes[7]))
+        await change(cluster, nodes, start=5)
+        await cluster.api.delete("/api/v1/namespaces/a1/pods/run-12", grace=0)
+        await answers_are_true(cluster, extender)
+        assert await extender.metric("extender_unreadable_objects") == 0
+        assert await extender.metric("extender_task_restarts_total") == 0
+        assert await extender.metric("extender_watch_restarts_total", reason="undecodable") == 0
 
 
 async def test_pods_are_placed_rightly_although_the_apiserver_restarts_between_them(cluster: Cluster) -> None:

@@ -31,7 +31,7 @@ from tests.server.serving import (
 )
 
 Policy = Literal["error", "pass"]
-STALE_TEXT = "cannot decide: nothing was heard of pods for longer than kube.watch.inactivityTimeout"
+STALE_TEXT = "cannot decide: changes of pods cannot be followed now; /readyz says why"
 LATE_TEXT = "not decided within server.requestTimeout (50ms)"
 PASSING = {"filter": BY_NAMES["NodeNames"], "prioritize": [], "preempt": PREEMPTION["NodeNameToMetaVictims"]}
 QUESTIONS = {"filter": BY_NAMES, "prioritize": BY_NAMES, "preempt": PREEMPTION}
