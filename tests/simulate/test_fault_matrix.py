@@ -80,3 +80,24 @@ async def test_pods_on_their_way_to_a_node_count_however_the_clock_jumps() -> No
     outcome = await run(document, bound=STALE_AFTER + MACHINE)
     assert (outcome.report.violations, outcome.report.waiting, outcome.lies) == ((), (), [])
     assert outcome.unready > 0
+
+
+async def test_pods_whose_bindings_failed_unheard_make_no_room_that_is_not_there() -> None:
+    """Neither the binding nor the report of its failure reaches the API server, and the scheduler lets the pod wait.
+
+    Counted where they are not, such pods would raise the minimum that the skew of all others is measured against.
+    """
+    arrive = {"mix": {"even": 1}, "namespaces": "team-0"}
+    steps = [
+        {"faults": [{"fail": {"verbs": ["write"]}}]},
+        {"arrive": {**arrive, "count": 7, "rate": 200}},
+        {"pause": {"time": "800ms"}},
+        {"faults": []},
+        {"arrive": {**arrive, "count": 40, "rate": 100}},
+    ]
+    document = base(steps=steps, lag="600ms")
+    document["scheduler"] = {"podInitialBackoff": "2s", "podMaxBackoff": "2s"}
+    document["extender"]["assumedPods"] = {"doubt": "100ms"}  # at most 350 ms, as it is looked after every 250
+    outcome = await run(document, bound=STALE_AFTER + MACHINE)
+    assert outcome.struck["fail"] > 0
+    assert (outcome.report.violations, outcome.report.waiting, outcome.lies) == ((), (), [])
