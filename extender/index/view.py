@@ -142,7 +142,7 @@ class WeightedGroup:
     group: GroupView
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Question:
     """All that a pod of one shape asks of the index, compiled once; it stays true because its groups do.
 

@@ -19,6 +19,7 @@ from extender.index.refused import Grounds, RefusedPods
 from extender.index.view import ClusterView
 from extender.kube.effects import PodRef
 from extender.kube.errors import KubeError, NotFound
+from extender.model.bounded import BoundedCache
 from extender.model.objects import Pod, PodShape
 from extender.tasks.ports import Clock, ClusterWriter
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
@@ -28,7 +29,8 @@ _LOG = logging.getLogger(__name__)
 NUDGE: Final = "placement.extender.dev/nudged"
 _LOOK_SECONDS: Final = 0.1
 _SLICE: Final = 20
-_MOST_HOPELESS: Final = 10_000
+_HOPELESS_BYTES: Final = 4 * 2**20
+_OVERHEAD: Final = 1000
 
 _RESULTS: Final = (("steer", "done"), ("steer", "failed"), ("steer", "nowhere"), ("nudge", "done"), ("nudge", "failed"))
 
@@ -78,7 +80,7 @@ class Steering:
         self._queue: deque[Pod] = deque()
         self._queued: set[str] = set()
         self._work = asyncio.Event()
-        self._hopeless: dict[PodShape, Grounds] = {}
+        self._hopeless: BoundedCache[PodShape, tuple[Grounds]] = BoundedCache(_HOPELESS_BYTES)
 
     def consider(self, args: ExtenderArgs, result: FilterResult) -> None:
         """Takes note of an answer. A refusal of all asked nodes is queued, to be searched outside of the answer. O(1)."""
@@ -95,7 +97,8 @@ class Steering:
 
     def _is_hopeless(self, pod: Pod) -> bool:
         """Whether no node passed our rules before for this shape, on grounds that have not changed."""
-        return self._has_not_changed(pod, self._hopeless.get(pod.shape))
+        found = self._hopeless.get(pod.shape)
+        return found is not None and self._has_not_changed(pod, found[0])
 
     def _grounds(self, pod: Pod) -> Grounds:
         """What an answer about the pod rests on now; None where it also hangs on pods whose node is not known yet."""
@@ -109,9 +112,7 @@ class Steering:
         return grounds is not None and now is not None and grounds[1] == now[1] and grounds[0].filters_as(now[0])
 
     def _remember_hopeless(self, pod: Pod) -> None:
-        if len(self._hopeless) >= _MOST_HOPELESS:
-            self._hopeless.clear()
-        self._hopeless[pod.shape] = self._grounds(pod)
+        self._hopeless.put(pod.shape, (self._grounds(pod),), pod.shape.size + _OVERHEAD)
 
     def _touchable(self, pod: Pod) -> bool:
         """Whether the pod still waits and is nobody else's; one that preempts already has where to go."""

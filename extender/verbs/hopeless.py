@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from extender.index.view import ClusterView, NodeNumber, Question
+from extender.model.bounded import BoundedCache
 from extender.model.objects import Pod, PodShape
 
-MOST_KINDS = 1000
+_MOST_BYTES: Final = 8 * 2**20
+_OVERHEAD: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +27,10 @@ class _Tried:
 
 
 class HopelessNodes:
-    """By shape and priority, the nodes that were tried in vain; of the ``MOST_KINDS`` that were added last."""
+    """By shape and priority, the nodes that were tried in vain, as long as all of it fits in ``most_bytes``."""
 
-    def __init__(self) -> None:
-        self._held: dict[tuple[PodShape, int], _Tried] = {}
+    def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
+        self._held: BoundedCache[tuple[PodShape, int], _Tried] = BoundedCache(most_bytes)
 
     def without(self, pod: Pod, nodes: list[NodeNumber], view: ClusterView) -> list[NodeNumber]:
         """Those of the nodes that have not been tried in vain. O(nodes)."""
@@ -40,14 +43,12 @@ class HopelessNodes:
     def add(self, pod: Pod, nodes: Iterable[NodeNumber], view: ClusterView) -> None:
         """Remembers that nothing helps on these nodes, for as long as nothing changes. O(nodes)."""
         grounds, key = _grounds(pod, view), (pod.shape, pod.priority)
-        known = self._held.pop(key, None)
+        known = self._held.get(key)
         if known is None or known.grounds != grounds:
             known = _Tried(grounds, bytearray(len(view.node_names)))
         for node in nodes:
             known.nodes[node] = True
-        self._held[key] = known
-        if len(self._held) > MOST_KINDS:
-            del self._held[next(iter(self._held))]
+        self._held.put(key, known, len(known.nodes) + pod.shape.size + _OVERHEAD)
 
 
 def _grounds(pod: Pod, view: ClusterView) -> tuple[Question, int, int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from weakref import ref
 
 from extender.index.view import ClusterView, Question
 from extender.model.objects import PodShape
@@ -22,7 +23,7 @@ Decide = Callable[[ExtenderArgs], FilterResult]
 
 @dataclass(frozen=True, slots=True)
 class _Remembered:
-    question: Question
+    question: ref[Question]  # weak, so that what is no longer asked is not kept with all its counts
     grounds: int
     result: FilterResult
     size: int
@@ -50,7 +51,7 @@ class RefusalMemory:
             return decide(args)
         known = self._held.get(key)
         if known is not None:
-            if known.question is question and known.grounds == view.grounds(question):
+            if known.question() is question and known.grounds == view.grounds(question):
                 self.hits += 1
                 return known.result
             self._forget(key)
@@ -61,9 +62,9 @@ class RefusalMemory:
 
     def _keep(self, key: tuple[PodShape, bytes], question: Question, grounds: int, result: FilterResult) -> None:
         encoded = encode_filter(result)
-        size = len(key[1]) + len(encoded) + _OVERHEAD
+        size = len(key[1]) + len(encoded) + key[0].size + _OVERHEAD
         brief = FilterResult((), encoded=encoded, told=frozenset(result.unresolvable.values()))
-        self._held[key] = _Remembered(question, grounds, brief, size)
+        self._held[key] = _Remembered(ref(question), grounds, brief, size)
         self.bytes += size
         while self.bytes > self._most_bytes:
             self._forget(next(iter(self._held)))

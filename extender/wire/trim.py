@@ -71,6 +71,8 @@ _AMOUNT_BYTES: Final = 300
 _interned = sys.intern
 _SHARED_NAMES: Final = 200  # of more names in one object few are anybody else's, and the table of texts never shrinks
 
+_USUAL_TEXT: Final = 500  # characters of a refusal that are kept for each waiting pod
+
 # Every shape that something holds, by a digest of its bytes: a template that left the cache is not parsed anew, and its
 # pods do not seem to have changed.
 _LIVING: Final[WeakValueDictionary[tuple[Limits | Excess, bytes], PodShape]] = WeakValueDictionary()
@@ -119,8 +121,15 @@ def _refusal(conditions: bytes) -> str:
         return ""
     for condition in decode(_CONDITIONS, conditions, "status.conditions") or ():
         if condition.type == "PodScheduled" and condition.status == "False":
-            return f"{condition.reason}: {condition.message}"
+            return _brief(f"{condition.reason}: {condition.message}")
     return ""
+
+
+def _brief(text: str) -> str:
+    """The text, and where it is long its beginning with a digest of all of it: it is only compared with others."""
+    if len(text) <= _USUAL_TEXT:
+        return text
+    return f"{text[:_USUAL_TEXT]}… {blake2b(text.encode(errors='surrogatepass'), digest_size=8).hexdigest()}"
 
 
 def _has_unseen_needs(spec: PodSpecJson) -> bool:

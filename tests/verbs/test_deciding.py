@@ -182,13 +182,13 @@ class TestHopeless:
         asker.ask()
         assert told(asker.ask(**LONELY | {"priority": IMPORTANT + 1}).plan) == ("n1", ["w1"])
 
-    def test_the_kinds_that_were_added_first_are_forgotten_first(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("extender.verbs.hopeless.MOST_KINDS", 1)
+    def test_the_kinds_that_were_added_first_are_forgotten_first(self) -> None:
         asker = Asker(*self.BLOCKED, self.LOW)
-        first, second = (asking(contender_json("asking", **LONELY | {"tier": tier}), "n1") for tier in ("a", "b"))
-        asker.decide(first)
-        asker.decide(second)
-        assert (self.left(asker, first), self.left(asker, second)) == (["n1"], [])
+        asker.hopeless = HopelessNodes(most_bytes=64 * 1024)
+        kinds = [asking(contender_json("asking", **LONELY | {"tier": f"t{number}"}), "n1") for number in range(60)]
+        for each in kinds:
+            asker.decide(each)
+        assert (self.left(asker, kinds[0]), self.left(asker, kinds[-1])) == (["n1"], [])
 
 
 class TestWait:

@@ -6,6 +6,7 @@ import orjson
 import pytest
 
 from extender.index.cluster import ClusterIndex
+from extender.model.objects import PodShape
 from extender.settings import Settings
 from extender.verbs.filtering import filter_nodes
 from extender.verbs.remembering import RefusalMemory
@@ -37,6 +38,7 @@ class Asker:
         self.index = ClusterIndex(self.settings.rules)
         self.memory = RefusalMemory(most_bytes)
         self.decided = 0
+        self.shapes: list[PodShape] = []
         for name in ("n0", "n1", "n2"):
             node = {"metadata": {"name": name, "labels": {HOST: name}}}
             self.index.upsert(NODES.decode_object(orjson.dumps(node)))
@@ -54,6 +56,7 @@ class Asker:
     def ask(self, *names: str) -> FilterResult:
         pod = {"metadata": {"name": "asking", "uid": "u", "namespace": "ns"}, "spec": {"affinity": APART}}
         args = decode_args(orjson.dumps({"Pod": pod, "NodeNames": names or ("n1", "n2")}))
+        self.shapes.append(args.pod.shape)
         return self.memory.filter(args, self.index.view, self._decide)
 
     def _decide(self, args: ExtenderArgs) -> FilterResult:
@@ -114,11 +117,11 @@ def test_other_names_are_another_question() -> None:
 
 
 def test_the_memory_forgets_the_oldest_beyond_its_size() -> None:
-    asker = Asker(most_bytes=1000)
+    asker = Asker(most_bytes=3000)
     asker.ask("n1")
     asker.ask("n2")
     assert len(asker.memory) == 1
-    assert asker.memory.bytes <= 1000
+    assert 1500 < asker.memory.bytes <= 3000
     asker.ask("n1")
     assert asker.decided == 3
 
@@ -137,3 +140,11 @@ def test_what_is_said_of_every_node_is_decided_at_once_and_takes_no_memory() -> 
     assert (asker.decided, len(asker.memory)) == (2, 0)
     assert encode_filter(first) == encode_filter(second)
     assert first.texts() == frozenset(first.unresolvable.values())
+
+
+def test_what_a_refusal_keeps_of_its_pod_counts() -> None:
+    """Else a few large templates, refused once, would be kept for ever."""
+    asker = Asker()
+    asker.ask()
+    shape = asker.shapes[-1]
+    assert asker.memory.bytes > shape.size > 0

@@ -66,6 +66,17 @@ def test_a_pod_of_a_megabyte_leaves_nothing_when_it_is_gone(body_of: Callable[[i
     assert retained(lambda number: orjson.dumps(body_of(number)), 5) < MEBI // 4
 
 
+def test_a_long_refusal_is_kept_as_its_beginning_and_still_told_from_another() -> None:
+    def refusal(message: str) -> str:
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+        body = big({}) | {"status": {"conditions": [condition]}}
+        return PODS.decode_object(orjson.dumps(body)).refusal
+
+    texts = [refusal("x" * 100_000 + end) for end in "aba"]
+    assert (texts[0] == texts[2], texts[0] == texts[1], len(texts[0]) < 600) == (True, False, True)
+    assert refusal("short") == "Unschedulable: short"
+
+
 def test_many_small_templates_leave_no_more_than_the_caches_may_hold() -> None:
     def line_of(number: int) -> bytes:
         return orjson.dumps(big(apart([term(app=f"a{number}")]), labels={"app": f"a{number}"}))
