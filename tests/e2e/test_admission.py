@@ -141,6 +141,7 @@ def condition(kind: str, **more: str) -> JsonObject:
 STATUS_WRITES: dict[str, tuple[str, Any]] = {
     "the phase": (MERGE, {"status": {"phase": "Succeeded"}}),
     "an address": (MERGE, {"status": {"podIP": "10.9.9.9", "podIPs": [{"ip": "10.9.9.9"}]}}),
+    "no address any more": (MERGE, {"status": {"podIP": None, "podIPs": None}}),
     "a message beside a nomination": (MERGE, {"status": {"nominatedNodeName": "node-b", "message": "no"}}),
     "a condition of the kubelet": (STRATEGIC, condition("Ready", reason="Odd")),
     "a condition of the scheduler": (STRATEGIC, condition("PodScheduled", reason="SchedulingGated")),
