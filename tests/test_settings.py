@@ -194,6 +194,12 @@ def test_a_default_constraints_topology_key_must_be_a_label_key(key: str) -> Non
     assert words == f'expected a label key such as "topology.kubernetes.io/zone", got "{key}"'
 
 
+def test_by_default_the_hand_over_is_due_before_the_lease_of_a_dead_leader_runs_out() -> None:
+    """So that it adds nothing to the time in which nobody answers."""
+    leading = Settings().leader_election
+    assert leading.renew_deadline + leading.hand_over_wait < leading.lease_duration
+
+
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [

@@ -16,6 +16,8 @@ from collections.abc import Callable
 from typing import Final
 
 _SENDER_MAY_WAIT: Final = 32 * 1024  # bytes; half of the smallest receive window that Linux offers
+_BUSY_TURNS: Final = 100  # of the loop; a chunk is read and taken in within a few
+_LOOK_SECONDS: Final = 0.001
 
 
 def _nothing() -> int:
@@ -30,7 +32,6 @@ class Backlog:
         self._received = 0
         self._taken = 0
         self._mark: tuple[int, float] | None = None
-        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
 
     def begin(self, unread: Callable[[], int]) -> None:
         """A stream begins."""
@@ -41,7 +42,6 @@ class Backlog:
         self._unread = _nothing
         self._mark = None
         self._taken = self._received
-        self._release()
 
     @property
     def is_behind(self) -> bool:
@@ -62,30 +62,17 @@ class Backlog:
         beyond all that comes. It is reached, too, once nothing is left.
         """
         self._taken = self._received
-        is_empty = not self._unread()
-        self._release(everything=is_empty)
-        if self._mark is None or (self._taken < self._mark[0] and not is_empty):
+        if self._mark is None or (self._taken < self._mark[0] and self._unread()):
             return None
         (_, moment), self._mark = self._mark, None
         return moment
 
     async def caught_up(self) -> None:
-        """Return when all that has arrived by now is taken in, or the stream is over."""
-        if not self.is_behind:
-            return
-        waiting = asyncio.get_running_loop().create_future()
-        self._waiting.append((self._received + self._unread(), waiting))
-        await waiting
+        """Return when all that has arrived by now is taken in, or nothing is left of it, or the stream is over.
 
-    def _release(self, *, everything: bool = True) -> None:
-        if not self._waiting:
-            return
-        still = list[tuple[int, asyncio.Future[None]]]()
-        for goal, waiting in self._waiting:
-            if waiting.done():  # given up
-                continue
-            if everything or goal <= self._taken:
-                waiting.set_result(None)
-            else:
-                still.append((goal, waiting))
-        self._waiting = still
+        Looks again at each turn of the loop, and later every millisecond: bytes that are no data wake no reader.
+        """
+        goal, turns = self._received + self._unread(), _BUSY_TURNS
+        while self._taken < goal and self.is_behind:
+            await asyncio.sleep(0 if turns > 0 else _LOOK_SECONDS)
+            turns -= 1

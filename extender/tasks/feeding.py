@@ -114,10 +114,8 @@ class Feeding:
         One system call for each kind where there is nothing (1 µs). Under a flood it waits for what lies there now, not
         for what comes meanwhile.
         """
-        for pump in self._pumps:
-            if pump.feed.is_behind:
-                await asyncio.gather(*(each.feed.caught_up() for each in self._pumps))
-                return
+        for feed in [pump.feed for pump in self._pumps if pump.feed.is_behind]:
+            await feed.caught_up()
 
     def known_until(self, kind: str) -> Callable[[], float]:
         """When called, the time up to which all that the API server told of a kind has been taken in."""
