@@ -2,14 +2,17 @@
 
 A question stays true without being touched: its groups are counted incrementally. Parts of it are corrected when *which*
 groups they need may have changed: terms of existing pods came or went, a namespace was relabelled, or a Service or owner
-from which default constraints are deduced changed. The groups of the pod's own terms never change. There is room for so many: for each further one, one is dropped that
-nobody has put since it was last in turn (a second chance; keeping the exact order of use would cost each answer more).
+from which default constraints are deduced changed. The groups of the pod's own terms never change.
+
+There is room for so many questions and so many bytes: for a further one, those are dropped that have not been put since
+they were last in turn (a second chance; keeping the exact order of use would cost each answer more).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 
 from extender.index.namespaces import Namespaces
 from extender.index.placements import Placements
@@ -27,6 +30,12 @@ _Versions = tuple[int, int, int]
 """Of the terms that existing pods carry, of namespaces, and of workloads; see `_Compiled`."""
 
 MOST_QUESTIONS = 10_000
+MOST_BYTES = 96 * 2**20
+"""What questions may hold together, estimated when each is compiled."""
+_SERIALS = count(1)  # of all indexes, so that a number is not given again after one has been counted anew
+_BYTES_A_GROUP = 1_000
+_BYTES_A_COUNT = 100
+_BYTES_A_CELL = 8
 
 
 @dataclass(slots=True)
@@ -35,7 +44,7 @@ class _Compiled:
 
     While ``versions`` are those of now nothing can have changed. ``namespace`` is that of the pod as it was looked at:
     its labels decide which existing pods' terms select the pod. ``workloads`` is what default constraints were deduced
-    from. ``in_use``: the question has been put again since it was made or last in turn to be dropped.
+    from. ``size`` is an estimate of bytes. ``in_use``: the question has been put again since it was made or last in turn to be dropped.
     """
 
     question: Question
@@ -45,6 +54,7 @@ class _Compiled:
     required: TermSelection | None = None
     terms: list[tuple[TermSelection, Sequence[str]]] = field(default_factory=list)
     spreads: list[SpreadKey] = field(default_factory=list)
+    size: int = 0
     in_use: bool = False
 
 
@@ -72,6 +82,7 @@ class Questions:
         self._workloads = workloads
         self._compiled: dict[PodShape, _Compiled] = {}
         self._defaults = _default_constraints(rules)
+        self._bytes = 0
 
     def __len__(self) -> int:
         return len(self._compiled)
@@ -89,11 +100,19 @@ class Questions:
         return known.question
 
     def _add(self, shape: PodShape) -> Question:
-        if len(self._compiled) >= MOST_QUESTIONS:
-            self._drop(self._least_used())
         self._placements.pin(shape, 1)  # may make inverse groups, so before the versions are taken
-        made = self._compiled[shape] = self._compile(shape)
+        made = self._compile(shape)
+        made.size = _size(made.question)
+        self._bytes += made.size
+        while self._compiled and (len(self._compiled) >= MOST_QUESTIONS or self.bytes > MOST_BYTES):
+            self._drop(self._least_used())
+        self._compiled[shape] = made
         return made.question
+
+    @property
+    def bytes(self) -> int:
+        """What all questions hold: their own sizes, and the columns of scopes, which they share."""
+        return self._bytes + _BYTES_A_CELL * self._spreads.scope_cells
 
     def _correct(self, known: _Compiled) -> None:
         """Looks again at those parts whose grounds have changed. O(terms) after a namespace, else O(inverse terms)."""
@@ -116,7 +135,8 @@ class Questions:
             self._release(given_back)  # after the new ones are acquired, so that shared groups live on
         known.versions, known.namespace, known.workloads = versions, namespace, workloads
         if any(getattr(question, name) != part for name, part in parts.items()):
-            known.question = replace(question, **parts)  # type: ignore[arg-type]  # by name
+            changed = replace(question, **parts)  # type: ignore[arg-type]  # by name
+            known.question = changed if changed.filters_as(question) else replace(changed, serial=next(_SERIALS))
 
     def drop_all(self) -> None:
         """Forgets every question and gives back what only questions hold; each is compiled again when it is next put."""
@@ -137,6 +157,7 @@ class Questions:
 
     def _drop(self, shape: PodShape) -> None:
         compiled = self._compiled.pop(shape)
+        self._bytes -= compiled.size
         self._placements.pin(shape, -1)
         for selection, keys in compiled.terms:
             self._terms.release(selection, keys)
@@ -154,7 +175,7 @@ class Questions:
             parts |= self._affinity(shape, held) | self._inverse(shape)
         if self._rules.topology_spread.enabled:
             parts |= self._spread(shape, held)
-        held.question = Question(shape, **parts)  # type: ignore[arg-type]  # by name
+        held.question = Question(shape, **parts, serial=next(_SERIALS))  # type: ignore[arg-type]  # by name
         return held
 
     def _affinity(self, shape: PodShape, held: _Compiled) -> dict[str, object]:
@@ -233,6 +254,22 @@ class Questions:
     def statistics(self) -> dict[str, int]:
         """How many questions are kept."""
         return {"questions": len(self._compiled)}
+
+
+def _size(question: Question) -> int:
+    """Bytes, roughly: what the shape holds, and the groups of its own terms with their counts. O(groups).
+
+    A group is charged to each question that asks it, its counts to all of them together. Those of existing pods' terms
+    are held by these pods.
+    """
+    own = (
+        *question.affinity,
+        *question.anti,
+        *(each.group for each in question.preferences),
+        *(each.group for each in (*question.hard, *question.soft)),
+    )
+    counts = sum(len(group.counts) // max(group.askers, 1) for group in own)
+    return 2 * question.shape.size + _BYTES_A_GROUP * (1 + len(own)) + _BYTES_A_COUNT * counts
 
 
 def _matches_itself(required: TermSelection | None, shape: PodShape) -> bool:

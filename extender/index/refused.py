@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from extender.index.gone import GonePods
-from extender.index.view import Question
 from extender.model.objects import Pod
 
 MOST_REFUSED = 20_000
 
-Grounds: TypeAlias = tuple[Question, int] | None
-"""What a refusal rests on: the question, and `ClusterView.grounds` of it. None where it rests on more than that."""
+Grounds: TypeAlias = tuple[int, int] | None
+"""What a refusal rests on: `Question.serial`, and `ClusterView.grounds`. None where it rests on more than that."""
 
 
 class RefusedPods:

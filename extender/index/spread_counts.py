@@ -93,6 +93,11 @@ class SpreadCounts:
             del self._asked[key.namespace, key.selector]
             self._selections.remove(selection)
 
+    @property
+    def scope_cells(self) -> int:
+        """What the columns of all scopes take up, in entries."""
+        return self._topology.scope_cells
+
     def asked(self) -> Iterator[tuple[SpreadSelection, SpreadKey, SpreadGroup]]:
         """Every group with its selection, for the audit."""
         for selection in self._asked.values():

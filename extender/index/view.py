@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from extender.model.objects import DisruptionBudget, Excess, Node, Pod, PodShape
@@ -80,6 +80,10 @@ class GroupView(Protocol):
         """Pods by domain number, never zero."""
 
     @property
+    def askers(self) -> int:
+        """How many questions share the group."""
+
+    @property
     def version(self) -> int:
         """Grows with every change of the counts."""
 
@@ -142,9 +146,12 @@ class WeightedGroup:
     group: GroupView
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
+@dataclass(frozen=True, slots=True)
 class Question:
     """All that a pod of one shape asks of the index, compiled once; it stays true because its groups do.
+
+    ``serial`` is the same for as long as a filter's answer rests on the same groups in the same way. Whatever remembers
+    something about a question keeps that number: the groups are large, and go with the index's own question.
 
     ``affinity``: one group per topology key of required terms, each counting the pods that match *all* required terms at
     once. ``anti``: one per distinct required anti-affinity term. ``inverse``: required anti-affinity of existing pods that selects
@@ -168,6 +175,7 @@ class Question:
     hard_error: str = ""
     soft_error: str = ""
     excess: Excess | None = None
+    serial: int = field(default=0, compare=False)
 
     def filter_groups(self) -> tuple[GroupView, ...]:
         """Every group that a filter's answer rests on."""

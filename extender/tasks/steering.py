@@ -104,12 +104,11 @@ class Steering:
         """What an answer about the pod rests on now; None where it also hangs on pods whose node is not known yet."""
         view = self._index.view
         question = view.question(pod.shape)
-        return None if view.is_pending(question) else (question, view.grounds(question))
+        return None if view.is_pending(question) else (question.serial, view.grounds(question))
 
     def _has_not_changed(self, pod: Pod, grounds: Grounds) -> bool:
         """Whether an answer that rests on these grounds would be the same now."""
-        now = self._grounds(pod)
-        return grounds is not None and now is not None and grounds[1] == now[1] and grounds[0].filters_as(now[0])
+        return grounds is not None and grounds == self._grounds(pod)
 
     def _remember_hopeless(self, pod: Pod) -> None:
         self._hopeless.put(pod.shape, (self._grounds(pod),), pod.shape.size + _OVERHEAD)

@@ -8,21 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
-from extender.index.view import ClusterView, NodeNumber, Question
+from extender.index.view import ClusterView, NodeNumber
 from extender.model.bounded import BoundedCache
 from extender.model.objects import Pod, PodShape
 
 _MOST_BYTES: Final = 8 * 2**20
 _OVERHEAD: Final = 500
 
+_Grounds: TypeAlias = tuple[int, int, int]
+
 
 @dataclass(frozen=True, slots=True)
 class _Tried:
     """Valid for one question while neither its counts nor the claims on nodes have changed; a byte for each node."""
 
-    grounds: tuple[Question, int, int]
+    grounds: _Grounds
     nodes: bytearray
 
 
@@ -51,6 +53,6 @@ class HopelessNodes:
         self._held.put(key, known, len(known.nodes) + pod.shape.size + _OVERHEAD)
 
 
-def _grounds(pod: Pod, view: ClusterView) -> tuple[Question, int, int]:
+def _grounds(pod: Pod, view: ClusterView) -> _Grounds:
     question = view.question(pod.shape)
-    return question, view.grounds(question), view.claims_version
+    return question.serial, view.grounds(question), view.claims_version

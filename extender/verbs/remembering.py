@@ -1,16 +1,16 @@
 """Refusals answered again from memory, as long as nothing that they rest on has changed.
 
 Every cluster event makes the scheduler ask again for every refused pod (measured: 200 refused pods and 20 binds are
-4,000 calls). A remembered refusal is valid for the same question object, the same names and the same `grounds`, a
-number that the index changes whenever the answer may have changed, so it is never stale. Answers that hang on a pod
-whose node is not known yet are not remembered, nor those that say the same of every node: they cost no more anew.
+4,000 calls). A remembered refusal is valid for the same serial number of the question, the same names and the same
+`grounds`, a number that the index changes whenever the answer may have changed, so it is never stale. Answers that hang
+on a pod whose node is not known yet are not remembered, nor those that say the same of every node: they cost no more
+anew.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from weakref import ref
 
 from extender.index.view import ClusterView, Question
 from extender.model.objects import PodShape
@@ -23,7 +23,7 @@ Decide = Callable[[ExtenderArgs], FilterResult]
 
 @dataclass(frozen=True, slots=True)
 class _Remembered:
-    question: ref[Question]  # weak, so that what is no longer asked is not kept with all its counts
+    serial: int
     grounds: int
     result: FilterResult
     size: int
@@ -51,7 +51,7 @@ class RefusalMemory:
             return decide(args)
         known = self._held.get(key)
         if known is not None:
-            if known.question() is question and known.grounds == view.grounds(question):
+            if known.serial == question.serial and known.grounds == view.grounds(question):
                 self.hits += 1
                 return known.result
             self._forget(key)
@@ -64,7 +64,7 @@ class RefusalMemory:
         encoded = encode_filter(result)
         size = len(key[1]) + len(encoded) + key[0].size + _OVERHEAD
         brief = FilterResult((), encoded=encoded, told=frozenset(result.unresolvable.values()))
-        self._held[key] = _Remembered(ref(question), grounds, brief, size)
+        self._held[key] = _Remembered(question.serial, grounds, brief, size)
         self.bytes += size
         while self.bytes > self._most_bytes:
             self._forget(next(iter(self._held)))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from extender.index import gone
 from extender.index.assumed import Limits
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
+from extender.index.gone import MOST_GONE, GonePods
 from extender.model.objects import Object, Pod
 from extender.wire.kinds import PODS
 from tests.builders import index_of, matching, namespace, node, pod, pod_json, term
@@ -222,12 +222,19 @@ class TestGone:
         index.upsert(waiting)
         assert near(assumed(index, WEB, "n1"), NEAR_WEB) == [{"z1": 1}]
 
-    def test_only_the_last_ones_are_remembered(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(gone, "MOST_GONE", 2)
-        held = gone.GonePods()
-        for uid in ("u1", "u2", "u3"):
+    def test_only_the_last_ones_are_remembered(self) -> None:
+        held, uids = GonePods(), [f"u{number}" for number in range(100_000)]
+        for uid in uids:
             held.add(uid)
-        assert [uid in held for uid in ("u1", "u2", "u3")] == [False, True, True]
+        assert all(uid in held for uid in uids[-5_000:])
+        assert sum(uid in held for uid in uids) <= MOST_GONE
+
+    def test_what_is_remembered_twice_is_forgotten_at_once(self) -> None:
+        held = GonePods()
+        for uid in ("u1", "u2", "u1"):
+            held.add(uid)
+        held.discard("u1")
+        assert [uid in held for uid in ("u1", "u2", "u3")] == [False, True, False]
 
     def test_a_list_that_was_asked_for_later_and_lacks_it_ends_it(self) -> None:
         index = assumed(zoned(), WEB, "n1", now=5.0)

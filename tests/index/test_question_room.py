@@ -1,0 +1,108 @@
+"""Compiled questions are kept within a number of bytes, and nothing else keeps the groups of one that was dropped."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from extender.index import questions
+from extender.index.audit import audit
+from extender.index.cluster import ClusterIndex
+from extender.index.groups import Group
+from extender.settings import Settings
+from extender.verbs.deciding import decide_filter
+from extender.verbs.filtering import filter_nodes
+from extender.verbs.hopeless import HopelessNodes
+from extender.verbs.remembering import RefusalMemory
+from extender.wire.extender_v1 import ExtenderArgs
+from tests.builders import Json, asking, index_of, matching, node, pod, pod_json, settings, spread, term
+from tests.contenders import contender_json
+from tests.index.counting import question_of
+
+SETTINGS: Settings = settings(preemption={"mode": "execute"})
+
+
+def cluster(nodes: int = 20) -> ClusterIndex:
+    """Nodes in two zones with a web pod on each."""
+    made = index_of(*(node(f"n{number}", zone=f"z{number % 2}") for number in range(nodes)))
+    for number in range(nodes):
+        made.upsert(pod(f"w{number}", on=f"n{number}", app="web"))
+    return made
+
+
+def small(number: int) -> Json:
+    return pod_json(near=[term("zone", app=f"app-{number}")])
+
+
+def large(number: int, terms: int = 50) -> Json:
+    """Each term counts the web pods in a group of its own."""
+    odd = [term(selector=matching((f"x{number}-{each}", "DoesNotExist", []), app="web")) for each in range(terms)]
+    return pod_json(apart=odd)
+
+
+def test_large_questions_go_for_others_before_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(questions, "MOST_BYTES", 1_200_000)
+    index, most = cluster(), 0
+    for number in range(30):
+        question_of(index, large(number))
+        most = max(most, index.questions.bytes)
+    assert (most <= 1_200_000, 1 < len(index.questions) < 8) == (True, True)
+    assert index.statistics()["term_groups"] == 50 * len(index.questions)
+    assert audit(index) == []
+
+
+def test_a_question_that_is_too_large_by_itself_is_answered_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(questions, "MOST_BYTES", 50_000)
+    index = cluster()
+    for number in range(5):
+        question_of(index, small(number))
+    assert len(question_of(index, large(1)).anti) == 50
+    assert len(index.questions) == 1
+
+
+def test_columns_of_scopes_are_charged_once_however_many_questions_share_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    index = cluster(200)
+    for number in range(10):
+        question_of(index, pod_json(spreads=[spread("zone", app=f"a{number}")]))
+    shared = index.questions.bytes
+    for number in range(10):
+        wanted = pod_json(spreads=[spread("zone", app=f"a{number}")], node_terms=[{"matchExpressions": []}])
+        question_of(index, {**wanted, "spec": {**wanted["spec"], "nodeSelector": {"disk": f"d{number}"}}})
+    assert index.topology.scope_cells < 2 * 250, "no node is eligible for the others"
+    monkeypatch.setattr(questions, "MOST_BYTES", shared)
+    question_of(index, small(1))
+    assert index.questions.bytes <= shared
+
+
+def test_everything_is_given_back_with_the_last_question() -> None:
+    index = cluster()
+    question_of(index, large(1))
+    question_of(index, pod_json(spreads=[spread("zone", app="web")]))
+    index.questions.drop_all()
+    assert (index.questions.bytes, index.topology.scope_cells) == (0, 0)
+
+
+def test_what_is_remembered_of_a_refusal_does_not_keep_a_question_that_was_dropped() -> None:
+    """Neither the nodes tried in vain, nor the answer, nor the list of refused pods."""
+    index, hopeless, memory = cluster(2), HopelessNodes(), RefusalMemory(10**6)
+    index.upsert(node("n2", zone="z0"))  # passes, and is not asked about
+    index.upsert(pod("low", on="n1", priority=-1))
+    for name in ("w0", "w1"):
+        index.upsert(pod(name, on=f"n{name[1]}", app="web", priority=1000))
+    args = asking(contender_json("asking", priority=100, apart=[term(app="web")]), "n0", "n1")
+
+    def remembering(asked: ExtenderArgs) -> object:
+        return memory.filter(asked, index.view, lambda a: filter_nodes(a, index.view, SETTINGS, 0))
+
+    remembering(args)
+    decide_filter(args, index.view, SETTINGS, hopeless, lambda a: filter_nodes(a, index.view, SETTINGS, 0), seed=0)
+    assert len(memory) == 1
+    assert hopeless.without(args.pod, [0, 1], index.view) == []
+    groups = {id(group) for group in index.question(args.pod.shape).filter_groups()}
+    index.questions.drop_all()
+    gc.collect()
+    assert [each for each in gc.get_objects() if type(each) is Group and id(each) in groups] == []
+    assert hopeless.without(args.pod, [0, 1], index.view) == [0, 1]
