@@ -5,8 +5,8 @@ Shared by the two ways into a preemption: the preempt verb, and the filter that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from extender.index.view import ClusterView, NodeNumber
 from extender.model.objects import Pod
@@ -21,6 +21,11 @@ _LEAST_PERCENT = 10
 _LEAST_NODES = 100
 # Nodes looked at for that, at most: a time limit by count, as there is no clock here.
 MOST_VISITED = 1000
+
+_MOST_EXCLUDED = 3
+
+Search = Callable[[DryRun, Collection[str]], Removal | None]
+"""The best removal by a dry run, on none of the nodes with these names."""
 
 
 def may_plan(pod: Pod, view: ClusterView, settings: Settings) -> bool:
@@ -56,6 +61,24 @@ class NodeSearch:
                 if len(found) >= wanted and any(not each.pdb_violations for each in found):
                     break
         return found
+
+
+def found_beside_nominated(run: DryRun, search: Search) -> Removal | None:
+    """What a search finds that helps both beside all nominated pods and without them; None where nothing does.
+
+    Without them too, as a nominated pod may never come. The search is repeated without a node on which that fails.
+    """
+    excluded: set[str] = set()
+    while len(excluded) < _MOST_EXCLUDED:
+        with run.beside_nominated() as beside:
+            removal = search(beside, excluded)
+        if removal is None or beside is run:
+            return removal
+        found = run.on(run.view.known[removal.node], removal.victims)
+        if found is not None:
+            return replace(found, pdb_violations=found.pdb_violations + removal.pdb_violations)
+        excluded.add(removal.node)
+    return None
 
 
 def best_removal(removals: Iterable[Removal], seed: int) -> Removal | None:

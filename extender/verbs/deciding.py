@@ -12,7 +12,7 @@ Wrapped around the plain filter by ``compose``. Three things are added to its an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from extender.index.view import ClusterView, NodeNumber
@@ -22,7 +22,7 @@ from extender.model.verdicts import Reason
 from extender.rules import catalog
 from extender.rules.frames import IndexFrame
 from extender.settings import Settings
-from extender.verbs.candidates import MOST_VISITED, NodeSearch, awaited_node, may_plan, plan_of
+from extender.verbs.candidates import MOST_VISITED, NodeSearch, awaited_node, found_beside_nominated, may_plan, plan_of
 from extender.verbs.hopeless import HopelessNodes
 from extender.verbs.steering import find_elsewhere
 from extender.verbs.victims import DryRun, Removal, rivals_on
@@ -119,7 +119,11 @@ def _search(run: DryRun, names: Sequence[str], hopeless: HopelessNodes, seed: in
     turn = seed % len(left)
     tried = (left[turn:] + left[:turn])[: min(MOST_VISITED, run.most_nodes)]
     curable = [each for each in tried if _is_curable(filters.refusal(each))]
-    removal = NodeSearch(run, seed).among(curable)
+
+    def search(beside: DryRun, excluded: Collection[str]) -> Removal | None:
+        return NodeSearch(beside, seed).among([each for each in curable if view.node_names[each] not in excluded])
+
+    removal = found_beside_nominated(run, search)
     if removal is None:
         abandoned = set(curable) - run.done if run.is_spent() else set[NodeNumber]()
         hopeless.add(pod, (each for each in tried if each not in abandoned), view)

@@ -8,23 +8,25 @@ carry out; the answer is then empty, so the scheduler does nothing itself. Facts
    victims. From 1.38 on (kubernetes#135486) candidates *arrive* without victims too: nodes that only we refuse.
 2. The scheduler chose victims by what it knows. They stay; what our constraints, or pods that we have promised the
    node to, need beyond them is added.
-3. Its candidates are a sample. Where none of them helps, the other nodes are tried before the preemptor is given up:
+3. It counts nominated pods on the node to which they are nominated, and nowhere else. Where we choose, they count
+   everywhere: preemptors that must be spread are not sent to one zone to push each other out of it.
+4. Its candidates are a sample. Where none of them helps, the other nodes are tried before the preemptor is given up:
    the scheduler would not ask again until something changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
 from extender.index.view import ClusterView
 from extender.model.objects import Pod
 from extender.model.plans import PreemptionPlan
 from extender.model.victims import Candidate
 from extender.settings import Settings
-from extender.verbs.candidates import NodeSearch, awaited_node, plan_of
+from extender.verbs.candidates import NodeSearch, awaited_node, found_beside_nominated, plan_of
 from extender.verbs.offers import best_offer, known_victims
-from extender.verbs.victims import DryRun
+from extender.verbs.victims import DryRun, Removal
 from extender.wire.extender_v1 import PreemptionArgs
 
 
@@ -32,8 +34,8 @@ from extender.wire.extender_v1 import PreemptionArgs
 class PreemptionDecision:
     """The candidates to answer, and what is to be done besides, if anything.
 
-    ``ask_again``: nothing helped among the nodes that we may judge, but the scheduler's next sample may hold one that
-    does; without a nudge it would not ask.
+    ``ask_again``: nothing helps now, but the scheduler's next sample may hold a node that does, or a nominated pod may
+    not come; without a nudge it would not ask.
     """
 
     candidates: Sequence[Candidate] = ()
@@ -86,14 +88,24 @@ def plan_preemption(args: PreemptionArgs, view: ClusterView, settings: Settings,
     run = DryRun(pod, view, across=settings.preemption.cross_node)
     if run.is_hopeless:
         return PreemptionDecision()
-    removal = best_offer(args, run, seed)
-    if removal is None:
-        offered = {each.node for each in args.candidates}
+    sees_everything = _sees_everything(pod, settings)
+
+    def search(beside: DryRun, excluded: Collection[str]) -> Removal | None:
+        left = [each for each in args.candidates if each.node not in excluded]
+        removal = best_offer(replace(args, candidates=left), beside, seed)
+        if removal is not None or not sees_everything:
+            return removal
+        offered = {each.node for each in args.candidates} | set(excluded)
         others = [number for name, number in view.known.items() if name not in offered]
-        if not _sees_everything(pod, settings):
-            return PreemptionDecision(ask_again=bool(others))
-        removal = NodeSearch(run, seed, checks_room=True).among(others)
-    return PreemptionDecision(plan=plan_of(pod, removal, view) if removal is not None else None)
+        return NodeSearch(beside, seed, checks_room=True).among(others)
+
+    removal = found_beside_nominated(run, search)
+    if removal is not None:
+        return PreemptionDecision(plan=plan_of(pod, removal, view))
+    # The next sample may hold a node that helps, and so may these nodes, once the nominated pods have come or not.
+    offered = {each.node for each in args.candidates}
+    has_others = not sees_everything and any(name not in offered for name in view.known)
+    return PreemptionDecision(ask_again=has_others or run.has_contenders)
 
 
 def _sees_everything(pod: Pod, settings: Settings) -> bool:

@@ -8,7 +8,8 @@ modules that choose among nodes; decides nothing about more than one node.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -85,11 +86,13 @@ class DryRun:
     end. What a node costs is taken from one budget (`MOST_WORK`); once it is spent no node helps.
     """
 
-    def __init__(self, pod: Pod, view: ClusterView, *, across: bool = False) -> None:
+    def __init__(self, pod: Pod, view: ClusterView, *, across: bool = False, has_nominated: bool = False) -> None:
+        """``has_nominated``: the nominated pods stand on their nodes already; see `beside_nominated`."""
         self.pod = pod
         self.view = view
         self.done: set[NodeNumber] = set()
         self._across = across
+        self._has_nominated = has_nominated
         self._work = 0
         self._question = question = view.question(pod.shape)
         self._groups = frozenset(question.filter_groups())
@@ -125,6 +128,39 @@ class DryRun:
         """Whether our rules could refuse the pod at all because of pods that stand somewhere."""
         return bool(self._groups)
 
+    @contextmanager
+    def beside_nominated(self) -> Iterator[DryRun]:
+        """Inside the block a dry run for the same pod, with the pods that are nominated anywhere standing on their nodes.
+
+        kube-scheduler counts them on the candidate node alone (RunFilterPluginsWithNominatedPods). So several preemptors
+        that must be spread are sent to one zone, and all but one of them preempt again elsewhere. Yields this very dry
+        run where no nominated pod could change its outcome. O(nominated pods × groups); from the same budget.
+        """
+        nominated = list(self._nominated())
+        if not nominated:
+            yield self
+            return
+        with self.view.what_if() as tried:
+            for each, number in nominated:
+                self.charge_change()
+                tried.stand(each, number)
+            beside = DryRun(self.pod, self.view, across=self._across, has_nominated=True)
+            beside.done, beside._work = self.done, self._work
+            yield beside
+        self._work = beside._work
+
+    @property
+    def has_contenders(self) -> bool:
+        """Whether any nominated pod could change the outcome. O(nominated pods) at worst."""
+        return next(self._nominated(), None) is not None
+
+    def _nominated(self) -> Iterator[tuple[Pod, NodeNumber]]:
+        """The nominated pods of equal or higher priority that our rules could have something to say about."""
+        for node in self.view.nominated:
+            for each in rivals_on(self.pod, node, self.view):
+                if self._groups or each.shape.affinity.required_anti:
+                    yield each, self.view.known[node]
+
     def on(self, number: NodeNumber, taken: Sequence[Pod] = (), *, checks_room: bool = False) -> Removal | None:
         """What has to leave the node beside ``taken``, which leaves anyway; None where nothing helps or it is abandoned.
 
@@ -142,7 +178,7 @@ class DryRun:
         violating = {each.uid for each in violating_budgets(sorted((*taken, *possible), key=importance), self.view)}
         possible.sort(key=lambda each: each.uid not in violating)  # stable: the order of importance stays in each part
         with self.view.what_if() as tried:
-            attempt = _Attempt(self, node, number, tried, room, rivals)
+            attempt = _Attempt(self, node, number, tried, room, () if self._has_nominated else rivals)
             for each in (*taken, *possible):
                 attempt.take(each)
             victims = attempt.spare(possible) if attempt.fits() else None
