@@ -9,7 +9,7 @@ READY := $(VENV)/ready
 # What running needs; a virtual environment with the tools as well will do.
 RUN_READY := $(if $(wildcard $(READY)),$(READY),$(VENV)/run-ready)
 
-.PHONY: run test check mutants bench soak e2e e2e-scale e2e-preemption lock clean
+.PHONY: run test check attack mutants bench soak e2e e2e-scale e2e-preemption lock clean
 
 run: $(RUN_READY) ## the extender at work on an embedded cluster, until Ctrl-C
 	$(BIN)/extender demo
@@ -25,6 +25,9 @@ check: $(READY) ## what can be said without running the code
 
 mutants: $(READY) ## 100 small changes of the pure floors, and which of them no test noticed; make mutants COUNT=300 SEED=7
 	$(BIN)/python -m tests.mutants --count "$(or $(COUNT),100)" --seed "$(or $(SEED),1)"
+
+attack: $(READY) ## hostile requests, bodies, connections and streams against a service of its own; or make attack ONLY="gzip"
+	$(BIN)/python -m tests.attack $(ONLY)
 
 bench: $(READY) ## how long decisions take; everything, in most of an hour: extender bench --label nightly --check
 	$(BIN)/extender bench --label short

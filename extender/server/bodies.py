@@ -97,12 +97,12 @@ async def read_body(request: web.Request, limit: int, setting: str, bodies: Bodi
     if (request.content_length or 0) > limit:
         raise too_large  # told before a byte of it is read
     enter_stage(request, Stage.READING)
-    pieces: list[bytes] = []
+    body = bytearray()  # one block, which goes back to the system; many small ones would stay in the process
     while piece := await request.content.readany():
         bodies.take(held, len(piece))
         if held.size > limit:
             raise too_large
-        pieces.append(piece)
+        body += piece
     held.complete = True
     enter_stage(request, Stage.DECIDING)
-    return b"".join(pieces)
+    return bytes(body)

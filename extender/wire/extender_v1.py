@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import msgspec
 import orjson
@@ -118,6 +119,11 @@ class _BindingArgsJson(msgspec.Struct, rename="pascal"):
     pod_uid: str = msgspec.field(name="PodUID")
 
 
+MOST_NODES: Final = 20_000  # four times what Kubernetes is tested with
+_LONGEST_NAME: Final = 256  # bytes of a name with its quotes and comma
+_MOST_VICTIMS: Final = 50_000
+_FREE_VALUES: Final = 100_000  # of any length: names are short
+_BYTES_OF_A_VALUE: Final = 24  # a node has one comma in about 40 bytes
 _ARGS = msgspec.json.Decoder(_ArgsJson)
 _BINDING_ARGS = msgspec.json.Decoder(_BindingArgsJson)
 _PREEMPTION_ARGS = msgspec.json.Decoder(_PreemptionArgsJson)
@@ -130,6 +136,7 @@ _GO_NAMES = {name.lower(): name for name in ("Pod", "Nodes", "NodeNames", "NodeN
 
 def decode_args(body: bytes, limits: Limits = USUAL_LIMITS) -> ExtenderArgs:
     """A filter or prioritize body. Unknown fields are skipped, as Go does; raises ``WireError`` naming the field."""
+    _check_density(body)
     try:
         parsed = _ARGS.decode(body)
         if parsed.pod is None or (parsed.nodes is None and bytes(parsed.node_names) in _ABSENT):
@@ -138,11 +145,24 @@ def decode_args(body: bytes, limits: Limits = USUAL_LIMITS) -> ExtenderArgs:
         raise from_msgspec(error) from None
     pod = _asking_pod(parsed.pod, limits)
     raw_names = bytes(parsed.node_names)
+    if raw_names.count(b",") >= MOST_NODES or len(raw_names) > MOST_NODES * _LONGEST_NAME:
+        raise WireError("NodeNames", f"holds more than {MOST_NODES} names")
     names = decode(_NAMES, raw_names, "NodeNames")
     if names is None and parsed.nodes is not None:
         raw = parsed.nodes.items or []
+        if len(raw) > MOST_NODES:
+            raise WireError("Nodes.items", f"holds more than {MOST_NODES} nodes")
         return ExtenderArgs(pod, nodes=[_node(item, i) for i, item in enumerate(raw)], raw_nodes=raw)
     return ExtenderArgs(pod, names or [], raw_names=raw_names)
+
+
+def _check_density(body: bytes) -> None:
+    """Refuse bodies with far more values than a Kubernetes object has in as many bytes. O(bytes), without an object.
+
+    A decoder that makes an object of every two bytes holds everything up for seconds, and takes fifty times the memory.
+    """
+    if body.count(b",") > _FREE_VALUES + len(body) // _BYTES_OF_A_VALUE:
+        raise WireError("", "holds too many values for its length")
 
 
 def _asking_pod(parsed: PodJson | None, limits: Limits) -> Pod:
@@ -209,6 +229,7 @@ def encode_priorities(scores: Mapping[str, int]) -> bytes:
 
 def decode_preemption_args(body: bytes, limits: Limits = USUAL_LIMITS) -> PreemptionArgs:
     """A preempt body, names-only or full; raises ``WireError`` naming the field."""
+    _check_density(body)
     try:
         parsed = _PREEMPTION_ARGS.decode(body)
         if parsed.pod is None or not (parsed.node_name_to_victims or parsed.node_name_to_meta_victims):
@@ -216,6 +237,7 @@ def decode_preemption_args(body: bytes, limits: Limits = USUAL_LIMITS) -> Preemp
     except UNREADABLE as error:
         raise from_msgspec(error) from None
     pod = _asking_pod(parsed.pod, limits)
+    _check_counts(parsed)
     full = {name: v or _VictimsJson() for name, v in (parsed.node_name_to_victims or {}).items()}
     pods = {name: [_victim_pod(p, name, limits) for p in v.pods or ()] for name, v in full.items()}
     candidates = [Candidate(n, tuple(map(_victim, pods[n])), v.pdb_violations) for n, v in full.items()]
@@ -224,6 +246,18 @@ def decode_preemption_args(body: bytes, limits: Limits = USUAL_LIMITS) -> Preemp
             victims = tuple(Victim(p.uid) for p in (brief.pods if brief else None) or ())
             candidates.append(Candidate(name, victims, brief.pdb_violations if brief else 0))
     return PreemptionArgs(pod, candidates, {pod.uid: pod for each in pods.values() for pod in each})
+
+
+def _check_counts(parsed: _PreemptionArgsJson) -> None:
+    """Refuse more candidates than there are nodes in any cluster, and more victims than a preemption could have."""
+    for field_name, found in (
+        ("NodeNameToVictims", parsed.node_name_to_victims or {}),
+        ("NodeNameToMetaVictims", parsed.node_name_to_meta_victims or {}),
+    ):
+        if len(found) > MOST_NODES:
+            raise WireError(field_name, f"holds more than {MOST_NODES} nodes")
+        if sum(len(each.pods or ()) for each in found.values() if each is not None) > _MOST_VICTIMS:
+            raise WireError(field_name, f"holds more than {_MOST_VICTIMS} pods")
 
 
 def _victim_pod(parsed: PodJson, node: str, limits: Limits) -> Pod:

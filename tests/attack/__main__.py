@@ -1,0 +1,102 @@
+"""`make attack`: every attack on a service of its own, with and without TLS; one line for each, and 1 if any succeeds."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tests.attack import bodies, connections, requests, streams
+from tests.attack.attacks import ATTACKS, Target
+from tests.attack.service import memory_of, pulse_of, target_of
+from tests.server.raw import head_of
+
+_STILL_SECONDS = 0.1
+_KEPT_MEBIBYTES = 64.0
+_ATTACK_SECONDS = 15.0
+_PATIENCE_STEPS = 24  # of a quarter of a second
+_MODULES = (bodies, connections, requests, streams)  # imported for what they register
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What an attack did. `still` in seconds, `kept` in MiB."""
+
+    name: str
+    answered: str
+    still: float
+    kept: float
+
+    @property
+    def is_harmless(self) -> bool:
+        """The service went on, and let go of what it had taken."""
+        return self.still <= _STILL_SECONDS and self.kept <= _KEPT_MEBIBYTES and not self.answered.startswith("failed")
+
+    def line(self) -> str:
+        """For people."""
+        mark = "ok  " if self.is_harmless else "HURT"
+        return f"{mark} {self.name}: {self.answered}; stood still {self.still * 1000:.0f} ms; kept {self.kept:+.0f} MiB"
+
+
+async def played(target: Target, name: str) -> Outcome:
+    """One attack, and whether the service answers after it."""
+    before = memory_of(target.process)
+    async with pulse_of(target) as pulse:
+        try:
+            async with asyncio.timeout(_ATTACK_SECONDS):
+                answered = await ATTACKS.plays[name](target)
+        except (TimeoutError, OSError, ValueError) as error:
+            answered = f"failed: {type(error).__name__} {error}"
+        await asyncio.sleep(0.05)
+    kept = await _kept(target, before)
+    alive = await target.status(head_of("GET", "/readyz"))
+    if alive != "200":
+        answered = f"failed: not ready afterwards ({alive}); {answered}"
+    return Outcome(name, answered, pulse.longest, kept)
+
+
+async def _kept(target: Target, before: float) -> float:
+    """The memory that stays when what was left behind has had its time to end."""
+    for _ in range(_PATIENCE_STEPS):
+        if memory_of(target.process) - before <= _KEPT_MEBIBYTES:
+            break
+        await asyncio.sleep(0.25)
+    return memory_of(target.process) - before
+
+
+async def all_played(names: Sequence[str], *, tls: bool) -> list[Outcome]:
+    """The attacks on one service, one after another, told as they end."""
+    found = []
+    async with target_of(tls=tls) as target:
+        await played(target, "no HTTP at all")  # so that what is made on first use does not count
+        for name in names:
+            outcome = await played(target, name)
+            _tell(f"{'TLS  ' if tls else 'plain'} {outcome.line()}")
+            found.append(outcome)
+    return found
+
+
+def _tell(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def main() -> int:
+    """0 if no attack did harm."""
+    parser = argparse.ArgumentParser(prog="python -m tests.attack", description=__doc__)
+    parser.add_argument("only", nargs="*", help="only attacks whose names contain one of these words")
+    parser.add_argument("--plain", action="store_true", help="without TLS only")
+    arguments = parser.parse_args()
+    names = [name for name in ATTACKS.plays if not arguments.only or any(word in name for word in arguments.only)]
+    found = []
+    for tls in (False,) if arguments.plain else (False, True):
+        found += asyncio.run(all_played(names, tls=tls))
+    hurt = [outcome for outcome in found if not outcome.is_harmless]
+    _tell(f"{len(found)} attacks, {len(hurt)} of them did harm")
+    return 1 if hurt else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+"""What an attack is, and the list of all of them."""
+
+import ssl
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass, field
+
+from extender.simulate.apiserver import ApiServer
+from tests.server.raw import Wire, wire
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The service under attack. `tls` holds a certificate of the scheduler, `stranger` none; both None for plain HTTP."""
+
+    url: str
+    process: int
+    api: ApiServer
+    tls: ssl.SSLContext | None = None
+    stranger: ssl.SSLContext | None = None
+
+    def wire(self) -> AbstractAsyncContextManager[Wire]:
+        """A connection as the scheduler makes it."""
+        return wire(self.url, self.tls)
+
+    def bare(self) -> AbstractAsyncContextManager[Wire]:
+        """A TCP connection without a handshake."""
+        return wire(self.url)
+
+    async def status(self, request: bytes) -> str:
+        """What one request is answered on a connection of its own: the status, or "cut"."""
+        async with self.wire() as connection:
+            with suppress(ConnectionError):  # refused before all was sent; the answer may be there all the same
+                await connection.send(request)
+            return told(await connection.status())
+
+
+Play = Callable[[Target], Awaitable[str]]
+
+
+@dataclass
+class Attacks:
+    """All attacks by name. `quick` ones take less than a second each and are played as tests, too."""
+
+    plays: dict[str, Play] = field(default_factory=dict)
+    quick: set[str] = field(default_factory=set)
+
+    def attack(self, name: str, *, quick: bool = True) -> Callable[[Play], Play]:
+        """Register one."""
+
+        def register(play: Play) -> Play:
+            self.plays[name] = play
+            if quick:
+                self.quick.add(name)
+            return play
+
+        return register
+
+    def each(self, name: str, request: bytes, *, quick: bool = True) -> None:
+        """Register one that is a single request."""
+
+        async def play(target: Target) -> str:
+            return await target.status(request)
+
+        self.attack(name, quick=quick)(play)
+
+
+def told(status: int) -> str:
+    """A status for people; 0 is a connection that was closed without an answer."""
+    return str(status) if status else "cut"
+
+
+ATTACKS = Attacks()

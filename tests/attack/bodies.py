@@ -1,0 +1,102 @@
+"""Bodies that are dear to read: compressed, deep, long, or of another kind than they should be."""
+
+import gzip
+import zlib
+
+import orjson
+
+from tests.attack.attacks import ATTACKS, Target
+from tests.server.raw import head_of, whole
+
+MOST = 32 * 2**20 - 200  # with what is around it just below server.maxBodyBytes
+_POD = b'{"metadata":{"name":"a","namespace":"b","uid":"c"}}'
+
+
+def question(nodes: bytes, pod: bytes = _POD) -> bytes:
+    """A filter question with these names."""
+    return b'{"Pod":' + pod + b',"NodeNames":' + nodes + b"}"
+
+
+def _filled(piece: bytes, count: int = 0) -> bytes:
+    return piece * (count or MOST // len(piece))
+
+
+def _ask(body: bytes, path: str = "/filter", **fields: str) -> bytes:
+    return whole("POST", path, body, **fields)
+
+
+_ZEROS = bytes(512 * 2**20)
+for _encoding, _bomb in {"gzip": gzip.compress(_ZEROS, 9), "deflate": zlib.compress(_ZEROS, 9)}.items():
+    for _path in ("/filter", "/livez", "/debug/loglevel", "/none"):
+        ATTACKS.each(f"512 MiB as {_encoding} to {_path}", _ask(_bomb, _path, Content_Encoding=_encoding))
+del _ZEROS
+
+ATTACKS.each("a body that is cut inside of a character", _ask(question(b'["\xe2\x82"]')))
+ATTACKS.each("lone surrogates", _ask(question(rb'["\ud800","\udfff"]')))
+ATTACKS.each("NaN, Infinity, 1e999", _ask(question(b"[]", b'{"spec":{"priority":NaN},"x":[Infinity,1e999]}')))
+ATTACKS.each("1e999 as a priority", _ask(question(b"[]", b'{"metadata":{"uid":"c"},"spec":{"priority":1e999}}')))
+ATTACKS.each("duplicate keys", _ask(b'{"Pod":null,"Pod":' + _POD + b',"NodeNames":[],"NodeNames":["a"]}'))
+ATTACKS.each("keys in another case, 100,000 times", _ask(b"{" + b'"pod":1,' * 100_000 + b'"nodenames":[]}'))
+ATTACKS.each("100,000 unknown keys", _ask(b"{" + b",".join(b'"k%d":1' % n for n in range(100_000)) + b"}"))
+ATTACKS.each("32 MiB of [", _ask(_filled(b"[")))
+ATTACKS.each("32 MiB of { inside of the pod", _ask(b'{"Pod":{"metadata":' + _filled(b'{"a":')))
+ATTACKS.each("32 MiB of digits", _ask(_filled(b"7")))
+ATTACKS.each("1 MiB of digits as a priority", _ask(question(b"[]", b'{"spec":{"priority":' + b"7" * 2**20 + b"}}")))
+ATTACKS.each("32 MiB of digits as a priority", _ask(b'{"Pod":{"spec":{"priority":' + _filled(b"7") + b"}}}"))
+ATTACKS.each("32 MiB of spaces", _ask(_filled(b" ")))
+ATTACKS.each("32 MiB in one string", _ask(question(b'["' + _filled(b"a") + b'"]')))
+ATTACKS.each("32 MiB of escapes in one string", _ask(question(b'["' + _filled(rb"\u0041") + b'"]')))
+ATTACKS.each("1,000,000 names", _ask(question(orjson.dumps([f"node-{n}" for n in range(1_000_000)]))))
+ATTACKS.each("one name 4,000,000 times", _ask(question(b"[" + b'"a",' * 4_000_000 + b'"a"]')))
+ATTACKS.each("11,000,000 empty nodes", _ask(b'{"Pod":' + _POD + b',"Nodes":{"items":[' + _filled(b"{},") + b"{}]}}"))
+ATTACKS.each("16,000,000 numbers as nodes", _ask(b'{"Pod":' + _POD + b',"Nodes":{"items":[' + _filled(b"1,") + b"1]}}"))
+ATTACKS.each(
+    "1,000,000 tiny nodes",
+    _ask(
+        b'{"Pod":' + _POD + b',"Nodes":{"items":['
+        b"" + b",".join(b'{"metadata":{"name":"%x"}}' % n for n in range(1_000_000)) + b"]}}"
+    ),
+)
+ATTACKS.each(
+    "2,000,000 victims",
+    _ask(
+        b'{"Pod":'
+        + _POD
+        + b',"NodeNameToMetaVictims":{"a":{"Pods":['
+        + b'{"UID":"u"},' * 2_000_000
+        + b'{"UID":"u"}]}}}',
+        "/preempt",
+    ),
+)
+ATTACKS.each(
+    "1,000,000 candidate nodes",
+    _ask(
+        b'{"Pod":'
+        + _POD
+        + b',"NodeNameToMetaVictims":{'
+        + b",".join(b'"n%d":null' % n for n in range(1_000_000))
+        + b"}}",
+        "/preempt",
+    ),
+)
+ATTACKS.each(
+    "a pod with 1,000,000 labels",
+    _ask(
+        question(
+            b'["a"]',
+            b'{"metadata":{"uid":"c","labels":{' + b",".join(b'"k%d":"v"' % n for n in range(1_000_000)) + b"}}}",
+        )
+    ),
+)
+
+
+@ATTACKS.attack("32 MiB in chunks of one byte")
+async def _(target: Target) -> str:
+    return await target.status(head_of("POST", "/filter", Transfer_Encoding="chunked") + b"1\r\n \r\n" * 5_000_000)
+
+
+@ATTACKS.attack("chunks without end")
+async def _(target: Target) -> str:
+    return await target.status(
+        head_of("POST", "/filter", Transfer_Encoding="chunked") + (b"10000\r\n" + b" " * 65536 + b"\r\n") * 700
+    )
