@@ -67,17 +67,20 @@ class AssumedPods:
         self._gone = gone
         self._failed: set[str] = set()
 
-    def assume(self, pod: Pod, nodes: tuple[str, ...], now: float) -> None:
+    def assume(self, pod: Pod, nodes: tuple[str, ...], now: float, *, doubted: bool = False) -> None:
         """Starts an assumption for a pod that has none, unless it is gone. O(groups that count it)."""
         if pod.uid in self._gone:
             return
-        if len(nodes) == 1:
+        if doubted:
+            self._placements.expect(pod.shape, 1)
+            self.doubted += 1
+        elif len(nodes) == 1:
             pod = msgspec.structs.replace(pod, node=nodes[0])
             self._count(pod, 1)
         else:
             self._placements.expect(pod.shape, 1)
             self.several += 1
-        self.held[pod.uid] = Assumed(pod, nodes, now)
+        self.held[pod.uid] = Assumed(pod, nodes, now, doubted)
 
     def settle(self, uid: str) -> Assumed | None:
         """Ends an assumption and takes its effect back; returns it, None where there was none."""

@@ -205,15 +205,16 @@ class ClusterIndex:
         """Grows with every change that may help a refused pod and that the scheduler does not watch."""
         return self.namespaces.version + self.workloads.version + self.assumed.ended
 
-    def assume(self, pod: Pod, nodes: Sequence[str], now: float) -> None:
+    def assume(self, pod: Pod, nodes: Sequence[str], now: float, *, doubted: bool = False) -> None:
         """From now on the pod counts as standing on the node, or with several nodes as standing on one of them.
 
-        A pod that the watch has already shown on a node is left alone. No nodes: nothing is assumed.
+        A pod that the watch has already shown on a node is left alone. No nodes: nothing is assumed. ``doubted``: it may
+        stand nowhere as well; the place is held for it, and nothing rests on it.
         """
         known = self.pods.get(pod.uid)
         self.assumed.settle(pod.uid)
         if nodes and not (known is not None and known.node):
-            self.assumed.assume(pod, tuple(nodes), now)
+            self.assumed.assume(pod, tuple(nodes), now, doubted=doubted)
 
     def _placement_added(self, placement: Placement) -> None:
         self.terms.placement_added(placement)

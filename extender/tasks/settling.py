@@ -46,8 +46,8 @@ class AssumingIndex(Protocol):
     def assumed(self) -> AssumedPods:
         """The assumed pods."""
 
-    def assume(self, pod: Pod, nodes: Sequence[str], now: float) -> None:
-        """Counts a pod as standing on one of the nodes from now on."""
+    def assume(self, pod: Pod, nodes: Sequence[str], now: float, *, doubted: bool = False) -> None:
+        """Counts a pod as standing on one of the nodes from now on, or nowhere where it is in doubt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class Settling:
         known = self._index.view.known
         if args.nodes is not None and not all(name in known for name in result.passed):
             if previous is not None:  # a what-if about a pod that is on its way
-                self._index.assume(args.pod, previous.nodes, previous.since)
+                self._index.assume(args.pod, previous.nodes, previous.since, doubted=previous.doubted)
             return result
         if result.passed and self._options.enabled:
             self._index.assume(args.pod, result.passed, self._clock.now())

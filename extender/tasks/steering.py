@@ -51,7 +51,7 @@ class SteeredIndex(Protocol):
     def unwatched_version(self) -> int:
         """Grows with every change that may help a refused pod and that the scheduler does not watch."""
 
-    def assume(self, pod: Pod, nodes: Sequence[str], now: float) -> None:
+    def assume(self, pod: Pod, nodes: Sequence[str], now: float, *, doubted: bool = False) -> None:
         """Holds the place that a pod is steered to."""
 
 
@@ -144,7 +144,8 @@ class Steering:
                 self._remember_hopeless(pod)
             self.results["steer", "nowhere"] += 1
             return
-        self._index.assume(pod, (node,), self._clock.now())
+        # The scheduler has not placed it yet, and may place it elsewhere: others leave it the room and rely on nothing.
+        self._index.assume(pod, (node,), self._clock.now(), doubted=True)
         if not await self._write("steer", pod, self._writer.nominate(_ref(pod), node)):
             self._index.assume(pod, (), self._clock.now())
             return

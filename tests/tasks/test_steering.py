@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
+from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.kube.errors import Conflict, NotFound
 from extender.kube.timing import SystemClock
@@ -141,6 +142,18 @@ async def test_the_place_that_a_pod_is_steered_to_is_held_for_it() -> None:
     async with steered.running():
         await until(lambda: steered.steering.results["steer", "nowhere"] == 1)
     assert [name for name, _ in steered.nominated()] == ["first"]
+
+
+async def test_a_pod_that_is_steered_somewhere_is_nothing_to_rely_on_before_it_stands_there() -> None:
+    """Counted as placed it would satisfy affinity, and raise the minimum that skew is measured against."""
+    steered = Steered()
+    steered.ask("first", APART, "n0", "n1")
+    async with steered.running():
+        await until(lambda: bool(steered.nominated()))
+    (group,) = steered.index.view.question(steered.index.pods["first"].shape).anti
+    assert (sum(group.counts.values()), group.pending) == (3, 1)
+    assert steered.index.assumed.places() == {"one": 0, "several": 0, "doubted": 1}
+    assert audit(steered.index) == []
 
 
 async def test_a_node_that_would_refuse_the_pod_in_tree_is_no_place_to_steer_to() -> None:
