@@ -7,7 +7,7 @@ https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from extender.model.labels import Labels, Operator, is_label_key, is_label_value, satisfies
@@ -15,6 +15,7 @@ from extender.model.selectors import SelectorError, requirement
 
 _INTEGER = re.compile(r"([+-]?)0*([0-9]{1,19})")  # no more digits fit
 _INT64 = 2**63
+_FEW = 4  # terms up to which trying each is as fast as looking them up
 
 
 def as_int64(text: str | None) -> int | None:
@@ -81,25 +82,72 @@ class NodeSelectorTerm:
         """Whether the node satisfies every clause; the only field is ``metadata.name``."""
         if not self.expressions and not self.fields:
             return False
-        return all(clause.matches(labels) for clause in self.expressions) and all(
-            clause.matches({"metadata.name": name}) for clause in self.fields
-        )
+        for clause in self.expressions:
+            if not clause.matches(labels):
+                return False
+        return not self.fields or all(clause.matches({"metadata.name": name}) for clause in self.fields)
+
+
+_Filed = dict[str, list[NodeSelectorTerm]]
+
+
+class _TermIndex:
+    """The terms of a node affinity by a value that a node must have for the term to match, so that few are tried.
+
+    A term with an ``In`` clause is filed under the values of its shortest one; the others are tried for every node.
+    """
+
+    __slots__ = ("_by_label", "_by_name", "_others")
+
+    def __init__(self, terms: Iterable[NodeSelectorTerm]) -> None:
+        self._by_label: dict[str, _Filed] = {}
+        self._by_name: _Filed = {}
+        self._others: list[NodeSelectorTerm] = []
+        for term in terms:
+            label, name = _shortest_list(term.expressions), _shortest_list(term.fields)
+            if label is not None:
+                _file(term, label, self._by_label.setdefault(label.key, {}))
+            elif name is not None:
+                _file(term, name, self._by_name)
+            else:
+                self._others.append(term)
+
+    def candidates(self, name: str, labels: Labels) -> Iterator[NodeSelectorTerm]:
+        """All terms that may match a node. O(label keys of the terms + results)."""
+        for key, filed in self._by_label.items():
+            yield from filed.get(labels.get(key, ""), ())
+        yield from self._by_name.get(name, ())
+        yield from self._others
+
+
+def _shortest_list(clauses: Iterable[NodeRequirement]) -> NodeRequirement | None:
+    listing = (clause for clause in clauses if clause.operator is Operator.IN)
+    return min(listing, key=lambda clause: len(clause.values), default=None)
+
+
+def _file(term: NodeSelectorTerm, clause: NodeRequirement, filed: _Filed) -> None:
+    for value in set(clause.values):
+        filed.setdefault(value, []).append(term)
 
 
 @dataclass(frozen=True, slots=True)
 class NodeAffinity:
     """nodeSelector AND (any of the required terms); ``terms`` None means no required node affinity.
 
-    The hash is computed once, as it is part of the key of each spread group of a pod.
+    The hash is computed once, as it is part of the key of each spread group of a pod; where there are many terms they
+    are indexed once, as each node is asked about.
     """
 
     node_selector: tuple[tuple[str, str], ...] = ()
     terms: tuple[NodeSelectorTerm, ...] | None = None
     _hash: int = field(init=False, repr=False, compare=False)
+    _index: _TermIndex | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Computes the hash. O(terms)."""
+        """Computes the hash and the index. O(terms × clauses + values)."""
         object.__setattr__(self, "_hash", hash((self.node_selector, self.terms)))
+        indexed = _TermIndex(self.terms) if self.terms is not None and len(self.terms) > _FEW else None
+        object.__setattr__(self, "_index", indexed)
 
     def __hash__(self) -> int:
         """As computed once."""
@@ -114,7 +162,10 @@ class NodeAffinity:
         """Whether the pod may stand on a node with this name and these labels."""
         if any(labels.get(key) != value for key, value in self.node_selector):
             return False
-        return self.terms is None or any(term.matches(name, labels) for term in self.terms)
+        if self.terms is None:
+            return True
+        terms = self.terms if self._index is None else self._index.candidates(name, labels)
+        return any(term.matches(name, labels) for term in terms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from extender.model.labels import Operator
+from extender.model.node_affinity import NodeAffinity, NodeRequirement, NodeSelectorTerm
 from tests.builders import Json, node, pod, requirement
 
 
@@ -133,3 +137,50 @@ def test_a_node_selector_asks_for_every_pair_beside_the_terms() -> None:
 
 def test_a_pod_without_any_wish_admits_all_nodes() -> None:
     assert pod("a").shape.node_affinity.admits_all
+
+
+_KEYS = st.sampled_from(["rack", "zone", "slots"])
+_VALUES = st.lists(st.sampled_from(["", "a", "b", "c", "5"]), min_size=1, max_size=3)
+_CLAUSES = st.one_of(
+    st.builds(lambda key, values: NodeRequirement(key, Operator.IN, tuple(sorted(values))), _KEYS, _VALUES),
+    st.builds(lambda key, values: NodeRequirement(key, Operator.NOT_IN, tuple(sorted(values))), _KEYS, _VALUES),
+    st.builds(lambda key: NodeRequirement(key, Operator.EXISTS), _KEYS),
+    st.builds(lambda key: NodeRequirement(key, Operator.DOES_NOT_EXIST), _KEYS),
+    st.builds(lambda key: NodeRequirement(key, Operator.GT, ("3",)), _KEYS),
+)
+_NAMES = st.builds(
+    lambda operator, name: NodeRequirement("metadata.name", operator, (name,)),
+    st.sampled_from([Operator.IN, Operator.NOT_IN]),
+    st.sampled_from(["n1", "n2"]),
+)
+_TERMS = st.builds(
+    lambda expressions, fields: NodeSelectorTerm(tuple(expressions), tuple(fields)),
+    st.lists(_CLAUSES, max_size=3),
+    st.lists(_NAMES, max_size=2),
+)
+
+
+@given(st.lists(_TERMS, max_size=12), st.dictionaries(_KEYS, st.sampled_from(["", "a", "b", "5"])))
+def test_many_terms_match_the_nodes_that_one_of_them_matches(
+    terms: list[NodeSelectorTerm], labels: dict[str, str]
+) -> None:
+    found = [NodeAffinity(terms=tuple(terms)).matches(name, labels) for name in ("n1", "n2", "n3")]
+    assert found == [any(term.matches(name, labels) for term in terms) for name in ("n1", "n2", "n3")]
+
+
+def test_of_many_terms_that_list_values_only_those_that_list_the_nodes_are_tried() -> None:
+    """A list of nodes written as a term for each would else cost nodes × terms."""
+    tried: list[str] = []
+
+    class Watched(dict[str, str]):
+        def get(self, key: str, default: str | None = None) -> str | None:  # type: ignore[override]  # of the forms of `get` the one that is used
+            tried.append(key)
+            return super().get(key) if default is None else super().get(key, default)
+
+    terms = [NodeSelectorTerm((NodeRequirement("host", Operator.IN, (f"n{number}",)),)) for number in range(1000)]
+    named = [NodeSelectorTerm((), (NodeRequirement("metadata.name", Operator.IN, (f"x{n}",)),)) for n in range(1000)]
+    affinity = NodeAffinity(terms=(*terms, *named))
+    assert affinity.matches("n7", Watched(host="n7"))
+    assert affinity.matches("x7", Watched(host="other"))
+    assert not affinity.matches("n7", Watched(host="other"))
+    assert len(tried) == 4
