@@ -9,7 +9,7 @@ READY := $(VENV)/ready
 # What running needs; a virtual environment with the tools as well will do.
 RUN_READY := $(if $(wildcard $(READY)),$(READY),$(VENV)/run-ready)
 
-.PHONY: run test check attack mutants bench soak e2e e2e-scale e2e-preemption lock clean
+.PHONY: run test check laws attack mutants bench soak e2e e2e-scale e2e-preemption lock clean
 
 run: $(RUN_READY) ## the extender at work on an embedded cluster, until Ctrl-C
 	$(BIN)/extender demo
@@ -22,6 +22,9 @@ check: $(READY) ## what can be said without running the code
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+laws: $(READY) ## 2,000 examples of each law, fresh ones each time; repeat a failure by the blob that it prints
+	$(BIN)/pytest tests/laws --hypothesis-profile=thorough --timeout=0
 
 mutants: $(READY) ## 100 small changes of the pure floors, and which of them no test noticed; make mutants COUNT=300 SEED=7
 	$(BIN)/python -m tests.mutants --count "$(or $(COUNT),100)" --seed "$(or $(SEED),1)"

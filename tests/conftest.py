@@ -1,6 +1,6 @@
 """Fixtures that several floors share. Builders of pods and nodes, and the stand-ins for feeds, live beside it.
 
-Laws run with a bounded, repeatable profile. More examples: `pytest tests/laws --hypothesis-profile=thorough --timeout=0`.
+Laws run with a bounded, repeatable profile. `make laws` runs them with many more examples, other ones each time.
 """
 
 import logging
@@ -19,7 +19,9 @@ settings.register_profile(
     database=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.register_profile("thorough", settings.get_profile("bounded"), max_examples=2000, derandomize=False)
+settings.register_profile(
+    "thorough", settings.get_profile("bounded"), max_examples=2000, derandomize=False, print_blob=True
+)
 settings.load_profile("bounded")
 
 

@@ -144,6 +144,12 @@ def one_of(values: Iterable[T]) -> st.SearchStrategy[T]:
     return st.sampled_from(list(values))
 
 
+def by_weight(*weighed: tuple[int, st.SearchStrategy[T]]) -> st.SearchStrategy[T]:
+    """One of these, drawn as often as its weight says: `st.one_of` counts a strategy that is named twice once."""
+    strategies = [strategy for weight, strategy in weighed for _ in range(weight)]
+    return st.sampled_from(range(len(strategies))).flatmap(strategies.__getitem__)
+
+
 def few(items: st.SearchStrategy[T]) -> st.SearchStrategy[list[T]]:
     """None, mostly; else one, two, or the same one twice."""
     return st.one_of(st.just([]), st.just([]), st.lists(items, max_size=2), items.map(lambda item: [item, item]))
@@ -187,6 +193,29 @@ def pods(draw: st.DrawFn, name: str = "asking", *, on: Sequence[str] = ("",)) ->
         terminating=state == "terminating",
         phase=state if state == "Succeeded" else "",
     )
+
+
+# Each counts the web pods of its own namespace, so that two pods with one of them are in each other's way.
+_LINKS: st.SearchStrategy[dict[str, Any]] = one_of(
+    [
+        *({"apart": [term(key, app="web")]} for key in KEYS),
+        {"apart": [term("host", app="web")], "near": [term("zone", tier="x")]},
+        {"near": [term("zone", app="web")], "apart": [term("host", tier="x")]},
+        *({"spreads": [spread(key, skew, app="web")]} for key in ("host", "zone") for skew in (1, 2)),
+    ]
+)
+
+
+@st.composite
+def linked_pods(draw: st.DrawFn, name: str = "asking") -> Json:
+    """A web pod whose one hard constraint counts all pods of this strategy."""
+    labels = draw(one_of([{"app": "web"}, {"app": "web", "tier": "x"}]))
+    return pod_json(name, namespace=NAMESPACE_NAMES[0], labels=labels, **draw(_LINKS))
+
+
+def mostly_linked(name: str) -> st.SearchStrategy[Json]:
+    """Five times in six such a pod, else one of any shape."""
+    return by_weight((5, linked_pods(name)), (1, pods(name)))
 
 
 def running_pods(name: str) -> st.SearchStrategy[Json]:
@@ -237,24 +266,29 @@ def _changed(
     """One of these objects made, changed or removed; there are more of the first two."""
     named = one_of(names)
     put = named.flatmap(lambda name: make(name).map(lambda body: Change(kind, name, body)))
-    return st.one_of(put, put, named.map(lambda name: Change(kind, name, None)))
+    return by_weight((2, put), (1, named.map(lambda name: Change(kind, name, None))))
 
 
 def steps() -> st.SearchStrategy[Step]:
     """One change, or a question."""
-    pod_steps = _changed("pods", POD_NAMES, running_pods)
-    return st.one_of(
-        pod_steps,
-        pod_steps,
-        _changed("nodes", NODE_NAMES, nodes),
-        _changed("namespaces", NAMESPACE_NAMES[:2], namespaces),
-        workloads(),
-        pods().map(Ask),
+    return by_weight(
+        (2, _changed("pods", POD_NAMES, running_pods)),
+        (1, _changed("nodes", NODE_NAMES, nodes)),
+        (1, _changed("namespaces", NAMESPACE_NAMES[:2], namespaces)),
+        (1, workloads()),
+        (1, pods().map(Ask)),
     )
 
 
 def _there(kind: str, name: str, made: st.SearchStrategy[Json]) -> st.SearchStrategy[Step]:
     return made.map(lambda body: Change(kind, name, body))
+
+
+def histories_with_room() -> st.SearchStrategy[list[Step]]:
+    """As `histories`, and at last a node alone in its zone, on which hardly a pod stands."""
+    name = NODE_NAMES[3]
+    alone = Change("nodes", name, node_json(name, zone="z4"))
+    return histories().map(lambda history: [*history, alone])
 
 
 def histories(most: int = 10) -> st.SearchStrategy[list[Step]]:

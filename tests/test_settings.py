@@ -135,6 +135,8 @@ def test_every_problem_is_told_not_only_the_first() -> None:
         ("rules.interPodAffinity.hardPodAffinityWeight", 1.5, "expected int, got float"),
         ("rules.topologySpread.defaultingType", "None", "expected System or List, got 'None'"),
         ("answers.shortlist", -1, "expected int >= 0"),
+        ("assumedPods.expiry", "0s", "must be more than zero"),
+        ("assumedPods.doubt", "0s", "must be more than zero"),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_path(path: str, value: object, problem: str) -> None:

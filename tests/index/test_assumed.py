@@ -67,6 +67,14 @@ class TestOneNode:
         assert near(index, NEAR_WEB) == [{"z2": 1}]
         assert near(assumed(index, WEB), NEAR_WEB) == [{}]
 
+    def test_only_those_whose_node_is_not_known_are_several(self) -> None:
+        index = assumed(assumed(zoned(), WEB, "n1"), pod("other", app="web"), "n1", "n2")
+        seen = [index.assumed.places()]
+        for uid in ("uid-web", "uid-other"):
+            index.assumed.settle(uid)
+            seen.append(index.assumed.places())
+        assert [(each["one"], each["several"]) for each in seen] == [(1, 1), (0, 1), (0, 0)]
+
     def test_a_pod_that_stands_already_is_left_alone(self) -> None:
         index = assumed(zoned(pod("web", on="n1", app="web")), WEB, "n2")
         assert near(index, NEAR_WEB) == [{"z1": 1}]

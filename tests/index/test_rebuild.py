@@ -19,7 +19,7 @@ def zoned() -> ClusterIndex:
         node("n2", zone="z2"),
         pod("there", on="n1", app="web", apart=[term("zone", app="db")], requests={"cpu": "1"}),
         pod("ghostly", on="ghost", app="web"),
-        pod("waiting", app="web"),
+        pod("waiting", app="idle"),
     )
     index.assume(pod("sure", app="web"), ("n2",), now=0.0)
     index.assume(pod("open", app="web"), ("n1", "n2"), now=0.0)
@@ -51,4 +51,5 @@ def test_assumptions_end_afterwards_as_they_would_have_before() -> None:
     index.upsert(pod("open", on="n1", app="web"))
     assert near(index, NEAR_WEB) == [{"z1": 2, "z2": 1}]
     assert not index.view.is_pending(question_of(index, NEAR_WEB))
+    assert [group.pending for group in question_of(index, NEAR_WEB).affinity] == [0]
     assert audit(index) == ANEW

@@ -14,6 +14,7 @@ from extender.index.cluster import ClusterIndex
 from extender.index.view import ClusterView
 from extender.model.objects import Pod
 from tests.builders import Json
+from tests.laws.cases import case, meets_its_case
 from tests.laws.observing import (
     WHOLE_ANSWERS,
     Cluster,
@@ -26,7 +27,18 @@ from tests.laws.observing import (
     shape_of,
     verdicts_of,
 )
-from tests.strategies import NODE_NAMES, POD_NAMES, Change, Step, decoded, histories, pods, steps
+from tests.strategies import (
+    NODE_NAMES,
+    POD_NAMES,
+    Change,
+    Step,
+    decoded,
+    histories,
+    histories_with_room,
+    mostly_linked,
+    pods,
+    steps,
+)
 
 # A pod that was let through, and the nodes that were answered for it; empty: all who were let through are in doubt.
 Answer = tuple[Json, list[str]] | tuple[()]
@@ -117,7 +129,13 @@ def test_a_pod_assumed_on_one_node_counts_as_if_it_stood_there(
     assert verdicts_of(index.view, asking) == verdicts_of(fresh(cluster).view, asking)
 
 
-@given(histories(), pods("p9"), st.lists(st.sampled_from(NODE_NAMES), min_size=2, max_size=3, unique=True), pods())
+@meets_its_case(0.5)
+@given(
+    histories_with_room(),
+    mostly_linked("p9"),
+    st.lists(st.sampled_from(NODE_NAMES), min_size=2, max_size=3, unique=True),
+    mostly_linked("asking"),
+)
 def test_a_node_that_passes_while_a_pod_s_place_is_unknown_passes_wherever_the_pod_is(
     history: list[Step], coming: Json, names: list[str], asking: Json
 ) -> None:
@@ -126,6 +144,7 @@ def test_a_node_that_passes_while_a_pod_s_place_is_unknown_passes_wherever_the_p
     index.view.question(shape_of(asking))
     _assume(index, (coming, names))
     passing = answers_of(index.view, asking).passed
+    case(passing and index.view.is_pending(index.view.question(shape_of(asking))))
     for node in names:
         index.assumed.settle("uid-p9")
         _assume(index, (coming, [node]))

@@ -12,6 +12,7 @@ from extender.rules.catalog import prepare_filters
 from extender.rules.frames import IndexFrame
 from tests.builders import spread, term
 from tests.contenders import cluster, contender, stage
+from tests.laws.cases import case, meets_its_case
 
 NODES = [stage("n1", "z1"), stage("n2", "z1"), stage("n3", "z2")]
 KEYS = ("host", "zone")
@@ -40,15 +41,17 @@ def passing(held: ClusterIndex, asking: Pod) -> list[str]:
     return [held.view.node_names[node] for node in filters.passing(sorted(held.known.values()))]
 
 
-@given(standing, st.sampled_from(QUESTIONS), st.sampled_from(APPS), st.data())
+@meets_its_case(1)
+@given(standing.filter(len), st.sampled_from(QUESTIONS), st.sampled_from(APPS), st.data())
 def test_pods_taken_count_as_if_they_were_not_there(
     drawn: list[tuple[str, str, dict[str, object], bool]], fields: dict[str, object], app: str, data: st.DataObject
 ) -> None:
     pods, asking = pods_of(drawn), contender("asking", app=app, **fields)
-    gone = data.draw(st.sets(st.sampled_from(range(len(pods))))) if pods else set()
-    back = data.draw(st.sets(st.sampled_from(sorted(gone)))) if gone else set()
+    gone = data.draw(st.sets(st.sampled_from(range(len(pods))), min_size=1))
+    back = data.draw(st.sets(st.sampled_from(sorted(gone)), max_size=len(gone) - 1))
     held = cluster(*NODES, *pods)
     held.view.question(asking.shape)
+    case(gone - back)
     with held.view.what_if() as tried:
         for each in gone:
             tried.take(pods[each])

@@ -9,10 +9,11 @@ from extender.index.audit import audit
 from extender.index.view import ClusterView
 from extender.model.objects import Pod
 from tests.builders import Json
+from tests.laws.cases import case, meets_its_case
 from tests.laws.observing import built, groups_of, shape_of, verdicts_of
 from tests.strategies import POD_NAMES, Step, decoded, histories, pods
 
-VICTIMS = st.lists(st.sampled_from(POD_NAMES), unique=True, max_size=4)
+VICTIMS = st.lists(st.sampled_from(POD_NAMES), unique=True, min_size=1, max_size=4)
 
 
 def _state(view: ClusterView, asking_pods: list[Json]) -> object:
@@ -24,6 +25,7 @@ def _state(view: ClusterView, asking_pods: list[Json]) -> object:
     return groups, [view.grounds(question) for question in questions]
 
 
+@meets_its_case(0.5)
 @given(histories(), st.lists(pods(), min_size=1, max_size=3), VICTIMS)
 def test_without_equals_deletion_inside_and_nothing_outside(
     history: list[Step], asking_pods: list[Json], names: list[str]
@@ -31,6 +33,7 @@ def test_without_equals_deletion_inside_and_nothing_outside(
     index, _ = built(history)
     victims = [pod for name in names if (pod := index.view.pod(f"uid-{name}")) is not None]
     before = _state(index.view, asking_pods)
+    case(victims)
     with index.view.without(victims):
         inside = [verdicts_of(index.view, pod) for pod in asking_pods]
     assert _state(index.view, asking_pods) == before

@@ -109,4 +109,4 @@ def test_what_is_no_json_does_not_become_json(body: bytes) -> None:
 def test_a_large_document_is_worked_off_in_steps() -> None:
     chains = b"[" + b",".join(b'{"":' * 40 + b"[[],0]" + b"}" * 40 for _ in range(2_000)) + b"]"
     steps = sum(1 for _ in simplify(chains))
-    assert steps > 100
+    assert 100 < steps < 2_000
