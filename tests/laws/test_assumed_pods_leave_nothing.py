@@ -129,7 +129,7 @@ def test_a_pod_assumed_on_one_node_counts_as_if_it_stood_there(
     assert verdicts_of(index.view, asking) == verdicts_of(fresh(cluster).view, asking)
 
 
-@meets_its_case(0.5)
+@meets_its_case
 @given(
     histories_with_room(),
     mostly_linked("p9"),

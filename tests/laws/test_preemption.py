@@ -136,7 +136,7 @@ def check(
         assert not rules_pass(after(objects, left), pod, plan.node, room=room), f"{spared.name} goes for nothing"
 
 
-@meets_its_case(0.5)
+@meets_its_case
 @given(
     refusal=refusing(st.sampled_from([PREEMPTOR - 2, PREEMPTOR - 1, PREEMPTOR]), most=4),
     app=st.sampled_from(APPS),
@@ -158,9 +158,10 @@ def test_a_plan_of_the_filter_works_and_is_minimal(
         args, held.view, by, HopelessNodes(), lambda asked: filter_nodes(asked, held.view, by, seed), seed=seed
     )
     assert audit(held) == []
-    if case(decision.plan is not None) and decision.plan:
-        assert not decision.result.passed
-        check(decision.plan, objects)
+    case(decision.plan is not None)
+    assert decision.plan is not None
+    assert not decision.result.passed
+    check(decision.plan, objects)
 
 
 def offers(held: ClusterIndex, data: st.DataObject) -> dict[str, list[str]]:
@@ -172,7 +173,7 @@ def offers(held: ClusterIndex, data: st.DataObject) -> dict[str, list[str]]:
     return offered
 
 
-@meets_its_case(0.5)
+@meets_its_case
 @given(clusters(), carried, st.sampled_from(APPS), st.data())
 def test_a_plan_of_the_preempt_verb_keeps_the_schedulers_victims_and_adds_as_few_as_it_takes(
     objects: list[Object], fields: dict[str, Any], app: str, data: st.DataObject
@@ -182,14 +183,15 @@ def test_a_plan_of_the_preempt_verb_keeps_the_schedulers_victims_and_adds_as_few
     args = preempting(contender_json("asking", priority=PREEMPTOR, cpu=1000, app=app, **fields), offered)
     plan = decide_preemption(args, held.view, settings(), 0).plan
     assert audit(held) == []
-    if case(plan is not None) and plan:
-        theirs = set(offered.get(plan.node, ()))
-        assert theirs <= {each.uid for each in plan.victims}
-        ours = tuple(each for each in plan.victims if each.uid not in theirs)
-        check(plan, objects, ours, room=plan.node not in offered)
+    case(plan is not None)
+    assert plan is not None
+    theirs = set(offered.get(plan.node, ()))
+    assert theirs <= {each.uid for each in plan.victims}
+    ours = tuple(each for each in plan.victims if each.uid not in theirs)
+    check(plan, objects, ours, room=plan.node not in offered)
 
 
-@meets_its_case(0.5)
+@meets_its_case
 @given(refusing(st.sampled_from([PREEMPTOR] * 9 + [PREEMPTOR - 1])), st.sampled_from(APPS))
 def test_where_the_filter_makes_no_plan_no_removal_on_one_node_would_help(
     refusal: tuple[dict[str, Any], list[Object]], app: str
@@ -205,7 +207,7 @@ def test_where_the_filter_makes_no_plan_no_removal_on_one_node_would_help(
         lambda asked: filter_nodes(asked, held.view, settings(), 0),
         seed=0,
     )
-    if case(decision.plan is None and not decision.result.passed):
-        for node in NAMES:
-            lower = tuple(each for each in held.pods.values() if each.node == node and each.priority < PREEMPTOR)
-            assert not lower or not rules_pass(after(objects, lower), args.pod, node)
+    case(decision.plan is None and not decision.result.passed)
+    for node in NAMES:
+        lower = tuple(each for each in held.pods.values() if each.node == node and each.priority < PREEMPTOR)
+        assert not lower or not rules_pass(after(objects, lower), args.pod, node)

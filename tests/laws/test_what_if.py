@@ -41,7 +41,7 @@ def passing(held: ClusterIndex, asking: Pod) -> list[str]:
     return [held.view.node_names[node] for node in filters.passing(sorted(held.known.values()))]
 
 
-@meets_its_case(1)
+@meets_its_case
 @given(standing.filter(len), st.sampled_from(QUESTIONS), st.sampled_from(APPS), st.data())
 def test_pods_taken_count_as_if_they_were_not_there(
     drawn: list[tuple[str, str, dict[str, object], bool]], fields: dict[str, object], app: str, data: st.DataObject

@@ -25,7 +25,7 @@ def _state(view: ClusterView, asking_pods: list[Json]) -> object:
     return groups, [view.grounds(question) for question in questions]
 
 
-@meets_its_case(0.5)
+@meets_its_case
 @given(histories(), st.lists(pods(), min_size=1, max_size=3), VICTIMS)
 def test_without_equals_deletion_inside_and_nothing_outside(
     history: list[Step], asking_pods: list[Json], names: list[str]
