@@ -8,7 +8,7 @@ import pytest
 
 from extender.simulate.json_objects import JsonObject
 from tests.e2e.cluster import Cluster
-from tests.simulate.plain import HOSTNAME, anti_affinity, namespace, pod, term
+from tests.simulate.plain import HOSTNAME, ZONE, anti_affinity, namespace, pod, term
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -73,3 +73,20 @@ async def test_a_full_cluster_makes_room_for_each_more_important_pod(cluster: Cl
         nodes = await cluster.board.bound(*highs)
     assert len(set(nodes)) == 8
     assert standing(cluster) == 4
+
+
+@pytest.mark.parametrize("kind", ["spread", "anti-affinity"])
+async def test_one_pod_goes_for_each_preemptor_that_must_be_in_a_zone_of_its_own(cluster: Cluster, kind: str) -> None:
+    names = await cluster.add_nodes(zones=3, per_zone=4, cpu="2")
+    await prepare(cluster, [low(number, on=name, cpu="2") for number, name in enumerate(names)])
+    spread = [{**term(ZONE, app="high"), "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]
+    apart = anti_affinity(term(ZONE, app="high"))
+    rule: dict[str, Any] = {"topologySpreadConstraints": spread} if kind == "spread" else {"affinity": apart}
+    labels = {"app": "high"}
+    highs = [pod(f"high-{number}", labels=labels, priorityClassName="high", cpu="2", **rule) for number in range(3)]
+    async with cluster.scheduled():
+        await cluster.api.create(*highs)
+        await cluster.board.bound(*highs)
+        await cluster.calm()
+    assert standing(cluster) == len(names) - len(highs)
+    assert await cluster.faults() == []
