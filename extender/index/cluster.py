@@ -76,6 +76,7 @@ class ClusterIndex:
         self.topology.release_all()
         self._derive()
         for pod in self.pods.values():
+            self.questions.count_pod(pod.shape, 1)
             if pod.node:
                 self._count(pod, 1)
         self.assumed.recount(self.placements)
@@ -142,6 +143,10 @@ class ClusterIndex:
             self._count(old, -1)
         if new is not None and new.node:
             self._count(new, 1)
+        if old is None or new is None or old.shape is not new.shape:
+            for pod, sign in ((new, 1), (old, -1)):
+                if pod is not None:
+                    self.questions.count_pod(pod.shape, sign)
         self.nominations.change(uid, new)
         self.pod_listeners.notify(uid)
         return True

@@ -32,6 +32,8 @@ _Versions = tuple[int, int, int]
 MOST_QUESTIONS = 10_000
 MOST_BYTES = 96 * 2**20
 """What questions may hold together, estimated when each is compiled."""
+MOST_IDLE = 1_000
+MOST_IDLE_BYTES = 4 * 2**20
 _SERIALS = count(1)  # of all indexes, so that a number is not given again after one has been counted anew
 _BYTES_A_GROUP = 1_000
 _BYTES_A_COUNT = 100
@@ -83,6 +85,9 @@ class Questions:
         self._compiled: dict[PodShape, _Compiled] = {}
         self._defaults = _default_constraints(rules)
         self._bytes = 0
+        self._pods: dict[PodShape, int] = {}
+        self._idle: dict[PodShape, None] = {}
+        self._idle_bytes = 0
 
     def __len__(self) -> int:
         return len(self._compiled)
@@ -138,6 +143,31 @@ class Questions:
             changed = replace(question, **parts)  # type: ignore[arg-type]  # by name
             known.question = changed if changed.filters_as(question) else replace(changed, serial=next(_SERIALS))
 
+    def count_pod(self, shape: PodShape, sign: int) -> None:
+        """A pod of a shape has come (``sign`` 1) or gone (-1). The questions of shapes without a pod go first. O(1).
+
+        A few are kept for the next replica: pods come and go.
+        """
+        pods = self._pods.get(shape, 0) + sign
+        if pods:
+            self._pods[shape] = pods
+            if pods == sign:
+                self._leave_idle(shape)
+            return
+        del self._pods[shape]
+        known = self._compiled.get(shape)
+        if known is None:
+            return
+        self._idle[shape] = None
+        self._idle_bytes += known.size
+        while len(self._idle) > MOST_IDLE or self._idle_bytes > MOST_IDLE_BYTES:
+            self._drop(next(iter(self._idle)))
+
+    def _leave_idle(self, shape: PodShape) -> None:
+        if shape in self._idle:
+            del self._idle[shape]
+            self._idle_bytes -= self._compiled[shape].size
+
     def drop_all(self) -> None:
         """Forgets every question and gives back what only questions hold; each is compiled again when it is next put."""
         for shape in list(self._compiled):
@@ -156,6 +186,7 @@ class Questions:
         return (self._terms.inverse_version, self._namespaces.version, self._workloads.version)
 
     def _drop(self, shape: PodShape) -> None:
+        self._leave_idle(shape)
         compiled = self._compiled.pop(shape)
         self._bytes -= compiled.size
         self._placements.pin(shape, -1)

@@ -1,0 +1,189 @@
+"""Whatever has come and gone, every table of the index has as many entries as before.
+
+Counted over all containers that can be reached from the index, so a table that is added later is held to the same law.
+At full scale (50,000 questions, 1,000,000 label pairs, 200 topology keys of 500 pods) the resident memory follows.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from extender.index import questions
+from extender.index.audit import audit
+from extender.index.cluster import ClusterIndex
+from extender.model.objects import Object, Pod
+from tests.builders import index_of, matching, namespace, node, pod, pod_json, spread, term, workload
+from tests.index.counting import question_of, unlimited
+
+ROUNDS = 60
+
+
+def entries(index: ClusterIndex) -> int:
+    """How many entries all containers of the index have together; what the objects of the API hold is left out."""
+    found, seen = 0, set[int]()
+    left: list[object] = [index]
+    while left:
+        each = left.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        if isinstance(each, dict):
+            found += len(each)
+            left += [*each, *each.values()]
+        elif isinstance(each, (list, tuple, set, frozenset, array)):
+            found += len(each)
+            left += [] if isinstance(each, array) else each
+        elif type(each).__module__.startswith("extender.index"):
+            left += list(_parts(each))
+    return found
+
+
+def _parts(each: object) -> Iterator[object]:
+    yield from vars(each).values() if hasattr(each, "__dict__") else ()
+    for kind in type(each).__mro__:
+        names = kind.__dict__.get("__slots__", ())
+        yield from (getattr(each, name) for name in names if hasattr(each, name) and name != "__weakref__")
+
+
+def asking(number: int) -> Pod:
+    """A pod that asks what no pod asked before."""
+    app = f"app-{number}"
+    return unlimited(
+        pod_json(
+            f"p{number}",
+            on="n1",
+            app=app,
+            near=[term("zone", app=app, namespace_selector=matching(team=f"t{number}"))],
+            apart=[term(app=app)],
+            prefers=[{"weight": 1, "podAffinityTerm": term("zone", app=app)}],
+            spreads=[spread("zone", app=app), spread("host", hard=False, app=app)],
+            node_selector={"disk": app},
+        )
+    )
+
+
+def labelled(number: int) -> Pod:
+    """A pod with label pairs of its own, one of which it asks about."""
+    labels = {f"k{number}-{each}": f"v{number}" for each in range(10)}
+    return pod(
+        f"p{number}", on="n1", labels=labels, apart=[term(selector=matching((f"k{number}-0", "In", ["a", "b"])))]
+    )
+
+
+def keyed(number: int) -> Pod:
+    """A pod with a term over each of many topology keys that no node carries."""
+    keys = [term(f"example.com/k{number}-{each}", app="web") for each in range(50)]
+    return unlimited(pod_json(f"p{number}", on="n1", app="web", apart=keys, near=keys[:5]))
+
+
+def wide(number: int) -> Pod:
+    """A pod with a term of many namespaces and values."""
+    names = [f"ns{number}-{each}" for each in range(100)]
+    return unlimited(
+        pod_json(f"p{number}", on="n1", apart=[term(namespaces=names, selector=matching(("app", "In", names)))])
+    )
+
+
+def lost(number: int) -> Pod:
+    """A pod on a node that does not exist."""
+    return pod(f"p{number}", on=f"ghost-{number}", app="web", apart=[term(app="web")])
+
+
+MAKERS: list[Callable[[int], Pod]] = [asking, labelled, keyed, wide, lost]
+
+
+def standing() -> ClusterIndex:
+    """Nodes, web pods, a namespace and questions about them, which stay."""
+    made = index_of(
+        *(node(f"n{number}", zone=f"z{number % 2}") for number in range(20)),
+        *(pod(f"w{number}", on=f"n{number}", app="web", spreads=[spread("zone", app="web")]) for number in range(20)),
+        namespace("default", team="a"),
+    )
+    question_of(made, pod_json(app="web", near=[term("zone", app="web")], spreads=[spread("zone", app="web")]))
+    for each in list(made.pods.values()):
+        made.question(each.shape)
+    return made
+
+
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("together", [False, True], ids=["one by one", "all at once"])
+def test_pods_that_were_asked_about_and_deleted_leave_no_entry(
+    monkeypatch: pytest.MonkeyPatch, make: Callable[[int], Pod], *, together: bool
+) -> None:
+    monkeypatch.setattr(questions, "MOST_IDLE", 0)
+    index = standing()
+    before, sizes = entries(index), index.statistics()
+    here: list[Pod] = []
+    for number in range(ROUNDS):
+        here.append(made := make(number))
+        index.question(made.shape)
+        index.upsert(made)
+        index.assume(made, (), 0.0)
+        if not together:
+            index.delete(here.pop())
+    grown = entries(index)
+    for each in here:
+        index.delete(each)
+    assert grown > before + ROUNDS or not together
+    assert entries(index) <= before + 32  # node numbers that columns have room for
+    assert index.statistics() == sizes
+    assert audit(index) == []
+
+
+def test_objects_of_other_kinds_leave_no_entry() -> None:
+    index = standing()
+    before = entries(index)
+    for number in range(ROUNDS):
+        passing: list[Object] = [
+            namespace(f"ns{number}", team=f"t{number}"),
+            workload("Service", f"svc{number}", {"app": "web"}, namespace=f"ns{number}"),
+            workload("ReplicaSet", f"rs{number}", matching(app="web"), namespace=f"ns{number}"),
+            node(f"spot-{number}", labels={f"label-{number}": "x"}),
+        ]
+        for each in passing:
+            index.upsert(each)
+        for each in passing:
+            index.delete(each)
+    assert entries(index) <= before + 32
+
+
+def test_a_few_questions_of_pods_that_have_gone_are_kept_for_the_next_replica(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(questions, "MOST_IDLE", 3)
+    index, kept = standing(), {}
+    before = len(index.questions)
+    for number in range(10):
+        made = asking(number)
+        index.upsert(made)
+        kept[number] = index.question(made.shape), made
+        index.delete(made)
+    assert len(index.questions) == before + 3
+    assert [index.question(made.shape) is question for question, made in list(kept.values())[-3:]] == [True] * 3
+
+
+def test_idle_questions_are_kept_within_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(questions, "MOST_IDLE_BYTES", 0)
+    index = standing()
+    before = len(index.questions)
+    made = asking(1)
+    index.upsert(made)
+    index.question(made.shape)
+    index.delete(made)
+    assert len(index.questions) == before
+
+
+def test_a_question_whose_pods_are_back_is_idle_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(questions, "MOST_IDLE", 1)
+    index, made = standing(), asking(1)
+    index.upsert(made)
+    question = index.question(made.shape)
+    index.delete(made)
+    index.upsert(made)
+    for number in range(2, 6):
+        other = asking(number)
+        index.upsert(other)
+        index.question(other.shape)
+        index.delete(other)
+    assert index.question(made.shape) is question
