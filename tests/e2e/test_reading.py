@@ -10,6 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from extender.simulate.json_objects import JsonObject
+from tests.e2e.client import pod_path
 from tests.e2e.cluster import Cluster, eventually_ready
 from tests.e2e.judging import disagreements
 from tests.e2e.serving import Extender
@@ -40,10 +41,10 @@ def reading(**watch: Any) -> dict[str, Any]:
 
 
 async def populate(cluster: Cluster) -> list[str]:
-    """Three zones, two namespaces, and pods on some of the nodes."""
+    """Three zones, two namespaces, pods on some of the nodes, and those to ask about, which no scheduler takes."""
     nodes = await cluster.add_nodes(zones=3, per_zone=4)
     await cluster.api.create(namespace("a1", team="a"), namespace("b1", team="b"))
-    await cluster.api.create(*(running(number, nodes[number]) for number in range(5)))
+    await cluster.api.create(*(running(number, nodes[number]) for number in range(5)), *PROBES)
     return nodes
 
 
@@ -74,7 +75,8 @@ async def answers_are_true(cluster: Cluster, extender: Extender) -> None:
     It says that it does not for as long as an apiserver that has just started refuses its watches: roles are read last.
     """
     await eventually_ready(extender)
-    assert await disagreements(cluster.api, extender, PROBES) == []
+    probes = [await cluster.api.request("GET", pod_path(probe)) for probe in PROBES]
+    assert await disagreements(cluster.api, extender, probes) == []
     assert await extender.metric("extender_decode_errors_total") == 0
 
 
