@@ -92,27 +92,38 @@ def refusing(
     return fields, draw(clusters(blocking.map(list), most))
 
 
+def rivals_of(pod: Pod, held: ClusterIndex, node: str) -> list[Pod]:
+    """The pods that are to come to the node and may take the pod's place."""
+    nominated = held.view.nominated.get(node, {}).values()
+    return [each for each in nominated if each.priority >= pod.priority and each.uid != pod.uid]
+
+
+def passes_beside(rivals: dict[str, list[Pod]], held: ClusterIndex, pod: Pod, node: str) -> bool:
+    """Whether our rules let the pod pass while these pods stand on their nodes."""
+    with held.view.what_if() as tried:
+        for name, each in ((name, each) for name, pods in rivals.items() for each in pods):
+            tried.stand(each, held.known[name])
+        question = held.view.question(pod.shape)
+        return catalog.prepare_filters(question, IndexFrame()).refusal(held.known[node]) is None
+
+
 def rules_pass(held: ClusterIndex, pod: Pod, node: str, *, room: bool = False) -> bool:
     """Whether our rules let the pod pass, with and without the pods that are to come to the node.
 
     ``room``: node fit counts too. It always does beside pods to come, as the scheduler may not know of them yet.
     """
-    number = held.known[node]
+    rivals = rivals_of(pod, held, node)
+    if (rivals or room) and node_fit.refusal(pod, held.view, held.known[node], rivals) is Reason.NO_ROOM:
+        return False
+    return passes_beside({}, held, pod, node) and passes_beside({node: rivals}, held, pod, node)
 
-    def passes() -> bool:
-        return catalog.prepare_filters(held.view.question(pod.shape), IndexFrame()).refusal(number) is None
 
-    rivals = [
-        each
-        for each in held.view.nominated.get(node, {}).values()
-        if each.priority >= pod.priority and each.uid != pod.uid
-    ]
-    with held.view.what_if() as tried:
-        for each in rivals:
-            tried.stand(each, number)
-        with_them = passes()
-    fits = not (rivals or room) or node_fit.refusal(pod, held.view, number, rivals) is not Reason.NO_ROOM
-    return passes() and with_them and fits
+def rules_pass_beside_all(held: ClusterIndex, pod: Pod, node: str) -> bool:
+    """Whether our rules let the pod pass beside all pods that are to come anywhere.
+
+    A plan may be made so that it holds then as well, and so may be larger than it has to be for the scheduler.
+    """
+    return passes_beside({name: rivals_of(pod, held, name) for name in NAMES}, held, pod, node)
 
 
 def after(objects: list[Object], gone: tuple[Pod, ...]) -> ClusterIndex:
@@ -133,7 +144,9 @@ def check(
     assert rules_pass(after(objects, plan.victims), pod, plan.node, room=room)
     for spared in plan.victims if spareable is None else spareable:
         left = tuple(each for each in plan.victims if each.uid != spared.uid)
-        assert not rules_pass(after(objects, left), pod, plan.node, room=room), f"{spared.name} goes for nothing"
+        held = after(objects, left)
+        needless = rules_pass(held, pod, plan.node, room=room) and rules_pass_beside_all(held, pod, plan.node)
+        assert not needless, f"{spared.name} goes for nothing"
 
 
 @meets_its_case
