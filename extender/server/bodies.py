@@ -98,11 +98,14 @@ async def read_body(request: web.Request, limit: int, setting: str, bodies: Bodi
         raise too_large  # told before a byte of it is read
     enter_stage(request, Stage.READING)
     body = bytearray()  # one block, which goes back to the system; many small ones would stay in the process
-    while piece := await request.content.readany():
-        bodies.take(held, len(piece))
-        if held.size > limit:
-            raise too_large
-        body += piece
-    held.complete = True
-    enter_stage(request, Stage.DECIDING)
-    return bytes(body)
+    try:
+        while piece := await request.content.readany():
+            bodies.take(held, len(piece))
+            if held.size > limit:
+                raise too_large
+            body += piece
+        held.complete = True
+        enter_stage(request, Stage.DECIDING)
+        return bytes(body)
+    finally:
+        body.clear()  # the traceback of an error holds this frame until the collector finds it

@@ -74,8 +74,11 @@ async def _in_time(handler: Handler, request: web.Request, app: Collaborators) -
         async with asyncio.timeout(limits.request_timeout):
             with app.bodies.holding(request) as held:
                 request[BODY] = await read_body(request, limits.max_body_bytes, "server.maxBodyBytes", app.bodies, held)
-                with _place(app, request):
-                    response = await handler(request)
+                try:
+                    with _place(app, request):
+                        response = await handler(request)
+                finally:
+                    del request[BODY]  # the request itself may last until the collector finds it
     except TimeoutError:
         if request.content.at_eof():
             raise Late(f"server.requestTimeout ({limits.request_timeout}) is over") from None

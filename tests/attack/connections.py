@@ -46,7 +46,7 @@ async def _(target: Target) -> str:
 
 @ATTACKS.attack("110 half-sent bodies, renewed", quick=False)
 async def _(target: Target) -> str:
-    return ", ".join([await _held(target, 110, HALF, seconds=3.9) for _ in range(2)])
+    return ", ".join([await _held(target, 110, HALF, seconds=2) for _ in range(2)])
 
 
 @ATTACKS.attack("200 idle connections")

@@ -18,7 +18,7 @@ async def _seen_after(target: Target, name: str) -> str:
     """Whether the service still learns of a pod that is bound from now on: it is counted on its node."""
     _create(target, pod(name, on="node-a", labels={"app": name}))
     apart = pod(f"{name}-2", labels={"app": name}, affinity=_apart(name))
-    _create(target, apart)
+    apart = _create(target, apart)  # with the UID by which the watch knows it
     body = orjson.dumps({"Pod": apart, "NodeNames": ["node-a"]})
     async with asyncio.timeout(PATIENCE), target.wire() as connection:
         while True:
@@ -30,8 +30,8 @@ async def _seen_after(target: Target, name: str) -> str:
             await asyncio.sleep(0.1)
 
 
-def _create(target: Target, found: JsonObject) -> None:
-    target.api.operations.create(PODS, found)
+def _create(target: Target, found: JsonObject) -> JsonObject:
+    return target.api.operations.create(PODS, found).read()
 
 
 def _apart(app: str) -> dict[str, object]:

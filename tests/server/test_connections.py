@@ -1,17 +1,21 @@
 """Connections that lead to nothing are closed, and never keep out a request that comes at once."""
 
-from collections.abc import AsyncIterator
+import gc
+import tracemalloc
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import orjson
+import pytest
 
 from extender.model.units import Address, ByteSize, Duration
 from extender.server.app import listening
-from extender.server.collaborators import Verbs
+from extender.server.collaborators import COLLABORATORS, Verbs
 from extender.server.tls import ServerTls
 from extender.settings import Server
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
+from tests.fakes import until
 from tests.server.pki import Pki
 from tests.server.raw import Wire, head_of, whole, wire
 from tests.server.serving import AGREEABLE, BY_NAMES, app_with
@@ -107,3 +111,32 @@ async def test_bodies_together_hold_what_is_set_aside_and_the_oldest_unfinished_
         slow = await many(stack, url, 6, half)
         assert await slow[0].closed()
         assert await answered(url, whole("POST", "/filter", orjson.dumps(BY_NAMES) + b" " * 2**19)) == 200
+
+
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    """Memory is measured, and what only the collector would find stays."""
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    yield
+    tracemalloc.stop()
+    gc.enable()
+
+
+@pytest.mark.usefixtures("uncollected")
+async def test_bodies_that_broke_off_or_were_answered_hold_no_memory() -> None:
+    app = app_with(server=Server(max_body_bytes=ByteSize(2**22)))
+    size = 2**22 - 1000
+    padded = orjson.dumps(BY_NAMES) + b" " * size
+    async with listening(app, Address("127.0.0.1:0")) as url:
+        assert await answered(url) == 200  # what is made on first use does not count
+        before, _ = tracemalloc.get_traced_memory()
+        for _ in range(4):
+            async with wire(url) as connection:
+                await connection.send(head_of("POST", "/filter", Content_Length=str(2**22)) + b" " * size)
+                await until(lambda: app[COLLABORATORS].bodies.size == size)
+            await until(lambda: not app[COLLABORATORS].bodies.requests)
+            assert await answered(url, whole("POST", "/prioritize", padded[: 2**22])) == 200
+        after, _ = tracemalloc.get_traced_memory()
+    assert after - before < size
