@@ -51,8 +51,9 @@ async def arrive(stage: Stage, step: Arrive) -> None:
             await asyncio.sleep(0)
         home = homes[number % len(homes)]
         name = _free_name(stage, home, step.name or template)
-        pod = make_pod(stage.play.templates[template], name, home, number)
-        stage.api.operations.create(PODS, pod)
+        with stage.api.store.working():
+            pod = make_pod(stage.play.templates[template], name, home, number)
+            stage.api.operations.create(PODS, pod)
 
 
 def relabel_namespace(stage: Stage, step: RelabelNamespace) -> None:

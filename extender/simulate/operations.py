@@ -63,8 +63,9 @@ class Operations:
 
     def patch(self, target: Target, patch: Any, content_type: str) -> Stored:
         """PATCH; a version or uid inside the patch is a precondition, as in the real API."""
-        stored = self.store.find(target.kind, target.key)
-        return self._update(target, stored, patching.apply_patch(stored.read(), patch, content_type))
+        with self.store.working():
+            stored = self.store.find(target.kind, target.key)
+            return self._update(target, stored, patching.apply_patch(stored.read(), patch, content_type))
 
     def change(self, kind: Kind, key: str, edit: Callable[[JsonObject], None]) -> Stored:
         """Change an object in place, past all preconditions: what the server and its controllers do themselves."""

@@ -19,7 +19,7 @@ class Cost:
     """What a run cost those pods that a comparison is about: their filter answers in seconds, and memory in megabytes.
 
     ``processor`` is the 99th percentile of the processor time from question to answer. All that the process did meanwhile
-    is in it, also for other pods, and nothing that other programs did: it can be compared between runs.
+    is in it, also for other pods, but not what an API server does, and nothing that other programs did: it can be compared.
     """
 
     answers: int

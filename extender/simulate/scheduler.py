@@ -66,7 +66,8 @@ class FitsNowhere(Exception):  # noqa: N818 -- an outcome, not an error
 class Answer(NamedTuple):
     """What one filter answer of the extender took, in seconds.
 
-    ``processor``: of them, those in which this thread worked, whatever at; other programs on the machine add nothing.
+    ``processor``: of them, those in which this thread worked, whatever at. Other programs on the machine add nothing, nor
+    does the making and patching of objects, which is an API server's work and not done in the extender's process.
     """
 
     namespace: str
@@ -278,7 +279,7 @@ class SchedulingLoop:
     async def _ask(self, pod: JsonObject, nodes: list[NodeState], refusals: dict[str, Refusal]) -> list[NodeState]:
         if not nodes or self._extender is None:
             return nodes
-        begun, worked = time.monotonic(), time.thread_time()
+        begun, worked = time.monotonic(), time.thread_time() - self._store.worked
         try:
             answer = await self._extender.filter(pod, nodes)
         except ExtenderError:
@@ -286,7 +287,7 @@ class SchedulingLoop:
                 return nodes
             raise
         finally:
-            seconds, processor = time.monotonic() - begun, time.thread_time() - worked
+            seconds, processor = time.monotonic() - begun, time.thread_time() - self._store.worked - worked
             self.answers.append(Answer(namespace_of(pod), seconds, processor))
         refusals.update(answer.refusals)
         return answer.passed
