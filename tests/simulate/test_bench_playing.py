@@ -18,7 +18,7 @@ QUESTIONS = {
     for key in ("p50", "p99", "max", "mean")
 }
 ALWAYS = {"share.decode", "share.decide", "share.encode", "requestsPerSecond", "bytesIn", "bytesOut", "refusedShare"}
-MEASURES = ["questions", "events", "herd", "relabel"]
+MEASURES = ["questions", "events", "herd", "relabel", "hostile"]
 
 
 def test_a_play_has_every_figure_of_what_it_measures() -> None:
@@ -27,6 +27,7 @@ def test_a_play_has_every_figure_of_what_it_measures() -> None:
     (only,) = played.rows
     assert only.figures.keys() >= QUESTIONS | ALWAYS | {"rss", "load", "prioritize.p50", "prioritizeEcho.p50"}
     assert only.figures.keys() >= {"feed.eventsPerSecond", "herd.mean", "herdSame.mean", "relabel.max", "relabel.pods"}
+    assert only.figures.keys() >= {"hostile.max", "hostile.slowdown", "hostile.rss"}
     assert sum(only.figures[f"share.{part}"] for part in ("decode", "decide", "encode")) == pytest.approx(1)
     assert only.place == {"pods": 30, "selectors": 3, "names": 10, "answer": "best5"}
     assert played.audit.drift == ()

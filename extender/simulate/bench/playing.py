@@ -14,6 +14,7 @@ from extender.settings import Settings
 from extender.simulate.bench.asking import Player
 from extender.simulate.bench.auditing import recount
 from extender.simulate.bench.cluster import SyntheticCluster
+from extender.simulate.bench.hostile import ask_beside_hostile
 from extender.simulate.bench.memory import resident_megabytes
 from extender.simulate.bench.probes import ask_herd, feed_events, relabel_namespace
 from extender.simulate.bench.quantiles import Figures
@@ -60,6 +61,8 @@ def _play_point(point: Point, player: Player, cluster: SyntheticCluster, subject
         found |= ask_herd(cluster, subject.index, decisions, point.names)
     if "relabel" in point.measures:
         found |= relabel_namespace(cluster, subject.index, decisions, point.names)
+    if "hostile" in point.measures:
+        found |= ask_beside_hostile(cluster, subject.index, player, decisions, point)
     return found
 
 

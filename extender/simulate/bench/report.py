@@ -60,6 +60,9 @@ _PROBES: Final[tuple[_Column, ...]] = (
     ("relabel max", "relabel.max"),
     ("pods moved", "relabel.pods"),
     ("relabel pause", "relabelPause.max"),
+    ("hostile max", "hostile.max"),
+    ("× alone", "hostile.slowdown"),
+    ("hostile MB", "hostile.rss"),
 )
 _MODES: Final[tuple[_Column, ...]] = (
     ("bound/s", "bound.perSecond"),

@@ -18,7 +18,7 @@ Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
 # "decisive" names one node where a pod's place matters to others; "best50" the best 50 nodes, "all" every one.
 Answer: TypeAlias = Annotated[str, Meta(pattern="^(decisive|all|best[1-9][0-9]*)\\Z")]
 Place: TypeAlias = dict[str, int | str]
-Measure: TypeAlias = Literal["questions", "events", "herd", "relabel", "service"]
+Measure: TypeAlias = Literal["questions", "events", "herd", "relabel", "hostile", "service"]
 
 # What a point of the matrix is told apart by, in the order in which tables show it.
 _VARIED: Final = ("pods", "selectors", "names", "answer")
