@@ -237,6 +237,14 @@ class TestGone:
         assert all(uid in held for uid in uids[-5_000:])
         assert sum(uid in held for uid in uids) <= MOST_GONE
 
+    def test_a_deletion_that_is_told_again_and_again_makes_no_other_forgotten(self) -> None:
+        held, uids = GonePods(), [f"u{number}" for number in range(2_000)]
+        for uid in uids:
+            held.add(uid)
+        for uid in uids[::2] * 40:
+            held.add(uid)
+        assert all(uid in held for uid in uids)
+
     def test_what_is_remembered_twice_is_forgotten_at_once(self) -> None:
         held = GonePods()
         for uid in ("u1", "u2", "u1"):

@@ -110,6 +110,10 @@ def owned_group(index: ClusterIndex) -> None:
     next(iter(index.terms.owned())).counts.clear()
 
 
+def not_offered(index: ClusterIndex) -> None:
+    index.terms._take_back(next(iter(index.terms.owned())))
+
+
 def spread_group(index: ClusterIndex) -> None:
     next(iter(index.spreads.asked()))[2].counts.clear()
 
@@ -132,6 +136,10 @@ def test_a_true_index_has_no_differences(index: ClusterIndex) -> None:
         (not_an_owner, "a shape of ns: is not counted once for each of its terms"),
         (asked_group, f"term group over {HOST}: 'n1' is counted 0 times, should be 2"),
         (owned_group, f"inverse group (required anti-affinity) over {HOST}: 'n1' is counted 0 times, should be 1"),
+        (
+            not_offered,
+            f"inverse group (required anti-affinity) over {HOST}: is offered to questions, or is not, against what nodes carry",
+        ),
         (spread_group, f"spread group over {HOST} in ns: 'n2' is counted 0 times, should be 1"),
     ],
 )

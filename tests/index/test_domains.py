@@ -57,3 +57,13 @@ def test_a_scope_counts_the_nodes_of_each_eligible_domain() -> None:
     assert eligible() == {"z1": 1, "z2": 2}
     placed(topology, "n1", "")
     assert eligible() == {"z2": 2}
+
+
+def test_what_is_released_at_once_leaves_nothing() -> None:
+    topology = Topology()
+    topology.scope(topology.key(ZONE), Inclusion(keys=frozenset([ZONE])))
+    placed(topology, "n1", "z1")
+    before = Topology()
+    topology.release_all()
+    assert topology.scope_cells == before.scope_cells
+    assert topology.statistics() == before.statistics() | {"nodes": 1}

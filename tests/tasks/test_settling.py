@@ -237,6 +237,16 @@ async def test_a_late_report_of_failure_ends_the_assumption_and_an_early_one_doe
     assert audit(played.index) == []
 
 
+async def test_a_refusal_counts_also_where_it_is_the_first_that_the_watch_shows_of_the_pod() -> None:
+    played = Played("decisive")
+    pod = decoded("w0", APART)
+    played.index.assume(pod, ("n1",), now=0.0)
+    played.show("w0", APART, **_refused("this time"))
+    limits = Limits(expiry=120, distrust=2)
+    assert played.index.assumed.review(5.0, limits) == 1
+    assert played.index.assumed.held == {}
+
+
 async def test_an_assumption_expires() -> None:
     played = Played("decisive")
     await played.ask("w0", APART)

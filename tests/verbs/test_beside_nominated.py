@@ -47,6 +47,15 @@ def test_a_zone_that_is_promised_to_another_pod_is_not_chosen(constraints: Json)
     assert nodes_of(index, **constraints) == {"n-b", "n-c"}
 
 
+@pytest.mark.parametrize("constraints", [SPREAD, APART], ids=["spread", "anti-affinity"])
+def test_nor_is_another_node_of_that_zone(constraints: Json) -> None:
+    """On its own node a nominated pod counts in tree as well; elsewhere in the zone only here."""
+    index = full(URGENT | constraints | {"nominated": "n-beside"})
+    index.upsert(stage("n-beside", "a"))
+    index.upsert(contender("low-beside", on="n-beside", cpu=4000))
+    assert nodes_of(index, **constraints) == {"n-b", "n-c"}
+
+
 def test_nominated_pods_that_keep_the_pod_out_count_although_it_asks_for_nothing_itself() -> None:
     assert nodes_of(full(URGENT | APART | {"nominated": "n-a"})) == {"n-b", "n-c"}
 
