@@ -1,11 +1,17 @@
-"""`python -m tests.grafana`: writes the dashboards and the table of metrics anew; with `pictures` those of a real run."""
+"""`python -m tests.grafana`: writes the dashboards and the table of metrics.
+
+With `pictures` it also draws the dashboards from a real run, with `demo` the page of the demo that README.md shows.
+"""
 
 import asyncio
 import sys
 
+from tests.grafana.demo_picture import write_demo_picture
 from tests.grafana.files import write_all
 from tests.grafana.pictures import write_pictures
 
 write_all()
 if sys.argv[1:] == ["pictures"]:
     asyncio.run(write_pictures())
+if sys.argv[1:] == ["demo"]:
+    asyncio.run(write_demo_picture())

@@ -9,7 +9,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from extender.simulate.overview import Overview, PodRow, SpreadRow
 from tests.grafana.curves import Series, Span
+from tests.grafana.demo_picture import DEMO_PICTURE, demo_svg, words
 from tests.grafana.description import DASHBOARDS
 from tests.grafana.drawing import NO_DATA, draw
 from tests.grafana.files import FOLDER, README
@@ -61,7 +63,18 @@ def test_each_dashboard_has_a_picture_of_all_its_panels_with_data(dashboard: Das
 def test_the_readme_shows_every_picture_and_no_other_lies_about() -> None:
     names = [dashboard.file.replace(".json", ".svg") for dashboard in DASHBOARDS]
     assert re.findall(r"\(pictures/([^)]+)\)", README.read_text("utf-8")) == names
-    assert {path.name for path in PICTURES.iterdir()} == set(names)
+    assert {path.name for path in PICTURES.iterdir()} == {*names, DEMO_PICTURE.name}
+
+
+def test_the_picture_of_the_demo_has_the_headings_that_the_demo_prints() -> None:
+    picture = DEMO_PICTURE.read_text("utf-8")
+    seen = Overview([PodRow("a", "a", "", "", "a")], [SpreadRow("a", {"a": 1})], [("a", 1)])
+    headings = set(words(demo_svg(seen, []))) - {"a", "1", "0", ""}
+    assert len(headings) >= 8
+    assert headings <= set(words(picture)), "run `python -m tests.grafana demo`"
+    assert "url(http" not in picture
+    assert "font-face" not in picture
+    assert len(picture.encode()) < MOST_BYTES
 
 
 def test_a_curve_has_its_legend_its_mean_and_its_largest_value() -> None:
