@@ -239,7 +239,7 @@ class Answers(_Section, frozen=True):
 
     score_scale: Literal["extender", "inTree"] = "extender"
     shortlist: Annotated[int, Meta(ge=0)] = 50
-    refusal_memory_bytes: ByteSize = ByteSize(16 * 2**20)
+    rejection_cache_bytes: ByteSize = ByteSize(16 * 2**20)
 
 
 AtLeastOne = Annotated[int, Meta(ge=1)]
@@ -273,7 +273,7 @@ class AssumedPods(_Section, frozen=True):
     enabled: bool = True
     expiry: Duration = Duration(120)
     wait: Duration = Duration(1)
-    distrust: Duration = Duration(2)
+    failure_grace: Duration = Duration(2)
     doubt: Duration = Duration(5)
 
     def __post_init__(self) -> None:
@@ -281,11 +281,11 @@ class AssumedPods(_Section, frozen=True):
         _require_positive(self, "expiry", "doubt")
 
 
-class Steering(_Section, frozen=True):
+class RejectedPods(_Section, frozen=True):
     """Writes that get refused pods asked about again. `per_second` limits both kinds together."""
 
-    nominate: bool = True
-    nudge: bool = True
+    nominate_elsewhere: bool = True
+    requeue: bool = True
     per_second: Annotated[int, Meta(ge=1)] = 50
 
 
@@ -325,7 +325,7 @@ class LeaderElection(_Section, frozen=True):
     lease_duration: Duration = Duration(4)
     renew_deadline: Duration = Duration(2.5)
     retry_period: Duration = Duration(0.5)
-    hand_over_wait: Duration = Duration(1)
+    takeover_wait: Duration = Duration(1)
 
     def __post_init__(self) -> None:
         """As client-go does: https://pkg.go.dev/k8s.io/client-go/tools/leaderelection#NewLeaderElector."""
@@ -353,7 +353,7 @@ class Settings(_Section, frozen=True):
     limits: Limits = Limits()
     assumed_pods: AssumedPods = AssumedPods()
     leader_election: LeaderElection = LeaderElection()
-    steering: Steering = Steering()
+    rejected_pods: RejectedPods = RejectedPods()
     audit: Audit = Audit()
     preemption: Preemption = Preemption()
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from extender.kube.effects import PodCondition, PodEvent, PodRef
-from extender.kube.feed_status import FeedProgress, FeedStatus
+from extender.kube.reflector_status import ReflectorProgress, ReflectorStatus
 from extender.model.objects import Object
 from extender.tasks.ports import FeedSink
 
@@ -86,7 +86,7 @@ class FakeFeed:
     """A feed that tells what a test queues, in order, and can be made to fail."""
 
     def __init__(self, name: str) -> None:
-        self.progress = FeedProgress(name, outage="")
+        self.progress = ReflectorProgress(name, outage="")
         self.runs = 0
         self.told = 0
         self._queue: asyncio.Queue[Callable[[FeedSink], Awaitable[None]]] = asyncio.Queue()
@@ -115,7 +115,7 @@ class FakeFeed:
         """As set up by the test."""
         return self.progress.outage
 
-    def status(self) -> FeedStatus:
+    def status(self) -> ReflectorStatus:
         """As set up by the test."""
         return self.progress.snapshot()
 

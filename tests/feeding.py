@@ -6,8 +6,8 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import Object
-from extender.tasks.feeding import Feeding
 from extender.tasks.ports import FeedSink
+from extender.tasks.reflectors import Reflectors
 from tests.fakes import FakeClock, FakeFeed
 
 FIRST = ("namespaces", "nodes")  # the service takes these in before all others
@@ -32,17 +32,17 @@ class FedIndex:
     ) -> None:
         self.index = index
         self._feeds = {kind: HeldFeed(kind) for kind in kinds}
-        self._feeding = Feeding(index, list(self._feeds.values()), FakeClock())
-        for _, run in self._feeding.jobs():
+        self._reflectors = Reflectors(index, list(self._feeds.values()), FakeClock())
+        for _, run in self._reflectors.jobs():
             finish(run())
         for kind in sorted(self._feeds, key=lambda kind: kind not in FIRST):
             self.replace(kind, objects.get(kind, ()))
 
     def replace(self, kind: str, objects: Sequence[Object]) -> int:
         """A complete list of one kind; returns how many objects a later list has changed."""
-        before = self._feeding.relist_changes()[kind]
+        before = self._reflectors.relist_changes()[kind]
         finish(self._feeds[kind].sink.replace(objects))
-        return self._feeding.relist_changes()[kind] - before
+        return self._reflectors.relist_changes()[kind] - before
 
     def apply(self, kind: str, found: Object, *, gone: bool = False) -> None:
         """One change that a watch tells."""

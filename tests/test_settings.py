@@ -36,9 +36,9 @@ def nested(path: str, value: object) -> dict[str, Any]:
 
 def problems_of(document: object) -> list[str]:
     """The problems for which a document is refused."""
-    with pytest.raises(DocumentError) as refused:
+    with pytest.raises(DocumentError) as rejected:
         parse_settings(document)
-    return list(refused.value.problems)
+    return list(rejected.value.problems)
 
 
 def constraint(**changes: object) -> dict[str, object]:
@@ -199,7 +199,7 @@ def test_a_default_constraints_topology_key_must_be_a_label_key(key: str) -> Non
 def test_by_default_the_hand_over_is_due_before_the_lease_of_a_dead_leader_runs_out() -> None:
     """So that it adds nothing to the time in which nobody answers."""
     leading = Settings().leader_election
-    assert leading.renew_deadline + leading.hand_over_wait < leading.lease_duration
+    assert leading.renew_deadline + leading.takeover_wait < leading.lease_duration
 
 
 @pytest.mark.parametrize(

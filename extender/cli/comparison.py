@@ -11,12 +11,12 @@ from typing import Final
 
 from extender.cli.command import CommandError
 from extender.simulate.report import Cost
-from extender.simulate.scenario import Comparison
+from extender.simulate.scenario import FreshnessCheck
 
 _MEGABYTE: Final = 1e6
 
 
-def cost_without(path: str, seed: int, comparison: Comparison) -> Cost:
+def cost_without(path: str, seed: int, comparison: FreshnessCheck) -> Cost:
     """Plays the scenario without the pods in question. Raises CommandError where that run does not end as it should."""
     command = [sys.executable, "-m", "extender", "simulate", path]
     command += ["--seed", str(seed), "--without", comparison.without, "--output", "json"]
@@ -33,7 +33,7 @@ def cost_without(path: str, seed: int, comparison: Comparison) -> Cost:
     return cost
 
 
-def told(cost: Cost, before: Cost, comparison: Comparison) -> list[str]:
+def told(cost: Cost, before: Cost, comparison: FreshnessCheck) -> list[str]:
     """Both costs, one under the other, and how they compare."""
     return [
         f"filter without {comparison.without}: {before}",
@@ -42,7 +42,7 @@ def told(cost: Cost, before: Cost, comparison: Comparison) -> list[str]:
     ]
 
 
-def excesses(cost: Cost, before: Cost, comparison: Comparison) -> Iterator[str]:
+def excesses(cost: Cost, before: Cost, comparison: FreshnessCheck) -> Iterator[str]:
     """What is worse than the scenario allows."""
     slowdown, growth = _slowdown(cost, before), cost.resident - before.resident
     if comparison.max_slowdown is not None and slowdown > comparison.max_slowdown:

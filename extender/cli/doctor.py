@@ -15,7 +15,7 @@ import orjson
 
 from extender.cli.command import CommandError, Commands
 from extender.cli.files import access_to, is_file, own_namespace, read_settings, read_yaml
-from extender.cli.visiting import Trust, Visit, VisitError, visit
+from extender.cli.service_client import Trust, Visit, VisitError, visit
 from extender.compose.event_loop import run_on_loop
 from extender.doctor.configuration import examine_differences
 from extender.doctor.facts import Facts, Finding, SchedulingQueue

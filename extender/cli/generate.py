@@ -116,11 +116,11 @@ def _check(settings: Settings, layout: str, trust: Trust) -> None:
 
 def _sampling(settings: Settings) -> Iterator[str]:
     yield ""
-    if settings.mode == "augment" or settings.steering.nominate:
+    if settings.mode == "augment" or settings.rejected_pods.nominate_elsewhere:
         yield "# percentageOfNodesToScore is left alone: the default sampling is the scheduler's fastest, and a pod that fits"
-        yield "# only outside of the sample is nominated past it (steering.nominate)."
+        yield "# only outside of the sample is nominated past it (rejectedPods.nominateElsewhere)."
     else:
-        yield "percentageOfNodesToScore: 100 # steering.nominate is off: a pod that fits a few nodes only would wait for them"
+        yield "percentageOfNodesToScore: 100 # rejectedPods.nominateElsewhere is off: a pod that fits a few nodes only would wait for them"
 
 
 def _connection(kubeconfig: str) -> Iterator[str]:

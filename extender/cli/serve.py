@@ -58,11 +58,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _serve_snapshot(settings: Settings, path: str) -> None:
     """Answer from a file, which may be standard input."""
-    chance = Random()
+    rng = Random()
     snapshot = read_snapshot(path, settings.limits)
     _LOG.info("snapshot read", extra={"objects": len(snapshot.objects), "skipped": snapshot.skipped})
     warn_of_unreadable(path, snapshot.unreadable)
-    await _run(service_of_objects(settings, snapshot.objects, chance), Supervisor(SystemClock(), chance))
+    await _run(service_of_objects(settings, snapshot.objects, rng), Supervisor(SystemClock(), rng))
 
 
 def warn_of_unreadable(path: str, problems: Sequence[str]) -> None:
@@ -75,12 +75,12 @@ def warn_of_unreadable(path: str, problems: Sequence[str]) -> None:
 
 async def _serve_cluster(settings: Settings, access: Access) -> None:
     """Answer from watches of a cluster. An apiserver that is away is waited for; wrong credentials files are not."""
-    clock, chance = SystemClock(), Random()
+    clock, rng = SystemClock(), Random()
     try:
         async with open_session(access, clock) as session:
             _LOG.info("reading the cluster", extra={"apiserver": session.host})
-            service = service_of_cluster(settings, session, clock, chance, own_namespace())
-            supervisor = Supervisor(clock, chance)
+            service = service_of_cluster(settings, session, clock, rng, own_namespace())
+            supervisor = Supervisor(clock, rng)
             for name, job in service.jobs:
                 supervisor.add(name, job)
             await _run(service, supervisor)

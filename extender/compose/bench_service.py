@@ -25,7 +25,7 @@ from extender.simulate.bench.children import Calls
 from extender.simulate.bench.echo import echo_filter, echo_scores
 from extender.simulate.bench.heartbeat import Heartbeat
 from extender.simulate.bench.quantiles import Figures
-from extender.tasks.settling import Settling
+from extender.tasks.filter_service import FilterService
 from extender.telemetry.metrics import Metrics
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 
@@ -63,20 +63,20 @@ def _asked(service: Service, heart: Heartbeat, echo: "Echo") -> Mapping[str, Cal
         "audit": lambda: recount(service.index),
         "echo": echo.set_counts,
         "pause": heart.figures,
-        "waits": lambda: _waits(service.settling),
+        "waits": lambda: _waits(service.filter_service),
     }
 
 
-def _waits(settling: Settling | None) -> Figures:
+def _waits(filter_service: FilterService | None) -> Figures:
     """How many questions waited for assumed pods so far: the share of all, and for how long, in seconds and on the mean."""
-    if settling is None or not settling.asked:
+    if filter_service is None or not filter_service.asked:
         return {}
-    mean = settling.waited / settling.waits * 1000 if settling.waits else 0.0
+    mean = filter_service.waited / filter_service.waits * 1000 if filter_service.waits else 0.0
     return {
-        "waited.share": settling.waits / settling.asked,
-        "waited.seconds": settling.waited,
+        "waited.share": filter_service.waits / filter_service.asked,
+        "waited.seconds": filter_service.waited,
         "waited.mean": mean,
-        "waited.inVain": settling.given_up,
+        "waited.inVain": filter_service.given_up,
     }
 
 

@@ -17,7 +17,7 @@ from extender.settings import Settings
 from extender.simulate.bench.subject import Decisions, Subject
 from extender.verbs.filtering import filter_nodes
 from extender.verbs.prioritizing import prioritize_watched
-from extender.verbs.remembering import RefusalMemory
+from extender.verbs.rejection_cache import RejectionCache
 from extender.verbs.watched_pod import watched_pod
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 
@@ -32,15 +32,15 @@ class _Bound:
 
 def make_subject() -> Subject:
     """An empty index and what binds decisions to it."""
-    index, chance = ClusterIndex(Settings().rules), Random(_SEED)
-    return Subject(index, lambda settings: _bind(index, settings, chance), freeze_gc)
+    index, rng = ClusterIndex(Settings().rules), Random(_SEED)
+    return Subject(index, lambda settings: _bind(index, settings, rng), freeze_gc)
 
 
-def _bind(index: ClusterIndex, settings: Settings, chance: Random) -> Decisions:
-    view, memory = index.view, RefusalMemory(settings.answers.refusal_memory_bytes)
+def _bind(index: ClusterIndex, settings: Settings, rng: Random) -> Decisions:
+    view, memory = index.view, RejectionCache(settings.answers.rejection_cache_bytes)
 
     def decide(args: ExtenderArgs) -> FilterResult:
-        return filter_nodes(args, view, settings, chance.getrandbits(32))
+        return filter_nodes(args, view, settings, rng.getrandbits(32))
 
     def filter_and_assume(args: ExtenderArgs) -> FilterResult:
         pod = watched_pod(args.pod.uid, args.pod.namespace, args.pod.name, view)

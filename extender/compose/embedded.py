@@ -28,10 +28,10 @@ async def service_running(
     settings: Settings, api_url: str, seed: int, clock: Clock | None = None
 ) -> AsyncIterator[tuple[str, Service]]:
     """The service, reading that API server and ready to answer; yields its URL and its parts. Raises StartError."""
-    clock, chance = clock or SystemClock(), Random(seed)
+    clock, rng = clock or SystemClock(), Random(seed)
     async with open_session(Access(host=api_url), clock) as session:
-        service = service_of_cluster(settings, session, clock, chance)
-        supervisor = Supervisor(clock, chance)
+        service = service_of_cluster(settings, session, clock, rng)
+        supervisor = Supervisor(clock, rng)
         service.metrics.report_restarts(lambda: supervisor.restarts)
         for name, job in service.jobs:
             supervisor.add(name, job)

@@ -12,17 +12,17 @@ from functools import partial
 from random import Random
 from typing import Final
 
-from extender.kube.comparing import Comparing
 from extender.kube.session import Session
 from extender.kube.timing import Clock
+from extender.kube.watch_freshness import WatchFreshness
 from extender.kube.writer import Writer
 from extender.settings import LeaderElection
-from extender.tasks.feeding import Feeding
-from extender.tasks.handing_over import HandOver
-from extender.tasks.leading import Leadership, LeadingOptions
+from extender.tasks.leader_election import LeaderElectionOptions, LeaderElector
+from extender.tasks.leader_state import AlwaysLeading, LeaderWriter, run_in_terms
 from extender.tasks.ports import ClusterWriter
 from extender.tasks.readiness import Replica as Turn
-from extender.tasks.terms import AlwaysLeading, LeaderWriter, run_in_terms
+from extender.tasks.reflectors import Reflectors
+from extender.tasks.takeover import Takeover
 from extender.telemetry.metrics import Metrics
 from extender.wire.kinds import PODS
 
@@ -33,29 +33,29 @@ Run = Callable[[], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """Whose turn it is. ``hand_over`` and ``leadership`` are None where we are the only one."""
+    """Whose turn it is. ``takeover`` and ``leadership`` are None where we are the only one."""
 
-    leadership: Leadership | None = None
-    hand_over: HandOver | None = None
+    leadership: LeaderElector | None = None
+    takeover: Takeover | None = None
 
     @property
     def turn(self) -> Turn | None:
         """For readiness."""
-        return self.hand_over
+        return self.takeover
 
     def jobs(self) -> list[tuple[str, Run]]:
         """What keeps the Lease and sees hand-overs through."""
-        if self.leadership is None or self.hand_over is None:
+        if self.leadership is None or self.takeover is None:
             return []
-        return [("leadership", self.leadership.run), ("hand-over", self.hand_over.run)]
+        return [("leadership", self.leadership.run), ("hand-over", self.takeover.run)]
 
     def in_terms(self, run: Run) -> Run:
         """A job that writes: it runs while it is our turn."""
-        return run if self.hand_over is None else partial(run_in_terms, self.hand_over, run)
+        return run if self.takeover is None else partial(run_in_terms, self.takeover, run)
 
     def writing(self, writer: ClusterWriter) -> ClusterWriter:
         """A writer that refuses what is not ours to write, or no longer."""
-        return LeaderWriter(writer, self.hand_over or AlwaysLeading())
+        return LeaderWriter(writer, self.takeover or AlwaysLeading())
 
     async def release(self) -> None:
         """The last step before the watches are closed: the next replica need not wait for the Lease to run out."""
@@ -70,9 +70,9 @@ def replica_of(
     settings: LeaderElection,
     namespace: str,
     session: Session,
-    feeding: Feeding,
+    reflectors: Reflectors,
     clock: Clock,
-    chance: Random,
+    rng: Random,
     metrics: Metrics,
 ) -> Replica:
     """Our side of the Lease, with requests that take at most half of the time in which it must be renewed.
@@ -86,7 +86,7 @@ def replica_of(
     leases = Writer(
         session.reads, settings.lease_name, identity, limit=settings.renew_deadline / 2, observe=metrics.wrote
     )
-    options = LeadingOptions(
+    options = LeaderElectionOptions(
         namespace=settings.lease_namespace or namespace,
         name=settings.lease_name,
         identity=identity,
@@ -94,13 +94,13 @@ def replica_of(
         renew_deadline=settings.renew_deadline,
         retry_period=settings.retry_period,
     )
-    leadership = Leadership(leases, options, clock, chance, partial(datetime.now, UTC), lambda: feeding.is_ready)
-    hand_over = HandOver(
+    leadership = LeaderElector(leases, options, clock, rng, partial(datetime.now, UTC), lambda: reflectors.is_ready)
+    takeover = Takeover(
         leadership,
-        lambda: feeding.statuses()[PODS.name].resource_version,
-        Comparing(session.reads, PODS, clock),
+        lambda: reflectors.statuses()[PODS.name].resource_version,
+        WatchFreshness(session.reads, PODS, clock),
         clock,
-        settings.hand_over_wait,
+        settings.takeover_wait,
     )
-    metrics.report_leadership(lambda: leadership.is_leader, lambda: leadership.terms, lambda: hand_over.gap)
-    return Replica(leadership, hand_over)
+    metrics.report_leadership(lambda: leadership.is_leader, lambda: leadership.terms, lambda: takeover.gap)
+    return Replica(leadership, takeover)

@@ -27,18 +27,18 @@ from extender.model.objects import Pod
 from extender.model.plans import PreemptionPlan
 from extender.model.victims import Candidate
 from extender.settings import Preemption, Settings
-from extender.tasks.evicting import Evicting, EvictingOptions
-from extender.tasks.feeding import Feeding
-from extender.tasks.pacing import Pace
-from extender.tasks.persisting import Persistence
-from extender.tasks.preempting import Preempting
-from extender.tasks.settling import Decide
-from extender.tasks.telling import Telling
+from extender.tasks.event_recorder import EventRecorder
+from extender.tasks.filter_service import Decide
+from extender.tasks.preemption_executor import ExecutorOptions, PreemptionExecutor
+from extender.tasks.preemption_manager import PreemptionManager
+from extender.tasks.rate_limiter import RateLimiter
+from extender.tasks.reflectors import Reflectors
+from extender.tasks.retrying_writer import RetryingWriter
 from extender.telemetry.metrics import Metrics
-from extender.verbs.deciding import decide_filter
-from extender.verbs.hopeless import HopelessNodes
 from extender.verbs.preemption import decide_preemption
+from extender.verbs.unhelpful_nodes import UnhelpfulNodeCache
 from extender.verbs.watched_pod import Unconfirmed
+from extender.verbs.with_preemption import decide_filter
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult, PreemptionArgs
 
 _LOG = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class Submit(Protocol):
     def submit(self, plan: PreemptionPlan) -> bool:
         """Takes a plan on; False where one for the same pod is under way."""
 
-    def ask_again(self, pod: Pod, node: str) -> None:
+    def requeue(self, pod: Pod, node: str) -> None:
         """Has the scheduler try a pod again after a while."""
 
 
@@ -64,24 +64,24 @@ def without_preempting(settings: Settings) -> Settings:
     return msgspec.structs.replace(settings, preemption=msgspec.structs.replace(settings.preemption, mode="advise"))
 
 
-class Nobody:
+class NullSubmit:
     """Takes no plan: where the settings have us carry out none, and without a cluster to carry them out in."""
 
     def submit(self, _plan: PreemptionPlan) -> bool:
         """No."""
         return False
 
-    def ask_again(self, _pod: Pod, _node: str) -> None:
+    def requeue(self, _pod: Pod, _node: str) -> None:
         """Nobody does."""
 
 
-def deciding(decide: Decide, view: ClusterView, settings: Settings, chance: Random, target: Submit) -> Decide:
+def deciding(decide: Decide, view: ClusterView, settings: Settings, rng: Random, target: Submit) -> Decide:
     """The filter verb with nominated pods counted and plans begun."""
-    hopeless = HopelessNodes()
+    unhelpful = UnhelpfulNodeCache()
 
     def decided(args: ExtenderArgs, avoid: str) -> FilterResult:
         decision = decide_filter(
-            args, view, settings, hopeless, lambda asked: decide(asked, avoid), seed=chance.getrandbits(32)
+            args, view, settings, unhelpful, lambda asked: decide(asked, avoid), seed=rng.getrandbits(32)
         )
         if decision.plan is not None:
             target.submit(decision.plan)
@@ -91,7 +91,7 @@ def deciding(decide: Decide, view: ClusterView, settings: Settings, chance: Rand
 
 
 def preempting(
-    view: ClusterView, settings: Settings, chance: Random, target: Submit, find: FindPod
+    view: ClusterView, settings: Settings, rng: Random, target: Submit, find: FindPod
 ) -> Callable[[PreemptionArgs], Awaitable[Sequence[Candidate]]]:
     """The preempt verb for the pod that ``find`` tells, its plan submitted before the answer is given.
 
@@ -103,11 +103,11 @@ def preempting(
         if not isinstance(pod, Pod):
             return ()
         args = replace(args, pod=pod)
-        decision = decide_preemption(args, view, settings, chance.getrandbits(32))
+        decision = decide_preemption(args, view, settings, rng.getrandbits(32))
         if decision.plan is not None:
             target.submit(decision.plan)
-        elif decision.ask_again:
-            target.ask_again(pod, args.candidates[0].node)
+        elif decision.requeue:
+            target.requeue(pod, args.candidates[0].node)
         return decision.candidates
 
     return decided
@@ -117,7 +117,7 @@ def preempting(
 class PreemptionWork:
     """The task. ``run`` is a job of the supervisor, ``drain`` a step of the way down, of at most ``limit`` seconds."""
 
-    target: Preempting
+    target: PreemptionManager
     run: Callable[[], Awaitable[None]]
     limit: float
 
@@ -131,27 +131,27 @@ def preemption_work(
     settings: Preemption,
     session: Session,
     clock: Clock,
-    chance: Random,
-    feeding: Feeding,
+    rng: Random,
+    reflectors: Reflectors,
     metrics: Metrics,
     replica: Replica,
 ) -> PreemptionWork:
     """The task with connections, a pace and metrics of its own. It begins once the index holds the whole cluster."""
     writer = replica.writing(Writer(session.removals, COMPONENT, socket.gethostname(), observe=metrics.wrote))
-    pace = Pace(clock, settings.max_parallel_deletes, settings.writes_per_second)
+    rate_limiter = RateLimiter(clock, settings.max_parallel_deletes, settings.writes_per_second)
     backoff = BackoffOptions(settings.backoff.initial, settings.backoff.max)
-    persistence = Persistence(pace, Reader(session.removals), clock, backoff, chance)
-    options = EvictingOptions(
+    persistence = RetryingWriter(rate_limiter, Reader(session.removals), clock, backoff, rng)
+    options = ExecutorOptions(
         settings.deadline, at_once=settings.max_parallel_deletes, evicts=settings.eviction == "evict"
     )
-    telling = Telling(writer, pace, clock)
-    evicting = Evicting(index.view, writer, persistence, telling, clock, lambda: datetime.now(UTC), options)
+    telling = EventRecorder(writer, rate_limiter, clock)
+    evicting = PreemptionExecutor(index.view, writer, persistence, telling, clock, lambda: datetime.now(UTC), options)
     observer = metrics.preemption()
-    task = Preempting(index, evicting, clock, observer, settings.stuck_after)
+    task = PreemptionManager(index, evicting, clock, observer, settings.stuck_after)
     observer.report(task.statistics)
 
     async def run() -> None:
-        await feeding.synced()
+        await reflectors.synced()
         found = task.recover()
         if found:
             _LOG.info("preemptions of an earlier leader taken on", extra={"preemptions": found})

@@ -16,7 +16,7 @@ from extender.compose.gc_policy import freeze_gc
 from extender.compose.leadership import SOLE, Replica, replica_of
 from extender.compose.preemption import (
     COMPONENT,
-    Nobody,
+    NullSubmit,
     PreemptionWork,
     deciding,
     preempting,
@@ -26,8 +26,8 @@ from extender.compose.preemption import (
 from extender.compose.version import installed_version
 from extender.index.audit import audit_steps
 from extender.index.cluster import ClusterIndex
-from extender.kube.list_watch import ListWatch
 from extender.kube.options import WatchOptions
+from extender.kube.reflector import Reflector
 from extender.kube.session import Session
 from extender.kube.timing import BackoffOptions, Clock
 from extender.kube.writer import Writer
@@ -38,19 +38,19 @@ from extender.server.tls import ServerTls
 from extender.settings import DEFAULT_NAMESPACE, Settings, Watch
 from extender.tasks.auditing import Auditing
 from extender.tasks.binding import Binding
-from extender.tasks.feeding import Feeding, FeedingOptions, reads_workloads
+from extender.tasks.filter_service import AssumedPodOptions, Decide, FilterService
+from extender.tasks.nominator import Nominator, NominatorOptions
 from extender.tasks.over_limits import OverLimits
 from extender.tasks.ports import IndexSink
 from extender.tasks.readiness import Readiness
-from extender.tasks.settling import Decide, Settling, SettlingOptions
-from extender.tasks.steering import Steering, SteeringOptions
+from extender.tasks.reflectors import Reflectors, ReflectorsOptions, reads_workloads
 from extender.tasks.watched_pods import WatchedPods
 from extender.telemetry.metrics import Metrics
-from extender.verbs.awaiting import should_wait
 from extender.verbs.filtering import filter_nodes
+from extender.verbs.nominate_elsewhere import find_node_elsewhere
 from extender.verbs.prioritizing import prioritize_nodes, prioritize_watched
-from extender.verbs.remembering import RefusalMemory
-from extender.verbs.steering import find_elsewhere
+from extender.verbs.rejection_cache import RejectionCache
+from extender.verbs.wait_policy import should_wait
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 from extender.wire.kinds import (
     DISRUPTION_BUDGETS,
@@ -83,7 +83,7 @@ _STALE_FACTOR: Final = 1.2
 class Service:
     """The parts, and the jobs that keep them going, by name; a service that answers from a file has none.
 
-    ``preemption`` is set where we carry preemptions out; it is to be drained on the way down. ``settling`` is set where
+    ``preemption`` is set where we carry preemptions out; it is to be drained on the way down. ``filter_service`` is set where
     a cluster is followed.
     """
 
@@ -95,7 +95,7 @@ class Service:
     jobs: tuple[Job, ...] = ()
     preemption: PreemptionWork | None = None
     replica: Replica = SOLE
-    settling: Settling | None = None
+    filter_service: FilterService | None = None
 
     @asynccontextmanager
     async def listening(self, tls: ServerTls | None = None) -> AsyncIterator[str]:
@@ -107,63 +107,65 @@ class Service:
 
 
 def service_of_cluster(
-    settings: Settings, session: Session, clock: Clock, chance: Random, namespace: str = DEFAULT_NAMESPACE
+    settings: Settings, session: Session, clock: Clock, rng: Random, namespace: str = DEFAULT_NAMESPACE
 ) -> Service:
     """A service whose index follows a cluster. Its jobs are still to be run. ``namespace`` is the one we run in."""
     index = _index(settings)
-    memory = RefusalMemory(settings.answers.refusal_memory_bytes)
+    memory = RejectionCache(settings.answers.rejection_cache_bytes)
     over_limits = OverLimits(index, clock)
-    feeding = _feeding(index, over_limits, settings, session, clock, chance)
+    reflectors = _reflectors(index, over_limits, settings, session, clock, rng)
     metrics = _metrics(index, memory)
-    replica = replica_of(settings.leader_election, namespace, session, feeding, clock, chance, metrics)
+    replica = replica_of(settings.leader_election, namespace, session, reflectors, clock, rng, metrics)
     writer = replica.writing(Writer(session.writes, COMPONENT, socket.gethostname(), observe=metrics.wrote))
-    jobs: list[Job] = [*feeding.jobs(), *replica.jobs()]
+    jobs: list[Job] = [*reflectors.jobs(), *replica.jobs()]
 
     def find(pod: Pod) -> tuple[str, bool]:
-        return find_elsewhere(pod, index.view, settings, chance.getrandbits(32))
+        return find_node_elsewhere(pod, index.view, settings, rng.getrandbits(32))
 
     work = None
     if settings.preemption.mode == "execute":
-        work = preemption_work(index, settings.preemption, session, clock, chance, feeding, metrics, replica)
+        work = preemption_work(index, settings.preemption, session, clock, rng, reflectors, metrics, replica)
         jobs.append(("preemption", work.run))
-    target = work.target if work is not None else Nobody()
-    decide = deciding(_decision(index, settings, memory, chance), index.view, settings, chance, target)
-    steering = Steering(index, writer, clock, _steering_options(settings), find)
+    target = work.target if work is not None else NullSubmit()
+    decide = deciding(_decision(index, settings, memory, rng), index.view, settings, rng, target)
+    nominator = Nominator(index, writer, clock, _nominator_options(settings), find)
     waits = partial(should_wait, view=index.view, settings=settings)
     pods = _watched_pods(index, settings, clock)
-    known_until = feeding.known_until(PODS.name)
-    settling = Settling(index, pods, clock, _settling_options(settings), waits, decide, steering.consider, known_until)
+    known_until = reflectors.known_until(PODS.name)
+    filter_service = FilterService(
+        index, pods, clock, _assumed_pod_options(settings), waits, decide, nominator.consider, known_until
+    )
     if settings.assumed_pods.enabled:
-        jobs.append(("assumed pods", settling.run))
-    if settings.steering.nominate:
-        jobs.append(("steering", replica.in_terms(steering.steer)))
-    if settings.steering.nudge:
-        jobs.append(("nudging", replica.in_terms(steering.nudge)))
+        jobs.append(("assumed pods", filter_service.run))
+    if settings.rejected_pods.nominate_elsewhere:
+        jobs.append(("rejectedPods", replica.in_terms(nominator.nominate_elsewhere)))
+    if settings.rejected_pods.requeue:
+        jobs.append(("requeue rejected pods", replica.in_terms(nominator.requeue)))
     auditing = Auditing(index, partial(audit_steps, index), clock, settings.audit.pause)
     if settings.audit.pause:
         jobs.append(("audit", auditing.run))
     verbs = Verbs(
-        filter=settling.filter,
+        filter=filter_service.filter,
         prioritize=lambda args: prioritize_watched(args, index.view, settings),
-        preempt=preempting(index.view, settings, chance, target, pods.find),
+        preempt=preempting(index.view, settings, rng, target, pods.find),
         bind=Binding(index, writer, clock).bind,
-        attempt_failed=settling.attempt_failed,
-        catch_up=feeding.catch_up,
+        attempt_failed=filter_service.attempt_failed,
+        catch_up=reflectors.catch_up,
     )
-    metrics.report_feeds(lambda: feeding.statuses().values())
+    metrics.report_reflectors(lambda: reflectors.statuses().values())
     metrics.report_limits(over_limits.counts)
-    metrics.report_lag(lambda: {kind: status.lag(clock.now()) for kind, status in feeding.statuses().items()})
-    metrics.report_relist_changes(feeding.relist_changes)
+    metrics.report_lag(lambda: {kind: status.lag(clock.now()) for kind, status in reflectors.statuses().items()})
+    metrics.report_relist_changes(reflectors.relist_changes)
     metrics.report_assumed(index.assumed.places, index.assumed.endings)
     metrics.report_audit(lambda: auditing.rounds, lambda: auditing.differences)
-    metrics.report_waits(lambda: settling.waits, lambda: settling.given_up)
-    metrics.report_watched_pods(lambda: pods.waits, pods.refused)
-    metrics.report_steering(lambda: steering.results)
-    readiness = Readiness(feeding, replica=replica.turn)
-    return Service(settings, index, readiness, metrics, verbs, tuple(jobs), work, replica, settling)
+    metrics.report_waits(lambda: filter_service.waits, lambda: filter_service.given_up)
+    metrics.report_watched_pods(lambda: pods.waits, pods.rejected)
+    metrics.report_rejected_pod_actions(lambda: nominator.results)
+    readiness = Readiness(reflectors, replica=replica.turn)
+    return Service(settings, index, readiness, metrics, verbs, tuple(jobs), work, replica, filter_service)
 
 
-def service_of_objects(settings: Settings, objects: Iterable[Object], chance: Random) -> Service:
+def service_of_objects(settings: Settings, objects: Iterable[Object], rng: Random) -> Service:
     """A service that answers from given objects for as long as it runs: what-if questions, also about pods not among them.
 
     Each is answered as it was asked. Nothing is assumed, as nothing will confirm it, and nothing is written.
@@ -173,9 +175,9 @@ def service_of_objects(settings: Settings, objects: Iterable[Object], chance: Ra
         index.upsert(found)
     freeze_gc()
     settings = without_preempting(settings)
-    memory = RefusalMemory(settings.answers.refusal_memory_bytes)
-    target = Nobody()
-    decide = deciding(_decision(index, settings, memory, chance), index.view, settings, chance, target)
+    memory = RejectionCache(settings.answers.rejection_cache_bytes)
+    target = NullSubmit()
+    decide = deciding(_decision(index, settings, memory, rng), index.view, settings, rng, target)
 
     async def decided(args: ExtenderArgs) -> FilterResult:
         return decide(args, "")
@@ -186,7 +188,7 @@ def service_of_objects(settings: Settings, objects: Iterable[Object], chance: Ra
     verbs = Verbs(
         filter=decided,
         prioritize=lambda args: prioritize_nodes(args, index.view, settings),
-        preempt=preempting(index.view, settings, chance, target, as_asked),
+        preempt=preempting(index.view, settings, rng, target, as_asked),
     )
     return Service(settings, index, Readiness(), _metrics(index, memory), verbs)
 
@@ -203,52 +205,52 @@ def _index(settings: Settings) -> ClusterIndex:
     return ClusterIndex(settings.rules, rejects_excess=settings.mode == "offload")
 
 
-def _feeding(
-    index: ClusterIndex, sink: IndexSink, settings: Settings, session: Session, clock: Clock, chance: Random
-) -> Feeding:
+def _reflectors(
+    index: ClusterIndex, sink: IndexSink, settings: Settings, session: Session, clock: Clock, rng: Random
+) -> Reflectors:
     """The feeds of every kind that the settings make us read."""
     kinds: tuple[Kind[Any], ...] = (NAMESPACES, NODES, pods_within(settings.limits))
     kinds += _FOR_DEFAULT_CONSTRAINTS if reads_workloads(settings.rules.topology_spread) else ()
     kinds += (DISRUPTION_BUDGETS,) if settings.preemption.mode != "off" else ()
     options = watch_options(settings.kube.watch)
-    feeds = [ListWatch(session.reads, kind, options, clock, chance) for kind in kinds]
+    feeds = [Reflector(session.reads, kind, options, clock, rng) for kind in kinds]
     stale_after = settings.kube.watch.inactivity_timeout * _STALE_FACTOR
 
     def listed(kind: str, begun: float) -> None:
         if kind == PODS.name:
             index.assumed.listed(index.pods, begun)
 
-    return Feeding(sink, feeds, clock, FeedingOptions(stale_after=stale_after), freeze_gc, listed)
+    return Reflectors(sink, feeds, clock, ReflectorsOptions(stale_after=stale_after), freeze_gc, listed)
 
 
-def _decision(index: ClusterIndex, settings: Settings, memory: RefusalMemory, chance: Random) -> Decide:
+def _decision(index: ClusterIndex, settings: Settings, memory: RejectionCache, rng: Random) -> Decide:
     """The filter verb bound to the index, with refusals from memory where nothing is pending."""
     view = index.view
 
     def decide(args: ExtenderArgs, avoid: str) -> FilterResult:
         def afresh(args: ExtenderArgs) -> FilterResult:
-            return filter_nodes(args, view, settings, chance.getrandbits(32), avoid)
+            return filter_nodes(args, view, settings, rng.getrandbits(32), avoid)
 
         return memory.filter(args, view, afresh)
 
     return decide
 
 
-def _metrics(index: ClusterIndex, memory: RefusalMemory) -> Metrics:
+def _metrics(index: ClusterIndex, memory: RejectionCache) -> Metrics:
     metrics = Metrics(installed_version())
     metrics.report_index(index.statistics)
-    metrics.report_memory(lambda: memory.hits, lambda: memory.bytes)
+    metrics.report_rejection_cache(lambda: memory.hits, lambda: memory.bytes)
     return metrics
 
 
-def _settling_options(settings: Settings) -> SettlingOptions:
+def _assumed_pod_options(settings: Settings) -> AssumedPodOptions:
     found = settings.assumed_pods
-    return SettlingOptions(found.enabled, found.expiry, found.wait, found.distrust, found.doubt)
+    return AssumedPodOptions(found.enabled, found.expiry, found.wait, found.failure_grace, found.doubt)
 
 
-def _steering_options(settings: Settings) -> SteeringOptions:
-    found = settings.steering
-    return SteeringOptions(found.nominate, found.nudge, per_second=found.per_second)
+def _nominator_options(settings: Settings) -> NominatorOptions:
+    found = settings.rejected_pods
+    return NominatorOptions(found.nominate_elsewhere, found.requeue, per_second=found.per_second)
 
 
 def watch_options(watch: Watch) -> WatchOptions:

@@ -60,10 +60,10 @@ def _reads(settings: Settings) -> Iterator[Permission]:
 
 def _writes(settings: Settings) -> Iterator[Permission]:
     preempts = settings.preemption.mode == "execute"
-    if settings.steering.nominate or preempts:
-        yield Permission("", "pods", "status", "patch", "steering and preemption nominate")
-    if settings.steering.nudge or preempts:
-        yield Permission("", "pods", "", "patch", "nudging annotates pods")
+    if settings.rejected_pods.nominate_elsewhere or preempts:
+        yield Permission("", "pods", "status", "patch", "nominating elsewhere and preemption set nominatedNodeName")
+    if settings.rejected_pods.requeue or preempts:
+        yield Permission("", "pods", "", "patch", "requeueing annotates pods")
     if preempts:
         yield Permission("", "pods", "", "get", "a write that met another pod of the name looks again")
         if settings.preemption.eviction == "evict":

@@ -184,12 +184,12 @@ def _disabled(plugins: Document, point: str) -> set[str]:
 
 def _sampling(document: Document, settings: Settings, nodes: int) -> Iterator[Finding]:
     share = document.get("percentageOfNodesToScore")
-    if share == 100 and nodes > 1000 and settings.steering.nominate:  # noqa: PLR2004 (all, and a large cluster)
+    if share == 100 and nodes > 1000 and settings.rejected_pods.nominate_elsewhere:  # noqa: PLR2004 (all, and a large cluster)
         problem = f"percentageOfNodesToScore is 100 with {nodes} nodes, which costs the scheduler most of its speed"
-        yield Finding("info", _CHECK, problem, "leave it out: steering nominates past the sample")
-    if share != 100 and not settings.steering.nominate and settings.mode == "offload":  # noqa: PLR2004 (all)
-        problem = "the scheduler looks at a sample of the nodes and steering.nominate is off: a pod that fits a few only may wait long"
-        yield _warning(problem, "switch steering.nominate on, or set percentageOfNodesToScore: 100")
+        yield Finding("info", _CHECK, problem, "leave it out: rejectedPods.nominateElsewhere nominates past the sample")
+    if share != 100 and not settings.rejected_pods.nominate_elsewhere and settings.mode == "offload":  # noqa: PLR2004 (all)
+        problem = "the scheduler looks at a sample of the nodes and rejectedPods.nominateElsewhere is off: a pod that fits a few only may wait long"
+        yield _warning(problem, "switch rejectedPods.nominateElsewhere on, or set percentageOfNodesToScore: 100")
 
 
 def _error(problem: str, remedy: str) -> Finding:

@@ -84,8 +84,8 @@ def _not_called(facts: Facts) -> Finding:
 
 
 def _forms(facts: Facts) -> Iterator[Finding]:
-    whole = facts.total("extender_questions_total", form="nodes")
-    if whole > facts.total("extender_questions_total", form="names"):
+    whole = facts.total("extender_requests_by_form_total", form="nodes")
+    if whole > facts.total("extender_requests_by_form_total", form="names"):
         remedy = "set nodeCacheCapable: true in the scheduler's stanza; a node is about 12 KB, its name 12 bytes"
         yield Finding("warning", "names", "most requests bring whole nodes instead of names", remedy)
 
@@ -173,6 +173,6 @@ def _settings(facts: Facts) -> Iterator[Finding]:
         yield Finding("warning", "assumed", problem, "switch it on; it is off for measuring only")
     nodes = facts.total("extender_index_entries", kind="nodes")
     room = server.max_body_bytes / _WHOLE_NODE_BYTES
-    if facts.total("extender_questions_total", form="nodes") and nodes > room:
+    if facts.total("extender_requests_by_form_total", form="nodes") and nodes > room:
         problem = f"server.maxBodyBytes has room for about {room:.0f} whole nodes, and the cluster has {nodes:.0f}"
         yield Finding("warning", "body", problem, "raise it, or set nodeCacheCapable: true in the scheduler's stanza")

@@ -21,8 +21,8 @@ from math import inf
 
 import msgspec
 
-from extender.index.gone import GonePods
-from extender.index.placements import Placements
+from extender.index.deleted_pods import DeletedPods
+from extender.index.signature_counts import SignatureTable
 from extender.index.view import Expected, GroupView
 from extender.model.objects import Pod
 
@@ -32,7 +32,7 @@ class Limits:
     """Seconds from an answer until its assumption expires, a report of failure is believed, and it is doubted."""
 
     expiry: float
-    distrust: float
+    failure_grace: float
     doubt: float = inf
 
 
@@ -55,30 +55,30 @@ class AssumedPods:
     Of the former more is known soon, so a question may wait for them; it never waits for the latter. ``ended`` counts those that ended without the watch telling, ``expired`` those of them that ran out of time.
     """
 
-    def __init__(self, placements: Placements, count: Callable[[Pod, int], None], gone: GonePods) -> None:
+    def __init__(self, signatures: SignatureTable, count: Callable[[Pod, int], None], gone: DeletedPods) -> None:
         self.held: dict[str, Assumed] = {}
         self.several = 0
         self.doubted = 0
         self.expired = 0
         self.ended = 0
         self.on_settled: Callable[[], None] = _nobody
-        self._placements = placements
+        self._signatures = signatures
         self._count = count
-        self._gone = gone
+        self._deleted = gone
         self._failed: set[str] = set()
 
     def assume(self, pod: Pod, nodes: tuple[str, ...], now: float, *, doubted: bool = False) -> None:
         """Starts an assumption for a pod that has none, unless it is gone. O(groups that count it)."""
-        if pod.uid in self._gone:
+        if pod.uid in self._deleted:
             return
         if doubted:
-            self._placements.expect(pod.shape, 1)
+            self._signatures.expect(pod.signature, 1)
             self.doubted += 1
         elif len(nodes) == 1:
             pod = msgspec.structs.replace(pod, node=nodes[0])
             self._count(pod, 1)
         else:
-            self._placements.expect(pod.shape, 1)
+            self._signatures.expect(pod.signature, 1)
             self.several += 1
         self.held[pod.uid] = Assumed(pod, nodes, now, doubted)
 
@@ -91,7 +91,7 @@ class AssumedPods:
         if assumed.pod.node:
             self._count(assumed.pod, -1)
         else:
-            self._placements.expect(assumed.pod.shape, -1)
+            self._signatures.expect(assumed.pod.signature, -1)
         if assumed.doubted:
             self.doubted -= 1
         elif not assumed.pod.node:
@@ -105,14 +105,14 @@ class AssumedPods:
         Binding adds labels, so the assumed contribution goes and the caller adds the real one in the same step.
         """
         if new is None:
-            self._gone.add(uid)
+            self._deleted.add(uid)
         elif old is None:
-            self._gone.discard(uid)
+            self._deleted.discard(uid)
         if uid not in self.held:
             return
         if new is None or new.node:
             self.settle(uid)
-        elif new.refusal and (old is None or new.refusal != old.refusal):
+        elif new.rejection and (old is None or new.rejection != old.rejection):
             self._failed.add(uid)
 
     def listed(self, shown: Container[str], begun: float) -> None:
@@ -121,22 +121,22 @@ class AssumedPods:
         The watch may never have shown such a pod, and then nothing else tells of its deletion.
         """
         for uid in [uid for uid, assumed in self.held.items() if assumed.since < begun and uid not in shown]:
-            self._gone.add(uid)
+            self._deleted.add(uid)
             self.settle(uid)
 
-    def recount(self, placements: Placements) -> None:
+    def recount(self, signatures: SignatureTable) -> None:
         """Counts every assumption anew, into placements that have just been made empty."""
-        self._placements = placements
+        self._signatures = signatures
         for assumed in self.held.values():
             if assumed.pod.node:
                 self._count(assumed.pod, 1)
             else:
-                placements.expect(assumed.pod.shape, 1)
+                signatures.expect(assumed.pod.signature, 1)
 
     def review(self, now: float, limits: Limits, *, known_before: float = inf, known_until: float = inf) -> int:
         """Ends what has expired, and what failed since the last review; returns how many ended. O(assumed pods).
 
-        A report of failure is taken for an earlier attempt's unless it was written ``distrust`` seconds after the
+        A report of failure is taken for an earlier attempt's unless it was written ``failure_grace`` seconds after the
         answer: those arrive while the pod is assumed (measured 31–63 times in 1,000 pods), and would free a place that
         is taken. When it was written is not told; but all that was written before ``known_before`` had been read before
         the last review. In the same way a binding is missing for ``expiry`` seconds only if all that was written up to
@@ -144,7 +144,7 @@ class AssumedPods:
         """
         failed, self._failed = self._failed, set()
         written = min(now, known_before)
-        ended = [uid for uid in failed if uid in self.held and written - self.held[uid].since >= limits.distrust]
+        ended = [uid for uid in failed if uid in self.held and written - self.held[uid].since >= limits.failure_grace]
         read = min(now, known_until)
         late = [uid for uid, assumed in self.held.items() if read - assumed.since >= limits.expiry]
         self.expired += len(late)
@@ -158,7 +158,7 @@ class AssumedPods:
     def _doubt(self, uid: str, assumed: Assumed) -> None:
         """From now on the pod stands on one of its nodes or nowhere. O(groups that count it)."""
         if assumed.pod.node:
-            self._placements.expect(assumed.pod.shape, 1)
+            self._signatures.expect(assumed.pod.signature, 1)
             self._count(assumed.pod, -1)
         else:
             self.several -= 1
@@ -193,8 +193,8 @@ class AssumedPods:
         for assumed in self.held.values():
             if assumed.pod.node:
                 continue
-            placement = self._placements.find(assumed.pod.shape, terminating=False)
-            times = placement.groups.get(group, 0) if placement else 0  # type: ignore[call-overload]  # a view of one
+            counts_of_signature = self._signatures.find(assumed.pod.signature, terminating=False)
+            times = counts_of_signature.groups.get(group, 0) if counts_of_signature else 0  # type: ignore[call-overload]  # a view of one
             if times:
                 places = {domains[known[name]] if name in known else 0 for name in assumed.nodes}
                 found = sure if len(places) == 1 and not assumed.doubted else possible

@@ -15,11 +15,11 @@ from typing import TypeVar
 
 from extender.index.cluster import ClusterIndex
 from extender.index.groups import Group
-from extender.index.placements import Placement
-from extender.index.selections import Audience, Selection, TermSelection, shared_anchor
+from extender.index.selections import PodSelector, Selection, TermSelection, shared_anchor
+from extender.index.signature_counts import SignatureCounts
 from extender.index.spread_counts import SpreadKey
 from extender.index.term_counts import OwnerGroup, terms_of
-from extender.model.objects import Node, Pod, PodShape
+from extender.model.objects import Node, Pod, PodSignature
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ _SHAPES_A_STEP = 50
 _GROUPS_A_STEP = 50
 
 Check = Callable[[], list[str]]
-_Carriers = dict[OwnerGroup, list[Placement]]
+_Carriers = dict[OwnerGroup, list[SignatureCounts]]
 
 
 def audit(index: ClusterIndex) -> list[str]:
@@ -50,8 +50,8 @@ def audit_steps(index: ClusterIndex) -> Iterator[Check]:
     for numbers in _slices(range(len(index.topology.nodes)), _NODES_A_STEP):
         yield partial(_check_nodes, index, numbers)
     carriers: _Carriers = {}
-    for placements in _slices(list(index.placements), _SHAPES_A_STEP):
-        yield partial(_check_shapes, index, placements, carriers)
+    for signatures in _slices(list(index.signatures), _SHAPES_A_STEP):
+        yield partial(_check_shapes, index, signatures, carriers)
     yield partial(_check_anchors, index)
     for selection, groups in list(index.terms.asked()):
         for some in _slices(groups, _GROUPS_A_STEP):
@@ -94,7 +94,7 @@ def _check_nodes(index: ClusterIndex, numbers: Sequence[int]) -> list[str]:
         pods = index.pods_on(number).values()
         strangers = [pod for pod in pods if not _is_held(index, pod)]
         problems += [f"pod {pod.full_name}: is on {index.node_names[number]}, and not held" for pod in strangers]
-        true = Counter((pod.shape, pod.terminating) for pod in pods)
+        true = Counter((pod.signature, pod.terminating) for pod in pods)
         counted = {key: _placed(index, key, number) for key in true}
         if true != counted or any(pod.node != index.node_names[number] for pod in pods):
             problems.append(
@@ -108,36 +108,38 @@ def _is_held(index: ClusterIndex, pod: Pod) -> bool:
     return index.pods.get(pod.uid) == pod or (assumed is not None and assumed.pod == pod)
 
 
-def _placed(index: ClusterIndex, key: tuple[PodShape, bool], number: int) -> int:
-    placement = index.placements.find(key[0], terminating=key[1])
-    return placement.nodes.get(number, 0) if placement else 0
+def _placed(index: ClusterIndex, key: tuple[PodSignature, bool], number: int) -> int:
+    counts_of_signature = index.signatures.find(key[0], terminating=key[1])
+    return counts_of_signature.nodes.get(number, 0) if counts_of_signature else 0
 
 
-def _check_shapes(index: ClusterIndex, placements: Sequence[Placement], carriers: _Carriers) -> list[str]:
+def _check_shapes(index: ClusterIndex, signatures: Sequence[SignatureCounts], carriers: _Carriers) -> list[str]:
     """That some shapes are filed where they are looked for, counted where their pods are, and owners of their terms.
 
     Notes in ``carriers`` who carries which term, once for each time, for `_check_owned`.
     """
     problems = []
-    for placement in placements:
-        shape = placement.shape
-        if not _is_kept(index, placement):
+    for counts_of_signature in signatures:
+        signature = counts_of_signature.signature
+        if not _is_kept(index, counts_of_signature):
             continue
-        name = f"a shape of {shape.namespace}"
-        if not index.placements.is_filed(placement):
+        name = f"a shape of {signature.namespace}"
+        if not index.signatures.is_filed(counts_of_signature):
             problems.append(f"{name}: is not filed under its namespace and labels")
-        if any(pods != _standing(index, placement, number) for number, pods in placement.nodes.items()):
+        if any(
+            pods != _standing(index, counts_of_signature, number) for number, pods in counts_of_signature.nodes.items()
+        ):
             problems.append(f"{name}: is counted where its pods are not")
         owners = [
             group
-            for group, times in placement.groups.items()
+            for group, times in counts_of_signature.groups.items()
             if isinstance(group, OwnerGroup) and index.terms.is_owned(group)
             for _ in range(times)
         ]
-        if Counter((each.role, each.term, each.weight) for each in owners) != Counter(terms_of(shape)):
+        if Counter((each.role, each.term, each.weight) for each in owners) != Counter(terms_of(signature)):
             problems.append(f"{name}: is not counted once for each of its terms")
         for group in owners:
-            carriers.setdefault(group, []).append(placement)
+            carriers.setdefault(group, []).append(counts_of_signature)
     return problems
 
 
@@ -146,7 +148,7 @@ def _check_anchors(index: ClusterIndex) -> list[str]:
     selections: set[Selection] = {selection for selection, _ in index.terms.asked()}
     selections |= {selection for selection, _, _ in index.spreads.asked()}
     true = Counter(each.anchor.key for each in selections if each.anchor is not None)
-    running = index.placements.label_users()
+    running = index.signatures.label_users()
     return [
         f"label {key}: {running.get(key, 0)} selections anchor on it, should be {true[key]}"
         for key in sorted(true.keys() | running.keys())
@@ -154,24 +156,30 @@ def _check_anchors(index: ClusterIndex) -> list[str]:
     ]
 
 
-def _is_kept(index: ClusterIndex, placement: Placement) -> bool:
-    return index.placements.find(placement.shape, terminating=placement.terminating) is placement
+def _is_kept(index: ClusterIndex, counts_of_signature: SignatureCounts) -> bool:
+    return (
+        index.signatures.find(counts_of_signature.signature, terminating=counts_of_signature.terminating)
+        is counts_of_signature
+    )
 
 
-def _standing(index: ClusterIndex, placement: Placement, number: int) -> int:
+def _standing(index: ClusterIndex, counts_of_signature: SignatureCounts, number: int) -> int:
     """How many pods of a shape stand on a node."""
     here = index.pods_on(number).values()
-    return sum(pod.terminating == placement.terminating and pod.shape == placement.shape for pod in here)
+    return sum(
+        pod.terminating == counts_of_signature.terminating and pod.signature == counts_of_signature.signature
+        for pod in here
+    )
 
 
 # -- the groups ---------------------------------------------------------------------------------------------------------
 
 
-def _pods_by_value(index: ClusterIndex, topology_key: str, placements: Iterable[Placement]) -> Counter[str]:
+def _pods_by_value(index: ClusterIndex, topology_key: str, signatures: Iterable[SignatureCounts]) -> Counter[str]:
     """Pods by the label's value of their node, those of a shape as often as it is given."""
     true: Counter[str] = Counter()
-    for placement in placements:
-        for number, pods in placement.nodes.items():
+    for counts_of_signature in signatures:
+        for number, pods in counts_of_signature.nodes.items():
             node = index.topology.nodes[number]
             if node is not None and topology_key in node.labels:
                 true[node.labels[topology_key]] += pods
@@ -186,8 +194,8 @@ def _check_asked(index: ClusterIndex, selection: TermSelection, groups: Sequence
     asleep = [group for group in kept if (group in selection.live) is not bool(group.column.filled)]
     if asleep:
         return [f"term group over {group.key.key}: is live, or is not, against what nodes carry" for group in asleep]
-    reachable = index.placements.reachable(shared_anchor(selection.audiences), None)
-    selected = [each for each in reachable if _selects(index, selection, each.shape)]
+    reachable = index.signatures.reachable(shared_anchor(selection.pod_selectors), None)
+    selected = [each for each in reachable if _selects(index, selection, each.signature)]
     return [
         line
         for group in kept
@@ -195,14 +203,16 @@ def _check_asked(index: ClusterIndex, selection: TermSelection, groups: Sequence
     ]
 
 
-def _selects(index: ClusterIndex, selection: TermSelection, shape: PodShape) -> bool:
-    return all(_covers(index, who, shape) and who.selector.matches(shape.labels) for who in selection.audiences)
+def _selects(index: ClusterIndex, selection: TermSelection, signature: PodSignature) -> bool:
+    return all(
+        _covers(index, who, signature) and who.selector.matches(signature.labels) for who in selection.pod_selectors
+    )
 
 
-def _covers(index: ClusterIndex, who: Audience, shape: PodShape) -> bool:
-    if who.covers_all or shape.namespace in who.namespaces:
+def _covers(index: ClusterIndex, who: PodSelector, signature: PodSignature) -> bool:
+    if who.covers_all or signature.namespace in who.namespaces:
         return True
-    labels = index.namespaces.labels(shape.namespace)
+    labels = index.namespaces.labels(signature.namespace)
     return who.namespace_selector is not None and labels is not None and who.namespace_selector.matches(labels)
 
 
@@ -214,7 +224,11 @@ def _check_owned(index: ClusterIndex, group: OwnerGroup, carriers: _Carriers) ->
         return [f"{name}: is offered to questions, or is not, against what nodes carry"]
     noted = [each for each in carriers.get(group, ()) if _is_kept(index, each)]
     if len(noted) != group.askers:  # others have come since
-        noted = [each for placement in index.placements for each in [placement] * placement.groups.get(group, 0)]
+        noted = [
+            each
+            for counts_of_signature in index.signatures
+            for each in [counts_of_signature] * counts_of_signature.groups.get(group, 0)
+        ]
     true = _pods_by_value(index, group.key.key, noted)
     return _compare(name, true, group)
 
@@ -223,11 +237,13 @@ def _check_spread(index: ClusterIndex, key: SpreadKey, group: Group) -> list[str
     if not index.spreads.is_asked(key, group):
         return []
     true: Counter[str] = Counter()
-    for placement in index.placements.reachable(key.selector.anchor(), (key.namespace,)):
-        shape = placement.shape
-        counts = not placement.terminating and not key.selector.is_empty and shape.namespace == key.namespace
-        if counts and key.selector.matches(shape.labels):
-            for number, pods in placement.nodes.items():
+    for counts_of_signature in index.signatures.reachable(key.selector.anchor(), (key.namespace,)):
+        signature = counts_of_signature.signature
+        counts = (
+            not counts_of_signature.terminating and not key.selector.is_empty and signature.namespace == key.namespace
+        )
+        if counts and key.selector.matches(signature.labels):
+            for number, pods in counts_of_signature.nodes.items():
                 value = _spread_value(index.topology.nodes[number], key)
                 if value is not None:
                     true[value] += pods

@@ -14,23 +14,23 @@ from functools import partial
 
 from extender.index.assumed import AssumedPods
 from extender.index.budgets import Budgets
+from extender.index.compiled_constraints import ConstraintCompiler
+from extender.index.deleted_pods import DeletedPods
 from extender.index.domains import KeyDomains, Topology, same_place
-from extender.index.gone import GonePods
 from extender.index.groups import Group, IndexDriftError
 from extender.index.namespaces import Namespaces
 from extender.index.nominations import Nominations
-from extender.index.placements import Placement, Placements
 from extender.index.pod_listeners import PodListeners
-from extender.index.questions import Questions
-from extender.index.refused import RefusedPods
+from extender.index.rejected_pods import RejectedPods
 from extender.index.selections import Selections
+from extender.index.signature_counts import SignatureCounts, SignatureTable
 from extender.index.spread_counts import SpreadCounts
 from extender.index.term_counts import TermCounts
-from extender.index.view import ClusterView, Expected, GroupView, Question
+from extender.index.view import ClusterView, CompiledConstraints, Expected, GroupView
 from extender.index.what_if import WhatIf
 from extender.index.workloads import Workloads
 from extender.model.labels import Labels
-from extender.model.objects import DisruptionBudget, Namespace, Node, Object, Pod, PodShape, Workload
+from extender.model.objects import DisruptionBudget, Namespace, Node, Object, Pod, PodSignature, Workload
 from extender.model.resources import Resources, add
 from extender.settings import Rules
 
@@ -42,26 +42,26 @@ class ClusterIndex:
 
     def __init__(self, rules: Rules, *, rejects_excess: bool = True) -> None:
         self.drifts = 0
-        self._questions = partial(Questions, rules, rejects_excess=rejects_excess)
+        self._questions = partial(ConstraintCompiler, rules, rejects_excess=rejects_excess)
         self.pods: dict[str, Pod] = {}
         self.topology = Topology()
         self.namespaces = Namespaces()
         self.workloads = Workloads()
         self.budgets = Budgets()
         self.nominations = Nominations()
-        self.gone = GonePods()
+        self.gone = DeletedPods()
         self.pod_listeners = PodListeners()
-        self.refused = RefusedPods(self.gone)
+        self.rejected = RejectedPods(self.gone)
         self._derive()
-        self.assumed = AssumedPods(self.placements, self._count, self.gone)
+        self.assumed = AssumedPods(self.signatures, self._count, self.gone)
 
     def _derive(self) -> None:
         """Makes everything that is counted from the objects, empty."""
-        self.placements = Placements(self._placement_added, self._placement_gone)
-        self.selections = Selections(self.placements, self.namespaces)
+        self.signatures = SignatureTable(self._signature_added, self._signature_gone)
+        self.selections = Selections(self.signatures, self.namespaces)
         self.terms = TermCounts(self.topology, self.namespaces, self.selections)
         self.spreads = SpreadCounts(self.topology, self.selections)
-        self.questions = self._questions(self.placements, self.terms, self.spreads, self.namespaces, self.workloads)
+        self.questions = self._questions(self.signatures, self.terms, self.spreads, self.namespaces, self.workloads)
         self._on_node: dict[int, dict[str, Pod]] = {}
         self._requested: dict[int, dict[str, int]] = {}
         self._priorities: dict[int, int] = {}
@@ -76,10 +76,10 @@ class ClusterIndex:
         self.topology.release_all()
         self._derive()
         for pod in self.pods.values():
-            self.questions.count_pod(pod.shape, 1)
+            self.questions.count_pod(pod.signature, 1)
             if pod.node:
                 self._count(pod, 1)
-        self.assumed.recount(self.placements)
+        self.assumed.recount(self.signatures)
 
     @property
     def view(self) -> ClusterView:
@@ -137,16 +137,16 @@ class ClusterIndex:
         else:
             self.pods[uid] = new
         if new is None or new.node:
-            self.refused.discard(uid)
+            self.rejected.discard(uid)
         self.assumed.observe(uid, old, new)
         if old is not None and old.node:
             self._count(old, -1)
         if new is not None and new.node:
             self._count(new, 1)
-        if old is None or new is None or old.shape is not new.shape:
+        if old is None or new is None or old.signature is not new.signature:
             for pod, sign in ((new, 1), (old, -1)):
                 if pod is not None:
-                    self.questions.count_pod(pod.shape, sign)
+                    self.questions.count_pod(pod.signature, sign)
         self.nominations.change(uid, new)
         self.pod_listeners.notify(uid)
         return True
@@ -154,7 +154,7 @@ class ClusterIndex:
     def _count(self, pod: Pod, sign: int) -> None:
         """Places a pod on its node, or takes it away: one path with a sign."""
         number = self.topology.number(pod.node)
-        self.placements.put(pod.shape, pod.terminating, number, sign)
+        self.signatures.put(pod.signature, pod.terminating, number, sign)
         add(self._requested.setdefault(number, {}), pod.requests, sign)
         left = self._priorities.get(pod.priority, 0) + sign
         if left:
@@ -180,11 +180,11 @@ class ClusterIndex:
             return False
         moves = not same_place(old, new)
         here = self._counted_on(number) if moves else {}
-        for placement, pods in here.items():
-            _add(placement.groups, number, -pods)
+        for counts_of_signature, pods in here.items():
+            _add(counts_of_signature.groups, number, -pods)
         turned = self.topology.put(number, new)
-        for placement, pods in here.items():
-            _add(placement.groups, number, pods)
+        for counts_of_signature, pods in here.items():
+            _add(counts_of_signature.groups, number, pods)
         for column in turned:  # after that: a group that starts to count now counts this node's pods with all others
             self.terms.column_turned(column)
             self.selections.column_turned(column)
@@ -192,12 +192,12 @@ class ClusterIndex:
             self.topology.release(number)
         return True
 
-    def _counted_on(self, number: int) -> dict[Placement, int]:
-        found: dict[Placement, int] = {}
+    def _counted_on(self, number: int) -> dict[SignatureCounts, int]:
+        found: dict[SignatureCounts, int] = {}
         for pod in self._on_node.get(number, _NO_PODS).values():
-            placement = self.placements.find(pod.shape, terminating=pod.terminating)
-            if placement is not None:
-                found[placement] = found.get(placement, 0) + 1
+            counts_of_signature = self.signatures.find(pod.signature, terminating=pod.terminating)
+            if counts_of_signature is not None:
+                found[counts_of_signature] = found.get(counts_of_signature, 0) + 1
         return found
 
     def _change_namespace(self, name: str, new: Namespace | None) -> bool:
@@ -221,13 +221,13 @@ class ClusterIndex:
         if nodes and not (known is not None and known.node):
             self.assumed.assume(pod, tuple(nodes), now, doubted=doubted)
 
-    def _placement_added(self, placement: Placement) -> None:
-        self.terms.placement_added(placement)
-        self.selections.placement_added(placement)
+    def _signature_added(self, counts_of_signature: SignatureCounts) -> None:
+        self.terms.signature_added(counts_of_signature)
+        self.selections.signature_added(counts_of_signature)
 
-    def _placement_gone(self, placement: Placement) -> None:
-        self.terms.placement_gone(placement)
-        self.selections.placement_gone(placement)
+    def _signature_gone(self, counts_of_signature: SignatureCounts) -> None:
+        self.terms.signature_gone(counts_of_signature)
+        self.selections.signature_gone(counts_of_signature)
 
     @property
     def known(self) -> Mapping[str, int]:
@@ -239,29 +239,31 @@ class ClusterIndex:
         """Grows with every change of nodes."""
         return self.topology.version
 
-    def question(self, shape: PodShape) -> Question:
+    def compiled(self, signature: PodSignature) -> CompiledConstraints:
         """The compiled question of a shape."""
-        return self.questions.find(shape)
+        return self.questions.find(signature)
 
-    def grounds(self, question: Question) -> int:
+    def grounds(self, compiled: CompiledConstraints) -> int:
         """Changes whenever the filter's answer may have changed: versions only grow, so their sum never repeats."""
-        return self.topology.version + sum(group.version for group in question.filter_groups())
+        return self.topology.version + sum(group.version for group in compiled.filter_groups())
 
-    def is_pending(self, question: Question) -> bool:
+    def is_pending(self, compiled: CompiledConstraints) -> bool:
         """Whether the filter's answer may hang on a pod whose node is not known yet."""
         assumed = self.assumed
-        return (assumed.several or assumed.doubted) > 0 and any(group.pending for group in question.filter_groups())
+        return (assumed.several or assumed.doubted) > 0 and any(group.pending for group in compiled.filter_groups())
 
     def expected(self, group: GroupView) -> Expected:
         """Where the pods that are counted by the group and whose node is not known yet may stand."""
         return self.assumed.expected(group, self.topology.known)
 
-    def is_touched(self, shape: PodShape) -> bool:
+    def is_touched(self, signature: PodSignature) -> bool:
         """Whether placing a pod of this shape can change another pod's answer, as far as anybody has asked."""
-        placement = self.placements.find(shape, terminating=False)
-        if placement is not None:
-            return bool(placement.groups)
-        return not shape.affinity.is_empty or self.selections.would_count(Placement(shape, terminating=False))
+        counts_of_signature = self.signatures.find(signature, terminating=False)
+        if counts_of_signature is not None:
+            return bool(counts_of_signature.groups)
+        return not signature.affinity.is_empty or self.selections.would_count(
+            SignatureCounts(signature, terminating=False)
+        )
 
     def key(self, topology_key: str) -> KeyDomains:
         """The domains of a topology key."""
@@ -305,7 +307,7 @@ class ClusterIndex:
     @contextmanager
     def what_if(self) -> Iterator[WhatIf]:
         """Inside the block pods may be taken away, put back, or made to stand somewhere; on leaving all is undone."""
-        tried = WhatIf(self.topology, self.placements)
+        tried = WhatIf(self.topology, self.signatures)
         try:
             yield tried
         finally:
@@ -313,8 +315,8 @@ class ClusterIndex:
 
     def is_counted(self, pod: Pod, groups: AbstractSet[GroupView]) -> bool:
         """Whether any of the groups counts this placed pod. O(groups that count it)."""
-        placement = self.placements.find(pod.shape, terminating=pod.terminating)
-        return placement is not None and any(group in groups for group in placement.groups)
+        counts_of_signature = self.signatures.find(pod.signature, terminating=pod.terminating)
+        return counts_of_signature is not None and any(group in groups for group in counts_of_signature.groups)
 
     def has_below(self, priority: int) -> bool:
         """Whether any pod that stands somewhere has a lower priority. O(distinct priorities)."""
@@ -362,9 +364,9 @@ class ClusterIndex:
     def statistics(self) -> dict[str, int]:
         """Sizes of everything that is kept, for metrics."""
         counts = (self.terms, self.spreads, self.questions, self.nominations)
-        parts = (self.topology, self.placements, self.namespaces, self.budgets, *counts)
+        parts = (self.topology, self.signatures, self.namespaces, self.budgets, *counts)
         result = {"pods": len(self.pods), "workloads": len(self.workloads.objects), "drifts": self.drifts}
-        result |= {"assumed_pods": len(self.assumed.held), "refused_pods": len(self.refused)}
+        result |= {"assumed_pods": len(self.assumed.held), "refused_pods": len(self.rejected)}
         for part in parts:
             result |= part.statistics()
         return result

@@ -10,11 +10,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
-from extender.index.anchors import Anchors
 from extender.index.columns import NodeColumn
 from extender.index.groups import Group
 from extender.index.namespaces import Namespaces
-from extender.index.placements import Placement, Placements
+from extender.index.selector_index import SelectorIndex
+from extender.index.signature_counts import SignatureCounts, SignatureTable
 from extender.model.labels import contains
 from extender.model.selectors import LabelSelector, Requirement
 from extender.model.terms import AffinityTerm
@@ -24,7 +24,7 @@ MOST_STALE = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Audience:
+class PodSelector:
     """A term without its topology key: the pods it is about. ``namespaces`` are sorted; the hash is computed once."""
 
     selector: LabelSelector
@@ -46,14 +46,14 @@ class Audience:
         return self.namespace_selector is not None and self.namespace_selector.is_empty
 
 
-def audience(term: AffinityTerm) -> Audience:
+def pod_selector(term: AffinityTerm) -> PodSelector:
     """Whom a term is about."""
-    return Audience(term.selector, term.namespaces, term.namespace_selector)
+    return PodSelector(term.selector, term.namespaces, term.namespace_selector)
 
 
-def shared_anchor(audiences: Iterable[Audience]) -> Requirement | None:
+def shared_anchor(pod_selectors: Iterable[PodSelector]) -> Requirement | None:
     """The anchor with the fewest values: a pod that matches all selectors carries a label of each of their anchors."""
-    anchors = [found for each in audiences if (found := each.selector.anchor()) is not None]
+    anchors = [found for each in pod_selectors if (found := each.selector.anchor()) is not None]
     return min(anchors, key=lambda clause: (len(clause.values), clause), default=None)
 
 
@@ -70,11 +70,11 @@ class Selection(ABC):
         self.anchor = anchor
         self.groups: dict[Hashable, Group] = {}
         self.live: dict[Group, None] = {}
-        self.members: set[Placement] = set()
+        self.members: set[SignatureCounts] = set()
         self.stale: set[str] = set()
 
     @abstractmethod
-    def selects(self, placement: Placement) -> bool:
+    def selects(self, counts_of_signature: SignatureCounts) -> bool:
         """Whether the pods of the placement are counted now."""
 
     @abstractmethod
@@ -89,58 +89,61 @@ class Selection(ABC):
         """The namespaceSelectors whose answer membership rests on."""
         return ()
 
-    def enter(self, placement: Placement) -> None:
+    def enter(self, counts_of_signature: SignatureCounts) -> None:
         """Makes a placement a member: every live group counts it from now on."""
-        self.members.add(placement)
+        self.members.add(counts_of_signature)
         for group in self.live:
-            placement.join(group)
+            counts_of_signature.join(group)
 
-    def drop(self, placement: Placement) -> None:
+    def drop(self, counts_of_signature: SignatureCounts) -> None:
         """Ends a membership."""
-        self.members.discard(placement)
+        self.members.discard(counts_of_signature)
         for group in self.live:
-            placement.leave(group)
+            counts_of_signature.leave(group)
 
     def start(self, group: Group) -> None:
         """Counts the members in a group. O(nodes the members stand on)."""
         self.live[group] = None
-        for placement in self.members:
-            placement.join(group)
+        for counts_of_signature in self.members:
+            counts_of_signature.join(group)
 
     def stop(self, group: Group) -> None:
         """Ends that: the group counts no member any more. O(nodes the members stand on)."""
         del self.live[group]
-        for placement in self.members:
-            placement.leave(group)
+        for counts_of_signature in self.members:
+            counts_of_signature.leave(group)
 
 
 class TermSelection(Selection):
     """The pods that match *all* of the terms at once (trap: required affinity is not counted term by term)."""
 
-    __slots__ = ("_namespaces", "audiences")
+    __slots__ = ("_namespaces", "pod_selectors")
 
-    def __init__(self, audiences: frozenset[Audience], namespaces: Namespaces) -> None:
-        super().__init__(shared_anchor(audiences))
-        self.audiences = audiences
+    def __init__(self, pod_selectors: frozenset[PodSelector], namespaces: Namespaces) -> None:
+        super().__init__(shared_anchor(pod_selectors))
+        self.pod_selectors = pod_selectors
         self._namespaces = namespaces
 
-    def selects(self, placement: Placement) -> bool:
+    def selects(self, counts_of_signature: SignatureCounts) -> bool:
         """Whether every term covers the namespace and matches the labels; terminating pods count as any other."""
-        shape = placement.shape
-        return all(self._covers(who, shape.namespace) and who.selector.matches(shape.labels) for who in self.audiences)
+        signature = counts_of_signature.signature
+        return all(
+            self._covers(who, signature.namespace) and who.selector.matches(signature.labels)
+            for who in self.pod_selectors
+        )
 
     def selects_labels(self, namespace: str, labels: dict[str, str]) -> bool:
         """The same for a pod that is not placed: the first-pod rule asks it for the asking pod."""
-        return all(self._covers(who, namespace) and who.selector.matches(labels) for who in self.audiences)
+        return all(self._covers(who, namespace) and who.selector.matches(labels) for who in self.pod_selectors)
 
-    def _covers(self, who: Audience, namespace: str) -> bool:
+    def _covers(self, who: PodSelector, namespace: str) -> bool:
         if contains(who.namespaces, namespace) or who.covers_all:
             return True
         return who.namespace_selector is not None and namespace in self._namespaces.selected(who.namespace_selector)
 
     def namespaces(self) -> Iterable[str] | None:
         """The least of what the terms cover, taking the first that does not cover everything."""
-        for who in self.audiences:
+        for who in self.pod_selectors:
             if who.namespace_selector is None:
                 return who.namespaces
             if not who.covers_all:
@@ -149,11 +152,11 @@ class TermSelection(Selection):
 
     def fixed_namespaces(self) -> Iterable[str] | None:
         """The listed names of a term without a selector, where there is one."""
-        return next((who.namespaces for who in self.audiences if who.namespace_selector is None), None)
+        return next((who.namespaces for who in self.pod_selectors if who.namespace_selector is None), None)
 
     def namespace_selectors(self) -> Iterable[LabelSelector]:
         """Those of the terms, less the ones that cover everything anyway."""
-        return {who.namespace_selector for who in self.audiences if who.namespace_selector and not who.covers_all}
+        return {who.namespace_selector for who in self.pod_selectors if who.namespace_selector and not who.covers_all}
 
 
 class SpreadSelection(Selection):
@@ -166,12 +169,12 @@ class SpreadSelection(Selection):
         self.namespace = namespace
         self.selector = selector
 
-    def selects(self, placement: Placement) -> bool:
+    def selects(self, counts_of_signature: SignatureCounts) -> bool:
         """Whether the placement's pods count for the constraint."""
-        shape = placement.shape
-        if placement.terminating or shape.namespace != self.namespace or self.selector.is_empty:
+        signature = counts_of_signature.signature
+        if counts_of_signature.terminating or signature.namespace != self.namespace or self.selector.is_empty:
             return False
-        return self.selector.matches(shape.labels)
+        return self.selector.matches(signature.labels)
 
     def namespaces(self) -> Iterable[str] | None:
         """The one namespace."""
@@ -185,10 +188,10 @@ class SpreadSelection(Selection):
 class Selections:
     """All selections that somebody asks, findable from a placement's labels and from a namespaceSelector."""
 
-    def __init__(self, placements: Placements, namespaces: Namespaces) -> None:
-        self._placements = placements
+    def __init__(self, signatures: SignatureTable, namespaces: Namespaces) -> None:
+        self._signatures = signatures
         self._namespaces = namespaces
-        self._anchors: Anchors[Selection] = Anchors()
+        self._anchors: SelectorIndex[Selection] = SelectorIndex()
         self._by_selector: dict[LabelSelector, set[Selection]] = {}
         self._over: dict[NodeColumn, dict[Group, Selection]] = {}
 
@@ -199,16 +202,16 @@ class Selections:
             self._by_selector.setdefault(selector, set()).add(selection)
         self._anchors.file(selection, selection.anchor, selection.fixed_namespaces())
         if selection.anchor is not None:
-            self._placements.acquire_label(selection.anchor.key)
-        for placement in self._placements.reachable(selection.anchor, selection.namespaces()):
-            if placement not in selection.members and selection.selects(placement):
-                selection.enter(placement)
+            self._signatures.acquire_label(selection.anchor.key)
+        for counts_of_signature in self._signatures.reachable(selection.anchor, selection.namespaces()):
+            if counts_of_signature not in selection.members and selection.selects(counts_of_signature):
+                selection.enter(counts_of_signature)
 
     def remove(self, selection: Selection) -> None:
         """Stops keeping a selection whose groups are gone."""
         self._anchors.discard(selection, selection.anchor, selection.fixed_namespaces())
         if selection.anchor is not None:
-            self._placements.release_label(selection.anchor.key)
+            self._signatures.release_label(selection.anchor.key)
         for selector in selection.namespace_selectors():
             users = self._by_selector[selector]
             users.discard(selection)
@@ -238,23 +241,26 @@ class Selections:
         for group, selection in self._over.get(column, {}).items():
             (selection.start if column.filled else selection.stop)(group)
 
-    def placement_added(self, placement: Placement) -> None:
+    def signature_added(self, counts_of_signature: SignatureCounts) -> None:
         """Makes a new placement a member wherever it belongs. O(labels + candidates)."""
-        shape = placement.shape
-        for selection in self._anchors.candidates(shape.namespace, shape.labels):
-            if placement not in selection.members and selection.selects(placement):
-                selection.enter(placement)
+        signature = counts_of_signature.signature
+        for selection in self._anchors.candidates(signature.namespace, signature.labels):
+            if counts_of_signature not in selection.members and selection.selects(counts_of_signature):
+                selection.enter(counts_of_signature)
 
-    def would_count(self, placement: Placement) -> bool:
+    def would_count(self, counts_of_signature: SignatureCounts) -> bool:
         """Whether any selection would make the placement a member. O(labels + candidates)."""
-        shape = placement.shape
-        return any(each.selects(placement) for each in self._anchors.candidates(shape.namespace, shape.labels))
+        signature = counts_of_signature.signature
+        return any(
+            each.selects(counts_of_signature)
+            for each in self._anchors.candidates(signature.namespace, signature.labels)
+        )
 
-    def placement_gone(self, placement: Placement) -> None:
+    def signature_gone(self, counts_of_signature: SignatureCounts) -> None:
         """Forgets an empty placement."""
-        shape = placement.shape
-        for selection in self._anchors.candidates(shape.namespace, shape.labels):
-            selection.members.discard(placement)
+        signature = counts_of_signature.signature
+        for selection in self._anchors.candidates(signature.namespace, signature.labels):
+            selection.members.discard(counts_of_signature)
 
     def namespace_changed(self, namespace: str, changed: Iterable[LabelSelector]) -> None:
         """Marks the selections that now see one namespace otherwise. O(such selections).
@@ -271,8 +277,8 @@ class Selections:
     def refresh(self, selection: Selection) -> None:
         """Corrects membership of the pods of stale namespaces. Whoever reads a selection's groups calls this first."""
         for namespace in selection.stale:
-            for placement in self._placements.reachable(selection.anchor, (namespace,)):
-                is_now = selection.selects(placement)
-                if is_now != (placement in selection.members):
-                    (selection.enter if is_now else selection.drop)(placement)
+            for counts_of_signature in self._signatures.reachable(selection.anchor, (namespace,)):
+                is_now = selection.selects(counts_of_signature)
+                if is_now != (counts_of_signature in selection.members):
+                    (selection.enter if is_now else selection.drop)(counts_of_signature)
         selection.stale.clear()

@@ -13,7 +13,7 @@ from extender.index.domains import Inclusion, Topology
 from extender.index.groups import Group, SpreadGroup
 from extender.index.selections import Selections, SpreadSelection
 from extender.model.labels import HOSTNAME
-from extender.model.objects import PodShape
+from extender.model.objects import PodSignature
 from extender.model.selectors import LabelSelector
 from extender.model.spread import SpreadConstraint
 
@@ -28,27 +28,31 @@ class SpreadKey:
     inclusion: Inclusion
 
 
-def hard_key(shape: PodShape, constraint: SpreadConstraint, keys: frozenset[str]) -> SpreadKey:
+def hard_key(signature: PodSignature, constraint: SpreadConstraint, keys: frozenset[str]) -> SpreadKey:
     """The group that a DoNotSchedule constraint asks; ``keys`` are those of all hard constraints of the pod."""
-    return SpreadKey(shape.namespace, constraint.selector, constraint.topology_key, _inclusion(shape, constraint, keys))
+    return SpreadKey(
+        signature.namespace, constraint.selector, constraint.topology_key, _inclusion(signature, constraint, keys)
+    )
 
 
-def soft_key(shape: PodShape, constraint: SpreadConstraint, keys: frozenset[str], *, needs_all: bool) -> SpreadKey:
+def soft_key(
+    signature: PodSignature, constraint: SpreadConstraint, keys: frozenset[str], *, needs_all: bool
+) -> SpreadKey:
     """The group that a ScheduleAnyway constraint asks. Over hostname each node counts by itself, whatever the policies."""
     if constraint.topology_key == HOSTNAME:
-        return SpreadKey(shape.namespace, constraint.selector, "", Inclusion())
-    inclusion = _inclusion(shape, constraint, keys if needs_all else frozenset())
+        return SpreadKey(signature.namespace, constraint.selector, "", Inclusion())
+    inclusion = _inclusion(signature, constraint, keys if needs_all else frozenset())
     if not needs_all:
         inclusion = Inclusion(inclusion.keys, inclusion.affinity, inclusion.tolerations, missing_as_empty=True)
-    return SpreadKey(shape.namespace, constraint.selector, constraint.topology_key, inclusion)
+    return SpreadKey(signature.namespace, constraint.selector, constraint.topology_key, inclusion)
 
 
-def _inclusion(shape: PodShape, constraint: SpreadConstraint, keys: frozenset[str]) -> Inclusion:
-    honors_affinity = constraint.honor_affinity and not shape.node_affinity.admits_all
+def _inclusion(signature: PodSignature, constraint: SpreadConstraint, keys: frozenset[str]) -> Inclusion:
+    honors_affinity = constraint.honor_affinity and not signature.node_affinity.admits_all
     return Inclusion(
         keys=keys,
-        affinity=shape.node_affinity if honors_affinity else None,
-        tolerations=shape.tolerations if constraint.honor_taints else None,
+        affinity=signature.node_affinity if honors_affinity else None,
+        tolerations=signature.tolerations if constraint.honor_taints else None,
     )
 
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 
-from extender.index.anchors import Anchors
 from extender.index.columns import NodeColumn
 from extender.index.domains import KeyDomains, Topology
 from extender.index.groups import Group
 from extender.index.namespaces import Namespaces
-from extender.index.placements import Placement
-from extender.index.selections import Audience, Selections, TermSelection, audience
-from extender.model.objects import PodShape
+from extender.index.selections import PodSelector, Selections, TermSelection, pod_selector
+from extender.index.selector_index import SelectorIndex
+from extender.index.signature_counts import SignatureCounts
+from extender.model.objects import PodSignature
 from extender.model.terms import AffinityTerm
 
 
@@ -57,16 +57,16 @@ class TermCounts:
         self._topology = topology
         self._namespaces = namespaces
         self._selections = selections
-        self._asked: dict[frozenset[Audience], TermSelection] = {}
+        self._asked: dict[frozenset[PodSelector], TermSelection] = {}
         self._owned: dict[str, dict[_Term, OwnerGroup]] = {}
-        self._owner_anchors: Anchors[OwnerGroup] = Anchors()
+        self._owner_anchors: SelectorIndex[OwnerGroup] = SelectorIndex()
 
     def acquire(self, terms: Iterable[AffinityTerm], topology_keys: Iterable[str]) -> TermSelection:
         """The pods that match all the terms, with a group for each of the keys, made on first use. O(terms + keys).
 
         `release` gives it back. Members are up to date; see `refresh`.
         """
-        who = frozenset(map(audience, terms))
+        who = frozenset(map(pod_selector, terms))
         selection = self._asked.get(who)
         if selection is None:
             selection = self._asked[who] = TermSelection(who, self._namespaces)
@@ -94,7 +94,7 @@ class TermCounts:
                 self._selections.remove_group(selection, key)
                 self._topology.let_go(group.key)
         if not selection.groups:
-            del self._asked[selection.audiences]
+            del self._asked[selection.pod_selectors]
             self._selections.remove(selection)
 
     def asked(self) -> Iterator[tuple[TermSelection, Sequence[Group]]]:
@@ -104,7 +104,10 @@ class TermCounts:
 
     def is_asked(self, selection: TermSelection, group: Group) -> bool:
         """Whether a group of `asked` is still kept; membership is then up to date."""
-        if self._asked.get(selection.audiences) is not selection or selection.groups.get(group.key.key) is not group:
+        if (
+            self._asked.get(selection.pod_selectors) is not selection
+            or selection.groups.get(group.key.key) is not group
+        ):
             return False
         self.refresh(selection)
         return True
@@ -123,14 +126,14 @@ class TermCounts:
         anchor, names = group.term.selector.anchor(), _fixed(group.term)
         return self._owner_anchors.is_filed(group, anchor, names)
 
-    def placement_added(self, placement: Placement) -> None:
+    def signature_added(self, counts_of_signature: SignatureCounts) -> None:
         """Counts a new placement in the group of each term that its pods carry, twice where a term stands twice."""
-        for each in terms_of(placement.shape):
+        for each in terms_of(counts_of_signature.signature):
             group = self._owned.setdefault(each[1].topology_key, {}).get(each)
             if group is None:
                 group = self._own(each)
             group.askers += 1
-            placement.join(group)
+            counts_of_signature.join(group)
 
     def _own(self, each: _Term) -> OwnerGroup:
         group = OwnerGroup(self._topology, *each)
@@ -153,9 +156,9 @@ class TermCounts:
             for group in self._owned.get(column.key, {}).values():
                 (self._offer if column.filled else self._take_back)(group)
 
-    def placement_gone(self, placement: Placement) -> None:
+    def signature_gone(self, counts_of_signature: SignatureCounts) -> None:
         """Takes an empty placement out; a term that nobody carries any more is forgotten."""
-        for each in terms_of(placement.shape):
+        for each in terms_of(counts_of_signature.signature):
             groups = self._owned[each[1].topology_key]
             group = groups[each]
             group.askers -= 1
@@ -168,11 +171,11 @@ class TermCounts:
                 self._take_back(group)
             self._topology.let_go(group.key)
 
-    def selecting(self, shape: PodShape) -> list[OwnerGroup]:
+    def selecting(self, signature: PodSignature) -> list[OwnerGroup]:
         """The owner groups whose term selects a pod of this shape, in the order in which they came to be."""
-        labels = self._namespaces.labels(shape.namespace)
-        found = self._owner_anchors.candidates(shape.namespace, shape.labels)
-        return [group for group in found if group.term.selects(shape.namespace, shape.labels, labels)]
+        labels = self._namespaces.labels(signature.namespace)
+        found = self._owner_anchors.candidates(signature.namespace, signature.labels)
+        return [group for group in found if group.term.selects(signature.namespace, signature.labels, labels)]
 
     def statistics(self) -> dict[str, int]:
         """How many groups are kept."""
@@ -184,9 +187,9 @@ def _fixed(term: AffinityTerm) -> tuple[str, ...] | None:
     return term.namespaces if term.namespace_selector is None else None
 
 
-def terms_of(shape: PodShape) -> Iterator[_Term]:
+def terms_of(signature: PodSignature) -> Iterator[_Term]:
     """Every term that a pod of this shape carries, with its role and weight (1 for required ones)."""
-    affinity = shape.affinity
+    affinity = signature.affinity
     for term in affinity.required:
         yield Role.REQUIRED, term, 1
     for term in affinity.required_anti:

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from extender.model.objects import DisruptionBudget, Excess, Node, Pod, PodShape
+from extender.model.objects import DisruptionBudget, Excess, Node, Pod, PodSignature
 from extender.model.resources import Resources
 from extender.model.spread import SpreadConstraint
 
@@ -130,7 +130,7 @@ class Expected(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class SpreadQuestion:
+class CompiledSpread:
     """A constraint with its group; ``self_match`` is 1 where the constraint selects the asking pod itself."""
 
     constraint: SpreadConstraint
@@ -147,7 +147,7 @@ class WeightedGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class CompiledConstraints:
     """All that a pod of one shape asks of the index, compiled once; it stays true because its groups do.
 
     ``serial`` is the same for as long as a filter's answer rests on the same groups in the same way. Whatever remembers
@@ -160,7 +160,7 @@ class Question:
     ``excess``: the pod is to be rejected, as it is above a limit; then it asks for nothing else.
     """
 
-    shape: PodShape
+    signature: PodSignature
     affinity: tuple[GroupView, ...] = ()
     matches_itself: bool = False
     anti: tuple[GroupView, ...] = ()
@@ -168,8 +168,8 @@ class Question:
     preferences: tuple[WeightedGroup, ...] = ()
     inverse_preferences: tuple[WeightedGroup, ...] = ()
     inverse_required: tuple[GroupView, ...] = ()
-    hard: tuple[SpreadQuestion, ...] = ()
-    soft: tuple[SpreadQuestion, ...] = ()
+    hard: tuple[CompiledSpread, ...] = ()
+    soft: tuple[CompiledSpread, ...] = ()
     soft_needs_all_keys: bool = True
     affinity_errors: tuple[str, ...] = ()
     hard_error: str = ""
@@ -181,7 +181,7 @@ class Question:
         """Every group that a filter's answer rests on."""
         return (*self.affinity, *self.anti, *self.inverse, *(ask.group for ask in self.hard))
 
-    def filters_as(self, other: Question) -> bool:
+    def filters_as(self, other: CompiledConstraints) -> bool:
         """Whether a filter's answer rests on the same groups in the same way; scores may differ. O(groups)."""
         return (
             self.affinity == other.affinity
@@ -219,13 +219,13 @@ class ClusterView(Protocol):
     def topology_version(self) -> int:
         """Grows with every change of nodes."""
 
-    def question(self, shape: PodShape) -> Question:
+    def compiled(self, signature: PodSignature) -> CompiledConstraints:
         """The compiled question of a shape. O(1) when it has been asked before, else O(pods it counts)."""
 
-    def grounds(self, question: Question) -> int:
+    def grounds(self, compiled: CompiledConstraints) -> int:
         """A number that changes whenever the filter's answer to the question may have changed."""
 
-    def is_pending(self, question: Question) -> bool:
+    def is_pending(self, compiled: CompiledConstraints) -> bool:
         """Whether the filter's answer may hang on a pod whose node is not known yet. O(groups)."""
 
     def expected(self, group: GroupView) -> Expected:
@@ -234,7 +234,7 @@ class ClusterView(Protocol):
         O(assumed pods + such pods × their nodes).
         """
 
-    def is_touched(self, shape: PodShape) -> bool:
+    def is_touched(self, signature: PodSignature) -> bool:
         """Whether placing a pod of this shape can change another pod's answer, as far as anybody has asked."""
 
     def key(self, topology_key: str) -> KeyView:

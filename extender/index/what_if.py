@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from extender.index.domains import Topology
 from extender.index.groups import Group
-from extender.index.placements import Placements
+from extender.index.signature_counts import SignatureTable
 from extender.model.objects import Pod
 
 
 class WhatIf:
     """The changes of one what-if. ``undo`` must be called before anything else happens to the index."""
 
-    def __init__(self, topology: Topology, placements: Placements) -> None:
+    def __init__(self, topology: Topology, signatures: SignatureTable) -> None:
         self._topology = topology
-        self._placements = placements
+        self._signatures = signatures
         self._taken: dict[str, Pod] = {}
         self._standing: list[tuple[Pod, int]] = []
         self._versions: dict[int, tuple[Group, int]] = {}
@@ -37,14 +37,14 @@ class WhatIf:
     def stand(self, pod: Pod, node: int) -> None:
         """A pod that has no node counts on this one. Ask for questions afterwards: its own terms may be new ones."""
         self._remember(pod)
-        self._placements.put(pod.shape, False, node, 1)
+        self._signatures.put(pod.signature, False, node, 1)
         self._standing.append((pod, node))
 
     def leave(self) -> None:
         """All pods that were made to stand are gone again."""
         while self._standing:
             pod, node = self._standing.pop()
-            self._placements.put(pod.shape, False, node, -1)
+            self._signatures.put(pod.signature, False, node, -1)
 
     def undo(self) -> None:
         """Everything is as it was."""
@@ -56,15 +56,15 @@ class WhatIf:
         self._versions.clear()
 
     def _count(self, pod: Pod, sign: int) -> None:
-        placement = self._placements.find(pod.shape, terminating=pod.terminating)
-        if placement is None:
+        counts_of_signature = self._signatures.find(pod.signature, terminating=pod.terminating)
+        if counts_of_signature is None:
             return
         number = self._topology.number(pod.node)
-        for group, times in placement.groups.items():
+        for group, times in counts_of_signature.groups.items():
             self._versions.setdefault(id(group), (group, group.version))
             group.add(number, sign * times)
 
     def _remember(self, pod: Pod) -> None:
-        placement = self._placements.find(pod.shape, terminating=False)
-        for group in placement.groups if placement is not None else ():
+        counts_of_signature = self._signatures.find(pod.signature, terminating=False)
+        for group in counts_of_signature.groups if counts_of_signature is not None else ():
             self._versions.setdefault(id(group), (group, group.version))

@@ -6,7 +6,7 @@ The selector joins those of all Services that match the pod and that of its cont
 
 from __future__ import annotations
 
-from extender.model.objects import PodShape, Workload
+from extender.model.objects import PodSignature, Workload
 from extender.model.selectors import LabelSelector, Requirement, selector
 
 _KIND_OF = {
@@ -49,17 +49,17 @@ class Workloads:
         if not here:
             del self._services[old.namespace], self._service_versions[old.namespace]
 
-    def grounds(self, shape: PodShape) -> tuple[int, Workload | None]:
+    def grounds(self, signature: PodSignature) -> tuple[int, Workload | None]:
         """All that `default_selector` rests on: it answers the same for as long as this is equal. O(1)."""
-        return self._service_versions.get(shape.namespace, 0), self._owner(shape)
+        return self._service_versions.get(signature.namespace, 0), self._owner(signature)
 
-    def default_selector(self, shape: PodShape) -> LabelSelector | None:
+    def default_selector(self, signature: PodSignature) -> LabelSelector | None:
         """What default constraints of a pod of this shape count; None where nothing is deduced. O(services there)."""
         clauses: list[Requirement] = []
-        for service in self._services.get(shape.namespace, {}).values():
-            if service.selector is not None and service.selector.matches(shape.labels):
+        for service in self._services.get(signature.namespace, {}).values():
+            if service.selector is not None and service.selector.matches(signature.labels):
                 clauses.extend(service.selector.requirements)
-        owner = self._owner(shape)
+        owner = self._owner(signature)
         if owner is not None and owner.selector is not None:
             merged = owner.selector.requirements
             if owner.kind == "ReplicationController":  # its map is merged into the services': the same key, it wins
@@ -68,8 +68,8 @@ class Workloads:
             clauses.extend(merged)
         return selector(clauses) if clauses else None
 
-    def _owner(self, shape: PodShape) -> Workload | None:
-        if shape.controller is None:
+    def _owner(self, signature: PodSignature) -> Workload | None:
+        if signature.controller is None:
             return None
-        kind = _KIND_OF.get((shape.controller.api_version, shape.controller.kind))
-        return self.objects.get(f"{kind}/{shape.namespace}/{shape.controller.name}")
+        kind = _KIND_OF.get((signature.controller.api_version, signature.controller.kind))
+        return self.objects.get(f"{kind}/{signature.namespace}/{signature.controller.name}")

@@ -20,7 +20,7 @@ from typing import Final, Generic, TypeVar
 
 from msgspec import Raw
 
-from extender.kube.feed_status import FeedProgress
+from extender.kube.reflector_status import ReflectorProgress
 from extender.kube.timing import Clock
 from extender.model.objects import Object
 from extender.wire.errors import WireError
@@ -63,7 +63,7 @@ class Listed(Generic[T]):
 class SliceDecoder(Generic[T]):
     """Decodes for one kind under two bounds per slice: a number of events and a time on the loop."""
 
-    def __init__(self, kind: Kind[T], progress: FeedProgress, clock: Clock, most: int, seconds: float) -> None:
+    def __init__(self, kind: Kind[T], progress: ReflectorProgress, clock: Clock, most: int, seconds: float) -> None:
         self._kind = kind
         self._progress = progress
         self._clock = clock

@@ -107,7 +107,7 @@ async def _body(response: ClientResponse, largest: int) -> bytes:
     return b"".join(parts)
 
 
-async def _refusal(response: ClientResponse) -> KubeError:
+async def _rejection(response: ClientResponse) -> KubeError:
     """What an answer that is not 2xx means, by the beginning of its body."""
     parts, size = list[bytes](), 0
     while size < _LARGEST_REFUSAL and (part := await response.content.readany()):
@@ -147,7 +147,7 @@ class Connection:
                 response = await self._request(method, path, query, body, content_type)
                 async with response:
                     if not response.ok:
-                        raise await _refusal(response)
+                        raise await _rejection(response)
                     return await _body(response, largest)
 
     async def date(self) -> str:
@@ -169,7 +169,7 @@ class Connection:
             if not response.ok:
                 with translated(doing):
                     async with asyncio.timeout(self._options.request_timeout):
-                        raise await _refusal(response)
+                        raise await _rejection(response)
             yield ByteStream(response, doing)
         finally:
             response.close()  # not release(): the rest of an endless body must not be waited for

@@ -50,9 +50,9 @@ class BackoffOptions:
 class Backoff:
     """Doubles from the first wait to the longest; each is drawn between half and whole, so that clients spread."""
 
-    def __init__(self, options: BackoffOptions, chance: Random) -> None:
+    def __init__(self, options: BackoffOptions, rng: Random) -> None:
         self._options = options
-        self._chance = chance
+        self._rng = rng
         self.failures = 0
 
     def next(self) -> float:
@@ -60,7 +60,7 @@ class Backoff:
         doublings = min(self.failures, 32)  # the float must not overflow after a long night
         self.failures += 1
         whole = min(self._options.first * 2.0**doublings, self._options.longest)
-        return whole * self._chance.uniform(0.5, 1.0)
+        return whole * self._rng.uniform(0.5, 1.0)
 
     def reset(self) -> None:
         """Begin again at the first wait: something has succeeded."""

@@ -40,7 +40,7 @@ class Excess:
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class PodShape:
+class PodSignature:
     """What a pod's template fixes and constraints read: the replicas of a workload share one shape.
 
     Compared by identity: ``wire`` hands out one object for equal input, and a duplicate costs memory, never a count.
@@ -65,13 +65,13 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     """A pod. ``node`` is empty while it is not assigned; ``finished`` pods are no part of any count.
 
     ``preempted``: somebody has marked it as the victim of a preemption (condition DisruptionTarget, KEP-3329).
-    ``refusal``: the scheduler's last word on why it is pending (PodScheduled=False), empty where there is none.
+    ``rejection``: the scheduler's last word on why it is pending (PodScheduled=False), empty where there is none.
     ``has_unseen_needs``: it asks a node for host ports, volumes or devices, which the index does not hold.
     """
 
     uid: str
     name: str
-    shape: PodShape
+    signature: PodSignature
     node: str = ""
     terminating: bool = False
     finished: bool = False
@@ -83,7 +83,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     start_time: datetime | None = None
     preempted: bool = False
     has_unseen_needs: bool = False
-    refusal: str = ""
+    rejection: str = ""
 
     @property
     def key(self) -> str:
@@ -93,12 +93,12 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     @property
     def namespace(self) -> str:
         """The pod's namespace."""
-        return self.shape.namespace
+        return self.signature.namespace
 
     @property
     def full_name(self) -> str:
         """``namespace/name``, as logs and people write it."""
-        return f"{self.shape.namespace}/{self.name}"
+        return f"{self.signature.namespace}/{self.name}"
 
     @property
     def is_placed(self) -> bool:
@@ -172,7 +172,7 @@ class DisruptionBudget(msgspec.Struct, frozen=True, gc=False):
         """Whether taking the pod away uses up one of the disruptions that are allowed."""
         return (
             self.namespace == pod.namespace
-            and self.selector.matches(pod.shape.labels)
+            and self.selector.matches(pod.signature.labels)
             and pod.name not in self.disrupted
         )
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from extender.index.view import ClusterView, Question
-from extender.model.verdicts import Code, Reason
+from extender.index.view import ClusterView, CompiledConstraints
+from extender.model.rejections import Code, Reason
 from extender.rules import interpod_affinity, topology_spread
 from extender.rules.excess import ExcessFilter
 from extender.rules.frames import Frame
@@ -37,14 +37,14 @@ class PreparedFilters:
         return next((each.status for each in self.filters if each.status.code in bad), None)
 
     @property
-    def refuses_all(self) -> Reason | None:
+    def rejects_all(self) -> Reason | None:
         """The one reason against every node, where that is certain without a look at any; None where it is not."""
-        return self.filters[0].refuses_all if self.filters else None
+        return self.filters[0].rejects_all if self.filters else None
 
     @property
-    def passes_nobody(self) -> bool:
+    def rejects_every_node(self) -> bool:
         """Whether it is certain without a look at any node that each is refused, for whatever reasons."""
-        return any(each.refuses_all for each in self.filters)
+        return any(each.rejects_all for each in self.filters)
 
     def passing(self, nodes: Sequence[int]) -> Sequence[int]:
         """Those of the positions that every filter lets pass, in their order."""
@@ -52,34 +52,34 @@ class PreparedFilters:
             nodes = each.passing(nodes)
         return nodes
 
-    def refused(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
+    def rejected(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
         """Those of the positions that do not pass, by the first filter's reason; a reason may come more than once."""
         for each in self.filters:
-            yield from each.refused(nodes)
+            yield from each.rejected(nodes)
             nodes = each.passing(nodes)
 
-    def refusal(self, node: int) -> Reason | None:
+    def rejection(self, node: int) -> Reason | None:
         """The first filter's reason against a node, None where it passes."""
-        return next((reason for each in self.filters if (reason := each.refusal(node)) is not None), None)
+        return next((reason for each in self.filters if (reason := each.rejection(node)) is not None), None)
 
 
-def prepare_filters(question: Question, frame: Frame) -> PreparedFilters:
+def prepare_filters(compiled: CompiledConstraints, frame: Frame) -> PreparedFilters:
     """Prepares every rule's filter; a rule that is switched off asks nothing, so it skips."""
-    if question.excess is not None:
-        return PreparedFilters((ExcessFilter(question.excess),))
+    if compiled.excess is not None:
+        return PreparedFilters((ExcessFilter(compiled.excess),))
     every: tuple[PreparedFilter, ...] = (
-        topology_spread.prepare_filter(question, frame),
-        interpod_affinity.prepare_filter(question, frame),
+        topology_spread.prepare_filter(compiled, frame),
+        interpod_affinity.prepare_filter(compiled, frame),
     )
     return PreparedFilters(tuple(each for each in every if each.status.code is not Code.SKIP))
 
 
 def prepare_scores(
-    question: Question, view: ClusterView, frame: Frame, nodes: Sequence[int], hard_weight: int
+    compiled: CompiledConstraints, view: ClusterView, frame: Frame, nodes: Sequence[int], hard_weight: int
 ) -> list[PreparedScore]:
     """Every rule's score over these nodes, without those that have nothing to add or cannot be computed."""
     every: tuple[PreparedScore, ...] = (
-        topology_spread.prepare_score(question, view, frame, nodes),
-        interpod_affinity.prepare_score(question, frame, nodes, hard_weight),
+        topology_spread.prepare_score(compiled, view, frame, nodes),
+        interpod_affinity.prepare_score(compiled, frame, nodes, hard_weight),
     )
     return [each for each in every if each.status.code is Code.SUCCESS]

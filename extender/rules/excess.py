@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from extender.model.objects import Excess
-from extender.model.verdicts import Code, Reason
+from extender.model.rejections import Code, Reason
 from extender.rules.rule import Status
 
 
@@ -26,7 +26,7 @@ class ExcessFilter:
         return Status(Code.UNRESOLVABLE, self.excess.text)
 
     @property
-    def refuses_all(self) -> Reason:
+    def rejects_all(self) -> Reason:
         """That limit, whatever the node."""
         return Reason.OVER_LIMIT
 
@@ -34,10 +34,10 @@ class ExcessFilter:
         """None."""
         return []
 
-    def refusal(self, _node: int) -> Reason:
+    def rejection(self, _node: int) -> Reason:
         """That limit, whatever the node."""
         return Reason.OVER_LIMIT
 
-    def refused(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
+    def rejected(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
         """All of them."""
         yield Reason.OVER_LIMIT, nodes

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from extender.index.view import Column, GroupView, Question, WeightedGroup
-from extender.model.verdicts import Code, Reason
+from extender.index.view import Column, CompiledConstraints, GroupView, WeightedGroup
+from extender.model.rejections import Code, Reason
 from extender.rules.frames import Frame
 from extender.rules.rule import MAX_SCORE, SKIP, SUCCESS, Status
 
@@ -34,7 +34,7 @@ class AffinityFilter:
     first_pod: bool = False
     apart: tuple[Clause, ...] = ()
     inverse: tuple[Clause, ...] = ()
-    refuses_all: Reason | None = None
+    rejects_all: Reason | None = None
 
     def passing(self, nodes: Sequence[int]) -> Sequence[int]:
         """Those of the positions that pass. O(nodes × clauses)."""
@@ -52,7 +52,7 @@ class AffinityFilter:
                 nodes = [node for node in nodes if domains[node] not in counts]
         return nodes
 
-    def refused(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
+    def rejected(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
         """Those of the positions that do not pass, by the first clause that refuses them. O(nodes × clauses)."""
         if self.status.code is Code.UNRESOLVABLE:
             yield Reason.MALFORMED_POD, nodes
@@ -65,7 +65,7 @@ class AffinityFilter:
                 yield reason, [node for node in left if domains[node] in counts]
                 left = [node for node in left if domains[node] not in counts]
 
-    def refusal(self, node: int) -> Reason | None:
+    def rejection(self, node: int) -> Reason | None:
         """Why the node is refused, None where it passes."""
         if self.status.code is Code.UNRESOLVABLE:
             return Reason.MALFORMED_POD
@@ -87,12 +87,12 @@ def _lost(reason: Reason, before: Sequence[int], after: Sequence[int]) -> Iterat
         yield reason, [node for node in before if node not in stayed]
 
 
-def prepare_filter(question: Question, frame: Frame) -> AffinityFilter:
+def prepare_filter(compiled: CompiledConstraints, frame: Frame) -> AffinityFilter:
     """The filter of a question. O(terms)."""
-    if question.affinity_errors:
-        return AffinityFilter(Status(Code.UNRESOLVABLE, f"parsing pod: {_joined(question.affinity_errors)}"))
-    inverse = [group for group in question.inverse if frame.may_count(group)]
-    if not (question.affinity or question.anti or inverse):
+    if compiled.affinity_errors:
+        return AffinityFilter(Status(Code.UNRESOLVABLE, f"parsing pod: {_joined(compiled.affinity_errors)}"))
+    inverse = [group for group in compiled.inverse if frame.may_count(group)]
+    if not (compiled.affinity or compiled.anti or inverse):
         return AffinityFilter(SKIP)
 
     def near(group: GroupView) -> Clause:
@@ -101,27 +101,27 @@ def prepare_filter(question: Question, frame: Frame) -> AffinityFilter:
     def apart(group: GroupView) -> Clause:
         return Clause(frame.domains(group.key), frame.against(group))
 
-    nobody = not any(map(frame.may_count, question.affinity))
-    first_pod = nobody and question.matches_itself
-    nears = tuple(map(near, question.affinity))
+    nobody = not any(map(frame.may_count, compiled.affinity))
+    first_pod = nobody and compiled.matches_itself
+    nears = tuple(map(near, compiled.affinity))
     nowhere = not first_pod and not all(clause.counts for clause in nears)
     return AffinityFilter(
         SUCCESS,
         near=nears,
         first_pod=first_pod,
-        apart=tuple(map(apart, question.anti)),
+        apart=tuple(map(apart, compiled.anti)),
         inverse=tuple(map(apart, inverse)),
-        refuses_all=Reason.AFFINITY if nowhere else _full(question, frame),
+        rejects_all=Reason.AFFINITY if nowhere else _full(compiled, frame),
     )
 
 
-def _full(question: Question, frame: Frame) -> Reason | None:
+def _full(compiled: CompiledConstraints, frame: Frame) -> Reason | None:
     """The reason against every node where anti-affinity leaves none, and no other clause refuses any. O(terms)."""
-    if question.affinity:
+    if compiled.affinity:
         return None
-    if any(map(frame.is_covered_by, question.anti)):
+    if any(map(frame.is_covered_by, compiled.anti)):
         return Reason.ANTI_AFFINITY
-    if not any(map(frame.may_count, question.anti)) and any(map(frame.is_covered_by, question.inverse)):
+    if not any(map(frame.may_count, compiled.anti)) and any(map(frame.is_covered_by, compiled.inverse)):
         return Reason.EXISTING_ANTI_AFFINITY
     return None
 
@@ -158,20 +158,20 @@ class AffinityScore:
         return [int(MAX_SCORE * ((score - least) / (most - least))) for score in raw]
 
 
-def weighted_groups(question: Question, hard_weight: int) -> list[WeightedGroup]:
+def weighted_groups(compiled: CompiledConstraints, hard_weight: int) -> list[WeightedGroup]:
     """Every group that adds to the score, with its weight; those that count nobody are left out."""
-    required = (WeightedGroup(hard_weight, group) for group in question.inverse_required)
-    every = (*question.preferences, *question.inverse_preferences, *required)
+    required = (WeightedGroup(hard_weight, group) for group in compiled.inverse_required)
+    every = (*compiled.preferences, *compiled.inverse_preferences, *required)
     return [part for part in every if part.group.counts]
 
 
-def prepare_score(question: Question, frame: Frame, nodes: Sequence[int], hard_weight: int) -> AffinityScore:
+def prepare_score(compiled: CompiledConstraints, frame: Frame, nodes: Sequence[int], hard_weight: int) -> AffinityScore:
     """The score of a question over these nodes; Skip where no (pod, term) pair adds anything. O(terms)."""
-    errors = question.affinity_errors
+    errors = compiled.affinity_errors
     if errors:
         return AffinityScore(Status(Code.ERROR, f"failed to parse pod: {_joined(errors)}"), nodes)
     parts = tuple(
         (part.weight, Clause(frame.domains(part.group.key), part.group.counts))
-        for part in weighted_groups(question, hard_weight)
+        for part in weighted_groups(compiled, hard_weight)
     )
     return AffinityScore(SUCCESS if parts else SKIP, nodes, parts)

@@ -15,27 +15,27 @@ from dataclasses import dataclass, field
 
 from extender.index.view import ClusterView, NodeNumber
 from extender.model.objects import Node, Pod
+from extender.model.rejections import Reason
 from extender.model.resources import PODS, Resources
 from extender.model.taints import NO_SCHEDULE, Taint, first_untolerated
-from extender.model.verdicts import Reason
 
 CORDON = Taint("node.kubernetes.io/unschedulable", "", NO_SCHEDULE)
 
 
-def standing_refusal(pod: Pod, node: Node) -> Reason | None:
+def static_rejection(pod: Pod, node: Node) -> Reason | None:
     """What keeps the pod off the node whoever leaves it, None where nothing does. O(taints + terms)."""
-    shape = pod.shape
-    if node.unschedulable and not any(each.tolerates(CORDON) for each in shape.tolerations):
+    signature = pod.signature
+    if node.unschedulable and not any(each.tolerates(CORDON) for each in signature.tolerations):
         return Reason.CORDONED
-    if node.taints and first_untolerated(node.taints, shape.tolerations) is not None:
+    if node.taints and first_untolerated(node.taints, signature.tolerations) is not None:
         return Reason.TAINT
-    if not shape.node_affinity.matches(node.name, node.labels):
+    if not signature.node_affinity.matches(node.name, node.labels):
         return Reason.NODE_AFFINITY
     return None
 
 
 @dataclass(slots=True)
-class Room:
+class FreeResources:
     """What is left on one node in a what-if: pods are taken away and counted back without touching the index.
 
     ``free`` may be negative. A resource that nobody offers or asks for has no entry.
@@ -59,7 +59,7 @@ class Room:
         return all(amount <= free.get(name, 0) for name, amount in requests.items() if amount > 0 and name != PODS)
 
 
-def room_on(view: ClusterView, number: NodeNumber, others: Iterable[Pod] = ()) -> Room | None:
+def free_resources_on(view: ClusterView, number: NodeNumber, others: Iterable[Pod] = ()) -> FreeResources | None:
     """What is left beside the pods on the node and the ``others``; None for a node that does not exist.
 
     Pods that are going still hold their room. O(resources + others).
@@ -67,7 +67,7 @@ def room_on(view: ClusterView, number: NodeNumber, others: Iterable[Pod] = ()) -
     node = view.node(number)
     if node is None:
         return None
-    room = Room(dict(node.allocatable), node.allocatable.get(PODS, 0) - len(view.pods_on(number)))
+    room = FreeResources(dict(node.allocatable), node.allocatable.get(PODS, 0) - len(view.pods_on(number)))
     for name, amount in view.requested(number).items():
         room.free[name] = room.free.get(name, 0) - amount
     for pod in others:
@@ -75,13 +75,13 @@ def room_on(view: ClusterView, number: NodeNumber, others: Iterable[Pod] = ()) -
     return room
 
 
-def refusal(pod: Pod, view: ClusterView, number: NodeNumber, others: Iterable[Pod] = ()) -> Reason | None:
+def rejection(pod: Pod, view: ClusterView, number: NodeNumber, others: Iterable[Pod] = ()) -> Reason | None:
     """Why the node, with the ``others`` beside the pods that stand there, does not take the pod; None where it does."""
     node = view.node(number)
-    room = room_on(view, number, others)
+    room = free_resources_on(view, number, others)
     if node is None or room is None:
         return Reason.UNKNOWN_NODE
-    standing = standing_refusal(pod, node)
+    standing = static_rejection(pod, node)
     if standing is not None:
         return standing
     return None if room.takes(pod.requests) else Reason.NO_ROOM

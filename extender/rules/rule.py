@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from extender.model.verdicts import Code, Reason
+from extender.model.rejections import Code, Reason
 
 MAX_SCORE = 100
 
@@ -35,17 +35,17 @@ class PreparedFilter(Protocol):
         """Success, or Skip where every node passes, or what refuses them all."""
 
     @property
-    def refuses_all(self) -> Reason | None:
+    def rejects_all(self) -> Reason | None:
         """The one reason against every node, where that is certain without a look at any; None where it is not."""
 
     def passing(self, nodes: Sequence[int]) -> Sequence[int]:
         """Those of the positions that pass, in their order. O(nodes × clauses)."""
 
-    def refusal(self, node: int) -> Reason | None:
+    def rejection(self, node: int) -> Reason | None:
         """Why a node is refused, the first clause's reason; None where it passes."""
 
-    def refused(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
-        """Those of the positions that do not pass, by reason; as `refusal` says of each. O(nodes × clauses)."""
+    def rejected(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
+        """Those of the positions that do not pass, by reason; as `rejection` says of each. O(nodes × clauses)."""
 
 
 class PreparedScore(Protocol):

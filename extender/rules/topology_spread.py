@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from extender.index.view import ClusterView, Column, Question, SpreadQuestion
+from extender.index.view import ClusterView, Column, CompiledConstraints, CompiledSpread
 from extender.model.labels import HOSTNAME
+from extender.model.rejections import Code, Reason
 from extender.model.spread import global_minimum, largest_allowed, round_half_away, topology_weight
-from extender.model.verdicts import Code, Reason
 from extender.rules.frames import Frame
 from extender.rules.rule import MAX_SCORE, SKIP, SUCCESS, Status
 
@@ -33,7 +33,7 @@ class SpreadFilter:
 
     status: Status
     clauses: tuple[HardClause, ...] = ()
-    refuses_all: Reason | None = None
+    rejects_all: Reason | None = None
 
     def passing(self, nodes: Sequence[int]) -> Sequence[int]:
         """Those of the positions that pass. O(nodes × constraints)."""
@@ -44,7 +44,7 @@ class SpreadFilter:
             nodes = [node for node in nodes if (domain := domains[node]) and count_of(domain, 0) <= limit]
         return nodes
 
-    def refused(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
+    def rejected(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
         """Those of the positions that do not pass, by the first constraint that refuses them. O(nodes × constraints)."""
         if self.status.code is Code.ERROR:
             yield Reason.MALFORMED_POD, nodes
@@ -56,7 +56,7 @@ class SpreadFilter:
             yield Reason.SPREAD_SKEW, [node for node in nodes if count_of(domains[node], 0) > limit]
             nodes = [node for node in nodes if count_of(domains[node], 0) <= limit]
 
-    def refusal(self, node: int) -> Reason | None:
+    def rejection(self, node: int) -> Reason | None:
         """Why the node is refused, by the first constraint that does; None where it passes."""
         if self.status.code is Code.ERROR:
             return Reason.MALFORMED_POD
@@ -69,27 +69,27 @@ class SpreadFilter:
         return None
 
 
-def prepare_filter(question: Question, frame: Frame) -> SpreadFilter:
+def prepare_filter(compiled: CompiledConstraints, frame: Frame) -> SpreadFilter:
     """The filter of a question. O(constraints × distinct counts)."""
-    if question.hard_error:
-        text = f"get constraints from pod: obtaining pod's hard topology spread constraints: {question.hard_error}"
+    if compiled.hard_error:
+        text = f"get constraints from pod: obtaining pod's hard topology spread constraints: {compiled.hard_error}"
         return SpreadFilter(Status(Code.ERROR, text))
-    if not question.hard:
+    if not compiled.hard:
         return SpreadFilter(SKIP)
-    clauses = tuple(_clause(ask, frame) for ask in question.hard)
-    return SpreadFilter(SUCCESS, clauses, _refuses_all(question, clauses, frame))
+    clauses = tuple(_clause(ask, frame) for ask in compiled.hard)
+    return SpreadFilter(SUCCESS, clauses, _rejects_all(compiled, clauses, frame))
 
 
-def _refuses_all(question: Question, clauses: Sequence[HardClause], frame: Frame) -> Reason | None:
+def _rejects_all(compiled: CompiledConstraints, clauses: Sequence[HardClause], frame: Frame) -> Reason | None:
     """Skew, where one constraint leaves no domain and no node lacks a key. O(constraints × distinct counts)."""
-    groups = [ask.group for ask in question.hard]
+    groups = [ask.group for ask in compiled.hard]
     if any(group.key.lacking for group in groups):
         return None
     full = (frame.is_covered_by(g) and g.smallest() > c.limit for g, c in zip(groups, clauses, strict=True))
     return Reason.SPREAD_SKEW if any(full) else None
 
 
-def _clause(ask: SpreadQuestion, frame: Frame) -> HardClause:
+def _clause(ask: CompiledSpread, frame: Frame) -> HardClause:
     group, constraint = ask.group, ask.constraint
     added = frame.new_domains(group)
     least = 0 if added else frame.least(group)
@@ -146,23 +146,23 @@ class SpreadScore:
         return [0 if node in ignored else score_of[score] for node, score in zip(self.nodes, raw, strict=True)]
 
 
-def prepare_score(question: Question, view: ClusterView, frame: Frame, nodes: Sequence[int]) -> SpreadScore:
+def prepare_score(compiled: CompiledConstraints, view: ClusterView, frame: Frame, nodes: Sequence[int]) -> SpreadScore:
     """The score of a question over these nodes. O(nodes × constraints)."""
-    if question.soft_error:
-        text = f"calculating preScoreState: obtaining pod's soft topology spread constraints: {question.soft_error}"
+    if compiled.soft_error:
+        text = f"calculating preScoreState: obtaining pod's soft topology spread constraints: {compiled.soft_error}"
         return SpreadScore(Status(Code.ERROR, text), nodes)
-    if not question.soft:
+    if not compiled.soft:
         return SpreadScore(SKIP, nodes)
-    labelled = [frame.domains(view.key(ask.constraint.topology_key)) for ask in question.soft]
+    labelled = [frame.domains(view.key(ask.constraint.topology_key)) for ask in compiled.soft]
     ignored: frozenset[int] = frozenset()
-    if question.soft_needs_all_keys:
+    if compiled.soft_needs_all_keys:
         ignored = frozenset([node for column in labelled for node in nodes if not column[node]])
     judged = [node for node in nodes if node not in ignored] if ignored else nodes
-    clauses = [_soft(ask, column, frame, judged) for ask, column in zip(question.soft, labelled, strict=True)]
+    clauses = [_soft(ask, column, frame, judged) for ask, column in zip(compiled.soft, labelled, strict=True)]
     return SpreadScore(SUCCESS, nodes, tuple(clauses), ignored)
 
 
-def _soft(ask: SpreadQuestion, labelled: Column, frame: Frame, judged: Sequence[int]) -> SoftClause:
+def _soft(ask: CompiledSpread, labelled: Column, frame: Frame, judged: Sequence[int]) -> SoftClause:
     """A clause with its weight, which grows with the number of domains among the nodes that are judged."""
     group, constraint = ask.group, ask.constraint
     if constraint.topology_key == HOSTNAME:

@@ -83,7 +83,7 @@ class Collaborators:
     version: str
     bodies: Bodies
     in_flight: int = 0
-    refused: RepeatedWarnings = field(default_factory=lambda: RepeatedWarnings(_LOG, "request refused"))
+    rejected: RepeatedWarnings = field(default_factory=lambda: RepeatedWarnings(_LOG, "request refused"))
     undecided: RepeatedWarning = field(
         default_factory=lambda: RepeatedWarning(_LOG, "answering although nothing could be decided")
     )

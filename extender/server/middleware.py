@@ -140,7 +140,7 @@ def _observed(error: Exception, request: web.Request) -> Failure:
         _LOG.debug("request refused", extra=fields)
     else:
         resource = request.match_info.route.resource
-        app.refused.tell((failure.reason, resource and resource.canonical), **fields)
+        app.rejected.tell((failure.reason, resource and resource.canonical), **fields)
     return failure
 
 

@@ -5,7 +5,7 @@ Errors are left to `middleware`, which turns them into answers. https://pkg.go.d
 
 from aiohttp import web
 
-from extender.model.verdicts import Reason
+from extender.model.rejections import Reason
 from extender.server.bodies import BODY
 from extender.server.collaborators import COLLABORATORS
 from extender.server.failures import Stale
@@ -43,7 +43,7 @@ async def filter_nodes(request: web.Request) -> web.Response:
     else:
         metrics.decided()
     app.metrics.passed(len(result.passed))
-    app.metrics.refused(_reasons(result, args))
+    app.metrics.rejected(_reasons(result, args))
     return _filtered(result, args)
 
 
@@ -93,7 +93,7 @@ def _count(args: ExtenderArgs) -> int:
 
 def _reasons(result: FilterResult, args: ExtenderArgs) -> set[str]:
     """The reasons in an answer that lets no node pass, as labels of a metric."""
-    if args.pod.shape.excess is not None and result.texts():
+    if args.pod.signature.excess is not None and result.texts():
         return {Reason.OVER_LIMIT.name.lower()}  # the text names the limit and the pod's number
     return {_LABELS.get(text, "other") for text in result.texts()}
 

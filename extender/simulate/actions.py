@@ -42,7 +42,7 @@ async def arrive(stage: Stage, step: Arrive) -> None:
     if not homes:
         return
     mix = step.mix or {step.template: 1}
-    drawn = stage.chance.choices(list(mix), list(mix.values()), k=draw(step.count, stage.chance))
+    drawn = stage.rng.choices(list(mix), list(mix.values()), k=draw(step.count, stage.rng))
     begun = time.monotonic()
     for number, template in enumerate(drawn):
         if step.rate:
@@ -84,7 +84,7 @@ def add_nodes(stage: Stage, step: NodeGroup) -> None:
     taken = stage.api.store.table(NODES).objects
     is_numbered = "{i}" in step.name
     free = (number for number in count() if not is_numbered or step.name.replace("{i}", str(number)) not in taken)
-    for number in islice(free, draw(step.count, stage.chance)):
+    for number in islice(free, draw(step.count, stage.rng)):
         for node in make_nodes(step, 1, number):
             stage.api.operations.create(NODES, node)
 
@@ -92,7 +92,7 @@ def add_nodes(stage: Stage, step: NodeGroup) -> None:
 def change_nodes(stage: Stage, step: ChangeNodes) -> None:
     """Cordon, uncordon, relabel or delete nodes."""
     names = chosen(step.nodes, _names(stage, NODES))
-    for name in _drawn(names, step.count, stage.chance):
+    for name in _drawn(names, step.count, stage.rng):
         match step.action:
             case "delete":
                 stage.api.operations.delete(Target(NODES, "", name), {})
@@ -133,17 +133,17 @@ def _edit(stage: Stage, kind: Kind, key: str, field: str, values: Labels) -> Non
 def _select(stage: Stage, namespaces: str, selector: Labels, count: Amount | None) -> list[Stored]:
     homes = set(chosen(namespaces, _names(stage, NAMESPACES)))
     found = [stored for stored in stage.pods() if _is_selected(stored.read(), homes, selector)]
-    return _drawn(found, count, stage.chance)
+    return _drawn(found, count, stage.rng)
 
 
 def _is_selected(pod: JsonObject, namespaces: set[str], selector: Labels) -> bool:
     return namespace_of(pod) in namespaces and selector.items() <= labels_of(pod).items()
 
 
-def _drawn(items: list[Item], count: Amount | None, chance: Random) -> list[Item]:
+def _drawn(items: list[Item], count: Amount | None, rng: Random) -> list[Item]:
     if count is None:
         return items
-    return chance.sample(items, min(len(items), draw(count, chance)))
+    return rng.sample(items, min(len(items), draw(count, rng)))
 
 
 def _names(stage: Stage, kind: Kind) -> list[str]:

@@ -45,7 +45,7 @@ class FilterAnswer(NamedTuple):
     """The nodes that passed, in the extender's order, and why the others did not where it says so."""
 
     passed: list[NodeState]
-    refusals: dict[str, Refusal]
+    rejections: dict[str, Refusal]
 
 
 class ExtenderClient:
@@ -64,12 +64,12 @@ class ExtenderClient:
         answer = _fields(await self._send(self.stanza.filter_verb, self._arguments(pod, nodes)))
         if answer.get("error"):
             raise ExtenderError(answer["error"])
-        refusals = {
+        rejections = {
             name: Refusal(EXTENDER, UNSCHEDULABLE, reason or "") for name, reason in _map(answer, "failednodes")
         }
         for name, reason in _map(answer, "failedandunresolvablenodes"):  # wins over the other map
-            refusals[name] = Refusal(EXTENDER, UNRESOLVABLE, reason or "")
-        return FilterAnswer(self._passed(answer, nodes), refusals)
+            rejections[name] = Refusal(EXTENDER, UNRESOLVABLE, reason or "")
+        return FilterAnswer(self._passed(answer, nodes), rejections)
 
     async def prioritize(self, pod: JsonObject, nodes: Sequence[NodeState]) -> dict[str, int]:
         """Points to be added, by node; nothing when the call fails, as only that score is missing then."""

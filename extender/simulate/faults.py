@@ -84,11 +84,11 @@ class SlowWrites(Faults):
 class SlowBindings(Faults):
     """Bindings that take a time drawn from a range, for bindings that do not come from the scheduling loop itself."""
 
-    def __init__(self, seconds: tuple[float, float], chance: Random) -> None:
+    def __init__(self, seconds: tuple[float, float], rng: Random) -> None:
         self._seconds = seconds
-        self._chance = chance
+        self._rng = rng
 
     async def before_write(self, call: Call) -> None:
         """Wait before a binding is done."""
         if call.path.endswith("/binding"):
-            await asyncio.sleep(self._chance.uniform(*self._seconds))
+            await asyncio.sleep(self._rng.uniform(*self._seconds))

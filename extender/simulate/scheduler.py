@@ -41,25 +41,25 @@ class LoopSettings:
 class AfterFilter(Protocol):
     """What happens to a pod that fits nowhere: the room for preemption."""
 
-    async def __call__(self, pod: JsonObject, refusals: dict[str, Refusal]) -> str | None:
+    async def __call__(self, pod: JsonObject, rejections: dict[str, Refusal]) -> str | None:
         """The node to nominate; empty to clear the nomination, None to leave it as it is."""
 
 
-async def no_preemption(pod: JsonObject, refusals: dict[str, Refusal]) -> str | None:
+async def no_preemption(pod: JsonObject, rejections: dict[str, Refusal]) -> str | None:
     """Without preemption a nomination stands only while its node is refused for a cause that might be cured."""
     nominated = (pod.get("status") or {}).get("nominatedNodeName")
     if not nominated:
         return None
-    refusal = refusals.get(nominated)
-    return None if refusal is not None and refusal.code == UNSCHEDULABLE else ""
+    rejection = rejections.get(nominated)
+    return None if rejection is not None and rejection.code == UNSCHEDULABLE else ""
 
 
 class FitsNowhere(Exception):  # noqa: N818 -- an outcome, not an error
     """No node passed: why, by node, and which plugins refused some (the extender, too, if it dropped one unsaid)."""
 
-    def __init__(self, refusals: dict[str, Refusal], plugins: set[str]) -> None:
+    def __init__(self, rejections: dict[str, Refusal], plugins: set[str]) -> None:
         super().__init__("fits nowhere")
-        self.refusals = refusals
+        self.rejections = rejections
         self.plugins = plugins
 
 
@@ -99,7 +99,7 @@ class SchedulingLoop:
         self._api_url = api_url
         self._stanza = stanza
         self._after_filter = after_filter
-        self._chance = random.Random(self.settings.seed)
+        self._rng = random.Random(self.settings.seed)
         self._wake = asyncio.Event()
         self._background: set[asyncio.Task[None]] = set()
         self._failures: list[BaseException] = []
@@ -232,9 +232,9 @@ class SchedulingLoop:
             node = await self._choose(pod)
         except FitsNowhere as outcome:
             self.queue.refuse(queued, outcome.plugins, time.monotonic())
-            self.reasons.update({refusal.reason for refusal in outcome.refusals.values()})
-            message = summary(len(self.cache.nodes), outcome.refusals)
-            nomination = await self._after_filter(pod, outcome.refusals)
+            self.reasons.update({rejection.reason for rejection in outcome.rejections.values()})
+            message = summary(len(self.cache.nodes), outcome.rejections)
+            nomination = await self._after_filter(pod, outcome.rejections)
             self._report(queued, "Unschedulable", message, nomination)
         except ExtenderError as error:
             self.queue.fail(queued, time.monotonic())
@@ -245,19 +245,19 @@ class SchedulingLoop:
     async def _choose(self, pod: JsonObject) -> str:
         fit = Fit(pod, self.cache)
         nominated = self.cache.nodes.get((pod.get("status") or {}).get("nominatedNodeName") or "")
-        if nominated is not None and fit.refusal(nominated) is None:
+        if nominated is not None and fit.rejection(nominated) is None:
             passed = await self._ask(pod, [nominated], {})
             if passed:
                 return passed[0].name
-        refusals: dict[str, Refusal] = {}
-        sample = self._sample(fit, refusals)
-        passed = await self._ask(pod, sample, refusals)
+        rejections: dict[str, Refusal] = {}
+        sample = self._sample(fit, rejections)
+        passed = await self._ask(pod, sample, rejections)
         if not passed:
-            plugins = {refusal.plugin for refusal in refusals.values()}
-            raise FitsNowhere(refusals, plugins | ({EXTENDER} if sample else set()))
+            plugins = {rejection.plugin for rejection in rejections.values()}
+            raise FitsNowhere(rejections, plugins | ({EXTENDER} if sample else set()))
         return await self._best(pod, fit, passed)
 
-    def _sample(self, fit: Fit, refusals: dict[str, Refusal]) -> list[NodeState]:
+    def _sample(self, fit: Fit, rejections: dict[str, Refusal]) -> list[NodeState]:
         """The first nodes that pass, beginning where the last pod's search ended, until there are enough."""
         order = self.cache.ordered()
         wanted = nodes_to_find(self.settings.percentage_of_nodes_to_score, len(order))
@@ -268,15 +268,15 @@ class SchedulingLoop:
                 break
             seen += 1
             state = order[(self._first_node + number) % len(order)]
-            refusal = fit.refusal(state)
-            if refusal is None:
+            rejection = fit.rejection(state)
+            if rejection is None:
                 passed.append(state)
             else:
-                refusals[state.name] = refusal
+                rejections[state.name] = rejection
         self._first_node = (self._first_node + seen) % max(1, len(order))
         return passed
 
-    async def _ask(self, pod: JsonObject, nodes: list[NodeState], refusals: dict[str, Refusal]) -> list[NodeState]:
+    async def _ask(self, pod: JsonObject, nodes: list[NodeState], rejections: dict[str, Refusal]) -> list[NodeState]:
         if not nodes or self._extender is None:
             return nodes
         begun, worked = time.monotonic(), time.thread_time() - self._store.worked
@@ -289,7 +289,7 @@ class SchedulingLoop:
         finally:
             seconds, processor = time.monotonic() - begun, time.thread_time() - self._store.worked - worked
             self.answers.append(Answer(namespace_of(pod), seconds, processor))
-        refusals.update(answer.refusals)
+        rejections.update(answer.rejections)
         return answer.passed
 
     async def _best(self, pod: JsonObject, fit: Fit, passed: list[NodeState]) -> str:
@@ -298,7 +298,7 @@ class SchedulingLoop:
         points = await self._extender.prioritize(pod, passed) if self._extender else {}
         scores = {state.name: fit.score(state) + points.get(state.name, 0) for state in passed}
         highest = max(scores.values())
-        return self._chance.choice([name for name, score in scores.items() if score == highest])
+        return self._rng.choice([name for name, score in scores.items() if score == highest])
 
     # -- what follows
 
@@ -308,7 +308,7 @@ class SchedulingLoop:
             return
         self.cache.assume(pod, node)
         self.journal.decided(asked_at, time.monotonic(), queued.uid, pod, node)
-        self._spawn(self._bind(queued, node, self._chance.uniform(*self.settings.bind_delay)))
+        self._spawn(self._bind(queued, node, self._rng.uniform(*self.settings.bind_delay)))
 
     async def _bind(self, queued: QueuedPod, node: str, delay: float) -> None:
         if self._extender and self._extender.stanza.bind_verb:

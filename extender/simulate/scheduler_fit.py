@@ -37,7 +37,7 @@ class Fit:
         self._has_affinity = bool(spec.get("nodeSelector")) or required_terms(pod) is not None
         self._endures_cordon = any(tolerates(toleration, _CORDONED) for toleration in spec.get("tolerations") or [])
 
-    def refusal(self, state: NodeState) -> Refusal | None:
+    def rejection(self, state: NodeState) -> Refusal | None:
         """The first filter that refuses the node; None when all let it through."""
         if (state.node.get("spec") or {}).get("unschedulable") and not self._endures_cordon:
             return Refusal("NodeUnschedulable", UNRESOLVABLE, "node(s) were unschedulable")
@@ -86,11 +86,11 @@ def nodes_to_find(percentage: int, total: int) -> int:
     return max(MIN_FEASIBLE_NODES, total * percentage // 100)
 
 
-def summary(total: int, refusals: dict[str, Refusal]) -> str:
+def summary(total: int, rejections: dict[str, Refusal]) -> str:
     """The message of a pod that fits nowhere, in the real scheduler's form."""
     counts: dict[str, int] = {}
-    for refusal in refusals.values():
-        counts[refusal.reason] = counts.get(refusal.reason, 0) + 1
+    for rejection in rejections.values():
+        counts[rejection.reason] = counts.get(rejection.reason, 0) + 1
     parts = sorted(f"{count} {reason}" for reason, count in counts.items())
     text = f"0/{total} nodes are available"
     return f"{text}: {', '.join(parts)}." if parts else f"{text}."

@@ -49,7 +49,7 @@ class Preemption:
         self._stanza = stanza
         self._is_async = is_async
         self._offers_bare = offers_bare
-        self._chance = random.Random(seed)
+        self._rng = random.Random(seed)
         self._preempting: set[str] = set()
         self._allowed: dict[str, int] = {}  # disruptions by budget, counted once for each attempt
         self._background: set[asyncio.Task[None]] = set()
@@ -68,13 +68,13 @@ class Preemption:
         if self._session is not None:
             await self._session.close()
 
-    async def __call__(self, pod: JsonObject, refusals: dict[str, Refusal]) -> str | None:
+    async def __call__(self, pod: JsonObject, rejections: dict[str, Refusal]) -> str | None:
         """The node to nominate; empty to clear the nomination, None to leave it as it is."""
         nodes = self._pods_by_node()
         self._allowed.clear()
-        if not self._is_eligible(pod, refusals, nodes):
+        if not self._is_eligible(pod, rejections, nodes):
             return None
-        potential = [name for name, refusal in refusals.items() if refusal.code == UNSCHEDULABLE]
+        potential = [name for name, rejection in rejections.items() if rejection.code == UNSCHEDULABLE]
         found = self._candidates(
             pod, [self._cache.nodes[name] for name in potential if name in self._cache.nodes], nodes
         )
@@ -87,7 +87,7 @@ class Preemption:
             self.failures.append(str(error))
             return None
         best = best_candidates(candidates)
-        return await self._act(pod, self._chance.choice(best), nodes) if best else None
+        return await self._act(pod, self._rng.choice(best), nodes) if best else None
 
     # -- choosing
 
@@ -99,12 +99,12 @@ class Preemption:
                 found.setdefault(stored.node, []).append(stored)
         return _NodePods(found, self._cache)
 
-    def _is_eligible(self, pod: JsonObject, refusals: dict[str, Refusal], nodes: dict[str, list[JsonObject]]) -> bool:
+    def _is_eligible(self, pod: JsonObject, rejections: dict[str, Refusal], nodes: dict[str, list[JsonObject]]) -> bool:
         if pod["spec"].get("preemptionPolicy") == "Never" or uid_of(pod) in self._preempting:
             return False
         node = (pod.get("status") or {}).get("nominatedNodeName")
-        refusal = refusals.get(node or "")
-        if not node or refusal is None or refusal.code == UNRESOLVABLE:
+        rejection = rejections.get(node or "")
+        if not node or rejection is None or rejection.code == UNRESOLVABLE:
             return True
         return not any(_is_victim(each) and _priority(each) < _priority(pod) for each in nodes.get(node, []))
 
@@ -112,7 +112,7 @@ class Preemption:
         self, pod: JsonObject, states: list[NodeState], nodes: dict[str, list[JsonObject]]
     ) -> list[tuple[Candidate, list[JsonObject]]]:
         wanted = max(len(states) * _LEAST_PERCENT // 100, _LEAST_NODES)
-        turn = self._chance.randrange(len(states)) if states else 0
+        turn = self._rng.randrange(len(states)) if states else 0
         fit = Fit(pod, self._cache)
         found: list[tuple[Candidate, list[JsonObject]]] = []
         for state in states[turn:] + states[:turn]:
@@ -132,12 +132,12 @@ class Preemption:
         for uid in claims:
             state.release(uid)
         victims: list[JsonObject] = []
-        fits = fit.refusal(state) is None
+        fits = fit.rejection(state) is None
         lower.sort(key=_importance)
         violating = self._violating(lower) if fits else set()
         for each in sorted(lower, key=lambda victim: uid_of(victim) not in violating):
             state.claim(uid_of(each), claims[uid_of(each)])
-            if fits and fit.refusal(state) is not None:
+            if fits and fit.rejection(state) is not None:
                 state.release(uid_of(each))
                 victims.append(each)
         for each in victims:

@@ -34,7 +34,7 @@ class Stage:
         self.without = without
         self.play = play
         self.seed = seed
-        self.chance = Random(seed)
+        self.rng = Random(seed)
         self.clock = JumpingClock()  # the extender's, so that a step can make it jump
         self.numbers: dict[str, int] = {}  # the last number given to pods, by the beginning of their names
         plane = scenario.plane
@@ -48,7 +48,7 @@ class Stage:
                 past=_PAST,
             )
         )
-        self.api.store.load(make_cluster(scenario.cluster, play.templates, files, self.chance))
+        self.api.store.load(make_cluster(scenario.cluster, play.templates, files, self.rng))
         self._loop: SchedulingLoop | None = None
         self._preemption: Preemption | None = None
         always = Faults()

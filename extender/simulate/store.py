@@ -211,7 +211,7 @@ class Store:
         self.version = past
         self.worked = 0.0
         self.tables = {kind: Table(kind, history) for kind in KINDS}
-        self._chance = random.Random(seed)
+        self._rng = random.Random(seed)
 
     @contextmanager
     def working(self) -> Iterator[None]:
@@ -287,7 +287,7 @@ class Store:
 
     def new_uid(self) -> str:
         """A uid from the seed, in the usual form."""
-        text = f"{self._chance.getrandbits(128):032x}"
+        text = f"{self._rng.getrandbits(128):032x}"
         return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-a{text[17:20]}-{text[20:]}"
 
     def _encode(self, kind: Kind, key: str, obj: JsonObject) -> Stored:

@@ -19,9 +19,9 @@ _REPEAT = '"repeat"'
 HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 
 
-def draw(amount: Amount, chance: Random) -> int:
+def draw(amount: Amount, rng: Random) -> int:
     """The amount, or one drawn between its least and its most."""
-    return chance.randint(*amount) if isinstance(amount, tuple) else amount
+    return rng.randint(*amount) if isinstance(amount, tuple) else amount
 
 
 def chosen(pattern: str, names: Sequence[str]) -> list[str]:
@@ -31,20 +31,20 @@ def chosen(pattern: str, names: Sequence[str]) -> list[str]:
 
 
 def make_cluster(
-    cluster: Cluster, templates: dict[str, Template], files: Sequence[JsonObject], chance: Random
+    cluster: Cluster, templates: dict[str, Template], files: Sequence[JsonObject], rng: Random
 ) -> list[JsonObject]:
     """All objects that are there at the start, complete: those of files, then nodes, namespaces and running pods."""
     objects = [copy.deepcopy(obj) for obj in files]
     for nodes in cluster.nodes:
-        objects += make_nodes(nodes, draw(nodes.count, chance))
+        objects += make_nodes(nodes, draw(nodes.count, rng))
     for namespaces in cluster.namespaces:
-        objects += make_namespaces(namespaces, draw(namespaces.count, chance))
+        objects += make_namespaces(namespaces, draw(namespaces.count, rng))
     named = {kind: [obj for obj in objects if obj["kind"] == kind] for kind in ("Node", "Namespace")}
     for running in cluster.running:
         objects += make_running(
             running,
             templates[running.template],
-            draw(running.count, chance),
+            draw(running.count, rng),
             [name_of(obj) for obj in named["Namespace"]],
             [name_of(obj) for obj in named["Node"]],
         )

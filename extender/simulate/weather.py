@@ -44,9 +44,9 @@ _INITIAL_END = b"initial-events-end"
 class Weather(Faults):
     """The faults that are at work now, on top of what is `always` so."""
 
-    def __init__(self, chance: Random, always: Faults | None = None) -> None:
+    def __init__(self, rng: Random, always: Faults | None = None) -> None:
         self.struck: Counter[str] = Counter()
-        self._chance = chance
+        self._rng = rng
         self._always = always or Faults()
         self._active: list[_Active] = []
 
@@ -109,11 +109,11 @@ class Weather(Faults):
     def _hold_up(self, call: Call) -> None:
         """Before an answer, between a write and its answer, or before watchers are told: nobody gets any further."""
         if hold := self._strikes(HoldUp, call):
-            time.sleep(self._chance.uniform(*hold.time))
+            time.sleep(self._rng.uniform(*hold.time))
 
     async def _hold(self, call: Call) -> None:
         if overtake := self._strikes(Overtake, call):
-            await asyncio.sleep(self._chance.uniform(*overtake.time))
+            await asyncio.sleep(self._rng.uniform(*overtake.time))
         if stall := self._strikes(Stall, call):
             await asyncio.sleep(stall.time)
         if self._strikes(HalfOpen, call):
@@ -122,9 +122,9 @@ class Weather(Faults):
     def _break(self, call: Call, lines: Sequence[bytes]) -> None:
         if self._strikes(CutLine, call):
             whole = b"".join(lines)
-            raise ConnectionCut(whole[: len(whole) - self._chance.randrange(1, len(lines[-1]))])
+            raise ConnectionCut(whole[: len(whole) - self._rng.randrange(1, len(lines[-1]))])
         if self._strikes(EndWatch, call):
-            raise StreamEnd(b"".join(lines[: self._chance.randrange(len(lines) + 1)]))
+            raise StreamEnd(b"".join(lines[: self._rng.randrange(len(lines) + 1)]))
         if error := self._strikes(ErrorEvent, call):
             raise StreamEnd(b"".join(lines) + _error_line(error.code, "InternalError"))
 
@@ -134,7 +134,7 @@ class Weather(Faults):
             form = active.form
             if not isinstance(form, kind) or any(getattr(form, name) != value for name, value in having.items()):
                 continue
-            if active.meets(call) and self._chance.random() < form.probability:
+            if active.meets(call) and self._rng.random() < form.probability:
                 active.count += 1
                 self.struck[NAMES[kind]] += 1
                 return form

@@ -13,8 +13,8 @@ from __future__ import annotations
 from extender.kube.effects import PodRef
 from extender.kube.errors import KubeError
 from extender.model.objects import Pod
+from extender.tasks.filter_service import AssumingIndex
 from extender.tasks.ports import Clock, ClusterWriter
-from extender.tasks.settling import AssumingIndex
 from extender.verbs.watched_pod import watched_pod
 from extender.wire.extender_v1 import BindingArgs
 

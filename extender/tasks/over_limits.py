@@ -12,7 +12,7 @@ from weakref import WeakSet
 
 import msgspec
 
-from extender.model.objects import Object, Pod, PodShape
+from extender.model.objects import Object, Pod, PodSignature
 from extender.settings import Limits
 from extender.tasks.ports import Clock, IndexSink
 from extender.telemetry.repeated import RepeatedWarnings
@@ -27,12 +27,12 @@ class OverLimits:
     def __init__(self, index: IndexSink, clock: Clock) -> None:
         self._index = index
         self._limit_of: dict[str, str] = {}
-        self._told: WeakSet[PodShape] = WeakSet()
+        self._told: WeakSet[PodSignature] = WeakSet()
         self._warnings = RepeatedWarnings(_LOG, "pod is above a limit", now=clock.now)
 
     def upsert(self, obj: Object) -> bool:
         """Passes it on. O(1) besides."""
-        if isinstance(obj, Pod) and (obj.shape.excess is not None or obj.uid in self._limit_of):
+        if isinstance(obj, Pod) and (obj.signature.excess is not None or obj.uid in self._limit_of):
             self._note(obj)
         return self._index.upsert(obj)
 
@@ -51,11 +51,11 @@ class OverLimits:
 
     def _note(self, pod: Pod) -> None:
         """Tells of each shape once; where many come within seconds, of the first by each limit and how many more."""
-        excess = pod.shape.excess
+        excess = pod.signature.excess
         if excess is None:
             del self._limit_of[pod.uid]
             return
         self._limit_of[pod.uid] = excess.limit
-        if pod.shape not in self._told:
-            self._told.add(pod.shape)
+        if pod.signature not in self._told:
+            self._told.add(pod.signature)
             self._warnings.tell(excess.limit, pod=pod.full_name, limit=excess.text)

@@ -10,8 +10,8 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from extender.kube.effects import PodCondition, PodEvent, PodRef
-from extender.kube.feed_status import FeedStatus
 from extender.kube.leases import Lease
+from extender.kube.reflector_status import ReflectorStatus
 from extender.model.objects import Object
 
 
@@ -60,7 +60,7 @@ class ObjectFeed(Protocol):
     def outage(self) -> str:
         """Why it is known that changes are missed now; empty where that is not known."""
 
-    def status(self) -> FeedStatus:
+    def status(self) -> ReflectorStatus:
         """Where it stands, for people and metrics."""
 
     async def run(self, sink: FeedSink) -> None:

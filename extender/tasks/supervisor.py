@@ -49,9 +49,9 @@ class _Step:
 class Supervisor:
     """One TaskGroup with a beginning and an end. Add jobs and steps, then ``run`` once."""
 
-    def __init__(self, clock: Clock, chance: Random, backoff: BackoffOptions | None = None) -> None:
+    def __init__(self, clock: Clock, rng: Random, backoff: BackoffOptions | None = None) -> None:
         self._clock = clock
-        self._chance = chance
+        self._rng = rng
         self._backoff = backoff or BackoffOptions()
         self._jobs: list[_Job] = []
         self._drain: list[_Step] = []
@@ -115,7 +115,7 @@ class Supervisor:
 
     async def _keep(self, job: _Job) -> None:
         """Keep one job running, or stop the service with it."""
-        backoff = Backoff(self._backoff, self._chance)
+        backoff = Backoff(self._backoff, self._rng)
         while True:
             begun, cause = self._clock.now(), await self._attempt(job)
             if cause or not self._stopping.is_set():

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from extender.index.pod_listeners import PodListeners
 from extender.index.view import ClusterView
-from extender.model.objects import Pod, PodShape
+from extender.model.objects import Pod, PodSignature
 from extender.tasks.ports import Clock
 from extender.verbs.watched_pod import Unconfirmed, asks_alike, watched_pod
 
@@ -45,13 +45,13 @@ class WatchedPods:
 
     def __init__(self, index: ListenedIndex, clock: Clock, wait: float, most_waiting: int) -> None:
         self.waits = 0
-        self._refusals: Counter[Unconfirmed] = Counter(dict.fromkeys(Unconfirmed, 0))
+        self._rejections: Counter[Unconfirmed] = Counter(dict.fromkeys(Unconfirmed, 0))
         self._index = index
         self._clock = clock
         self._wait = wait
         self._most_waiting = most_waiting
         self._waiting = 0
-        self._vain: dict[tuple[PodShape, PodShape], None] = {}
+        self._vain: dict[tuple[PodSignature, PodSignature], None] = {}
 
     async def find(self, asked: Pod) -> Pod | Unconfirmed:
         """The pod of a request as the watch shows it, or why it is refused. Waits where the next event may decide it."""
@@ -59,26 +59,26 @@ class WatchedPods:
         if self._may_change(asked, found) and self._waiting < self._most_waiting:
             await self._wait_for(asked)
             found = self.look_up(asked)
-            if isinstance(found, Pod) and not asks_alike(asked.shape, found.shape):
-                self._remember(asked.shape, found.shape)
+            if isinstance(found, Pod) and not asks_alike(asked.signature, found.signature):
+                self._remember(asked.signature, found.signature)
         if isinstance(found, Unconfirmed):
-            self._refusals[found] += 1
+            self._rejections[found] += 1
         return found
 
     def look_up(self, asked: Pod) -> Pod | Unconfirmed:
         """The same as the watch shows it now, without waiting and without counting. O(1)."""
         return watched_pod(asked.uid, asked.namespace, asked.name, self._index.view)
 
-    def refused(self) -> dict[str, float]:
+    def rejected(self) -> dict[str, float]:
         """How many requests were refused, by reason."""
-        return {why.name.lower(): count for why, count in self._refusals.items()}
+        return {why.name.lower(): count for why, count in self._rejections.items()}
 
     def _may_change(self, asked: Pod, found: Pod | Unconfirmed) -> bool:
         if isinstance(found, Unconfirmed):
             return found.may_pass
-        return not asks_alike(asked.shape, found.shape) and (asked.shape, found.shape) not in self._vain
+        return not asks_alike(asked.signature, found.signature) and (asked.signature, found.signature) not in self._vain
 
-    def _remember(self, asked: PodShape, shown: PodShape) -> None:
+    def _remember(self, asked: PodSignature, shown: PodSignature) -> None:
         self._vain[asked, shown] = None
         if len(self._vain) > _MOST_DIFFERENCES:
             del self._vain[next(iter(self._vain))]

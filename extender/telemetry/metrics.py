@@ -27,9 +27,9 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from extender.telemetry.preemption import PreemptionMetrics
 from extender.telemetry.statistics import (
     CountCollector,
-    FeedCollector,
-    FeedFigures,
     PairsCollector,
+    ReflectorCollector,
+    ReflectorFigures,
     StatisticsCollector,
 )
 
@@ -156,7 +156,7 @@ class Metrics:
             registry=registry,
         )
         self.questions = Counter(
-            "extender_questions",
+            "extender_requests_by_form",
             "Requests that could be read, by the form of their nodes: names, or whole nodes (nodeCacheCapable false).",
             ["verb", "form"],
             registry=registry,
@@ -187,8 +187,8 @@ class Metrics:
         self._passed = Histogram(
             "extender_filter_passed_nodes", "Nodes named in a filter answer.", buckets=_NODES, registry=registry
         )
-        self._refusals = Counter(
-            "extender_filter_refusals",
+        self._rejections = Counter(
+            "extender_filter_rejections",
             "Filter answers in which no node passed, once for each reason that stood in the answer.",
             ["reason"],
             registry=registry,
@@ -198,10 +198,10 @@ class Metrics:
         """How many nodes a filter answer named."""
         self._passed.observe(nodes)
 
-    def refused(self, reasons: Iterable[str]) -> None:
+    def rejected(self, reasons: Iterable[str]) -> None:
         """A filter answer let no node pass, for these reasons."""
         for reason in reasons:
-            self._refusals.labels(reason).inc()
+            self._rejections.labels(reason).inc()
 
     def fell_back(self, verb: str, reason: str, answer: str) -> None:
         """A question was answered without a decision: "stale" or "deadline", by "error" or "pass"."""
@@ -232,11 +232,11 @@ class Metrics:
         )
         self._registry.register(StatisticsCollector("extender_pods_over_limit", text, "limit", pods))
 
-    def report_memory(self, hits: Callable[[], int], held: Callable[[], int]) -> None:
+    def report_rejection_cache(self, hits: Callable[[], int], held: Callable[[], int]) -> None:
         """Read at each scrape how many refusals were given again from memory, and the bytes that it holds."""
-        text = "Refusals given again from memory, since nothing they rest on had changed."
-        self._registry.register(CountCollector("extender_filter_remembered", text, hits))
-        size = Gauge("extender_filter_memory_bytes", "Size of the remembered refusals.", registry=self._registry)
+        text = "Rejections answered from the cache, since nothing they depend on had changed."
+        self._registry.register(CountCollector("extender_rejection_cache_hits", text, hits))
+        size = Gauge("extender_rejection_cache_bytes", "Size of the rejection cache.", registry=self._registry)
         size.set_function(held)
 
     def report_readiness(self, checks: Callable[[], Mapping[str, str]]) -> None:
@@ -253,9 +253,9 @@ class Metrics:
         text = "Seconds since the last event, bookmark or page of a resource; a quiet one is heard of once a minute."
         self._registry.register(StatisticsCollector("extender_cache_lag_seconds", text, "resource", seconds))
 
-    def report_feeds(self, feeds: Callable[[], Iterable[FeedFigures]]) -> None:
+    def report_reflectors(self, feeds: Callable[[], Iterable[ReflectorFigures]]) -> None:
         """Read at each scrape how every feed is doing."""
-        self._registry.register(FeedCollector(feeds))
+        self._registry.register(ReflectorCollector(feeds))
 
     def report_relist_changes(self, changes: Callable[[], Mapping[str, float]]) -> None:
         """Read at each scrape what later lists brought that the watches had not told."""
@@ -277,18 +277,18 @@ class Metrics:
 
     def report_waits(self, begun: Callable[[], int], given_up: Callable[[], int]) -> None:
         """Read at each scrape how many questions waited for assumed pods, and for how many of them in vain."""
-        text = "Questions that waited for an assumed pod to settle."
-        self._registry.register(CountCollector("extender_settling_waits", text, begun))
-        text = "Questions that waited until assumedPods.wait was over, and counted the pod wherever it is worst."
-        self._registry.register(CountCollector("extender_settling_given_up", text, given_up))
+        text = "Requests that waited for an assumed pod's node."
+        self._registry.register(CountCollector("extender_assumed_pod_waits", text, begun))
+        text = "Requests that waited until assumedPods.wait was over, and counted the pod wherever it is worst."
+        self._registry.register(CountCollector("extender_assumed_pod_waits_given_up", text, given_up))
 
-    def report_watched_pods(self, waits: Callable[[], int], refusals: Callable[[], Mapping[str, float]]) -> None:
+    def report_watched_pods(self, waits: Callable[[], int], rejections: Callable[[], Mapping[str, float]]) -> None:
         """Read at each scrape how many requests waited for the watch to show their pod, and how many it did not confirm."""
         text = "Requests that waited for the watch to show their pod, or to show it as the request does."
         self._registry.register(CountCollector("extender_pod_waits", text, waits))
         text = "Filter and preempt requests refused for the moment because of what the watch shows of their pod."
         self._registry.register(
-            StatisticsCollector("extender_pods_refused", text, "reason", refusals, CounterMetricFamily)
+            StatisticsCollector("extender_pods_refused", text, "reason", rejections, CounterMetricFamily)
         )
 
     def report_audit(self, rounds: Callable[[], int], differences: Callable[[], int]) -> None:
@@ -298,10 +298,10 @@ class Metrics:
         text = "Running counts that a recount found wrong; each time everything is counted anew."
         self._registry.register(CountCollector("extender_audit_differences", text, differences))
 
-    def report_steering(self, results: Callable[[], Mapping[tuple[str, str], float]]) -> None:
-        """Read at each scrape what came of steering and nudging refused pods."""
-        text = "Refused pods to steer or to nudge, by result; nowhere: no other node passes either."
-        self._registry.register(PairsCollector("extender_steering_results", text, ("action", "result"), results))
+    def report_rejected_pod_actions(self, results: Callable[[], Mapping[tuple[str, str], float]]) -> None:
+        """Read at each scrape what came of nominating and requeueing rejected pods."""
+        text = "Rejected pods to nominate elsewhere or to requeue, by result; nowhere: no other node passes either."
+        self._registry.register(PairsCollector("extender_rejected_pod_actions", text, ("action", "result"), results))
 
     def report_restarts(self, restarts: Callable[[], Mapping[str, float]]) -> None:
         """Read at each scrape how often each long-lived task died and was started again."""

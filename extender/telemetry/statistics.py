@@ -82,7 +82,7 @@ class CountCollector(Collector):
         return [CounterMetricFamily(self._name, self._text)]
 
 
-class FeedFigures(Protocol):
+class ReflectorFigures(Protocol):
     """What is read of a feed. `restarts` is by reason, from a closed set; counts only grow."""
 
     @property
@@ -114,10 +114,10 @@ class FeedFigures(Protocol):
         """Watches and lists begun anew, by reason."""
 
 
-class FeedCollector(Collector):
+class ReflectorCollector(Collector):
     """The figures of every feed."""
 
-    def __init__(self, feeds: Callable[[], Iterable[FeedFigures]]) -> None:
+    def __init__(self, feeds: Callable[[], Iterable[ReflectorFigures]]) -> None:
         self._feeds = feeds
 
     def collect(self) -> Iterator[Metric]:

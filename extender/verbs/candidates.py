@@ -14,7 +14,7 @@ from extender.model.plans import PreemptionPlan
 from extender.model.victims import best_candidates
 from extender.rules import node_fit
 from extender.settings import Settings
-from extender.verbs.victims import DryRun, Removal, rivals_on
+from extender.verbs.victims import DryRun, Removal, conflicting_nominated_pods
 
 # As kube-scheduler: a dry run ends when so many candidates are found (minCandidateNodesPercentage and -Absolute).
 _LEAST_PERCENT = 10
@@ -95,7 +95,7 @@ def plan_of(pod: Pod, removal: Removal, view: ClusterView) -> PreemptionPlan:
     return PreemptionPlan(pod, removal.node, removal.victims, displaced, removal.pdb_violations)
 
 
-def awaited_node(pod: Pod, view: ClusterView) -> str:
+def node_of_running_plan(pod: Pod, view: ClusterView) -> str:
     """The node that the pod is to get, empty where nothing is awaited. Until then nobody else is preempted for it.
 
     That is while victims of its plan are still there; without a plan of ours, as for kube-scheduler, while a pod that
@@ -133,7 +133,7 @@ def _nominated_node(pod: Pod, view: ClusterView) -> str:
 def _takes(number: NodeNumber, pod: Pod, view: ClusterView) -> bool:
     """Whether the node has room for the pod, and our rules let it pass, without the pods that are leaving it by plan."""
     node = view.node_names[number]
-    room = node_fit.room_on(view, number, rivals_on(pod, node, view))
+    room = node_fit.free_resources_on(view, number, conflicting_nominated_pods(pod, node, view))
     leaving = [each for each in view.leaving(node) if each.priority < pod.priority]
     if room is None:
         return False

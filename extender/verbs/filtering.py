@@ -10,14 +10,14 @@ from collections.abc import Sequence
 
 from extender.index.view import ClusterView
 from extender.model.objects import Pod
-from extender.model.verdicts import Code, Reason
+from extender.model.rejections import Code, Reason
 from extender.rules import catalog
 from extender.rules.catalog import PreparedFilters
 from extender.rules.frames import WorstCaseFrame
 from extender.settings import Settings
-from extender.verbs.asking import Asked, ask
-from extender.verbs.choosing import answers_one, choose_node
 from extender.verbs.ranking import Search, best_passing
+from extender.verbs.requested_nodes import RequestedNodes, ask
+from extender.verbs.select_host import answers_one, select_host
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 
 
@@ -30,29 +30,29 @@ def filter_nodes(args: ExtenderArgs, view: ClusterView, settings: Settings, seed
     Nodes refused go under ``unresolvable`` even where taking pods away would help: the scheduler answers a plain
     refusal with preemption attempts that cannot see our rules, and with a hot loop of retries.
     """
-    question = view.question(args.pod.shape)
+    compiled = view.compiled(args.pod.signature)
     asked = ask(args, view)
-    frame = WorstCaseFrame(asked.frame, view) if view.is_pending(question) else asked.frame
-    filters = catalog.prepare_filters(question, frame)
+    frame = WorstCaseFrame(asked.frame, view) if view.is_pending(compiled) else asked.frame
+    filters = catalog.prepare_filters(compiled, frame)
     failure = filters.failure
     if failure is not None and failure.code is Code.ERROR:
         return FilterResult((), error=failure.reason)
-    if not filters.passes_nobody:
-        passed = _passed(Search(question, filters, asked, view, settings), args.pod, seed, avoid)
+    if not filters.rejects_every_node:
+        passed = _passed(Search(compiled, filters, asked, view, settings), args.pod, seed, avoid)
         if passed or not asked.names:
             return FilterResult(passed)
-    everywhere = failure.reason if failure else filters.refuses_all.text if filters.refuses_all else ""
+    everywhere = failure.reason if failure else filters.rejects_all.text if filters.rejects_all else ""
     if everywhere and (failure or asked.knows_all):
         return FilterResult((), unresolvable=dict.fromkeys(asked.names, everywhere), told=frozenset((everywhere,)))
-    return FilterResult((), unresolvable=_refusals(filters, asked))
+    return FilterResult((), unresolvable=_rejections(filters, asked))
 
 
 def _passed(search: Search, pod: Pod, seed: int, avoid: str) -> Sequence[str]:
     """One name where the place must be known at once, else the best ``answers.shortlist`` names or all that pass."""
     asked, settings = search.asked, search.settings
     most = settings.answers.shortlist
-    if len(asked) > 1 and answers_one(search.question, search.view, settings):
-        return asked.names_at(choose_node(search, pod, seed % len(asked), avoid))
+    if len(asked) > 1 and answers_one(search.compiled, search.view, settings):
+        return asked.names_at(select_host(search, pod, seed % len(asked), avoid))
     if most and len(asked) > most:
         return asked.names_at([node for _, node in best_passing(search, most, seed % len(asked))])
     nodes = asked.positions()
@@ -61,12 +61,12 @@ def _passed(search: Search, pod: Pod, seed: int, avoid: str) -> Sequence[str]:
     return asked.names_at(search.filters.passing(nodes))
 
 
-def _refusals(filters: PreparedFilters, asked: Asked) -> dict[str, str]:
+def _rejections(filters: PreparedFilters, asked: RequestedNodes) -> dict[str, str]:
     """The text for each node, when none passed."""
     texts: dict[str, str] = {}
     nodes = asked.positions()
-    for reason, refused in filters.refused(nodes):
-        texts |= dict.fromkeys(asked.names_at(refused), reason.text)
+    for reason, rejected in filters.rejected(nodes):
+        texts |= dict.fromkeys(asked.names_at(rejected), reason.text)
     if len(nodes) < len(asked):
         known = set(asked.names_at(nodes))
         texts |= {name: Reason.UNKNOWN_NODE.text for name in asked.names if name not in known}

@@ -24,8 +24,8 @@ from extender.model.objects import Pod
 from extender.model.plans import PreemptionPlan
 from extender.model.victims import Candidate
 from extender.settings import Settings
-from extender.verbs.candidates import NodeSearch, awaited_node, found_beside_nominated, plan_of
-from extender.verbs.offers import best_offer, known_victims
+from extender.verbs.candidates import NodeSearch, found_beside_nominated, node_of_running_plan, plan_of
+from extender.verbs.offered_candidates import best_offer, known_victims
 from extender.verbs.victims import DryRun, Removal
 from extender.wire.extender_v1 import PreemptionArgs
 
@@ -34,13 +34,13 @@ from extender.wire.extender_v1 import PreemptionArgs
 class PreemptionDecision:
     """The candidates to answer, and what is to be done besides, if anything.
 
-    ``ask_again``: nothing helps now, but the scheduler's next sample may hold a node that does, or a nominated pod may
-    not come; without a nudge it would not ask.
+    ``requeue``: nothing helps now, but the scheduler's next sample may hold a node that does, or a nominated pod may
+    not come; without a requeue it would not ask.
     """
 
     candidates: Sequence[Candidate] = ()
     plan: PreemptionPlan | None = None
-    ask_again: bool = False
+    requeue: bool = False
 
 
 def decide_preemption(args: PreemptionArgs, view: ClusterView, settings: Settings, seed: int) -> PreemptionDecision:
@@ -83,7 +83,7 @@ def plan_preemption(args: PreemptionArgs, view: ClusterView, settings: Settings,
     `NodeSearch.most_visited` of them.
     """
     pod = args.pod
-    if pod.never_preempts or not args.candidates or awaited_node(pod, view):
+    if pod.never_preempts or not args.candidates or node_of_running_plan(pod, view):
         return PreemptionDecision()
     run = DryRun(pod, view, across=settings.preemption.cross_node)
     if run.is_hopeless:
@@ -105,7 +105,7 @@ def plan_preemption(args: PreemptionArgs, view: ClusterView, settings: Settings,
     # The next sample may hold a node that helps, and so may these nodes, once the nominated pods have come or not.
     offered = {each.node for each in args.candidates}
     has_others = not sees_everything and any(name not in offered for name in view.known)
-    return PreemptionDecision(ask_again=has_others or run.has_contenders)
+    return PreemptionDecision(requeue=has_others or run.has_contenders)
 
 
 def _sees_everything(pod: Pod, settings: Settings) -> bool:

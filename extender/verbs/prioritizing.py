@@ -11,7 +11,7 @@ from dataclasses import replace
 from extender.index.view import ClusterView
 from extender.model.objects import Pod
 from extender.settings import Settings
-from extender.verbs.asking import ask
+from extender.verbs.requested_nodes import ask
 from extender.verbs.scoring import has_points, points
 from extender.verbs.watched_pod import watched_pod
 from extender.wire.extender_v1 import ExtenderArgs
@@ -35,11 +35,11 @@ def prioritize_nodes(args: ExtenderArgs, view: ClusterView, settings: Settings) 
     Scale ``extender``: 0–10, the best possible standing under the rules that have something to say being 10. Scale
     ``inTree``: the points as the in-tree plugins would give them, 0–400, so that no difference is rounded away.
     """
-    question = view.question(args.pod.shape)
-    if not has_points(question, settings):
+    compiled = view.compiled(args.pod.signature)
+    if not has_points(compiled, settings):
         return {}
     asked = ask(args, view)
-    found = points(question, view, settings, asked.frame, asked.positions())
+    found = points(compiled, view, settings, asked.frame, asked.positions())
     if len(set(found.of.values())) <= 1:
         return {}
     names = asked.names_at(list(found.of))

@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
-from extender.index.view import ClusterView, Column, GroupView, KeyView, Question
+from extender.index.view import ClusterView, Column, CompiledConstraints, GroupView, KeyView
 from extender.model.labels import HOSTNAME
 from extender.model.spread import topology_weight
 from extender.rules.catalog import PreparedFilters
 from extender.rules.interpod_affinity import weighted_groups
 from extender.settings import Settings
-from extender.verbs import fullest
-from extender.verbs.asking import Asked
+from extender.verbs import top_domains
+from extender.verbs.requested_nodes import RequestedNodes
 from extender.verbs.scoring import points
 
 _TOLERANCE = 1e-9
@@ -32,9 +32,9 @@ Ranked = list[tuple[float, int]]
 class Search:
     """One question ready to be searched: what is asked, of whom, and which filters a node must pass."""
 
-    question: Question
+    compiled: CompiledConstraints
     filters: PreparedFilters
-    asked: Asked
+    asked: RequestedNodes
     view: ClusterView
     settings: Settings
 
@@ -55,15 +55,15 @@ def best_passing(search: Search, most: int, turn: int) -> Ranked:
     Without preferences O(most) names are looked at; with one rule's preferences it ends as soon as ``most`` nodes of
     the best possible rank are found. Only where both rules have preferences all passing nodes are scored.
     """
-    question, asked = search.question, search.asked
-    groups = weighted_groups(question, search.settings.rules.inter_pod_affinity.hard_pod_affinity_weight)
-    if groups and question.soft:
+    compiled, asked = search.compiled, search.asked
+    groups = weighted_groups(compiled, search.settings.rules.inter_pod_affinity.hard_pod_affinity_weight)
+    if groups and compiled.soft:
         return _scored(search, most, turn)
-    if groups and asked.view is not None and len(asked) >= _LONG and fullest.applies(groups):
-        return fullest.best_from_the_top(groups, search.filters, asked, most, turn)
+    if groups and asked.view is not None and len(asked) >= _LONG and top_domains.applies(groups):
+        return top_domains.best_by_top_domains(groups, search.filters, asked, most, turn)
     parts = [_part(part.weight, part.group, search) for part in groups]
     required: list[Column] = []
-    if question.soft and not question.soft_error:
+    if compiled.soft and not compiled.soft_error:
         parts, required = _spread_parts(search)
     return _ranked(search, parts, required, most, turn) if parts else _unranked(search, most, turn)
 
@@ -82,13 +82,13 @@ def _some_lack(key: KeyView, search: Search) -> bool:
 
 def _spread_parts(search: Search) -> tuple[list[_Part], list[Column]]:
     """Fewer pods rank higher. The weights are by the domains of the cluster, as the passing nodes are not known yet."""
-    question, asked = search.question, search.asked
+    compiled, asked = search.compiled, search.asked
     parts, required = [], []
-    for ask in question.soft:
+    for ask in compiled.soft:
         key = search.view.key(ask.constraint.topology_key)
         size = len(asked) if ask.constraint.topology_key == HOSTNAME else len(key.nodes_in)
-        parts.append(_part(-topology_weight(size), ask.group, search, without_key=not question.soft_needs_all_keys))
-        if question.soft_needs_all_keys and _some_lack(key, search):
+        parts.append(_part(-topology_weight(size), ask.group, search, without_key=not compiled.soft_needs_all_keys))
+        if compiled.soft_needs_all_keys and _some_lack(key, search):
             required.append(asked.frame.domains(key))
     return parts, required
 
@@ -137,7 +137,7 @@ def _scored(search: Search, most: int, turn: int) -> Ranked:
     """Scores every passing node as prioritize would: the two rules' points add up only once they are normalised."""
     asked = search.asked
     passing = [node for piece in asked.pieces(turn, len(asked)) for node in search.filters.passing(piece)]
-    score_of = points(search.question, search.view, search.settings, asked.frame, passing).of
+    score_of = points(search.compiled, search.view, search.settings, asked.frame, passing).of
     ranked = [(float(score_of[node]), node) for node in passing]
     ranked.sort(key=itemgetter(0), reverse=True)
     return ranked[:most]

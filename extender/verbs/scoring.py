@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from extender.index.view import ClusterView, Question
+from extender.index.view import ClusterView, CompiledConstraints
 from extender.rules import catalog
 from extender.rules.catalog import PLUGIN_WEIGHT
 from extender.rules.frames import Frame
@@ -28,15 +28,17 @@ class Points:
     most: int = 0
 
 
-def has_points(question: Question, settings: Settings) -> bool:
+def has_points(compiled: CompiledConstraints, settings: Settings) -> bool:
     """Whether any rule has something to add. O(terms)."""
-    return bool(question.soft or weighted_groups(question, settings.rules.inter_pod_affinity.hard_pod_affinity_weight))
+    return bool(compiled.soft or weighted_groups(compiled, settings.rules.inter_pod_affinity.hard_pod_affinity_weight))
 
 
-def points(question: Question, view: ClusterView, settings: Settings, frame: Frame, nodes: Sequence[int]) -> Points:
+def points(
+    compiled: CompiledConstraints, view: ClusterView, settings: Settings, frame: Frame, nodes: Sequence[int]
+) -> Points:
     """In-tree points of the nodes among themselves: 0 to 200 for each rule that has something to add."""
     weight = settings.rules.inter_pod_affinity.hard_pod_affinity_weight
-    scores = [each.normalized() for each in catalog.prepare_scores(question, view, frame, nodes, weight)]
+    scores = [each.normalized() for each in catalog.prepare_scores(compiled, view, frame, nodes, weight)]
     if not scores:
         return Points()
     totals = [PLUGIN_WEIGHT * total for total in map(sum, zip(*scores, strict=True))]

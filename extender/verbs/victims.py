@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from extender.index.view import ClusterView, GroupView, NodeNumber, WhatIfView
-from extender.model.objects import Node, Pod, PodShape
+from extender.model.objects import Node, Pod, PodSignature
 from extender.model.victims import Candidate, Victim
 from extender.rules import catalog
 from extender.rules.frames import IndexFrame
-from extender.rules.node_fit import Room, room_on, standing_refusal
+from extender.rules.node_fit import FreeResources, free_resources_on, static_rejection
 
 _NOT_STARTED = datetime.max.replace(tzinfo=UTC)
 
@@ -67,7 +67,7 @@ def violating_budgets(pods: Iterable[Pod], view: ClusterView) -> list[Pod]:
     return violating
 
 
-def rivals_on(pod: Pod, node: str, view: ClusterView) -> list[Pod]:
+def conflicting_nominated_pods(pod: Pod, node: str, view: ClusterView) -> list[Pod]:
     """The pods of equal or higher priority that are to come to the node and do not stand there yet."""
     to_come = view.nominated.get(node)
     number = view.known.get(node)
@@ -94,13 +94,13 @@ class DryRun:
         self._across = across
         self._has_nominated = has_nominated
         self._work = 0
-        self._question = question = view.question(pod.shape)
-        self._groups = frozenset(question.filter_groups())
-        self._counted: dict[tuple[PodShape, bool], bool] = {}
+        self._question = compiled = view.compiled(pod.signature)
+        self._groups = frozenset(compiled.filter_groups())
+        self._counted: dict[tuple[PodSignature, bool], bool] = {}
         # Anti-affinity is judged by the counts as they are at each moment. Only affinity and skew have to be prepared
         # again after a pod has gone: by the first-pod rule and by the least count.
-        self._lasting = catalog.prepare_filters(replace(question, affinity=(), hard=()), IndexFrame())
-        self._passing = replace(question, anti=(), inverse=())
+        self._lasting = catalog.prepare_filters(replace(compiled, affinity=(), hard=()), IndexFrame())
+        self._passing = replace(compiled, anti=(), inverse=())
 
     @property
     def is_hopeless(self) -> bool:
@@ -157,8 +157,8 @@ class DryRun:
     def _nominated(self) -> Iterator[tuple[Pod, NodeNumber]]:
         """The nominated pods of equal or higher priority that our rules could have something to say about."""
         for node in self.view.nominated:
-            for each in rivals_on(self.pod, node, self.view):
-                if self._groups or each.shape.affinity.required_anti:
+            for each in conflicting_nominated_pods(self.pod, node, self.view):
+                if self._groups or each.signature.affinity.required_anti:
                     yield each, self.view.known[node]
 
     def on(self, number: NodeNumber, taken: Sequence[Pod] = (), *, checks_room: bool = False) -> Removal | None:
@@ -170,15 +170,15 @@ class DryRun:
         node = self.view.node(number)
         if self.is_spent():
             return None
-        if node is None or (checks_room and standing_refusal(self.pod, node) is not None):
+        if node is None or (checks_room and static_rejection(self.pod, node) is not None):
             return None
-        rivals = rivals_on(self.pod, node.name, self.view)
-        room = room_on(self.view, number, rivals) if checks_room or rivals else None
+        conflicting = conflicting_nominated_pods(self.pod, node.name, self.view)
+        room = free_resources_on(self.view, number, conflicting) if checks_room or conflicting else None
         possible = self._possible(number, {each.uid for each in taken}, for_room=room is not None)
         violating = {each.uid for each in violating_budgets(sorted((*taken, *possible), key=importance), self.view)}
         possible.sort(key=lambda each: each.uid not in violating)  # stable: the order of importance stays in each part
         with self.view.what_if() as tried:
-            attempt = _Attempt(self, node, number, tried, room, () if self._has_nominated else rivals)
+            attempt = _Attempt(self, node, number, tried, room, () if self._has_nominated else conflicting)
             for each in (*taken, *possible):
                 attempt.take(each)
             victims = attempt.spare(possible) if attempt.fits() else None
@@ -195,19 +195,19 @@ class DryRun:
         self._charge_judging()
         if not self._groups:
             return True
-        if self._lasting.refusal(number) is not None:
+        if self._lasting.rejection(number) is not None:
             return False
-        return catalog.prepare_filters(self._passing, IndexFrame()).refusal(number) is None
+        return catalog.prepare_filters(self._passing, IndexFrame()).rejection(number) is None
 
-    def passes_beside(self, rivals: Sequence[Pod], number: NodeNumber, tried: WhatIfView) -> bool:
+    def passes_beside(self, conflicting: Sequence[Pod], number: NodeNumber, tried: WhatIfView) -> bool:
         """The same with the rivals standing there. They may bring terms that nobody had, so the question is put anew."""
-        if not self._groups and not any(each.shape.affinity.required_anti for each in rivals):
+        if not self._groups and not any(each.signature.affinity.required_anti for each in conflicting):
             return True
         self._charge_judging()
-        for each in rivals:
+        for each in conflicting:
             tried.stand(each, number)
-        question = self.view.question(self.pod.shape)
-        passes = catalog.prepare_filters(question, IndexFrame()).refusal(number) is None
+        compiled = self.view.compiled(self.pod.signature)
+        passes = catalog.prepare_filters(compiled, IndexFrame()).rejection(number) is None
         tried.leave()
         return passes
 
@@ -223,7 +223,7 @@ class DryRun:
         return pod.priority < self.pod.priority and pod.uid not in taken
 
     def _is_counted(self, pod: Pod) -> bool:
-        key = (pod.shape, pod.terminating)
+        key = (pod.signature, pod.terminating)
         known = self._counted.get(key)
         if known is None:
             known = self._counted[key] = self.view.is_counted(pod, self._groups)
@@ -249,8 +249,8 @@ class _Attempt:
     node: Node
     number: NodeNumber
     tried: WhatIfView
-    room: Room | None
-    rivals: Sequence[Pod]
+    room: FreeResources | None
+    conflicting: Sequence[Pod]
 
     def take(self, pod: Pod) -> None:
         """Takes the pod away; does nothing once the budget is spent, as the node is given up then."""
@@ -274,7 +274,7 @@ class _Attempt:
             return False
         if not self.run.passes(self.number):
             return False
-        return not self.rivals or self.run.passes_beside(self.rivals, self.number, self.tried)
+        return not self.conflicting or self.run.passes_beside(self.conflicting, self.number, self.tried)
 
     def spare(self, pods: Sequence[Pod]) -> Sequence[Pod]:
         """Puts the pods back one by one where the preemptor still fits; returns those that have to go.

@@ -15,7 +15,7 @@ from __future__ import annotations
 from enum import Enum
 
 from extender.index.view import ClusterView
-from extender.model.objects import Pod, PodShape
+from extender.model.objects import Pod, PodSignature
 
 
 class Unconfirmed(Enum):
@@ -49,11 +49,11 @@ def watched_pod(uid: str, namespace: str, name: str, view: ClusterView) -> Pod |
     return Unconfirmed.GATED if shown.gated else shown
 
 
-def asks_alike(one: PodShape, other: PodShape) -> bool:
+def asks_alike(one: PodSignature, other: PodSignature) -> bool:
     """Whether two shapes ask for the same. O(1) for one object, else O(size)."""
     return one is other or _parts(one) == _parts(other)
 
 
-def _parts(shape: PodShape) -> tuple[object, ...]:
-    placement = (shape.affinity, shape.spread, shape.node_affinity, shape.preferred_nodes)
-    return (shape.namespace, shape.labels, shape.tolerations, shape.controller, *placement)
+def _parts(signature: PodSignature) -> tuple[object, ...]:
+    placement = (signature.affinity, signature.spread, signature.node_affinity, signature.preferred_nodes)
+    return (signature.namespace, signature.labels, signature.tolerations, signature.controller, *placement)

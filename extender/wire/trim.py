@@ -17,7 +17,7 @@ import msgspec
 
 from extender.model.bounded import cached
 from extender.model.labels import NO_LABELS
-from extender.model.objects import NO_RESOURCES, DisruptionBudget, Excess, Namespace, Node, Pod, PodShape, Workload
+from extender.model.objects import NO_RESOURCES, DisruptionBudget, Excess, Namespace, Node, Pod, PodSignature, Workload
 from extender.model.resources import QuantityError, Resources, add, largest, parse_resources, total
 from extender.model.selectors import NOTHING, LabelSelector, SelectorError, parse_selector
 from extender.model.taints import Taint
@@ -75,13 +75,13 @@ _USUAL_TEXT: Final = 500  # characters of a refusal that are kept for each waiti
 
 # Every shape that something holds, by a digest of its bytes: a template that left the cache is not parsed anew, and its
 # pods do not seem to have changed.
-_LIVING: Final[WeakValueDictionary[tuple[Limits | Excess, bytes], PodShape]] = WeakValueDictionary()
+_LIVING: Final[WeakValueDictionary[tuple[Limits | Excess, bytes], PodSignature]] = WeakValueDictionary()
 
 
 def trim_pod(raw: PodJson, limits: Limits = USUAL_LIMITS) -> Pod:
     """A pod with the few fields that decisions read; raises ``WireError`` naming the field.
 
-    A pod above a limit is marked (`PodShape.excess`). What such a pod asks for is kept all the same, as it counts if the
+    A pod above a limit is marked (`PodSignature.excess`). What such a pod asks for is kept all the same, as it counts if the
     pod stands on a node: its anti-affinity keeps others away. Only a pod above ``limits.podBytes`` is not parsed. Of it
     the labels are kept where it stands on a node or is nominated to one, so that it is in every count; its own terms
     bind nobody. Only a limit that was lowered later, or a binding past the scheduler, can bring such a pod to a node.
@@ -92,14 +92,14 @@ def trim_pod(raw: PodJson, limits: Limits = USUAL_LIMITS) -> Pod:
     selector, tolerations, owners = bytes(spec.node_selector), bytes(spec.tolerations), bytes(meta.owner_references)
     size = len(labels) + len(affinity) + len(spread) + len(selector) + len(tolerations) + len(owners)
     if size <= limits.pod_bytes:
-        shape = _shape(namespace, labels, affinity, spread, selector, tolerations, owners, limits)
+        signature = _shape(namespace, labels, affinity, spread, selector, tolerations, owners, limits)
     else:
         counts = bool(spec.node_name or status.nominated_node_name)
-        shape = _large_shape(namespace, labels if counts else b"", excess_bytes(size, limits))
+        signature = _large_shape(namespace, labels if counts else b"", excess_bytes(size, limits))
     return Pod(
         meta.uid or f"{namespace}/{name}",
         name,
-        shape,
+        signature,
         _interned(spec.node_name or ""),
         meta.deletion_timestamp is not None,
         status.phase in ("Succeeded", "Failed"),
@@ -111,11 +111,11 @@ def trim_pod(raw: PodJson, limits: Limits = USUAL_LIMITS) -> Pod:
         status.start_time,
         b'"PreemptionByScheduler"' in bytes(status.conditions),
         _has_unseen_needs(spec),
-        "" if spec.node_name else _refusal(bytes(status.conditions)),
+        "" if spec.node_name else _rejection(bytes(status.conditions)),
     )
 
 
-def _refusal(conditions: bytes) -> str:
+def _rejection(conditions: bytes) -> str:
     """The text of PodScheduled=False; only pods without a node are looked at."""
     if b'"PodScheduled"' not in conditions:
         return ""
@@ -170,7 +170,7 @@ def _shape(
     tolerations: bytes,
     owners: bytes,
     limits: Limits,
-) -> PodShape:
+) -> PodSignature:
     """The shape of equal bytes, the same object for as long as any pod has it."""
     name = namespace.encode(errors="surrogatepass")  # last, as JSON text alone has no zero byte
     parts = (labels, affinity, spread, selector, tolerations, owners, name)
@@ -191,12 +191,12 @@ def _parse_shape(
     tolerations: bytes,
     owners: bytes,
     limits: Limits,
-) -> PodShape:
+) -> PodSignature:
     parsed = _labels(labels)
     pods, (nodes, preferred) = parse_affinity(affinity, namespace)
     spreads, wanted = parse_spread(spread, parsed), with_node_selector(nodes, selector)
     tolerated = parse_tolerations(tolerations)
-    return PodShape(
+    return PodSignature(
         _interned(namespace),
         parsed,
         pods,
@@ -210,13 +210,13 @@ def _parse_shape(
     )
 
 
-def _large_shape(namespace: str, labels: bytes, excess: Excess) -> PodShape:
+def _large_shape(namespace: str, labels: bytes, excess: Excess) -> PodSignature:
     """The shape of a pod above ``limits.podBytes``: its labels, and nothing of its constraints. O(bytes of labels)."""
     name = namespace.encode(errors="surrogatepass")
     key = (excess, blake2b(b"\0".join((labels, name)), digest_size=16).digest())
     found = _LIVING.get(key)
     if found is None:
-        found = PodShape(_interned(namespace), _labels(labels), excess=excess, size=_held_by(len(labels)))
+        found = PodSignature(_interned(namespace), _labels(labels), excess=excess, size=_held_by(len(labels)))
         _LIVING[key] = found
     return found
 

@@ -36,7 +36,7 @@ def generated(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
     return yaml.safe_load(capsys.readouterr().out)
 
 
-def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def rejected(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     """What is said instead of a document."""
     assert main(["config", "generate", *arguments]) == 1
     told = capsys.readouterr()
@@ -104,8 +104,8 @@ def test_with_scores_in_tree_scale_the_other_weights_are_multiplied(
     assert (weights["TaintToleration"], weights["NodeAffinity"], weights["ImageLocality"]) == (30, 20, 10)
 
 
-def test_without_steering_all_nodes_are_to_be_looked_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    document = generated(capsys, "--config", written(tmp_path, steering={"nominate": False}))
+def test_without_nominations_all_nodes_are_to_be_looked_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document = generated(capsys, "--config", written(tmp_path, rejectedPods={"nominateElsewhere": False}))
     assert document["percentageOfNodesToScore"] == 100
 
 
@@ -133,19 +133,19 @@ def test_files_can_be_put_into_the_document(tmp_path: Path, capsys: pytest.Captu
 
 def test_https_without_an_authority_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = written(tmp_path, server={"tls": TLS})
-    assert "--ca-file is needed" in refused(capsys, "--config", config)
+    assert "--ca-file is needed" in rejected(capsys, "--config", config)
 
 
 def test_a_client_certificate_that_the_extender_asks_for_must_be_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = written(tmp_path, server={"tls": TLS | {"clientCAFile": "/etc/tls/ca.crt"}})
-    assert "--cert-file and --key-file are needed" in refused(capsys, "--config", config, *TRUST[:2])
+    assert "--cert-file and --key-file are needed" in rejected(capsys, "--config", config, *TRUST[:2])
 
 
 def test_a_service_without_tls_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "set server.tls first" in refused(capsys, "--layout", "service")
+    assert "set server.tls first" in rejected(capsys, "--layout", "service")
 
 
 def test_a_mode_beside_a_configuration_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "has a mode of its own" in refused(capsys, "--config", written(tmp_path), "--mode", "augment")
+    assert "has a mode of its own" in rejected(capsys, "--config", written(tmp_path), "--mode", "augment")

@@ -95,9 +95,9 @@ async def api() -> AsyncIterator[ApiServer]:
 async def replicas(
     api: ApiServer, folder: Path, number: int = 2, wait: str = "1s", **sections: object
 ) -> AsyncIterator[list[Replica]]:
-    """So many of them, whose logs go nowhere; ``wait`` is handOverWait."""
+    """So many of them, whose logs go nowhere; ``wait`` is takeoverWait."""
     kubeconfig = api.write_kubeconfig(folder / "kubeconfig")
-    election = ELECTION | {"handOverWait": wait}
+    election = ELECTION | {"takeoverWait": wait}
     config = configuration(folder, kube={"kubeconfig": str(kubeconfig)}, leaderElection=election, **sections)
     async with AsyncExitStack() as stack:
         found = []

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from extender.tasks.evicting import REASON, TARGET
-from extender.tasks.steering import NUDGE
+from extender.tasks.nominator import REQUEUE_ANNOTATION
+from extender.tasks.preemption_executor import REASON, TARGET
 from tests.deploy.building import DEPLOY, OVERLAYS, Json, built, of_kind, overlay, rules
 
 
@@ -60,7 +60,7 @@ def test_the_policy_names_what_the_code_writes() -> None:
     text = yaml.safe_dump(policy_of(built(DEPLOY / "base"))["spec"]["validations"], width=1000)
     prefixes = set(re.findall(r'key\.startsWith\("([^"]+)"\)', text))
     assert len(prefixes) == 1
-    assert NUDGE.startswith(tuple(prefixes))
+    assert REQUEUE_ANNOTATION.startswith(tuple(prefixes))
     assert f'one.type == "{TARGET}" && one.status == "True" && one.reason == "{REASON}"' in text
 
 

@@ -20,8 +20,8 @@ GOOD_SAMPLES = (
     Sample("extender_requests_total", FILTER | {"code": "200"}, 1000),
     Sample("extender_last_request_timestamp_seconds", FILTER, NOW - 60),
     Sample("extender_last_decision_timestamp_seconds", FILTER, NOW - 60),
-    Sample("extender_questions_total", FILTER | {"form": "names"}, 1000),
-    Sample("extender_questions_total", FILTER | {"form": "nodes"}, 0),
+    Sample("extender_requests_by_form_total", FILTER | {"form": "names"}, 1000),
+    Sample("extender_requests_by_form_total", FILTER | {"form": "nodes"}, 0),
     Sample("extender_request_failures_total", FILTER | {"reason": "not_ready"}, 3),
     Sample("extender_last_failure_timestamp_seconds", FILTER | {"reason": "not_ready"}, NOW - 300),
     Sample("extender_last_api_write_timestamp_seconds", {"call": "nominate", "result": "ok"}, NOW - 30),
@@ -137,7 +137,7 @@ MISTAKES: dict[str, tuple[Facts, tuple[str, str, str]]] = {
         ("info", "called", "the last request came 2 hours ago"),
     ),
     "whole nodes": (
-        sampled(Sample("extender_questions_total", FILTER | {"form": "nodes"}, 2000)),
+        sampled(Sample("extender_requests_by_form_total", FILTER | {"form": "nodes"}, 2000)),
         ("warning", "names", "most requests bring whole nodes instead of names"),
     ),
     "the scheduler has no certificate": (
@@ -238,7 +238,7 @@ MISTAKES: dict[str, tuple[Facts, tuple[str, str, str]]] = {
     ),
     "whole nodes that do not fit": (
         sampled(
-            Sample("extender_questions_total", FILTER | {"form": "nodes"}, 10),
+            Sample("extender_requests_by_form_total", FILTER | {"form": "nodes"}, 10),
             Sample("extender_index_entries", {"kind": "nodes"}, 5000),
         ),
         ("warning", "body", "server.maxBodyBytes has room for about 2796 whole nodes, and the cluster has 5000"),

@@ -15,7 +15,7 @@ DEDUCED = {"services", "replicationcontrollers", "replicasets.apps", "statefulse
 NOMINATE, ANNOTATE = "patch pods/status", "patch pods"
 EXECUTE = {NOMINATE, ANNOTATE, "get pods", "create events.events.k8s.io"}
 NO_DEFAULTS = {"topologySpread": {"defaultingType": "List", "defaultConstraints": []}}
-QUIET: dict[str, Any] = {"steering": {"nominate": False, "nudge": False}, "preemption": {"mode": "off"}}
+QUIET: dict[str, Any] = {"rejectedPods": {"nominateElsewhere": False, "requeue": False}, "preemption": {"mode": "off"}}
 
 
 def needed(**sections: Any) -> tuple[set[str], set[str]]:
@@ -41,11 +41,11 @@ def needed(**sections: Any) -> tuple[set[str], set[str]]:
         ({"preemption": {"mode": "advise"}}, READS | DEDUCED | {BUDGETS}, {NOMINATE, ANNOTATE}),
         (QUIET, READS | DEDUCED, set()),
         (QUIET | {"rules": NO_DEFAULTS}, READS, set()),
-        (QUIET | {"steering": {"nominate": True, "nudge": False}}, READS | DEDUCED, {NOMINATE}),
-        (QUIET | {"steering": {"nominate": False, "nudge": True}}, READS | DEDUCED, {ANNOTATE}),
+        (QUIET | {"rejectedPods": {"nominateElsewhere": True, "requeue": False}}, READS | DEDUCED, {NOMINATE}),
+        (QUIET | {"rejectedPods": {"nominateElsewhere": False, "requeue": True}}, READS | DEDUCED, {ANNOTATE}),
         (QUIET | {"server": {"paths": {"bind": "/bind"}}}, READS | DEDUCED, {"create pods/binding"}),
     ],
-    ids=["execute", "evict", "advise", "quiet", "no defaults", "nominates", "nudges", "binds"],
+    ids=["execute", "evict", "advise", "quiet", "no defaults", "nominates", "requeues", "binds"],
 )
 def test_a_configuration_needs_what_it_uses(sections: dict[str, Any], reads: set[str], others: set[str]) -> None:
     assert needed(**sections) == (reads, others)

@@ -114,7 +114,7 @@ def scoring(**changes: Any) -> dict[str, Any]:
             "at some points only",
         ),
         (scoring(ignorable=True), settings(mode="augment"), ["error", "error"], "does not decide in its place"),
-        (document(), settings(steering={"nominate": False}), ["warning"], "sample of the nodes"),
+        (document(), settings(rejectedPods={"nominateElsewhere": False}), ["warning"], "sample of the nodes"),
         (document(top={"percentageOfNodesToScore": 100}), Settings(), ["info"], "percentageOfNodesToScore is 100"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
@@ -140,7 +140,7 @@ def test_a_mistake_in_the_schedulers_configuration_is_found_alone(
         (document(weight=0), Settings()),
         (scoring(), settings(answers={"shortlist": 0})),
         (document(plugins={"multiPoint": {"disabled": [{"name": "*"}]}}), Settings()),
-        (document(top={"percentageOfNodesToScore": 100}), settings(steering={"nominate": False})),
+        (document(top={"percentageOfNodesToScore": 100}), settings(rejectedPods={"nominateElsewhere": False})),
     ],
     ids=[
         "offload",
@@ -151,7 +151,7 @@ def test_a_mistake_in_the_schedulers_configuration_is_found_alone(
         "no scores",
         "no shortlist",
         "all plugins off",
-        "no steering and all nodes",
+        "no nominations and all nodes",
     ],
 )
 def test_a_good_configuration_of_the_scheduler_gives_no_finding(given: dict[str, Any], ours: Settings) -> None:

@@ -76,7 +76,7 @@ class Board:
         await self.until(lambda: all(self.node(name) or self.message(name) for name in names), within)
         return [self.node(name) for name in names]
 
-    async def refused(self, pod: JsonObject) -> str:
+    async def rejected(self, pod: JsonObject) -> str:
         """What the PodScheduled condition says, once the pod has been refused."""
         name = key_of(pod)
         await self.until(lambda: self.message(name))

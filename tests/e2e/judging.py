@@ -107,16 +107,16 @@ class Shadow:
         except TimeoutError:
             return [f"the index holds {len(index.pods)} pods, the apiserver {len(true)}, and they differ"]
         for pod in index.pods.values():
-            index.view.question(pod.shape)
+            index.view.compiled(pod.signature)
         return audit(index)
 
 
 @asynccontextmanager
 async def shadowing(kubeconfig: Path, settings: Settings) -> AsyncIterator[Shadow]:
     """A shadow that has read everything once; it follows until the block is left."""
-    clock, chance = SystemClock(), Random(0)
+    clock, rng = SystemClock(), Random(0)
     async with open_session(Access(kubeconfig=str(kubeconfig)), clock) as session:
-        service = service_of_cluster(settings, session, clock, chance)
+        service = service_of_cluster(settings, session, clock, rng)
         jobs = [asyncio.ensure_future(run()) for name, run in service.jobs if name.startswith("feed ")]
         try:
             async with asyncio.timeout(30):

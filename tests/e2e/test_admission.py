@@ -22,8 +22,8 @@ from extender.kube.session import Session, open_session
 from extender.kube.timing import SystemClock
 from extender.kube.writer import Writer
 from extender.simulate.json_objects import JsonObject
-from extender.tasks.evicting import REASON, TARGET
-from extender.tasks.steering import NUDGE
+from extender.tasks.nominator import REQUEUE_ANNOTATION
+from extender.tasks.preemption_executor import REASON, TARGET
 from tests.e2e.client import Api, ApiFailure, connect, pod_path
 from tests.e2e.cluster import Cluster
 from tests.e2e.granting import ACCOUNT, NAMESPACE, applied, granted, kubeconfig_of_account
@@ -45,7 +45,7 @@ ALL_POWERFUL = {
     "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE}],
 }
 WEB = pod("web", labels={"app": "web"})  # unbound: the apiserver itself refuses a nomination of any other
-WEB["metadata"]["annotations"] = {"example.com/owner": "team-a", NUDGE: "0"}
+WEB["metadata"]["annotations"] = {"example.com/owner": "team-a", REQUEUE_ANNOTATION: "0"}
 STATUS = {
     "podIP": "10.1.2.3",
     "conditions": [{"type": kind, "status": "True", "lastTransitionTime": SINCE} for kind in ("PodScheduled", "Ready")],
@@ -82,11 +82,11 @@ async def until_held(api: Api) -> None:
     """Return once both the policy and the permissions are known to the apiserver, which hears of them by watches."""
     label = {"metadata": {"labels": {"app": "db"}}}
     async with asyncio.timeout(PATIENCE):
-        while "ValidatingAdmissionPolicy" not in await refusal(api, "PATCH", pod_path(WEB), label, MERGE):  # noqa: ASYNC110 -- no event across processes
+        while "ValidatingAdmissionPolicy" not in await rejection(api, "PATCH", pod_path(WEB), label, MERGE):  # noqa: ASYNC110 -- no event across processes
             await asyncio.sleep(0.05)
 
 
-async def refusal(api: Api, method: str, path: str, body: Any, kind: str = JSON) -> str:
+async def rejection(api: Api, method: str, path: str, body: Any, kind: str = JSON) -> str:
     """What the apiserver says when it forbids a request, tried without effect; nothing when it lets it pass."""
     try:
         await api.request(method, path, body, content_type=kind, params={"dryRun": "All"})
@@ -109,22 +109,22 @@ WRITES: dict[str, Write] = {
     "take back what is not there": lambda w, p: w.nominate(p, ""),
     "mark a victim": lambda w, p: w.set_condition(p, MARK),
     "mark it again": lambda w, p: w.set_condition(p, MARK),
-    "annotate": lambda w, p: w.annotate(p, NUDGE, "1"),
-    "remove our annotation": lambda w, p: w.annotate(p, NUDGE, None),
-    "annotate what has none of ours": lambda w, p: w.annotate(p, NUDGE, "2"),
+    "annotate": lambda w, p: w.annotate(p, REQUEUE_ANNOTATION, "1"),
+    "remove our annotation": lambda w, p: w.annotate(p, REQUEUE_ANNOTATION, None),
+    "annotate what has none of ours": lambda w, p: w.annotate(p, REQUEUE_ANNOTATION, "2"),
     "evict": lambda w, p: w.evict(p, 30),
 }
 
 
 async def test_what_the_extender_writes_passes_one_after_the_other_on_one_pod(cluster: Cluster, held: Held) -> None:
     writer = Writer(held.session.writes, "placement-extender", "one")
-    refused: dict[str, KubeError] = {}
+    rejected: dict[str, KubeError] = {}
     for name, write in WRITES.items():
         try:
             await write(writer, held.ref)
         except Refused as error:
-            refused[name] = error
-    assert refused == {}
+            rejected[name] = error
+    assert rejected == {}
     await cluster.api.create(pod("another"))
     found = await cluster.api.request("GET", pod_path(pod("another")))
     await writer.delete(PodRef("default", "another", found["metadata"]["uid"]), 0)
@@ -150,7 +150,7 @@ STATUS_WRITES: dict[str, tuple[str, Any]] = {
     "a disruption that is none": (STRATEGIC, condition(TARGET, reason=REASON, status="False")),
     "no conditions at all": (MERGE, {"status": {"conditions": []}}),
     "a label by way of the status": (MERGE, {"metadata": {"labels": {"app": "db"}}}),
-    "an annotation of ours by way of the status": (MERGE, {"metadata": {"annotations": {NUDGE: "9"}}}),
+    "an annotation of ours by way of the status": (MERGE, {"metadata": {"annotations": {REQUEUE_ANNOTATION: "9"}}}),
 }
 POD_WRITES: dict[str, tuple[str, Any]] = {
     "a label": (MERGE, {"metadata": {"labels": {"tier": "front"}}}),
@@ -158,7 +158,7 @@ POD_WRITES: dict[str, tuple[str, Any]] = {
     "an annotation of someone else": (MERGE, {"metadata": {"annotations": {"example.com/owner": "team-b"}}}),
     "an annotation of someone else beside ours": (
         MERGE,
-        {"metadata": {"annotations": {NUDGE: "1", "a.example/b": "c"}}},
+        {"metadata": {"annotations": {REQUEUE_ANNOTATION: "1", "a.example/b": "c"}}},
     ),
     "an annotation of someone else removed": (MERGE, {"metadata": {"annotations": {"example.com/owner": None}}}),
     "all annotations removed": (JSON_PATCH, [{"op": "remove", "path": "/metadata/annotations"}]),
@@ -197,7 +197,7 @@ CALLS: dict[str, tuple[str, str, Any, str]] = {
 
 
 async def test_every_other_write_to_a_pod_is_refused_by_the_policy(held: Held) -> None:
-    said = {name: await refusal(held.api, *call) for name, call in CALLS.items()}
+    said = {name: await rejection(held.api, *call) for name, call in CALLS.items()}
     assert {name: text for name, text in said.items() if "ValidatingAdmissionPolicy" not in text} == {}
     assert {name: text for name, text in said.items() if "expression" in text} == {}, (
         "refused for an error, not a reason"
@@ -213,12 +213,14 @@ async def test_a_pod_that_nothing_can_preempt_is_not_deleted_even_with_its_uid(c
     for victim, is_refused in ((critical, True), (mirror, True), (important, False)):
         found = await cluster.api.request("GET", pod_path(victim))
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": found["metadata"]["uid"]}}
-        said = await refusal(held.api, "DELETE", pod_path(victim), options)
+        said = await rejection(held.api, "DELETE", pod_path(victim), options)
         assert ("no pod can be preempted" in said) == is_refused, said
 
 
 async def test_nobody_else_is_held_and_the_account_is_held_on_pods_only(cluster: Cluster, held: Held) -> None:
     as_before = {name: call for name, call in CALLS.items() if name.startswith("write a label")}
-    assert {name: await refusal(cluster.api, *call) for name, call in as_before.items()} == dict.fromkeys(as_before, "")
+    assert {name: await rejection(cluster.api, *call) for name, call in as_before.items()} == dict.fromkeys(
+        as_before, ""
+    )
     event = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web"}}
-    assert await refusal(held.api, "POST", "/api/v1/namespaces/default/configmaps", event) == ""
+    assert await rejection(held.api, "POST", "/api/v1/namespaces/default/configmaps", event) == ""

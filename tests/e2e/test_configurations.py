@@ -49,7 +49,7 @@ async def test_in_augment_mode_the_plugins_decide_and_the_extender_is_asked(clus
         nodes = await cluster.board.bound(*pods[:3])
         questions = await extender.metric("extender_requests_total", verb="filter", code="200")
         await cluster.api.create(pods[3])
-        message = await cluster.board.refused(pods[3])
+        message = await cluster.board.rejected(pods[3])
     assert len(set(nodes)) == 3
     assert questions >= 3
     assert "3 node(s) didn't match pod anti-affinity rules" in message
@@ -84,7 +84,7 @@ async def test_scheduler_and_extender_know_one_another_by_certificate(cluster: C
         await cluster.board.bound(apart(1))
     async with cluster.scheduled(settings=settings, tlsConfig={"caFile": theirs["caFile"]}, **secured):
         await cluster.api.create(stranger := pod("stranger"))
-        assert "extender" in await cluster.board.refused(stranger)
+        assert "extender" in await cluster.board.rejected(stranger)
 
 
 async def test_without_the_extender_no_pod_is_placed_in_offload_mode(cluster: Cluster) -> None:
@@ -92,5 +92,5 @@ async def test_without_the_extender_no_pod_is_placed_in_offload_mode(cluster: Cl
     async with cluster.scheduled() as extender:
         extender.program.stop()
         await cluster.api.create(pod("web"))
-        message = await cluster.board.refused(pod("web"))
+        message = await cluster.board.rejected(pod("web"))
     assert "connection refused" in message

@@ -51,7 +51,7 @@ async def keep_out(cluster: Cluster) -> None:
     for name in (node["metadata"]["name"] for node in (await cluster.api.request("GET", "/api/v1/nodes"))["items"]):
         await cluster.api.request("PATCH", f"/api/v1/nodes/{name}", taints, content_type=MERGE_PATCH)
     await cluster.api.create(rejected := pod("web"))
-    await cluster.board.refused(rejected)
+    await cluster.board.rejected(rejected)
 
 
 async def nothing(_: Cluster) -> None:

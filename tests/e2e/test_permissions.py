@@ -25,8 +25,8 @@ from extender.kube.session import Session, open_session
 from extender.kube.timing import SystemClock
 from extender.kube.writer import Writer
 from extender.simulate.json_objects import JsonObject
-from extender.tasks.evicting import REASON, TARGET
-from extender.tasks.steering import NUDGE
+from extender.tasks.nominator import REQUEUE_ANNOTATION
+from extender.tasks.preemption_executor import REASON, TARGET
 from tests.deploy.building import OVERLAYS, overlay
 from tests.e2e.cluster import Cluster, eventually_ready
 from tests.e2e.control_plane import scheduler_document
@@ -75,7 +75,7 @@ async def test_under_the_roles_pods_are_placed_and_preempted_and_no_write_is_ref
                 )
                 await cluster.board.bound(urgent)
                 count = "extender_api_write_duration_seconds_count"
-                writes = [await extender.metric(count, result=result) for result in ("ok", "refused")]
+                writes = [await extender.metric(count, result=result) for result in ("ok", "rejected")]
         finally:
             cluster.plane.scheduler.stop()
     assert writes[0] > 0
@@ -169,7 +169,7 @@ CALLS: dict[str, tuple[tuple[str, str, str], Call]] = {
         ("", "pods/status", "patch"),
         lambda s, p: writer(s).set_condition(p, PodCondition(TARGET, "True", REASON, "", NOW)),
     ),
-    "annotate": (("", "pods", "patch"), lambda s, p: writer(s).annotate(p, NUDGE, "1")),
+    "annotate": (("", "pods", "patch"), lambda s, p: writer(s).annotate(p, REQUEUE_ANNOTATION, "1")),
     "uid_of": (("", "pods", "get"), lambda s, p: Reader(s.reads).uid_of(p)),
     "create_event": (
         ("events.k8s.io", "events", "create"),
@@ -199,7 +199,7 @@ async def as_account(
             yield session, PodRef("default", "web", found["metadata"]["uid"])
 
 
-async def refused(call: Call, session: Session, ref: PodRef) -> bool:
+async def rejected(call: Call, session: Session, ref: PodRef) -> bool:
     """Whether the apiserver forbids the call."""
     try:
         await call(session, ref)
@@ -213,7 +213,7 @@ async def refused(call: Call, session: Session, ref: PodRef) -> bool:
 async def test_under_the_roles_every_write_is_allowed(cluster: Cluster, tmp_path: Path) -> None:
     async with as_account(cluster, tmp_path, granted()) as (session, ref):
         await until_effective(session, ref)
-        assert [name for name, (_, call) in CALLS.items() if await refused(call, session, ref)] == []
+        assert [name for name, (_, call) in CALLS.items() if await rejected(call, session, ref)] == []
     await cluster.api.delete(f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/placement-extender")
 
 
@@ -225,7 +225,7 @@ async def test_without_its_rule_a_write_is_refused(cluster: Cluster, tmp_path: P
         await cluster.api.request("POST", f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases", lease)
     async with as_account(cluster, tmp_path, without(granted(), *rule)) as (session, ref):
         await until_effective(session, ref)
-        assert await refused(call, session, ref)
+        assert await rejected(call, session, ref)
     await cluster.api.delete(f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/placement-extender")
 
 

@@ -34,7 +34,7 @@ async def test_pods_of_two_namespaces_keep_apart_and_one_too_many_is_refused_wit
         await cluster.api.create(*pods)
         nodes = await cluster.board.bound(*pods)
         await cluster.api.create(one_too_many := web(6, "a1"))
-        message = await cluster.board.refused(one_too_many)
+        message = await cluster.board.rejected(one_too_many)
         questions = await extender.metric("extender_requests_total", verb="filter", code="200")
     assert len(set(nodes)) == 6
     assert "6 node(s) didn't match pod anti-affinity rules" in message
@@ -52,7 +52,7 @@ async def test_a_namespace_outside_the_selector_is_neither_kept_away_nor_kept_aw
         await cluster.board.bound(second)
         await cluster.api.create(third := pod("later", "b1", labels=WEB), own := pod("own", "a1", labels=WEB))
         await cluster.board.bound(third)
-        message = await cluster.board.refused(own)
+        message = await cluster.board.rejected(own)
     assert "didn't satisfy existing pods anti-affinity rules" in message
     assert await cluster.faults() == []
 
@@ -65,7 +65,7 @@ async def test_with_too_few_domains_pods_wait_until_a_new_zone_comes(cluster: Cl
         await cluster.api.create(*pods[:2])
         await cluster.board.bound(*pods[:2])
         await cluster.api.create(pods[2])
-        message = await cluster.board.refused(pods[2])
+        message = await cluster.board.rejected(pods[2])
         await cluster.api.create(node("z3-1", "z3"))
         nodes = await cluster.board.bound(*pods)
     assert "4 node(s) didn't match pod topology spread constraints" in message
@@ -92,7 +92,7 @@ async def test_pods_that_must_be_near_others_go_to_their_zones_and_wait_while_th
     pods = [pod(f"web-{number}", labels=WEB, affinity=near) for number in range(6)]
     async with cluster.scheduled():
         await cluster.api.create(*pods)
-        message = await cluster.board.refused(pods[0])
+        message = await cluster.board.rejected(pods[0])
         await cluster.api.create(namespace("db", team="a"), pod("db", "db", on=names[0], labels={"app": "db"}))
         nodes = await cluster.board.bound(*pods)
     assert "12 node(s) didn't match pod affinity rules" in message
@@ -128,7 +128,7 @@ async def test_a_deleted_pod_makes_room_for_one_that_waits(cluster: Cluster) -> 
         await cluster.api.create(web(0, "a1"), web(1, "a1"))
         first, _ = await cluster.board.bound(web(0, "a1"), web(1, "a1"))
         await cluster.api.create(web(2, "a1"))
-        await cluster.board.refused(web(2, "a1"))
+        await cluster.board.rejected(web(2, "a1"))
         await cluster.api.delete("/api/v1/namespaces/a1/pods/web-0")
         assert await cluster.board.bound(web(2, "a1")) == [first]
     assert await cluster.faults() == []

@@ -58,7 +58,7 @@ async def test_nobody_goes_for_a_pod_that_is_no_more_important(cluster: Cluster)
     apart = anti_affinity(term(HOSTNAME, namespaces=TEAM_A, app="web"))
     async with cluster.scheduled():
         await cluster.api.create(equal := pod("equal", affinity=apart, priorityClassName="low"))
-        assert "didn't match pod anti-affinity rules" in await cluster.board.refused(equal)
+        assert "didn't match pod anti-affinity rules" in await cluster.board.rejected(equal)
         await cluster.calm()
     assert standing(cluster) == 4
 

@@ -103,8 +103,8 @@ INDEX = Dashboard(
                 "Waits",
                 "Questions that waited for an assumed pod, those that gave up, and requests whose own pod was not shown yet.",
                 {
-                    "begun": rate("extender_settling_waits_total"),
-                    "given up": rate("extender_settling_given_up_total"),
+                    "begun": rate("extender_assumed_pod_waits_total"),
+                    "given up": rate("extender_assumed_pod_waits_given_up_total"),
                     "own pod": rate("extender_pod_waits_total"),
                 },
                 "ops",

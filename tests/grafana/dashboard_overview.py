@@ -146,7 +146,7 @@ OVERVIEW = Dashboard(
             Panel(
                 "Questions by form",
                 "Names are cheap; whole nodes are sent where nodeCacheCapable is false, 12 KB for each node.",
-                {"{{verb}} by {{form}}": rate("extender_questions_total", "verb, form")},
+                {"{{verb}} by {{form}}": rate("extender_requests_by_form_total", "verb, form")},
                 "reqps",
                 width=9,
                 height=5,

@@ -1,4 +1,4 @@
-"""The dashboard of everything that changes the cluster: preemption, steering, nudges, writes. Data only."""
+"""The dashboard of everything that changes the cluster: preemption, nominations elsewhere, requeues, writes. Data only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SHARE_STEPS: tuple[tuple[float | None, str], ...] = ((None, "green"), (0.001, "
 PREEMPTION = Dashboard(
     "preemption.json",
     "Preemption and writes",
-    "Room for pods of higher priority, steering and nudges: everything that changes the cluster.",
+    "Room for pods of higher priority, nominations elsewhere and requeues: everything that changes the cluster.",
     {
         "Preemptions": [
             Panel(
@@ -35,7 +35,7 @@ PREEMPTION = Dashboard(
             ),
             Panel(
                 "Under way",
-                "Preemptions by phase. `stuck`: pending long after the victims went; `to_wake`: to be tried again.",
+                "Preemptions by phase. `stuck`: pending long after the victims went; `to_requeue`: to be tried again.",
                 {"{{phase}}": f"sum by (phase) ({at('extender_preemptions')})"},
             ),
             Panel(
@@ -96,14 +96,14 @@ PREEMPTION = Dashboard(
             Panel(
                 "Steered",
                 "Refused pods for which another node was looked for, by result. `nowhere`: no other node passes either.",
-                {"{{result}}": rate("extender_steering_results_total", "result", 'action="steer"')},
+                {"{{result}}": rate("extender_rejected_pod_actions_total", "result", 'action="nominate"')},
                 "ops",
                 width=12,
             ),
             Panel(
                 "Nudged",
                 "Refused pods that were touched so that the scheduler asks again, by result.",
-                {"{{result}}": rate("extender_steering_results_total", "result", 'action="nudge"')},
+                {"{{result}}": rate("extender_rejected_pod_actions_total", "result", 'action="requeue"')},
                 "ops",
                 width=12,
             ),

@@ -74,7 +74,7 @@ VERBS = Dashboard(
                 "Filter answers that let no node pass, per second, once for each reason that stood in the answer; and requests "
                 "whose pod the watch does not show as a pod to be placed.",
                 {
-                    "{{reason}}": rate("extender_filter_refusals_total", "reason"),
+                    "{{reason}}": rate("extender_filter_rejections_total", "reason"),
                     "pod {{reason}}": rate("extender_pods_refused_total", "reason"),
                 },
                 "reqps",
@@ -84,14 +84,14 @@ VERBS = Dashboard(
             Panel(
                 "Answered from memory",
                 "Refusals given again unchanged: every event of the cluster asks all refused pods anew.",
-                {"remembered": rate("extender_filter_remembered_total")},
+                {"remembered": rate("extender_rejection_cache_hits_total")},
                 "reqps",
                 width=6,
             ),
             Panel(
                 "Memory of refusals",
                 "Its size.",
-                {"{{instance}}": at("extender_filter_memory_bytes")},
+                {"{{instance}}": at("extender_rejection_cache_bytes")},
                 "bytes",
                 width=6,
             ),

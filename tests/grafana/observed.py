@@ -1,7 +1,7 @@
 """A cluster in memory, the extender as processes in front of it, and a real Prometheus that scrapes them.
 
 The load is the demo's, then a round of questions again and again that provokes what the demo does not: errors,
-whole nodes, preempt calls, steering, certificates.
+whole nodes, preempt calls, nominations elsewhere, certificates.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ _IN_A_HURRY: dict[str, Any] = {
     "placement": "cooperative",
     "answers": {"shortlist": 0},
     "server": {"requestTimeout": "200ms"},
-    "steering": {"nominate": False, "nudge": False},
+    "rejectedPods": {"nominateElsewhere": False, "requeue": False},
     "leaderElection": {"enabled": True, "leaseNamespace": "lab"},
 }
 

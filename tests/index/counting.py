@@ -5,7 +5,7 @@ from __future__ import annotations
 import orjson
 
 from extender.index.cluster import ClusterIndex
-from extender.index.view import GroupView, Question
+from extender.index.view import CompiledConstraints, GroupView
 from extender.model.objects import Pod
 from extender.settings import Limits
 from extender.wire.kinds import pods_within
@@ -25,9 +25,9 @@ def unlimited(body: Json) -> Pod:
     return _UNLIMITED.decode_object(orjson.dumps(body))
 
 
-def question_of(index: ClusterIndex, asked: Json) -> Question:
+def question_of(index: ClusterIndex, asked: Json) -> CompiledConstraints:
     """The compiled question of a pod."""
-    return index.view.question(unlimited(asked).shape)
+    return index.view.compiled(unlimited(asked).signature)
 
 
 def counts_of(group: GroupView) -> Counts:

@@ -8,8 +8,8 @@ from typing import ClassVar
 import pytest
 
 from extender.index import selections
-from extender.index.anchors import MOST_PAIRS, Anchors
 from extender.index.cluster import ClusterIndex
+from extender.index.selector_index import MOST_PAIRS, SelectorIndex
 from extender.model.labels import Operator
 from extender.model.selectors import Requirement
 from tests.builders import index_of, matching, namespace, node, pod, pod_json, term
@@ -42,7 +42,7 @@ class Visited(tuple[str, ...]):
 def test_many_namespaces_and_values_are_filed_under_the_fewer_of_the_two(
     namespaces: int, values: int, entries: int
 ) -> None:
-    anchors: Anchors[str] = Anchors()
+    anchors: SelectorIndex[str] = SelectorIndex()
     anchor, where = Requirement("app", Operator.IN, tuple(names("v", values))), names("ns", namespaces)
     anchors.file("item", anchor, where)
     assert len(anchors) == (1 if (namespaces, values) == (MANY, 1) else entries)
@@ -54,7 +54,7 @@ def test_many_namespaces_and_values_are_filed_under_the_fewer_of_the_two(
 
 
 def test_a_term_with_few_namespaces_and_values_is_offered_to_no_other_pod() -> None:
-    anchors: Anchors[str] = Anchors()
+    anchors: SelectorIndex[str] = SelectorIndex()
     anchors.file("item", Requirement("app", Operator.IN, ("a", "b")), ("one", "two"))
     assert list(anchors.candidates("three", {"app": "a"})) == []
     assert list(anchors.candidates("one", {"app": "c"})) == []
@@ -95,10 +95,10 @@ def test_looking_for_members_goes_through_a_wide_term_once() -> None:
     """Not once for each of its namespaces, as long as few pods carry the label at all."""
     index = spaces()
     for _ in range(2):
-        index.placements.acquire_label("app")
+        index.signatures.acquire_label("app")
     Visited.seen[0] = 0
     anchor = Requirement("app", Operator.IN, Visited(names("app")))
-    found = [each.shape.namespace for each in index.placements.reachable(anchor, Visited(names("ns")))]
+    found = [each.signature.namespace for each in index.signatures.reachable(anchor, Visited(names("ns")))]
     assert found == ["ns3"]
     assert Visited.seen[0] <= 2 * MANY
 
@@ -109,7 +109,7 @@ class TestLabelKeys:
     def test_a_key_that_no_selection_anchors_on_any_more_is_given_up(self) -> None:
         index = spaces()
         owner = pod("owner", app="x", apart=[term(app="app7")])
-        index.question(owner.shape)
+        index.compiled(owner.signature)
         assert index.statistics()["anchor_labels"] == 1
         index.questions.drop_all()
         assert index.statistics()["anchor_labels"] == 0
@@ -117,8 +117,8 @@ class TestLabelKeys:
     def test_two_selections_share_a_key(self) -> None:
         index = spaces()
         for app in ("app7", "else"):
-            index.question(pod("asking", app=app, near=[term(app=app, namespaces=["ns3"])]).shape)
-        assert dict(index.placements.label_users()) == {"app": 2}
+            index.compiled(pod("asking", app=app, near=[term(app=app, namespaces=["ns3"])]).signature)
+        assert dict(index.signatures.label_users()) == {"app": 2}
         assert near(index, pod_json(near=[term(app="else", namespaces=["ns3"])])) == [{"n1": 1}]
 
     def test_shapes_that_come_later_are_found_by_a_key_that_is_taken_up_again(self) -> None:

@@ -8,7 +8,7 @@ import pytest
 from extender.index.assumed import Limits
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
-from extender.index.gone import MOST_GONE, GonePods
+from extender.index.deleted_pods import MOST_GONE, DeletedPods
 from extender.model.objects import Object, Pod
 from extender.wire.kinds import PODS
 from tests.builders import index_of, matching, namespace, node, pod, pod_json, term
@@ -139,33 +139,33 @@ class TestReview:
 
     def test_it_expires(self) -> None:
         index = assumed(zoned(), WEB, "n1", now=100.0)
-        assert (index.assumed.review(129.0, Limits(expiry=30.0, distrust=2.0)), near(index, NEAR_WEB)) == (
+        assert (index.assumed.review(129.0, Limits(expiry=30.0, failure_grace=2.0)), near(index, NEAR_WEB)) == (
             0,
             [{"z1": 1}],
         )
-        assert (index.assumed.review(130.0, Limits(expiry=30.0, distrust=2.0)), near(index, NEAR_WEB)) == (1, [{}])
+        assert (index.assumed.review(130.0, Limits(expiry=30.0, failure_grace=2.0)), near(index, NEAR_WEB)) == (1, [{}])
 
     def test_a_report_of_failure_ends_it_unless_it_is_of_an_earlier_attempt(self) -> None:
-        refused = pod_json("web", app="web")
-        refused["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
+        rejected = pod_json("web", app="web")
+        rejected["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
         for age, ended in ((1.0, 0), (2.0, 1)):
             index = assumed(zoned(pod("web", app="web")), WEB, "n1", now=0.0)
-            index.upsert(PODS.decode_object(orjson.dumps(refused)))
-            assert index.assumed.review(age, Limits(expiry=30.0, distrust=2.0)) == ended
+            index.upsert(PODS.decode_object(orjson.dumps(rejected)))
+            assert index.assumed.review(age, Limits(expiry=30.0, failure_grace=2.0)) == ended
 
     def test_a_report_that_may_be_older_than_the_answer_does_not_end_it(self) -> None:
         """The watch may have been held up: what is read now was written at any time since it was last read to its end."""
-        refused = pod_json("web", app="web")
-        refused["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
+        rejected = pod_json("web", app="web")
+        rejected["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
         for known_before, ended in ((1.9, 0), (2.0, 1)):
             index = assumed(zoned(pod("web", app="web")), WEB, "n1", now=0.0)
-            index.upsert(PODS.decode_object(orjson.dumps(refused)))
-            limits = Limits(expiry=300.0, distrust=2.0)
+            index.upsert(PODS.decode_object(orjson.dumps(rejected)))
+            limits = Limits(expiry=300.0, failure_grace=2.0)
             assert index.assumed.review(60.0, limits, known_before=known_before) == ended
 
     def test_it_does_not_expire_while_its_binding_may_lie_unread(self) -> None:
         index = assumed(zoned(), WEB, "n1", now=100.0)
-        limits = Limits(expiry=30.0, distrust=2.0)
+        limits = Limits(expiry=30.0, failure_grace=2.0)
         assert (index.assumed.review(190.0, limits, known_until=129.0), near(index, NEAR_WEB)) == (0, [{"z1": 1}])
         assert (index.assumed.review(190.0, limits, known_until=130.0), near(index, NEAR_WEB)) == (1, [{}])
 
@@ -173,7 +173,7 @@ class TestReview:
 class TestDoubt:
     """A pod that no binding has confirmed in time stands on one of its nodes, or nowhere."""
 
-    LIMITS = Limits(expiry=100.0, distrust=2.0, doubt=5.0)
+    LIMITS = Limits(expiry=100.0, failure_grace=2.0, doubt=5.0)
 
     def doubted(self, *names: str) -> ClusterIndex:
         index = assumed(zoned(), WEB, *names, now=0.0)
@@ -221,8 +221,8 @@ class TestGone:
     def test_it_is_not_remembered_as_refused_either(self) -> None:
         index = zoned(waiting := pod("web", app="web"))
         index.delete(waiting)
-        index.refused.add(WEB, None)
-        assert len(index.refused) == 0
+        index.rejected.add(WEB, None)
+        assert len(index.rejected) == 0
 
     def test_one_that_a_restored_server_has_back_is_assumed_again(self) -> None:
         index = zoned(waiting := pod("web", app="web"))
@@ -231,14 +231,14 @@ class TestGone:
         assert near(assumed(index, WEB, "n1"), NEAR_WEB) == [{"z1": 1}]
 
     def test_only_the_last_ones_are_remembered(self) -> None:
-        held, uids = GonePods(), [f"u{number}" for number in range(100_000)]
+        held, uids = DeletedPods(), [f"u{number}" for number in range(100_000)]
         for uid in uids:
             held.add(uid)
         assert all(uid in held for uid in uids[-5_000:])
         assert sum(uid in held for uid in uids) <= MOST_GONE
 
     def test_a_deletion_that_is_told_again_and_again_makes_no_other_forgotten(self) -> None:
-        held, uids = GonePods(), [f"u{number}" for number in range(2_000)]
+        held, uids = DeletedPods(), [f"u{number}" for number in range(2_000)]
         for uid in uids:
             held.add(uid)
         for uid in uids[::2] * 40:
@@ -246,7 +246,7 @@ class TestGone:
         assert all(uid in held for uid in uids)
 
     def test_what_is_remembered_twice_is_forgotten_at_once(self) -> None:
-        held = GonePods()
+        held = DeletedPods()
         for uid in ("u1", "u2", "u1"):
             held.add(uid)
         held.discard("u1")

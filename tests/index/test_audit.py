@@ -10,7 +10,7 @@ import pytest
 
 from extender.index.audit import audit, audit_steps
 from extender.index.cluster import ClusterIndex
-from extender.index.placements import Placement
+from extender.index.signature_counts import SignatureCounts
 from extender.index.term_counts import OwnerGroup
 from extender.model.objects import Pod
 from extender.settings import Settings
@@ -41,7 +41,7 @@ def cluster() -> ClusterIndex:
     made.upsert(pod("plain", "n1"))
     made.upsert(pod("other", "n2", "other", **APART))
     made.assume(pod("assumed"), ("n2",), 0.0)
-    made.question(pod("asking", **APART, **SPREAD).shape)
+    made.compiled(pod("asking", **APART, **SPREAD).signature)
     return made
 
 
@@ -51,16 +51,16 @@ def index() -> ClusterIndex:
     return cluster()
 
 
-def plain(index: ClusterIndex) -> Placement:
+def plain(index: ClusterIndex) -> SignatureCounts:
     """Where the pods without a term are counted."""
-    found = index.placements.find(pod("plain").shape, terminating=False)
+    found = index.signatures.find(pod("plain").signature, terminating=False)
     assert found
     return found
 
 
-def apart(index: ClusterIndex) -> Placement:
+def apart(index: ClusterIndex) -> SignatureCounts:
     """Where the pod with a term is counted."""
-    found = index.placements.find(pod("apart", **APART).shape, terminating=False)
+    found = index.signatures.find(pod("apart", **APART).signature, terminating=False)
     assert found
     return found
 
@@ -86,15 +86,15 @@ def counted_elsewhere(index: ClusterIndex) -> None:
 
 
 def not_in_its_namespace(index: ClusterIndex) -> None:
-    index.placements._by_namespace["ns"].discard(plain(index))
+    index.signatures._by_namespace["ns"].discard(plain(index))
 
 
 def not_under_its_label(index: ClusterIndex) -> None:
-    index.placements._by_label["app"]["web"]["ns"].discard(plain(index))
+    index.signatures._by_label["app"]["web"]["ns"].discard(plain(index))
 
 
 def a_label_too_many(index: ClusterIndex) -> None:
-    index.placements.acquire_label("tier")
+    index.signatures.acquire_label("tier")
 
 
 def not_an_owner(index: ClusterIndex) -> None:

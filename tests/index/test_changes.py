@@ -174,11 +174,11 @@ class TestNamespaces:
 
     def test_other_labels_of_a_namespace_change_nothing(self) -> None:
         index = zoned(namespace("red", team="a"), pod("web", on="n1", namespace="red", app="web"))
-        question = question_of(index, self.FRIENDLY)
-        versions = [group.version for group in question.filter_groups()]
+        compiled = question_of(index, self.FRIENDLY)
+        versions = [group.version for group in compiled.filter_groups()]
         index.upsert(namespace("red", team="a", note="x"))
-        assert question_of(index, self.FRIENDLY) is question
-        assert [group.version for group in question.filter_groups()] == versions
+        assert question_of(index, self.FRIENDLY) is compiled
+        assert [group.version for group in compiled.filter_groups()] == versions
 
     def test_a_listed_namespace_stays_whatever_its_labels(self) -> None:
         asked = pod_json(apart=[term("zone", namespaces=["red"], namespace_selector=matching(team="a"), app="web")])
@@ -214,11 +214,11 @@ class TestWithout:
 
     def test_inside_they_do_not_count_and_outside_nothing_has_happened(self) -> None:
         index = zoned(web := pod("web", on="n1", app="web"), pod("other", on="n2", app="web"))
-        question = question_of(index, NEAR_WEB)
-        before = (near(index, NEAR_WEB), [group.version for group in question.affinity], index.view.grounds(question))
+        compiled = question_of(index, NEAR_WEB)
+        before = (near(index, NEAR_WEB), [group.version for group in compiled.affinity], index.view.grounds(compiled))
         with index.view.without([web]):
             assert near(index, NEAR_WEB) == [{"z2": 1}]
-        after = (near(index, NEAR_WEB), [group.version for group in question.affinity], index.view.grounds(question))
+        after = (near(index, NEAR_WEB), [group.version for group in compiled.affinity], index.view.grounds(compiled))
         assert after == before
 
     def test_a_pod_that_is_named_twice_is_left_out_once(self) -> None:
@@ -253,10 +253,10 @@ class TestWithout:
 def test_what_is_the_same_changes_nothing_and_says_so(obj: Object) -> None:
     index = zoned(pod("web", on="n1", app="web"))
     index.upsert(obj)
-    question = question_of(index, NEAR_WEB)
-    before = index.view.grounds(question)
+    compiled = question_of(index, NEAR_WEB)
+    before = index.view.grounds(compiled)
     assert not index.upsert(obj)
-    assert (question_of(index, NEAR_WEB) is question, index.view.grounds(question)) == (True, before)
+    assert (question_of(index, NEAR_WEB) is compiled, index.view.grounds(compiled)) == (True, before)
 
 
 @pytest.mark.parametrize(

@@ -106,9 +106,9 @@ def test_terms_over_keys_that_no_node_carries_cost_other_pods_nothing() -> None:
         index.upsert(pod(f"owner-{number}", on="n1", apart=[odd(f"k{number}", app="web")]))
         question_of(index, pod_json(near=[odd(f"n{number}", app="web")], spreads=[spread(f"s{number}", app="web")]))
     index.upsert(web := pod("web", on="n2", app="web"))
-    placement = index.placements.find(web.shape, terminating=False)
-    assert placement is not None
-    assert (placement.groups, question_of(index, pod_json(app="web")).inverse) == ({}, ())
+    counts_of_signature = index.signatures.find(web.signature, terminating=False)
+    assert counts_of_signature is not None
+    assert (counts_of_signature.groups, question_of(index, pod_json(app="web")).inverse) == ({}, ())
     assert audit(index) == []
 
 

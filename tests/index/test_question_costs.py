@@ -8,8 +8,8 @@ import pytest
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
-from extender.index.questions import Questions
-from extender.index.selections import Audience, Selections, TermSelection
+from extender.index.compiled_constraints import ConstraintCompiler
+from extender.index.selections import PodSelector, Selections, TermSelection
 from extender.index.workloads import Workloads
 from extender.model.objects import Object
 from tests.builders import Json, index_of, matching, namespace, node, pod, pod_json, spread, term, workload
@@ -42,8 +42,8 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Calls:
     """Everything that compiling does once for each term, or for each of its groups."""
     return Calls(
         monkeypatch,
-        (Audience, "__hash__"),
-        (Audience, "__eq__"),
+        (PodSelector, "__hash__"),
+        (PodSelector, "__eq__"),
         (TermSelection, "selects"),
         (Selections, "add_group"),
         (Selections, "remove_group"),
@@ -98,10 +98,10 @@ UNRELATED = [
 @pytest.mark.parametrize("change", UNRELATED)
 def test_a_change_that_does_not_concern_a_question_costs_none_of_its_terms(work: Calls, change: Object) -> None:
     index, asked = zoned(), pod_json(near=many(50), app="web")
-    question = question_of(index, asked)
+    compiled = question_of(index, asked)
     index.upsert(change)
     work.taken()
-    assert question_of(index, asked) is question
+    assert question_of(index, asked) is compiled
     assert work.taken() == 0
 
 
@@ -127,12 +127,12 @@ def test_default_constraints_are_deduced_again_only_where_their_workloads_change
 
 def test_terms_of_existing_pods_that_come_and_go_leave_the_question_s_own_groups(work: Calls) -> None:
     index, asked = zoned(), pod_json(near=many(50), app="web")
-    question = question_of(index, asked)
+    compiled = question_of(index, asked)
     index.upsert(repelling := pod("repelling", on="n2", apart=[term("zone", app="web")]))
     work.taken()
     now = question_of(index, asked)
     assert work.taken() == 0
-    assert now.affinity is question.affinity
+    assert now.affinity is compiled.affinity
     assert [counts_of(group) for group in now.inverse] == [{"z2": 1}]
     index.delete(repelling)
     assert question_of(index, asked).inverse == ()
@@ -172,7 +172,7 @@ def test_every_question_can_be_dropped_at_once() -> None:
     index = zoned()
     for number in range(3):
         question_of(index, pod_json(near=many(3), spreads=[spread("zone", app="web")], app=f"a{number}"))
-    assert isinstance(index.questions, Questions)
+    assert isinstance(index.questions, ConstraintCompiler)
     index.questions.drop_all()
     sizes = index.statistics()
     kept = ("questions", "term_groups", "spread_groups", "scopes", "topology_keys", "anchor_labels")

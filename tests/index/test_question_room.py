@@ -6,15 +6,15 @@ import gc
 
 import pytest
 
-from extender.index import questions
+from extender.index import compiled_constraints
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.index.groups import Group
 from extender.settings import Settings
-from extender.verbs.deciding import decide_filter
 from extender.verbs.filtering import filter_nodes
-from extender.verbs.hopeless import HopelessNodes
-from extender.verbs.remembering import RefusalMemory
+from extender.verbs.rejection_cache import RejectionCache
+from extender.verbs.unhelpful_nodes import UnhelpfulNodeCache
+from extender.verbs.with_preemption import decide_filter
 from extender.wire.extender_v1 import ExtenderArgs
 from tests.builders import Json, asking, index_of, matching, node, pod, pod_json, settings, spread, term
 from tests.contenders import contender_json
@@ -42,7 +42,7 @@ def large(number: int, terms: int = 50) -> Json:
 
 
 def test_large_questions_go_for_others_before_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(questions, "MOST_BYTES", 1_200_000)
+    monkeypatch.setattr(compiled_constraints, "MOST_BYTES", 1_200_000)
     index, most = cluster(), 0
     for number in range(30):
         question_of(index, large(number))
@@ -53,7 +53,7 @@ def test_large_questions_go_for_others_before_there_are_too_many(monkeypatch: py
 
 
 def test_a_question_that_is_too_large_by_itself_is_answered_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(questions, "MOST_BYTES", 50_000)
+    monkeypatch.setattr(compiled_constraints, "MOST_BYTES", 50_000)
     index = cluster()
     for number in range(5):
         question_of(index, small(number))
@@ -72,7 +72,7 @@ def test_columns_of_scopes_are_charged_once_however_many_questions_share_them(
         wanted = pod_json(spreads=[spread("zone", app=f"a{number}")], node_terms=[{"matchExpressions": []}])
         question_of(index, {**wanted, "spec": {**wanted["spec"], "nodeSelector": {"disk": f"d{number}"}}})
     assert index.topology.scope_cells < 2 * 250, "no node is eligible for the others"
-    monkeypatch.setattr(questions, "MOST_BYTES", shared)
+    monkeypatch.setattr(compiled_constraints, "MOST_BYTES", shared)
     question_of(index, small(1))
     assert index.questions.bytes <= shared
 
@@ -87,7 +87,7 @@ def test_everything_is_given_back_with_the_last_question() -> None:
 
 def test_what_is_remembered_of_a_refusal_does_not_keep_a_question_that_was_dropped() -> None:
     """Neither the nodes tried in vain, nor the answer, nor the list of refused pods."""
-    index, hopeless, memory = cluster(2), HopelessNodes(), RefusalMemory(10**6)
+    index, unhelpful, memory = cluster(2), UnhelpfulNodeCache(), RejectionCache(10**6)
     index.upsert(node("n2", zone="z0"))  # passes, and is not asked about
     index.upsert(pod("low", on="n1", priority=-1))
     for name in ("w0", "w1"):
@@ -98,11 +98,11 @@ def test_what_is_remembered_of_a_refusal_does_not_keep_a_question_that_was_dropp
         return memory.filter(asked, index.view, lambda a: filter_nodes(a, index.view, SETTINGS, 0))
 
     remembering(args)
-    decide_filter(args, index.view, SETTINGS, hopeless, lambda a: filter_nodes(a, index.view, SETTINGS, 0), seed=0)
+    decide_filter(args, index.view, SETTINGS, unhelpful, lambda a: filter_nodes(a, index.view, SETTINGS, 0), seed=0)
     assert len(memory) == 1
-    assert hopeless.without(args.pod, [0, 1], index.view) == []
-    groups = {id(group) for group in index.question(args.pod.shape).filter_groups()}
+    assert unhelpful.without(args.pod, [0, 1], index.view) == []
+    groups = {id(group) for group in index.compiled(args.pod.signature).filter_groups()}
     index.questions.drop_all()
     gc.collect()
     assert [each for each in gc.get_objects() if type(each) is Group and id(each) in groups] == []
-    assert hopeless.without(args.pod, [0, 1], index.view) == [0, 1]
+    assert unhelpful.without(args.pod, [0, 1], index.view) == [0, 1]

@@ -74,8 +74,8 @@ def test_finished_pods_of_a_list_are_not_there() -> None:
 def test_a_list_that_changes_nothing_leaves_every_version() -> None:
     fed = full()
     index = fed.index
-    question = question_of(index, NEAR_WEB)
-    grounds = index.view.grounds(question)
+    compiled = question_of(index, NEAR_WEB)
+    grounds = index.view.grounds(compiled)
     assert {kind: fed.replace(kind, objects) for kind, objects in OLD.items()} == dict.fromkeys(OLD, 0)
-    assert (question_of(index, NEAR_WEB) is question, index.view.grounds(question)) == (True, grounds)
+    assert (question_of(index, NEAR_WEB) is compiled, index.view.grounds(compiled)) == (True, grounds)
     assert audit(index) == []

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
-from extender.index.view import Question
+from extender.index.view import CompiledConstraints
 from extender.model.objects import Pod
 from extender.rules.catalog import prepare_filters
 from extender.rules.frames import IndexFrame
@@ -16,8 +16,8 @@ from tests.contenders import cluster, contender, stage
 ASKING = contender("asking", app="web", apart=[term("host", app="web")])
 
 
-def passing(held: ClusterIndex, question: Question | None = None) -> list[str]:
-    filters = prepare_filters(question or held.view.question(ASKING.shape), IndexFrame())
+def passing(held: ClusterIndex, compiled: CompiledConstraints | None = None) -> list[str]:
+    filters = prepare_filters(compiled or held.view.compiled(ASKING.signature), IndexFrame())
     return [held.view.node_names[node] for node in filters.passing(sorted(held.known.values()))]
 
 
@@ -28,13 +28,13 @@ def web(name: str, on: str = "", **fields: object) -> Pod:
 def test_pods_that_are_taken_and_put_back_change_the_answer_one_by_one() -> None:
     first, second = web("w1", on="n1"), web("w2", on="n2")
     held = cluster(stage("n1"), stage("n2"), first, second)
-    question = held.view.question(ASKING.shape)
+    compiled = held.view.compiled(ASKING.signature)
     with held.view.what_if() as tried:
-        seen = [passing(held, question)]
+        seen = [passing(held, compiled)]
         for step in (tried.take, tried.put_back):
             for each in (first, second):
                 step(each)
-                seen.append(passing(held, question))
+                seen.append(passing(held, compiled))
     assert seen == [[], ["n1"], ["n1", "n2"], ["n2"], []]
 
 
@@ -65,14 +65,14 @@ def test_a_pod_that_is_made_to_stand_counts_with_its_own_terms_too() -> None:
 def test_afterwards_everything_is_as_it_was() -> None:
     there = web("w1", on="n1")
     held = cluster(stage("n1"), stage("n2"), there)
-    question = held.view.question(ASKING.shape)
-    before = held.view.grounds(question), held.statistics()
+    compiled = held.view.compiled(ASKING.signature)
+    before = held.view.grounds(compiled), held.statistics()
     with held.view.what_if() as tried:
         tried.take(there)
         tried.stand(web("coming"), held.known["n2"])
-    assert (held.view.grounds(question), held.statistics()) == before
+    assert (held.view.grounds(compiled), held.statistics()) == before
     assert audit(held) == []
-    assert held.view.question(ASKING.shape) is question
+    assert held.view.compiled(ASKING.signature) is compiled
 
 
 def test_a_failure_inside_leaves_no_trace_either() -> None:
@@ -92,5 +92,5 @@ def test_a_failure_inside_leaves_no_trace_either() -> None:
 def test_only_pods_that_a_question_counts_are_counted_for_it() -> None:
     there, other = web("w1", on="n1"), contender("other", on="n1", app="db")
     held = cluster(stage("n1"), there, other)
-    question = held.view.question(ASKING.shape)
-    assert [held.view.is_counted(each, frozenset(question.filter_groups())) for each in (there, other)] == [True, False]
+    compiled = held.view.compiled(ASKING.signature)
+    assert [held.view.is_counted(each, frozenset(compiled.filter_groups())) for each in (there, other)] == [True, False]

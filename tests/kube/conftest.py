@@ -11,8 +11,8 @@ from random import Random
 import pytest
 
 from extender.kube.connection import Access
-from extender.kube.list_watch import ListWatch
 from extender.kube.options import WatchOptions
+from extender.kube.reflector import Reflector
 from extender.kube.session import Session, open_session
 from extender.model.objects import Namespace
 from extender.wire.kinds import NAMESPACES
@@ -49,13 +49,13 @@ class Following:
 
     session: Session
     clock: FakeClock
-    feeds: list[ListWatch[Namespace]] = field(default_factory=list)
+    feeds: list[Reflector[Namespace]] = field(default_factory=list)
     sink: FakeSink[Namespace] = field(default_factory=FakeSink)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
-    def start(self, options: WatchOptions = PLAIN) -> ListWatch[Namespace]:
+    def start(self, options: WatchOptions = PLAIN) -> Reflector[Namespace]:
         """Begin to list and watch."""
-        feed = ListWatch(self.session.reads, NAMESPACES, options, self.clock, Random(1))
+        feed = Reflector(self.session.reads, NAMESPACES, options, self.clock, Random(1))
         self.tasks.append(asyncio.create_task(feed.run(self.sink)))
         return feed
 

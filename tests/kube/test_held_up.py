@@ -17,9 +17,9 @@ import orjson
 import pytest
 
 from extender.kube.connection import Access
-from extender.kube.feed_status import Phase
-from extender.kube.list_watch import ListWatch
 from extender.kube.options import WatchOptions
+from extender.kube.reflector import Reflector
+from extender.kube.reflector_status import Phase
 from extender.kube.session import open_session
 from extender.model.objects import Namespace
 from extender.wire.kinds import NAMESPACES
@@ -88,7 +88,7 @@ async def test_what_the_server_told_while_the_loop_stood_still_counts_before_a_q
 ) -> None:
     clock, sink = FakeClock(), FakeSink[Namespace]()
     async with open_session(Access(host=server.url), clock) as session:
-        feed = ListWatch(session.reads, NAMESPACES, WatchOptions(watch_list=False), clock, Random(1))
+        feed = Reflector(session.reads, NAMESPACES, WatchOptions(watch_list=False), clock, Random(1))
         task = asyncio.create_task(feed.run(sink))
         await until(lambda: feed.status().phase is Phase.WATCHING)
         server.tell(event("ADDED", namespace("b", 2)))
@@ -108,7 +108,7 @@ async def test_a_feed_is_no_fresher_than_what_lies_unread_behind_the_news_that_i
     """The first chunk after a pause was sent in the pause. What else was sent is still to be read."""
     clock, sink = FakeClock(), _Slow()
     async with open_session(Access(host=server.url), clock) as session:
-        feed = ListWatch(session.reads, NAMESPACES, WatchOptions(watch_list=False), clock, Random(1))
+        feed = Reflector(session.reads, NAMESPACES, WatchOptions(watch_list=False), clock, Random(1))
         task = asyncio.create_task(feed.run(sink))
         await until(lambda: feed.status().phase is Phase.WATCHING)
         server.tell(event("ADDED", namespace("b", 2)))

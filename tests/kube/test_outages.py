@@ -22,21 +22,21 @@ async def test_a_watch_that_is_refused_is_an_outage_until_it_is_granted(
 ) -> None:
     """What was listed stays true for a moment only, however often it is listed again."""
     granted = asyncio.Event()
-    refusals = [status(code, "may not")] * (6 if watch_list else 3)
+    rejections = [status(code, "may not")] * (6 if watch_list else 3)
     before = 3 if watch_list else 0  # streaming lists are watches too
-    api.script(PATH, *refusals[:before], page(namespace("a"), version="5"), *refusals[before:])
+    api.script(PATH, *rejections[:before], page(namespace("a"), version="5"), *rejections[before:])
     api.script(PATH, held(watch(bookmark(6)), granted))
     feed = following.start(WatchOptions(watch_list=watch_list))
     outages = [feed.outage]
     await until(lambda: feed.status().synced)
     outages.append(feed.outage)
-    await until(lambda: len(api.watches) == len(refusals) + 1)
+    await until(lambda: len(api.watches) == len(rejections) + 1)
     outages.append(feed.outage)
     granted.set()
     await until(lambda: not feed.outage)
-    refused = f"watch of namespaces refused: {code} may not"
-    assert (outages[0], outages[2]) == ("no watch has begun", refused)
-    assert outages[1] in {"no watch has begun", refused}
+    rejected = f"watch of namespaces refused: {code} may not"
+    assert (outages[0], outages[2]) == ("no watch has begun", rejected)
+    assert outages[1] in {"no watch has begun", rejected}
 
 
 async def test_a_connection_that_breaks_is_no_outage(api: ScriptedApi, following: Following) -> None:

@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from extender.kube.list_watch import ListWatch
 from extender.kube.options import WatchOptions
+from extender.kube.reflector import Reflector
 from extender.kube.session import Session
 from extender.model.objects import Pod
 from extender.wire.kinds import NAMESPACES, PODS
@@ -42,7 +42,7 @@ async def test_the_recorded_stream_of_a_real_apiserver_is_told_as_one_list(
     lines = recorded_lines("watchlist-pods")
     api.script(PODS.path, watch(*lines, then=END))
     sink: FakeSink[Pod] = FakeSink()
-    feed = ListWatch(session.reads, PODS, STREAMING, clock, Random(1))
+    feed = Reflector(session.reads, PODS, STREAMING, clock, Random(1))
     task = asyncio.create_task(feed.run(sink))
     await until(lambda: len(api.watches) == 2)
     task.cancel()
@@ -91,16 +91,16 @@ async def test_changes_among_the_initial_events_are_part_of_the_list(api: Script
 
 
 @pytest.mark.parametrize(
-    "refusal",
+    "rejection",
     [
         pytest.param(recorded_error("watchlist-without-match"), id="422, recorded"),
         pytest.param(status(400, "unknown parameter"), id="400"),
     ],
 )
 async def test_a_server_that_refuses_is_read_in_pages_from_then_on(
-    api: ScriptedApi, following: Following, refusal: Reply
+    api: ScriptedApi, following: Following, rejection: Reply
 ) -> None:
-    api.script(PATH, refusal, page(namespace("a"), version="5"), watch(error_event(410)), page(version="6"), watch())
+    api.script(PATH, rejection, page(namespace("a"), version="5"), watch(error_event(410)), page(version="6"), watch())
     following.start(STREAMING)
     await until(lambda: len(api.requests) == 5)
     assert ["sendInitialEvents" in seen.query for seen in api.requests] == [True, False, False, False, False]

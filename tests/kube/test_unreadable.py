@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from extender.kube.comparing import Comparing
 from extender.kube.leases import decode_lease
 from extender.kube.options import WatchOptions
 from extender.kube.session import Session
+from extender.kube.watch_freshness import WatchFreshness
 from extender.wire.kinds import NAMESPACES
 from tests.fakes import FakeClock, until
 from tests.kube.conftest import Following
@@ -199,7 +199,7 @@ async def test_the_newest_version_is_told_whatever_the_one_object_is(
     api: ScriptedApi, session: Session, clock: FakeClock
 ) -> None:
     api.script(PATH, body(listed(deep("a"), version="7")), body(listed(odd("b"), version="8")))
-    comparing = Comparing(session.reads, NAMESPACES, clock)
+    comparing = WatchFreshness(session.reads, NAMESPACES, clock)
     assert [await comparing.newest_version() for _ in range(2)] == ["7", "8"]
 
 

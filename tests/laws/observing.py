@@ -12,9 +12,9 @@ from typing import Final
 import orjson
 
 from extender.index.cluster import ClusterIndex
-from extender.index.view import ClusterView, GroupView, Question
-from extender.model.objects import Object, PodShape
-from extender.model.verdicts import Code
+from extender.index.view import ClusterView, CompiledConstraints, GroupView
+from extender.model.objects import Object, PodSignature
+from extender.model.rejections import Code
 from extender.rules import catalog
 from extender.rules.frames import IndexFrame
 from extender.settings import Settings
@@ -66,7 +66,7 @@ class Cluster:
 def apply(index: ClusterIndex, cluster: Cluster, step: Step) -> None:
     """Take one step with an index and with the table beside it."""
     if isinstance(step, Ask):
-        index.view.question(shape_of(step.pod))
+        index.view.compiled(shape_of(step.pod))
         return
     before = cluster.objects.get((step.kind, step.key))
     cluster.put(step)
@@ -92,9 +92,9 @@ def fresh(cluster: Cluster, chosen: Settings = WHOLE_ANSWERS) -> ClusterIndex:
     return index
 
 
-def shape_of(pod: Json) -> PodShape:
+def shape_of(pod: Json) -> PodSignature:
     """The shape of a pod, by the real decoding."""
-    return PODS.decode_object(orjson.dumps(pod)).shape
+    return PODS.decode_object(orjson.dumps(pod)).signature
 
 
 def asked(history: Iterable[Step]) -> list[Json]:
@@ -105,13 +105,13 @@ def asked(history: Iterable[Step]) -> list[Json]:
 Counts = list[tuple[str, dict[str, int]]]
 
 
-def groups_of(question: Question) -> Iterator[GroupView]:
+def groups_of(compiled: CompiledConstraints) -> Iterator[GroupView]:
     """Every group of a question, those of scores included."""
-    yield from question.filter_groups()
-    for weighted in (*question.preferences, *question.inverse_preferences):
+    yield from compiled.filter_groups()
+    for weighted in (*compiled.preferences, *compiled.inverse_preferences):
         yield weighted.group
-    yield from question.inverse_required
-    yield from (ask.group for ask in question.soft)
+    yield from compiled.inverse_required
+    yield from (ask.group for ask in compiled.soft)
 
 
 def counts_of(view: ClusterView, pod: Json) -> Counts:
@@ -119,8 +119,8 @@ def counts_of(view: ClusterView, pod: Json) -> Counts:
 
     A group that counts nobody is left out: the terms of a pod that has asked are kept, also before it stands anywhere.
     """
-    question = view.question(shape_of(pod))
-    made = [(each.key.key, {each.key.value(d): n for d, n in each.counts.items()}) for each in groups_of(question)]
+    compiled = view.compiled(shape_of(pod))
+    made = [(each.key.key, {each.key.value(d): n for d, n in each.counts.items()}) for each in groups_of(compiled)]
     return sorted((each for each in made if each[1]), key=lambda each: (each[0], sorted(each[1].items())))
 
 
@@ -148,11 +148,11 @@ def seen(index: ClusterIndex, pods: Sequence[Json], chosen: Settings = WHOLE_ANS
 
 def verdicts_of(view: ClusterView, pod: Json) -> dict[str, tuple[str, str]]:
     """Code and reason for each node, also where other nodes pass."""
-    question = view.question(shape_of(pod))
-    filters = catalog.prepare_filters(question, IndexFrame())
+    compiled = view.compiled(shape_of(pod))
+    filters = catalog.prepare_filters(compiled, IndexFrame())
     if (failure := filters.failure) is not None:
         return dict.fromkeys(view.known, (failure.code.value, failure.reason))
-    found = {name: filters.refusal(number) for name, number in view.known.items()}
-    assert filters.refuses_all is None or set(found.values()) <= {filters.refuses_all}
-    assert not (filters.passes_nobody and None in found.values())
+    found = {name: filters.rejection(number) for name, number in view.known.items()}
+    assert filters.rejects_all is None or set(found.values()) <= {filters.rejects_all}
+    assert not (filters.rejects_every_node and None in found.values())
     return {name: (r.code.value, r.text) if r else (Code.SUCCESS.value, "") for name, r in found.items()}

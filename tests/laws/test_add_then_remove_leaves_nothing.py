@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.index import questions
+from extender.index import compiled_constraints
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from tests.builders import pod_json
@@ -43,7 +43,7 @@ def test_a_cluster_that_was_emptied_has_no_counts_and_no_numbers(history: list[S
     sizes = index.statistics()
     assert {name: size for name, size in sizes.items() if size and name not in KEPT_FOR_QUESTIONS} == {}
     for pod in asked(history):
-        assert [group.counts for group in groups_of(index.view.question(shape_of(pod))) if group.counts] == []
+        assert [group.counts for group in groups_of(index.view.compiled(shape_of(pod))) if group.counts] == []
     assert (dict(index.view.known), set(index.view.node_names) - {""}) == ({}, set())
     assert audit(index) == []
 
@@ -51,12 +51,12 @@ def test_a_cluster_that_was_emptied_has_no_counts_and_no_numbers(history: list[S
 @given(histories(), st.lists(st.integers(0, 100), max_size=12))
 def test_groups_go_with_the_last_question_that_asked_for_them(history: list[Step], order: list[int]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(questions, "MOST_QUESTIONS", 1)
+        patch.setattr(compiled_constraints, "MOST_QUESTIONS", 1)
         index, cluster = built([*history, Ask(pod_json("plain"))])
         _empty(index, cluster, order)
-        index.view.question(shape_of(pod_json("plain")))
+        index.view.compiled(shape_of(pod_json("plain")))
     assert list(index.terms.owned()) == []
-    assert len(index.placements) <= 1  # that of the pod that asked last
+    assert len(index.signatures) <= 1  # that of the pod that asked last
     sizes = index.statistics()
     assert {name: sizes[name] for name in KEPT_FOR_QUESTIONS} == {
         "questions": 1,
@@ -73,12 +73,12 @@ def test_groups_go_with_the_last_question_that_asked_for_them(history: list[Step
 def test_a_node_that_comes_back_gets_its_pods_back(history: list[Step]) -> None:
     index, cluster = built(history)
     pods = asked(history)
-    before = [index.view.question(shape_of(pod)) for pod in pods]
-    counts = [[dict(group.counts) for group in groups_of(question)] for question in before]
+    before = [index.view.compiled(shape_of(pod)) for pod in pods]
+    counts = [[dict(group.counts) for group in groups_of(compiled)] for compiled in before]
     for body in cluster.of("nodes"):
         index.delete(decoded("nodes", body))
         index.upsert(decoded("nodes", body))
     assert audit(index) == []
-    after = [index.view.question(shape_of(pod)) for pod in pods]
-    totals = [[sum(group.counts.values()) for group in groups_of(question)] for question in after]
+    after = [index.view.compiled(shape_of(pod)) for pod in pods]
+    totals = [[sum(group.counts.values()) for group in groups_of(compiled)] for compiled in after]
     assert totals == [[sum(each.values()) for each in one] for one in counts]

@@ -50,7 +50,7 @@ ANSWERS: st.SearchStrategy[Answer] = st.one_of(
     ),
     st.just(()),
 )
-DOUBTING = Limits(expiry=inf, distrust=inf, doubt=1.0)
+DOUBTING = Limits(expiry=inf, failure_grace=inf, doubt=1.0)
 MIXED = st.lists(st.one_of(steps(), steps(), ANSWERS), max_size=12)
 
 
@@ -84,7 +84,7 @@ def test_assumptions_that_have_ended_leave_nothing_behind(history: list[Step], m
     index, cluster = built(history)
     for step in more:
         _take(index, cluster, step)
-    index.assumed.review(1.0, Limits(expiry=0.0, distrust=0.0))
+    index.assumed.review(1.0, Limits(expiry=0.0, failure_grace=0.0))
     assert index.statistics()["assumed_pods"] == 0
     assert audit(index) == []
     questions = asked([*history, *(step for step in more if not isinstance(step, tuple))])
@@ -108,13 +108,13 @@ def test_what_is_pending_does_not_depend_on_what_came_before(
 
 def _pending(view: ClusterView, pod: Json) -> object:
     """For each group of the filter that awaits anybody: how many, and where they may stand."""
-    question = view.question(shape_of(pod))
-    groups = [group for group in question.filter_groups() if group.pending]
+    compiled = view.compiled(shape_of(pod))
+    groups = [group for group in compiled.filter_groups() if group.pending]
     places = [
         [sorted((group.key.value(d), n) for d, n in part.items()) for part in view.expected(group)] for group in groups
     ]
     found = [(g.key.key, g.pending, at) for g, at in zip(groups, places, strict=True)]
-    return view.is_pending(question), sorted(found)
+    return view.is_pending(compiled), sorted(found)
 
 
 @given(histories(), pods("p9"), st.sampled_from(NODE_NAMES), pods())
@@ -141,10 +141,10 @@ def test_a_node_that_passes_while_a_pod_s_place_is_unknown_passes_wherever_the_p
 ) -> None:
     index, _ = built(history, WHOLE_ANSWERS)
     coming = {**coming, "metadata": {**coming["metadata"]}, "status": {"phase": "Pending"}}
-    index.view.question(shape_of(asking))
+    index.view.compiled(shape_of(asking))
     _assume(index, (coming, names))
     passing = answers_of(index.view, asking).passed
-    case(passing and index.view.is_pending(index.view.question(shape_of(asking))))
+    case(passing and index.view.is_pending(index.view.compiled(shape_of(asking))))
     for node in names:
         index.assumed.settle("uid-p9")
         _assume(index, (coming, [node]))
@@ -157,7 +157,7 @@ def test_a_node_that_passes_while_a_pod_is_in_doubt_passes_wherever_the_pod_is_a
 ) -> None:
     index, _ = built(history, WHOLE_ANSWERS)
     coming = {**coming, "metadata": {**coming["metadata"]}, "status": {"phase": "Pending"}}
-    index.view.question(shape_of(asking))
+    index.view.compiled(shape_of(asking))
     nowhere = answers_of(index.view, asking).passed
     _assume(index, (coming, names))
     _assume(index, ())

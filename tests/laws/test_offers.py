@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from extender.model.objects import Object
 from extender.model.victims import Candidate
-from extender.verbs.offers import best_offer
+from extender.verbs.offered_candidates import best_offer
 from extender.verbs.victims import DryRun
 from tests.builders import preempting
 from tests.contenders import cluster, contender_json

@@ -43,18 +43,18 @@ TROUBLES: tuple[Callable[[Leases, Replica, float], None], ...] = (
 
 async def live(seed: int) -> None:
     """Five minutes of trouble for three replicas, one of which leaves in the middle, then peace."""
-    chance, clock = Random(seed), SteppedClock()
+    rng, clock = Random(seed), SteppedClock()
     leases = Leases(clock)
     replicas = [replica(f"{seed}-{n}", leases, now=lambda: NOON + timedelta(seconds=clock.time)) for n in range(3)]
     tasks = [asyncio.create_task(found.leadership.run()) for found in replicas]
     terms: list[tuple[int, str]] = []
     for step in range(600):
-        if chance.random() < 0.3:
-            chance.choice(TROUBLES)(leases, chance.choice(replicas), chance.uniform(0, 20))
+        if rng.random() < 0.3:
+            rng.choice(TROUBLES)(leases, rng.choice(replicas), rng.uniform(0, 20))
         if step == 300:
-            tasks.append(asyncio.create_task(chance.choice(replicas).leadership.release()))
-        if chance.random() < 0.02:
-            clock.jump(chance.uniform(0, 40))  # the whole machine stands still
+            tasks.append(asyncio.create_task(rng.choice(replicas).leadership.release()))
+        if rng.random() < 0.02:
+            clock.jump(rng.uniform(0, 40))  # the whole machine stands still
         await clock.pass_by(PERIOD)
         leaders = [found.leadership for found in replicas if found.leadership.is_leader]
         assert len(leaders) <= 1

@@ -11,13 +11,13 @@ from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import Object, Pod
 from extender.model.plans import PreemptionPlan
-from extender.model.verdicts import Reason
+from extender.model.rejections import Reason
 from extender.rules import catalog, node_fit
 from extender.rules.frames import IndexFrame
-from extender.verbs.deciding import decide_filter
 from extender.verbs.filtering import filter_nodes
-from extender.verbs.hopeless import HopelessNodes
 from extender.verbs.preemption import decide_preemption
+from extender.verbs.unhelpful_nodes import UnhelpfulNodeCache
+from extender.verbs.with_preemption import decide_filter
 from tests.builders import asking, preempting, settings, spread, term
 from tests.contenders import budget, cluster, contender, contender_json, stage
 from tests.laws.cases import case, meets_its_case
@@ -98,13 +98,13 @@ def rivals_of(pod: Pod, held: ClusterIndex, node: str) -> list[Pod]:
     return [each for each in nominated if each.priority >= pod.priority and each.uid != pod.uid]
 
 
-def passes_beside(rivals: dict[str, list[Pod]], held: ClusterIndex, pod: Pod, node: str) -> bool:
+def passes_beside(conflicting: dict[str, list[Pod]], held: ClusterIndex, pod: Pod, node: str) -> bool:
     """Whether our rules let the pod pass while these pods stand on their nodes."""
     with held.view.what_if() as tried:
-        for name, each in ((name, each) for name, pods in rivals.items() for each in pods):
+        for name, each in ((name, each) for name, pods in conflicting.items() for each in pods):
             tried.stand(each, held.known[name])
-        question = held.view.question(pod.shape)
-        return catalog.prepare_filters(question, IndexFrame()).refusal(held.known[node]) is None
+        compiled = held.view.compiled(pod.signature)
+        return catalog.prepare_filters(compiled, IndexFrame()).rejection(held.known[node]) is None
 
 
 def rules_pass(held: ClusterIndex, pod: Pod, node: str, *, room: bool = False) -> bool:
@@ -112,10 +112,10 @@ def rules_pass(held: ClusterIndex, pod: Pod, node: str, *, room: bool = False) -
 
     ``room``: node fit counts too. It always does beside pods to come, as the scheduler may not know of them yet.
     """
-    rivals = rivals_of(pod, held, node)
-    if (rivals or room) and node_fit.refusal(pod, held.view, held.known[node], rivals) is Reason.NO_ROOM:
+    conflicting = rivals_of(pod, held, node)
+    if (conflicting or room) and node_fit.rejection(pod, held.view, held.known[node], conflicting) is Reason.NO_ROOM:
         return False
-    return passes_beside({}, held, pod, node) and passes_beside({node: rivals}, held, pod, node)
+    return passes_beside({}, held, pod, node) and passes_beside({node: conflicting}, held, pod, node)
 
 
 def rules_pass_beside_all(held: ClusterIndex, pod: Pod, node: str) -> bool:
@@ -151,24 +151,24 @@ def check(
 
 @meets_its_case
 @given(
-    refusal=refusing(st.sampled_from([PREEMPTOR - 2, PREEMPTOR - 1, PREEMPTOR]), most=4),
+    rejection=refusing(st.sampled_from([PREEMPTOR - 2, PREEMPTOR - 1, PREEMPTOR]), most=4),
     app=st.sampled_from(APPS),
     across=st.booleans(),
     seed=st.integers(0, 9),
 )
 def test_a_plan_of_the_filter_works_and_is_minimal(
     *,
-    refusal: tuple[dict[str, Any], list[Object]],
+    rejection: tuple[dict[str, Any], list[Object]],
     app: str,
     across: bool,
     seed: int,
 ) -> None:
-    fields, objects = refusal
+    fields, objects = rejection
     held = cluster(*objects)
     by = settings(preemption={"crossNode": across})
     args = asking(contender_json("asking", priority=PREEMPTOR, app=app, **fields), *NAMES)
     decision = decide_filter(
-        args, held.view, by, HopelessNodes(), lambda asked: filter_nodes(asked, held.view, by, seed), seed=seed
+        args, held.view, by, UnhelpfulNodeCache(), lambda asked: filter_nodes(asked, held.view, by, seed), seed=seed
     )
     assert audit(held) == []
     case(decision.plan is not None)
@@ -207,16 +207,16 @@ def test_a_plan_of_the_preempt_verb_keeps_the_schedulers_victims_and_adds_as_few
 @meets_its_case
 @given(refusing(st.sampled_from([PREEMPTOR] * 9 + [PREEMPTOR - 1])), st.sampled_from(APPS))
 def test_where_the_filter_makes_no_plan_no_removal_on_one_node_would_help(
-    refusal: tuple[dict[str, Any], list[Object]], app: str
+    rejection: tuple[dict[str, Any], list[Object]], app: str
 ) -> None:
-    fields, objects = refusal
+    fields, objects = rejection
     held = cluster(*objects)
     args = asking(contender_json("asking", priority=PREEMPTOR, app=app, **fields), *NAMES)
     decision = decide_filter(
         args,
         held.view,
         settings(),
-        HopelessNodes(),
+        UnhelpfulNodeCache(),
         lambda asked: filter_nodes(asked, held.view, settings(), 0),
         seed=0,
     )

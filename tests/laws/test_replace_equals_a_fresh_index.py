@@ -22,7 +22,7 @@ def fed(history: list[Step]) -> tuple[FedIndex, Cluster]:
     found, cluster = FedIndex(ClusterIndex(WHOLE_ANSWERS.rules), KINDS), Cluster()
     for step in history:
         if isinstance(step, Ask):
-            found.index.view.question(shape_of(step.pod))
+            found.index.view.compiled(shape_of(step.pod))
             continue
         before = cluster.objects.get((step.kind, step.key))
         cluster.put(step)

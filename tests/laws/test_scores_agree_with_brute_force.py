@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 
-from extender.model.verdicts import Code
+from extender.model.rejections import Code
 from extender.rules import interpod_affinity, topology_spread
 from extender.rules.frames import IndexFrame
 from extender.simulate.judge_terms import are_parsable, is_parsable
@@ -27,7 +27,7 @@ def test_affinity_scores_are_sums_over_all_pods_and_terms(history: list[Step], p
     index, cluster = built(history, NO_DEFAULTS)
     names = names_of(cluster)
     nodes = [index.view.known[name] for name in names]
-    score = interpod_affinity.prepare_score(index.view.question(shape_of(pod)), IndexFrame(), nodes, HARD_WEIGHT)
+    score = interpod_affinity.prepare_score(index.view.compiled(shape_of(pod)), IndexFrame(), nodes, HARD_WEIGHT)
     if not are_parsable(pod):
         assert score.status.code is Code.ERROR
         return
@@ -41,7 +41,7 @@ def test_spread_scores_are_weighted_counts_of_all_pods(history: list[Step], pod:
     index, cluster = built(history, NO_DEFAULTS)
     names = names_of(cluster)
     nodes = [index.view.known[name] for name in names]
-    score = topology_spread.prepare_score(index.view.question(shape_of(pod)), index.view, IndexFrame(), nodes)
+    score = topology_spread.prepare_score(index.view.compiled(shape_of(pod)), index.view, IndexFrame(), nodes)
     constraints = pod["spec"].get("topologySpreadConstraints", [])
     soft = [each for each in constraints if each["whenUnsatisfiable"] == "ScheduleAnyway"]
     if not all(is_parsable(each["labelSelector"]) for each in soft):

@@ -37,7 +37,7 @@ def pods_of(drawn: list[tuple[str, str, dict[str, object], bool]]) -> list[Pod]:
 
 
 def passing(held: ClusterIndex, asking: Pod) -> list[str]:
-    filters = prepare_filters(held.view.question(asking.shape), IndexFrame())
+    filters = prepare_filters(held.view.compiled(asking.signature), IndexFrame())
     return [held.view.node_names[node] for node in filters.passing(sorted(held.known.values()))]
 
 
@@ -50,7 +50,7 @@ def test_pods_taken_count_as_if_they_were_not_there(
     gone = data.draw(st.sets(st.sampled_from(range(len(pods))), min_size=1))
     back = data.draw(st.sets(st.sampled_from(sorted(gone)), max_size=len(gone) - 1))
     held = cluster(*NODES, *pods)
-    held.view.question(asking.shape)
+    held.view.compiled(asking.signature)
     case(gone - back)
     with held.view.what_if() as tried:
         for each in gone:

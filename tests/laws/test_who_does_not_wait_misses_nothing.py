@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from extender.index.cluster import ClusterIndex
 from extender.settings import Settings
-from extender.verbs.awaiting import should_wait
 from extender.verbs.filtering import filter_nodes
+from extender.verbs.wait_policy import should_wait
 from tests.builders import Json, asking, settings
 from tests.laws.cases import case, meets_its_case
 from tests.laws.observing import built, shape_of
@@ -43,10 +43,10 @@ def test_it_is_right_and_no_shorter_wherever_those_are_whose_place_is_not_known(
 ) -> None:
     chosen = settings(answers={"shortlist": most})
     index, _ = built(history, chosen)
-    index.view.question(shape_of(pod))
+    index.view.compiled(shape_of(pod))
     _assume(index, coming, places)
     waits = should_wait(asking(pod, *sorted(index.known)), index.view, chosen)
-    case(not waits and index.view.is_pending(index.view.question(shape_of(pod))))
+    case(not waits and index.view.is_pending(index.view.compiled(shape_of(pod))))
     answered = _passed(index, pod, chosen)
     known = [[name for name in names if name in index.known] or [""] for names in places]  # nobody comes to another
     for nodes in itertools.product(*known):

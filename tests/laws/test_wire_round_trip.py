@@ -35,9 +35,9 @@ ANYTHING = st.recursive(
 
 
 @given(NAMES, NAMES, st.text(max_size=20))
-def test_a_filter_answer_is_decoded_as_it_was_meant(passed: list[str], refused: list[str], text: str) -> None:
-    result = FilterResult(passed, failed=dict.fromkeys(refused, text), unresolvable=dict.fromkeys(passed, text))
-    read = read_filter(encode_filter(result), [*passed, *refused])
+def test_a_filter_answer_is_decoded_as_it_was_meant(passed: list[str], rejected: list[str], text: str) -> None:
+    result = FilterResult(passed, failed=dict.fromkeys(rejected, text), unresolvable=dict.fromkeys(passed, text))
+    read = read_filter(encode_filter(result), [*passed, *rejected])
     assert (read.names, read.failed, read.unresolvable) == (passed, result.failed, result.unresolvable)
 
 

@@ -19,10 +19,10 @@ VICTIMS = st.lists(st.sampled_from(POD_NAMES), unique=True, min_size=1, max_size
 def _state(view: ClusterView, asking_pods: list[Json]) -> object:
     """Counts, versions and grounds of all questions; a pod that asks may bring a term that concerns another question."""
     for pod in asking_pods:
-        view.question(shape_of(pod))
-    questions = [view.question(shape_of(pod)) for pod in asking_pods]
-    groups = [[(dict(group.counts), group.version) for group in groups_of(question)] for question in questions]
-    return groups, [view.grounds(question) for question in questions]
+        view.compiled(shape_of(pod))
+    questions = [view.compiled(shape_of(pod)) for pod in asking_pods]
+    groups = [[(dict(group.counts), group.version) for group in groups_of(compiled)] for compiled in questions]
+    return groups, [view.grounds(compiled) for compiled in questions]
 
 
 @meets_its_case

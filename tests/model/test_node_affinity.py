@@ -15,7 +15,7 @@ def matches(*terms: Json, labels: dict[str, str] | None = None, name: str = "n1"
     """Whether a pod with these required terms and nodeSelector may stand on the node."""
     held = pod("a", node_terms=terms, node_selector=selector) if terms else pod("a", node_selector=selector)
     made = node(name, labels=labels, hostname=False)
-    return held.shape.node_affinity.matches(made.name, made.labels)
+    return held.signature.node_affinity.matches(made.name, made.labels)
 
 
 def expressions(*clauses: tuple[str, str, list[str]]) -> Json:
@@ -110,7 +110,7 @@ def test_a_term_that_cannot_be_parsed_matches_no_node_and_hides_no_other(term: J
 
 
 def test_required_affinity_without_terms_matches_no_node() -> None:
-    held = pod("a", node_terms=[]).shape.node_affinity
+    held = pod("a", node_terms=[]).signature.node_affinity
     assert (held.matches("n1", {}), held.admits_all) == (False, False)
 
 
@@ -136,7 +136,7 @@ def test_a_node_selector_asks_for_every_pair_beside_the_terms() -> None:
 
 
 def test_a_pod_without_any_wish_admits_all_nodes() -> None:
-    assert pod("a").shape.node_affinity.admits_all
+    assert pod("a").signature.node_affinity.admits_all
 
 
 _KEYS = st.sampled_from(["rack", "zone", "slots"])

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from extender.model.objects import Node, Pod, PodShape
+from extender.model.objects import Node, Pod, PodSignature
 
 
 def test_a_pod_of_which_nothing_is_known_stands_nowhere_and_is_of_no_importance() -> None:
-    bare = Pod("uid", "name", PodShape("ns"))
-    assert (bare.node, bare.priority, bare.nominated_node, bare.refusal, dict(bare.requests)) == ("", 0, "", "", {})
+    bare = Pod("uid", "name", PodSignature("ns"))
+    assert (bare.node, bare.priority, bare.nominated_node, bare.rejection, dict(bare.requests)) == ("", 0, "", "", {})
     states = bare.terminating, bare.finished, bare.gated, bare.preempted, bare.never_preempts, bare.has_unseen_needs
     assert not any(states)
     assert not bare.is_placed
 
 
 def test_a_pod_is_placed_while_it_stands_on_a_node_and_has_not_finished() -> None:
-    shape = PodShape("ns")
-    made = [Pod("u", "p", shape), Pod("u", "p", shape, "n"), Pod("u", "p", shape, "n", finished=True)]
+    signature = PodSignature("ns")
+    made = [Pod("u", "p", signature), Pod("u", "p", signature, "n"), Pod("u", "p", signature, "n", finished=True)]
     assert [each.is_placed for each in made] == [False, True, False]
     assert {(each.key, each.full_name, each.namespace) for each in made} == {("u", "ns/p", "ns")}
 

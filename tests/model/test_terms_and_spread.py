@@ -22,7 +22,7 @@ def term_of(**fields: Json | list[str] | None) -> AffinityTerm:
         namespaces=names if isinstance(names, list) else None,
         namespace_selector=chosen if isinstance(chosen, dict) else None,
     )
-    (made,) = pod("a", namespace="own", near=[wanted]).shape.affinity.required
+    (made,) = pod("a", namespace="own", near=[wanted]).signature.affinity.required
     return made
 
 
@@ -39,7 +39,7 @@ def term_of(**fields: Json | list[str] | None) -> AffinityTerm:
     ids=["nothing", "required", "anti", "preferred", "preferred anti", "unreadable"],
 )
 def test_affinity_is_empty_where_a_pod_has_no_term_of_any_kind(fields: dict[str, Any], *, empty: bool) -> None:
-    assert pod("a", **fields).shape.affinity.is_empty is empty
+    assert pod("a", **fields).signature.affinity.is_empty is empty
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_too_few_domains_make_the_minimum_zero(least: int, domains: int, min_dom
 
 @pytest.mark.parametrize(("matches_itself", "allowed"), [(True, 2), (False, 3)])
 def test_a_pod_that_counts_itself_leaves_room_for_one_less(*, matches_itself: bool, allowed: int) -> None:
-    (constraint,) = pod("a", spreads=[spread("zone", 1, app="web")]).shape.spread.hard
+    (constraint,) = pod("a", spreads=[spread("zone", 1, app="web")]).signature.spread.hard
     assert largest_allowed(constraint, 2, matches_itself=matches_itself) == allowed
 
 

@@ -28,11 +28,19 @@ from tests.mutants.mutating import Mutant, mutated
 
 # The tests that are to notice a change of each floor; its own first, the slowest last.
 RELEVANT: Final = {
-    "model": ("model", "wire", "index", "rules", "verbs", "test_settings.py", "tasks/test_settling.py", "laws"),
+    "model": ("model", "wire", "index", "rules", "verbs", "test_settings.py", "tasks/test_filter_service.py", "laws"),
     "wire": ("wire", "model", "index", "rules", "verbs", "server/test_verbs.py", "tasks/test_binding.py", "laws"),
-    "index": ("index", "rules", "verbs", "tasks/test_settling.py", "tasks/test_steering.py", "telemetry", "laws"),
-    "rules": ("rules", "verbs", "index", "tasks/test_settling.py", "parity/test_parity.py", "laws"),
-    "verbs": ("verbs", "rules", "tasks/test_settling.py", "tasks/test_preemption_races.py", "laws"),
+    "index": (
+        "index",
+        "rules",
+        "verbs",
+        "tasks/test_filter_service.py",
+        "tasks/test_nominator.py",
+        "telemetry",
+        "laws",
+    ),
+    "rules": ("rules", "verbs", "index", "tasks/test_filter_service.py", "parity/test_parity.py", "laws"),
+    "verbs": ("verbs", "rules", "tasks/test_filter_service.py", "tasks/test_preemption_races.py", "laws"),
     "settings": ("test_settings.py", "test_config_files.py", "verbs", "cli/test_config.py"),
     "doctor": ("doctor", "cli/test_doctor.py", "cli/test_generate.py"),
 }

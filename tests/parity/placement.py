@@ -9,11 +9,11 @@ import msgspec
 import orjson
 
 from extender.index.cluster import ClusterIndex
-from extender.index.view import Question
+from extender.index.view import CompiledConstraints
 from extender.model.node_affinity import NodeAffinity
 from extender.model.objects import Node, Pod
+from extender.model.rejections import Code
 from extender.model.taints import first_untolerated
-from extender.model.verdicts import Code
 from extender.rules import interpod_affinity, topology_spread
 from extender.rules.frames import Frame, IndexFrame, RequestFrame
 from extender.rules.rule import PreparedFilter, PreparedScore
@@ -78,7 +78,7 @@ def differences(case: Case) -> list[str]:
     names = [node["metadata"]["name"] for node in case["nodes"]]
     nodes = [NODES.decode_object(orjson.dumps(node)) for node in case["nodes"]]
     numbers = [index.known[name] for name in names]
-    question = index.question(pod.shape)
+    question = index.compiled(pod.signature)
     by_name = _Answers(case, index, settings, question, IndexFrame(), names, numbers)
     by_node = _Answers(case, index, settings, question, RequestFrame(nodes), names, range(len(nodes)))
     return [
@@ -97,7 +97,7 @@ class _Answers:
         case: Case,
         index: ClusterIndex,
         settings: Settings,
-        question: Question,
+        question: CompiledConstraints,
         frame: Frame,
         names: list[str],
         positions: Sequence[int],
@@ -133,12 +133,12 @@ class _Answers:
         prepared = self.filters[plugin]
         lines = _compare(f"{plugin}.preFilter", (prepared.status.code, prepared.status.reason), expected["preFilter"])
         passing = set(prepared.passing(list(self.names.values())))
-        told = {node: reason for reason, nodes in prepared.refused(list(self.names.values())) for node in nodes}
+        told = {node: reason for reason, nodes in prepared.rejected(list(self.names.values())) for node in nodes}
         for name, position in self.names.items():
             if prepared.status.code in (Code.ERROR, Code.UNRESOLVABLE):
                 got: tuple[str, str] = (prepared.status.code, prepared.status.reason)
             else:
-                reason = prepared.refusal(position)
+                reason = prepared.rejection(position)
                 if told.get(position) is not reason:
                     lines.append(f"{plugin}.filter[{name}]: refused() and refusal() disagree")
                 got = (reason.code, reason.text) if reason else (Code.SUCCESS, "")
@@ -182,12 +182,12 @@ def _admitted(case: Case) -> list[str]:
 
 
 def _inclusion(pod: Pod, nodes: list[Node], expected: Case) -> list[str]:
-    affinity: NodeAffinity = pod.shape.node_affinity
+    affinity: NodeAffinity = pod.signature.node_affinity
     lines = []
     for node in nodes:
         got = {
             "nodeAffinity": affinity.matches(node.name, node.labels),
-            "taints": first_untolerated(node.taints, pod.shape.tolerations) is None,
+            "taints": first_untolerated(node.taints, pod.signature.tolerations) is None,
         }
         if got != expected["nodeInclusion"][node.name]:
             lines.append(f"nodeInclusion[{node.name}]: {got}, expected {expected['nodeInclusion'][node.name]}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import orjson
 
 from extender.index.cluster import ClusterIndex
-from extender.model.verdicts import Code, Reason
+from extender.model.rejections import Code, Reason
 from extender.rules import catalog
 from extender.rules.frames import IndexFrame
 from extender.rules.rule import PreparedScore
@@ -13,43 +13,43 @@ from extender.wire.kinds import PODS
 from tests.builders import Json
 
 
-def refusals(index: ClusterIndex, asked: Json) -> dict[str, Reason | None]:
+def rejections(index: ClusterIndex, asked: Json) -> dict[str, Reason | None]:
     """The reason against each node, None where the pod may stand there; both ways of asking agree."""
-    question = index.view.question(PODS.decode_object(orjson.dumps(asked)).shape)
-    filters = catalog.prepare_filters(question, IndexFrame())
-    found = {name: filters.refusal(number) for name, number in sorted(index.view.known.items())}
-    if filters.refuses_all is not None:
-        assert set(found.values()) == {filters.refuses_all}
+    compiled = index.view.compiled(PODS.decode_object(orjson.dumps(asked)).signature)
+    filters = catalog.prepare_filters(compiled, IndexFrame())
+    found = {name: filters.rejection(number) for name, number in sorted(index.view.known.items())}
+    if filters.rejects_all is not None:
+        assert set(found.values()) == {filters.rejects_all}
     passing = set(filters.passing(list(index.view.known.values())))
     assert {name for name, number in index.view.known.items() if number in passing} == {
         name for name, reason in found.items() if reason is None
     }
-    assert not (filters.passes_nobody and passing)
+    assert not (filters.rejects_every_node and passing)
     return found
 
 
 def against_all(index: ClusterIndex, asked: Json) -> Reason | None:
     """The reason that is told against every node without looking at any, if there is one, and it is the right one."""
-    refusals(index, asked)
-    question = index.view.question(PODS.decode_object(orjson.dumps(asked)).shape)
-    return catalog.prepare_filters(question, IndexFrame()).refuses_all
+    rejections(index, asked)
+    compiled = index.view.compiled(PODS.decode_object(orjson.dumps(asked)).signature)
+    return catalog.prepare_filters(compiled, IndexFrame()).rejects_all
 
 
 def passing(index: ClusterIndex, asked: Json) -> list[str]:
     """The nodes on which the pod may stand."""
-    return [name for name, reason in refusals(index, asked).items() if reason is None]
+    return [name for name, reason in rejections(index, asked).items() if reason is None]
 
 
 def reason(index: ClusterIndex, asked: Json, node: str) -> Reason | None:
     """Why one node is refused."""
-    return refusals(index, asked)[node]
+    return rejections(index, asked)[node]
 
 
 def scored(index: ClusterIndex, asked: Json, *names: str, hard_weight: int = 1) -> list[PreparedScore]:
     """What each rule that has something to add gives these nodes, or all nodes."""
-    question = index.view.question(PODS.decode_object(orjson.dumps(asked)).shape)
+    compiled = index.view.compiled(PODS.decode_object(orjson.dumps(asked)).signature)
     nodes = [index.view.known[name] for name in names or sorted(index.view.known)]
-    return catalog.prepare_scores(question, index.view, IndexFrame(), nodes, hard_weight)
+    return catalog.prepare_scores(compiled, index.view, IndexFrame(), nodes, hard_weight)
 
 
 def raw(index: ClusterIndex, asked: Json, *names: str, hard_weight: int = 1) -> list[int] | None:

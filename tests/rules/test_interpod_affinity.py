@@ -6,7 +6,7 @@ import pytest
 
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import Object
-from extender.model.verdicts import Reason
+from extender.model.rejections import Reason
 from tests.builders import Json, index_of, matching, namespace, node, pod, pod_json, term, weighted
 from tests.rules.judging import against_all, normalized, passing, raw, reason
 
@@ -56,10 +56,10 @@ class TestRequiredAffinity:
     def test_a_selector_of_several_values_reaches_each_of_them(self, app: str) -> None:
         several = term("zone", selector=matching(("app", "In", ["web", "db", "job"])))
         index = cluster()
-        question = pod_json(near=[several])
-        assert passing(index, question) == []
+        compiled = pod_json(near=[several])
+        assert passing(index, compiled) == []
         index.upsert(pod("there", on="n3", app=app))
-        assert passing(index, question) == ["n3"]
+        assert passing(index, compiled) == ["n3"]
 
     def test_a_null_selector_matches_nobody(self) -> None:
         assert passing(cluster(pod("web", on="n1", app="web")), pod_json(near=[term("zone")])) == []

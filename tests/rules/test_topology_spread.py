@@ -8,7 +8,7 @@ import pytest
 
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import Object
-from extender.model.verdicts import Reason
+from extender.model.rejections import Reason
 from tests.builders import Json, index_of, matching, node, pod, pod_json, requirement, settings, spread, taint, workload
 from tests.rules.judging import against_all, normalized, passing, raw, reason
 

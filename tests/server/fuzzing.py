@@ -109,7 +109,7 @@ class World:
         """Let every effect end: assumptions run out, and pods that never were are shown and taken away again."""
         index = self.service.index
         await until(lambda: not index.assumed.held)
-        for pod, _ in [*index.refused]:
+        for pod, _ in [*index.rejected]:
             index.upsert(msgspec.structs.replace(pod, node="", finished=False))
             index.delete(pod)
         await until(lambda: not index.assumed.held)
@@ -150,8 +150,8 @@ def counted(index: ClusterIndex) -> Json:
     """What an index holds and counts. Questions are left out: they are kept for the next time, so many at most."""
     stands = Counter(
         {
-            (id(placement.shape), placement.terminating, index.node_names[number]): pods
-            for placement in index.placements
+            (id(placement.signature), placement.terminating, index.node_names[number]): pods
+            for placement in index.signatures
             for number, pods in placement.nodes.items()
         }
     )
@@ -163,8 +163,8 @@ def counted(index: ClusterIndex) -> Json:
         "requested": {name: dict(index.requested(number)) for name, number in index.known.items()},
         "names": sorted(filter(None, index.node_names)),
         "nominated": {node: sorted(pods) for node, pods in index.nominated.items()},
-        "pending": sum(placement.pending for placement in index.placements),
-        "refused": len(index.refused),
+        "pending": sum(placement.pending for placement in index.signatures),
+        "rejected": len(index.rejected),
         "drifts": index.drifts,
     }
 

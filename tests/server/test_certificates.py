@@ -15,9 +15,9 @@ from tests.server.pki import LONG_AGO, LOOPBACK, NOW, Pki
 
 def problem_of(tls: Tls) -> str:
     """The text with which the files are refused."""
-    with pytest.raises(TlsError) as refused:
+    with pytest.raises(TlsError) as rejected:
         ServerTls(tls)
-    return str(refused.value)
+    return str(rejected.value)
 
 
 @pytest.fixture

@@ -124,10 +124,10 @@ async def test_more_requests_than_the_limit_are_sent_away(aiohttp_client: Aiohtt
     client = await aiohttp_client(app_with(decisions, server=Server(max_in_flight=1)))
     first = asyncio.create_task(client.post("/filter", json=BY_NAMES))
     await deciding.wait()
-    refused = await client.post("/filter", json=BY_NAMES)
+    rejected = await client.post("/filter", json=BY_NAMES)
     decided.set()
-    assert refused.status == HTTPStatus.SERVICE_UNAVAILABLE
-    assert (await refused.json())["error"] == "overloaded: server.maxInFlight (1) requests are being answered"
+    assert rejected.status == HTTPStatus.SERVICE_UNAVAILABLE
+    assert (await rejected.json())["error"] == "overloaded: server.maxInFlight (1) requests are being answered"
     assert (await (await first).json())["NodeNames"] == ["node-a", "node-bb"]
     assert (await client.post("/filter", json=BY_NAMES)).status == HTTPStatus.OK
 

@@ -31,18 +31,22 @@ TOP_FIELDS: Final = {
     *("PodName", "PodNamespace", "PodUID", "Node"),
 }
 IN_NO_FIELD: Final = ("is nested too deeply", "is not UTF-8")
-SOON: Final = {"expiry": "1s", "wait": "5ms", "distrust": "100ms"}
+SOON: Final = {"expiry": "1s", "wait": "5ms", "failureGrace": "100ms"}
 BINDING: Final[Json] = {"paths": {"bind": "/bind"}}
 MODES: Final = {
     "decisive, executing": settings(
-        placement="decisive", server=BINDING, answers={"shortlist": 3}, assumedPods=SOON, steering={"perSecond": 5000}
+        placement="decisive",
+        server=BINDING,
+        answers={"shortlist": 3},
+        assumedPods=SOON,
+        rejectedPods={"perSecond": 5000},
     ),
     "cooperative, advising": settings(
         server=BINDING,
         assumedPods=SOON,
         preemption={"mode": "advise"},
         answers={"scoreScale": "inTree"},
-        steering={"perSecond": 5000},
+        rejectedPods={"perSecond": 5000},
     ),
 }
 

@@ -50,8 +50,8 @@ async def test_questions_are_counted_by_the_form_of_their_nodes(aiohttp_client: 
     for body in (BY_NAMES, BY_NODES, BY_NODES):
         await client.post("/filter", json=body)
     lines = (await (await client.get("/metrics")).text()).splitlines()
-    assert 'extender_questions_total{form="names",verb="filter"} 1.0' in lines
-    assert 'extender_questions_total{form="nodes",verb="filter"} 2.0' in lines
+    assert 'extender_requests_by_form_total{form="names",verb="filter"} 1.0' in lines
+    assert 'extender_requests_by_form_total{form="nodes",verb="filter"} 2.0' in lines
 
 
 async def test_configz_shows_the_settings_as_a_configuration_file_has_them(aiohttp_client: AiohttpClient) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from pytest_aiohttp.plugin import AiohttpClient
 
-from extender.model.verdicts import Reason
+from extender.model.rejections import Reason
 from extender.server.app import make_app
 from extender.server.collaborators import Verbs
 from extender.settings import Limits, Paths, Server, Settings
@@ -46,19 +46,19 @@ async def test_filter_asked_with_nodes_answers_those_nodes_unchanged(aiohttp_cli
 
 
 async def test_a_pod_above_a_limit_of_the_settings_is_counted_under_the_limits(aiohttp_client: AiohttpClient) -> None:
-    async def refused(args: ExtenderArgs) -> FilterResult:
-        excess = args.pod.shape.excess
+    async def rejected(args: ExtenderArgs) -> FilterResult:
+        excess = args.pod.signature.excess
         return FilterResult((), unresolvable={"node-a": excess.text if excess else ""})
 
     settings = Settings(limits=Limits(affinity_terms=1))
     metrics = Metrics("1")
-    decisions = replace(AGREEABLE, filter=refused)
+    decisions = replace(AGREEABLE, filter=rejected)
     client = await aiohttp_client(make_app(settings, decisions, Switch(), metrics, "1"))
     asked = pod_json(apart=[term(app="a"), term(app="b")])
     answer = await (await client.post("/filter", json={"Pod": asked, "NodeNames": ["node-a"]})).json()
     text = "spec.affinity: 2 terms of pods, limits.affinityTerms is 1"
     assert answer["FailedAndUnresolvableNodes"] == {"node-a": text}
-    assert b'extender_filter_refusals_total{reason="over_limit"} 1.0' in metrics.render()
+    assert b'extender_filter_rejections_total{reason="over_limit"} 1.0' in metrics.render()
 
 
 async def test_prioritize_answers_a_bare_list_of_scores(aiohttp_client: AiohttpClient) -> None:
@@ -105,7 +105,7 @@ async def test_requests_nodes_and_refusals_are_counted(aiohttp_client: AiohttpCl
     assert 'extender_requests_total{code="200",verb="filter"} 1.0' in page
     assert 'extender_request_nodes_sum{verb="filter"} 2.0' in page
     assert "extender_filter_passed_nodes_sum 0.0" in page
-    assert 'extender_filter_refusals_total{reason="affinity"} 1.0' in page
+    assert 'extender_filter_rejections_total{reason="affinity"} 1.0' in page
     assert 'extender_request_duration_seconds_count{verb="filter"} 1.0' in page
 
 

@@ -101,7 +101,7 @@ def _shown(index: ClusterIndex) -> dict[str, int]:
     return {
         "namespaces": int(dict(space.labels).get("beat", 0)) if space else 0,
         "nodes": int(node.allocatable.get("pods", 0)) if node else 0,
-        "pods": int(dict(pod.shape.labels).get("beat", 0)) if pod else 0,
+        "pods": int(dict(pod.signature.labels).get("beat", 0)) if pod else 0,
     }
 
 

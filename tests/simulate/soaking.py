@@ -86,7 +86,7 @@ class Soak:
 
 async def soak(seconds: float, seed: int) -> Soak:
     """Rounds until the time is over, with one service."""
-    chance, result = Random(seed), Soak()
+    rng, result = Random(seed), Soak()
     document = base(lag=f"{_LAG}s", steps=[])
     for template in document["templates"].values():
         template["labels"]["load"] = "yes" if template["labels"]["app"] not in {"anchor", "quiet"} else "no"
@@ -100,7 +100,7 @@ async def soak(seconds: float, seed: int) -> Soak:
         player, end = Player(stage), time.monotonic() + seconds
         while not result.kept or time.monotonic() < end:
             number = len(result.kept) + 1
-            await player.run(_steps(document, chance))
+            await player.run(_steps(document, rng))
             await until(lambda: service.readiness.is_ready and held(service.index) == real(stage))
             found = [*_judged(stage), *player.failures, *audit(service.index), *restarts(service)]
             result.problems += [f"round {number}: {problem}" for problem in found]
@@ -112,27 +112,27 @@ async def soak(seconds: float, seed: int) -> Soak:
     return result
 
 
-def _steps(document: JsonObject, chance: Random) -> Sequence[Step]:
+def _steps(document: JsonObject, rng: Random) -> Sequence[Step]:
     """One round: half of the pods of the rounds before go while new ones come, under faults and other changes."""
     load = {"arrive": {"mix": {"apart": 3, "near": 1, "even": 2}, "count": ARRIVING, "rate": _RATE, "background": True}}
     steps: list[JsonObject] = [load]
     for _ in range(_PAUSES):
         steps += [
-            {"faults": _weather(chance)},
+            {"faults": _weather(rng)},
             {"deletePods": {"selector": _LOADED, "count": ARRIVING // _PAUSES}},
-            chance.choice(_CHANGES),
-            {"pause": {"time": f"{chance.randrange(300, 1000)}ms"}},
+            rng.choice(_CHANGES),
+            {"pause": {"time": f"{rng.randrange(300, 1000)}ms"}},
         ]
     steps += [{"faults": []}, *_AS_IT_WAS, {"settle": {"timeout": "1m"}}, {"expect": {"pending": 0}}]
     return parse_scenario({**document, "steps": steps}).steps
 
 
-def _weather(chance: Random) -> list[JsonObject]:
+def _weather(rng: Random) -> list[JsonObject]:
     """Up to three lasting faults, and now and then a blow."""
     found: list[JsonObject] = []
-    for name, fields, most in chance.sample(_CONDITIONS, chance.randrange(4)):
-        found.append({name: {**fields, "probability": round(chance.uniform(0.05, most), 2)}})
-    return [*found, chance.choice(_BLOWS)] if chance.random() < 1 / 4 else found
+    for name, fields, most in rng.sample(_CONDITIONS, rng.randrange(4)):
+        found.append({name: {**fields, "probability": round(rng.uniform(0.05, most), 2)}})
+    return [*found, rng.choice(_BLOWS)] if rng.random() < 1 / 4 else found
 
 
 _CHANGES: Final[Sequence[JsonObject]] = (

@@ -101,19 +101,19 @@ async def test_connections_are_cut_and_nobody_is_refused_where_it_is_never_down(
 async def test_it_comes_back_on_the_same_port_and_goes_on_from_its_history(client: Client, api: ApiServer) -> None:
     before = api.store.version
     down = asyncio.create_task(api.restart(0.2))
-    refused = 0
+    rejected = 0
 
     async def is_up() -> bool:
-        nonlocal refused
+        nonlocal rejected
         try:
             return (await client.get("/readyz"))[0] == 200
         except aiohttp.ClientError:
-            refused += 1
+            rejected += 1
             return False
 
     while not down.done():
         await is_up()
-    assert refused > 0
+    assert rejected > 0
     assert await is_up()
     api.operations.create(POD_KIND, pod("a"))
     assert names([(await (await client.watch(PODS, resourceVersion=before)).next())["object"]]) == ["a"]

@@ -7,7 +7,7 @@ import orjson
 from extender.simulate.bench.cluster import SyntheticCluster
 from extender.simulate.bench.lives import lives
 from extender.simulate.bench.pods import ZONE
-from extender.simulate.bench.questions import Questions
+from extender.simulate.bench.questions import ConstraintCompiler
 from extender.wire.extender_v1 import decode_args
 from extender.wire.kinds import NODES, PODS, REPLICA_SETS
 from tests.simulate.benching import load
@@ -18,9 +18,9 @@ def test_existing_pods_carry_the_terms_of_the_asking_ones_and_the_zone_of_their_
     pod = PODS.decode_event(next(cluster.pod_lines())).object
     assert pod is not None
     assert pod.is_placed
-    asking = decode_args(Questions(cluster, 5, seed=1).filter_body(cluster.asker(0))).pod
-    assert pod.shape.affinity == asking.shape.affinity
-    assert pod.shape.labels == {**asking.shape.labels, ZONE: cluster.zone_named(pod.node)}
+    asking = decode_args(ConstraintCompiler(cluster, 5, seed=1).filter_body(cluster.asker(0))).pod
+    assert pod.signature.affinity == asking.signature.affinity
+    assert pod.signature.labels == {**asking.signature.labels, ZONE: cluster.zone_named(pod.node)}
 
 
 def test_pods_of_a_selector_stand_apart_and_evenly_over_the_zones() -> None:
@@ -34,12 +34,12 @@ def test_pods_of_a_selector_stand_apart_and_evenly_over_the_zones() -> None:
 def test_pods_beyond_the_room_of_a_selector_carry_no_terms() -> None:
     cluster = SyntheticCluster(load(cluster={"nodes": 20, "mostPerSelector": 4}))
     found = [PODS.decode_event(line).object for line in cluster.pod_lines()]
-    assert Counter(pod is not None and pod.shape.affinity.is_empty for pod in found) == {False: 12, True: 18}
+    assert Counter(pod is not None and pod.signature.affinity.is_empty for pod in found) == {False: 12, True: 18}
 
 
 def test_a_question_names_known_nodes_once_and_windows_move_on() -> None:
     cluster = SyntheticCluster(load())
-    questions = Questions(cluster, 10, seed=1)
+    questions = ConstraintCompiler(cluster, 10, seed=1)
     asked = [decode_args(questions.filter_body(cluster.asker(number))).node_names or [] for number in range(20)]
     assert all(len(set(names)) == 10 and set(names) <= set(cluster.nodes) for names in asked)
     assert len({tuple(names) for names in asked}) > 10
@@ -48,15 +48,15 @@ def test_a_question_names_known_nodes_once_and_windows_move_on() -> None:
 def test_a_pod_with_a_node_selector_is_asked_about_on_fitting_nodes_only() -> None:
     cluster = SyntheticCluster(load(asking={"nodeSelectorShare": 1}))
     nodes = {node.name: node for line in cluster.node_lines() if (node := NODES.decode_event(line).object)}
-    args = decode_args(Questions(cluster, 200, seed=1).filter_body(cluster.asker(0)))
+    args = decode_args(ConstraintCompiler(cluster, 200, seed=1).filter_body(cluster.asker(0)))
     named = [nodes[name] for name in args.node_names or []]
     assert len(named) == 100, "every other node of a zone has an SSD"
-    assert all(args.pod.shape.node_affinity.matches(node.name, node.labels) for node in named)
+    assert all(args.pod.signature.node_affinity.matches(node.name, node.labels) for node in named)
 
 
 def test_a_prioritize_question_names_what_filter_let_through() -> None:
     cluster = SyntheticCluster(load())
-    body = Questions(cluster, 10, seed=1).prioritize_body(cluster.asker(0), ["node-3", "node-1"])
+    body = ConstraintCompiler(cluster, 10, seed=1).prioritize_body(cluster.asker(0), ["node-3", "node-1"])
     assert decode_args(body).node_names == ["node-3", "node-1"]
 
 

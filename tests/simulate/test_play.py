@@ -140,8 +140,8 @@ async def test_a_disappointed_expectation_fails_the_run() -> None:
 
 
 async def test_a_queue_that_does_not_come_to_rest_fails_the_run() -> None:
-    hopeless = {"settle": {"timeout": "200ms"}}
-    async with playing(_arrive(), hopeless, extender=FakeExtender(lambda _: 500)) as (player, _):
+    unhelpful = {"settle": {"timeout": "200ms"}}
+    async with playing(_arrive(), unhelpful, extender=FakeExtender(lambda _: 500)) as (player, _):
         assert player.failures == ["steps[1].settle: not quiet after 200ms"]
 
 

@@ -12,7 +12,7 @@ from random import Random
 
 from extender.kube.errors import Conflict, KubeError, NotFound, Unreachable
 from extender.kube.leases import Lease
-from extender.tasks.leading import Leadership, LeadingOptions
+from extender.tasks.leader_election import LeaderElectionOptions, LeaderElector
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 _TURNS = 30  # of the loop, enough for everything that was woken to come to rest
@@ -149,7 +149,7 @@ class Wire:
 class Replica:
     """One contender: its leadership, its own wall clock, and whether it could answer."""
 
-    leadership: Leadership
+    leadership: LeaderElector
     wire: Wire
     wall: timedelta = timedelta()
     may_lead: bool = True
@@ -160,14 +160,14 @@ def replica(
     leases: Leases,
     clock: SteppedClock | None = None,
     now: Callable[[], datetime] = lambda: NOON,
-    options: LeadingOptions | None = None,
+    options: LeaderElectionOptions | None = None,
 ) -> Replica:
     """A contender with client-go's periods."""
     wire = Wire(leases)
     found = Replica(None, wire)  # type: ignore[arg-type]  # filled in the next line
-    found.leadership = Leadership(
+    found.leadership = LeaderElector(
         wire,
-        options or LeadingOptions("kube-system", "extender", name),
+        options or LeaderElectionOptions("kube-system", "extender", name),
         clock or leases.clock,
         Random(name),
         lambda: now() + found.wall,

@@ -17,15 +17,15 @@ from extender.kube.timing import BackoffOptions
 from extender.model.objects import Object, Pod
 from extender.model.plans import PreemptionPlan
 from extender.settings import Settings
-from extender.tasks.evicting import Evicting, EvictingOptions
-from extender.tasks.pacing import Pace
-from extender.tasks.persisting import Persistence
-from extender.tasks.preempting import Preempting
-from extender.tasks.telling import Telling
-from extender.verbs.deciding import decide_filter
+from extender.tasks.event_recorder import EventRecorder
+from extender.tasks.preemption_executor import ExecutorOptions, PreemptionExecutor
+from extender.tasks.preemption_manager import PreemptionManager
+from extender.tasks.rate_limiter import RateLimiter
+from extender.tasks.retrying_writer import RetryingWriter
 from extender.verbs.filtering import filter_nodes
-from extender.verbs.hopeless import HopelessNodes
 from extender.verbs.preemption import decide_preemption
+from extender.verbs.unhelpful_nodes import UnhelpfulNodeCache
+from extender.verbs.with_preemption import decide_filter
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 from tests.builders import asking, preempting, settings
 from tests.contenders import cluster, contender_json
@@ -78,26 +78,26 @@ class Scene:
         every_name: dict[str, Any] = {"placement": "cooperative"}
         self.settings: Settings = settings(**every_name, **sections)
         self.counted = Counted()
-        pace = Pace(self.clock, 16, 1e9)
-        persistence = Persistence(pace, self.api, self.clock, BackoffOptions(0.1, 5.0), Random(1))
-        evicting = Evicting(
+        rate_limiter = RateLimiter(self.clock, 16, 1e9)
+        persistence = RetryingWriter(rate_limiter, self.api, self.clock, BackoffOptions(0.1, 5.0), Random(1))
+        evicting = PreemptionExecutor(
             self.index.view,
             self.api,
             persistence,
-            Telling(self.api, pace, self.clock),
+            EventRecorder(self.api, rate_limiter, self.clock),
             self.clock,
             lambda: datetime(2026, 1, 1, tzinfo=UTC),
-            EvictingOptions(),
+            ExecutorOptions(),
         )
-        self.preempting = Preempting(self.index, evicting, self.clock, self.counted, STUCK_AFTER)
-        self.hopeless = HopelessNodes()
+        self.preempting = PreemptionManager(self.index, evicting, self.clock, self.counted, STUCK_AFTER)
+        self.unhelpful = UnhelpfulNodeCache()
 
     # -- the scheduler's questions --------------------------------------------------------------------------------
 
     def filter(self, *names: str, **pod: Any) -> FilterResult:
         """The answer to filter, with the plan submitted that goes with it."""
         args = asking(contender_json(**pod), *(names or self.index.known))
-        decision = decide_filter(args, self.index.view, self.settings, self.hopeless, self._plain, seed=0)
+        decision = decide_filter(args, self.index.view, self.settings, self.unhelpful, self._plain, seed=0)
         if decision.plan is not None:
             self.preempting.submit(decision.plan)
         return decision.result

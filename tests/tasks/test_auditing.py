@@ -47,12 +47,12 @@ def cluster() -> ClusterIndex:
         index.upsert(PODS.decode_object(orjson.dumps(pod_json(f"on-{name}", name))))
     index.assume(PODS.decode_object(orjson.dumps(pod_json("assumed"))), ("n3",), 0.0)
     index.assume(PODS.decode_object(orjson.dumps(pod_json("somewhere"))), ("n1", "n2"), 0.0)
-    index.question(PODS.decode_object(orjson.dumps(pod_json("asking"))).shape)
+    index.compiled(PODS.decode_object(orjson.dumps(pod_json("asking"))).signature)
     return index
 
 
 def counted(index: ClusterIndex) -> list[dict[str, int]]:
-    question = index.question(PODS.decode_object(orjson.dumps(pod_json("asking"))).shape)
+    question = index.compiled(PODS.decode_object(orjson.dumps(pod_json("asking"))).signature)
     groups = question.filter_groups()
     return [{group.key.value(domain): count for domain, count in group.counts.items()} for group in groups]
 
@@ -101,4 +101,4 @@ def test_counting_anew_keeps_every_answer() -> None:
     index.rebuild()
     assert counted(index) == before
     assert index.statistics() == {**sizes, "drifts": 1}
-    assert index.is_pending(index.question(PODS.decode_object(orjson.dumps(pod_json("asking"))).shape))
+    assert index.is_pending(index.compiled(PODS.decode_object(orjson.dumps(pod_json("asking"))).signature))

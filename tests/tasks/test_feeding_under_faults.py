@@ -15,16 +15,16 @@ import pytest
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.kube.connection import Access
-from extender.kube.list_watch import ListWatch
 from extender.kube.options import WatchOptions
+from extender.kube.reflector import Reflector
 from extender.kube.session import open_session
 from extender.settings import Rules
 from extender.simulate.api_errors import ApiError
 from extender.simulate.apiserver import ApiServer, PlaneSettings
 from extender.simulate.faults import Call, ConnectionCut, Faults
 from extender.simulate.kinds import NAMESPACES, NODES, PODS
-from extender.tasks.feeding import Feeding
 from extender.tasks.ports import ObjectFeed
+from extender.tasks.reflectors import Reflectors
 from extender.wire import kinds as wire
 from tests.fakes import FakeClock, until
 from tests.simulate import plain
@@ -36,15 +36,15 @@ class Weather(Faults):
     """Every so often: an error instead of an answer, a line cut in the middle, lines twice, a bookmark kept back."""
 
     def __init__(self, seed: int) -> None:
-        self.chance = Random(seed)
+        self.rng = Random(seed)
         self.is_fair = False
         self.struck: set[str] = set()
 
     async def before_answer(self, call: Call) -> None:
         """Refuse one request in five."""
-        if self.is_fair or self.chance.random() > 0.2:
+        if self.is_fair or self.rng.random() > 0.2:
             return
-        code = self.chance.choice([410, 429, 500, 503, 504])
+        code = self.rng.choice([410, 429, 500, 503, 504])
         self.struck.add(str(code))
         if code == 410 and not call.is_watch and "continue" not in call.query:
             code = 500  # a list without a token cannot be too old
@@ -53,13 +53,13 @@ class Weather(Faults):
     async def watch_lines(self, call: Call, lines: Sequence[bytes]) -> Sequence[bytes]:
         """Send them, or something like them."""
         del call
-        fate = self.chance.random()
+        fate = self.rng.random()
         if self.is_fair or fate > 0.3:
             return lines
         if fate < 0.1:
             self.struck.add("cut")
             whole = b"".join(lines)
-            raise ConnectionCut(whole[: self.chance.randrange(len(whole) + 1)])
+            raise ConnectionCut(whole[: self.rng.randrange(len(whole) + 1)])
         if fate < 0.2:
             self.struck.add("twice")
             return [*lines, *lines]
@@ -69,10 +69,10 @@ class Weather(Faults):
     def watch_error(self, call: Call) -> bytes | None:
         """Open one watch in ten with an ERROR."""
         del call
-        if self.is_fair or self.chance.random() > 0.1:
+        if self.is_fair or self.rng.random() > 0.1:
             return None
         self.struck.add("error event")
-        status = {"kind": "Status", "code": self.chance.choice([410, 500]), "message": "bad weather"}
+        status = {"kind": "Status", "code": self.rng.choice([410, 500]), "message": "bad weather"}
         return json.dumps({"type": "ERROR", "object": status}).encode() + b"\n"
 
 
@@ -95,28 +95,28 @@ class Plane:
     def __init__(self, server: ApiServer, weather: Weather, seed: int) -> None:
         self.server = server
         self.weather = weather
-        self.chance = Random(seed)
+        self.rng = Random(seed)
         self.index = ClusterIndex(Rules())
-        self.feeding: Feeding | None = None
+        self.reflectors: Reflectors | None = None
 
     def change(self, number: int) -> None:
         """One step of any kind."""
-        operations, store, chance = self.server.operations, self.server.store, self.chance
+        operations, store, rng = self.server.operations, self.server.store, self.rng
         pods = store.table(PODS).latest()
-        what = chance.random()
+        what = rng.random()
         if what < 0.5 or not pods:
-            on = f"node-{chance.randrange(4)}"
-            operations.create(PODS, plain.pod(f"p{number}", on=on, labels={"app": chance.choice("abc")}))
+            on = f"node-{rng.randrange(4)}"
+            operations.create(PODS, plain.pod(f"p{number}", on=on, labels={"app": rng.choice("abc")}))
         elif what < 0.7:
-            store.remove(PODS, chance.choice(pods).key)
+            store.remove(PODS, rng.choice(pods).key)
         elif what < 0.8:
-            operations.change(PODS, chance.choice(pods).key, lambda pod: pod["metadata"]["labels"].update(app="z"))
+            operations.change(PODS, rng.choice(pods).key, lambda pod: pod["metadata"]["labels"].update(app="z"))
         elif what < 0.9:
-            zone = f"z{chance.randrange(3)}"
-            key = f"node-{chance.randrange(4)}"
+            zone = f"z{rng.randrange(3)}"
+            key = f"node-{rng.randrange(4)}"
             operations.change(NODES, key, lambda node: node["metadata"]["labels"].update({plain.ZONE: zone}))
         else:
-            team = chance.choice("xy")
+            team = rng.choice("xy")
             operations.change(NAMESPACES, "default", lambda space: space["metadata"]["labels"].update(team=team))
 
     def held(self) -> list[str]:
@@ -153,9 +153,9 @@ async def plane(seed: int, options: WatchOptions) -> AsyncIterator[Plane]:
         found, clock = Plane(server, weather, seed), FakeClock()
         async with open_session(Access(host=server.url), clock) as session, asyncio.TaskGroup() as group:
             kinds: list[wire.Kind[Any]] = [wire.NAMESPACES, wire.NODES, wire.PODS]
-            feeds: list[ObjectFeed] = [ListWatch(session.reads, kind, options, clock, Random(seed)) for kind in kinds]
-            found.feeding = Feeding(found.index, feeds, clock)
-            tasks = [group.create_task(keep(run)) for _, run in found.feeding.jobs()]
+            feeds: list[ObjectFeed] = [Reflector(session.reads, kind, options, clock, Random(seed)) for kind in kinds]
+            found.reflectors = Reflectors(found.index, feeds, clock)
+            tasks = [group.create_task(keep(run)) for _, run in found.reflectors.jobs()]
             yield found
             for task in tasks:
                 task.cancel()
@@ -178,8 +178,8 @@ async def test_after_any_weather_the_index_is_the_cluster_and_its_counts_are_tru
         found.weather.is_fair = True
         await until(lambda: found.held() == found.real())
         assert audit(found.index) == []
-        assert found.feeding is not None
-        assert found.feeding.is_ready
+        assert found.reflectors is not None
+        assert found.reflectors.is_ready
     assert len(found.weather.struck) >= 3, "there was weather"
 
 
@@ -192,8 +192,8 @@ async def test_a_restarted_server_with_a_new_history_is_taken_over_as_it_is(unus
     second.operations.create(NAMESPACES, plain.namespace("new"))
     await first.start(unused_tcp_port)
     async with open_session(Access(host=first.url), clock) as session, asyncio.TaskGroup() as group:
-        feed = ListWatch(session.reads, wire.NAMESPACES, OPTIONS, clock, Random(1))
-        task = group.create_task(keep(Feeding(index, [feed], clock).jobs()[0][1]))
+        feed = Reflector(session.reads, wire.NAMESPACES, OPTIONS, clock, Random(1))
+        task = group.create_task(keep(Reflectors(index, [feed], clock).jobs()[0][1]))
         await until(lambda: len(index.namespaces.objects) == 50)
         await first.stop()
         await until(lambda: feed.status().restarts.get("unreachable"))
@@ -212,21 +212,21 @@ async def test_a_cluster_that_may_be_listed_and_not_watched_is_never_ready(*, wa
         server.faults = role = NoWatches(wire.NAMESPACES.path)
         async with open_session(Access(host=server.url), clock) as session:
             kinds: list[wire.Kind[Any]] = [wire.NAMESPACES, wire.NODES]
-            feeds = [ListWatch(session.reads, kind, options, clock, Random(1)) for kind in kinds]
-            feeding = Feeding(ClusterIndex(Rules()), feeds, clock)
-            tasks = [group.create_task(keep(run)) for _, run in feeding.jobs()]
+            feeds = [Reflector(session.reads, kind, options, clock, Random(1)) for kind in kinds]
+            reflectors = Reflectors(ClusterIndex(Rules()), feeds, clock)
+            tasks = [group.create_task(keep(run)) for _, run in reflectors.jobs()]
             seen = set[bool]()
 
             def is_refused_thrice() -> bool:
-                seen.add(feeding.is_ready)
+                seen.add(reflectors.is_ready)
                 return feeds[0].status().synced and feeds[0].status().restarts.get("refused", 0) >= 6
 
             await until(is_refused_thrice)
             assert seen == {False}
-            assert feeding.checks()["namespaces"] == (
+            assert reflectors.checks()["namespaces"] == (
                 'watch of namespaces refused: 403 namespaces is forbidden: User "us" cannot watch resource "namespaces"'
             )
             role.is_granted = True
-            await until(lambda: feeding.is_ready)
+            await until(lambda: reflectors.is_ready)
             for task in tasks:
                 task.cancel()

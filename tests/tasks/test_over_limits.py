@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from extender.model.objects import Excess, Node, Pod, PodShape
+from extender.model.objects import Excess, Node, Pod, PodSignature
 from extender.tasks.over_limits import OverLimits
 from tests.fakes import FakeClock, FakeIndex
 
-PLAIN = PodShape("team-a")
+PLAIN = PodSignature("team-a")
 
 
-def above(limit: str = "affinityTerms") -> PodShape:
-    return PodShape("team-a", excess=Excess(limit, f"too many, limits.{limit} is 1"))
+def above(limit: str = "affinityTerms") -> PodSignature:
+    return PodSignature("team-a", excess=Excess(limit, f"too many, limits.{limit} is 1"))
 
 
-def pod(number: int, shape: PodShape) -> Pod:
-    return Pod(f"uid-{number}", f"pod-{number}", shape)
+def pod(number: int, signature: PodSignature) -> Pod:
+    return Pod(f"uid-{number}", f"pod-{number}", signature)
 
 
 def counted(found: OverLimits) -> dict[str, int]:
@@ -39,8 +39,8 @@ def test_what_comes_is_passed_on() -> None:
 
 def test_pods_count_by_limit_until_they_are_gone_or_within() -> None:
     found = OverLimits(FakeIndex(), FakeClock())
-    shape = above()
-    for each in (pod(1, shape), pod(1, shape), pod(2, shape), pod(3, above("podBytes")), pod(4, PLAIN)):
+    signature = above()
+    for each in (pod(1, signature), pod(1, signature), pod(2, signature), pod(3, above("podBytes")), pod(4, PLAIN)):
         found.upsert(each)
     assert counted(found) == {"affinityTerms": 2, "podBytes": 1}
     found.upsert(pod(1, PLAIN))
@@ -57,10 +57,10 @@ def test_every_limit_has_a_count_also_where_no_pod_is_above_it() -> None:
 def test_each_shape_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     clock = FakeClock()
     found = OverLimits(FakeIndex(), clock)
-    shape = above()
-    found.upsert(pod(1, shape))
+    signature = above()
+    found.upsert(pod(1, signature))
     clock.time += 3600
-    found.upsert(pod(2, shape))
+    found.upsert(pod(2, signature))
     found.upsert(pod(3, above()))
     text = "too many, limits.affinityTerms is 1"
     assert told(caplog) == [("pod is above a limit", f"team-a/pod-{number}", text) for number in (1, 3)]

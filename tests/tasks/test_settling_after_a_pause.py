@@ -8,7 +8,7 @@ import pytest
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
-from extender.tasks.settling import Settling, SettlingOptions
+from extender.tasks.filter_service import AssumedPodOptions, FilterService
 from extender.tasks.watched_pods import WatchedPods
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 from tests.builders import index_of, node, pod
@@ -39,10 +39,12 @@ def never(_: ExtenderArgs) -> bool:
 async def lasting(index: ClusterIndex, clock: FakeClock) -> float:
     """How long the assumption lasts, by the clock."""
     pods = WatchedPods(index, clock, 0.0, 1)
-    settling = Settling(index, pods, clock, SettlingOptions(expiry=120.0), never, nothing, lambda _, __: None)
+    filter_service = FilterService(
+        index, pods, clock, AssumedPodOptions(expiry=120.0), never, nothing, lambda _, __: None
+    )
     begun, ended = clock.time, list[float]()
     index.assumed.on_settled = lambda: ended.append(clock.time)
-    task = asyncio.create_task(settling.run())
+    task = asyncio.create_task(filter_service.run())
     await until(lambda: ended)
     task.cancel()
     return ended[0] - begun
@@ -67,9 +69,11 @@ async def test_an_assumption_does_not_expire_while_the_watch_that_would_show_its
     index, clock, heard = index_of(node("n1")), FakeClock(), 0.0
     index.assume(pod("web"), ("n1",), clock.time)
     begun = clock.time
-    pods, options = WatchedPods(index, clock, 0.0, 1), SettlingOptions(expiry=120.0)
-    settling = Settling(index, pods, clock, options, never, nothing, lambda _, __: None, lambda: begun + heard)
-    task = asyncio.create_task(settling.run())
+    pods, options = WatchedPods(index, clock, 0.0, 1), AssumedPodOptions(expiry=120.0)
+    filter_service = FilterService(
+        index, pods, clock, options, never, nothing, lambda _, __: None, lambda: begun + heard
+    )
+    task = asyncio.create_task(filter_service.run())
     await until(lambda: clock.time > begun + 170.0)
     assert (index.assumed.expired, index.assumed.doubted) == (0, 1)
     heard = 120.0

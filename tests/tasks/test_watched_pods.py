@@ -53,7 +53,7 @@ async def test_a_request_is_answered_as_soon_as_the_watch_shows_its_pod() -> Non
     shown = looking.show()
     assert await task is shown
     assert len(looking.index.pod_listeners) == 0
-    assert sum(looking.pods.refused().values()) == 0
+    assert sum(looking.pods.rejected().values()) == 0
 
 
 async def test_a_gated_pod_is_waited_for_until_the_watch_shows_it_without_gates() -> None:
@@ -70,7 +70,7 @@ async def test_a_gated_pod_is_waited_for_until_the_watch_shows_it_without_gates(
 async def test_a_pod_that_the_watch_does_not_show_in_time_is_refused_for_the_moment() -> None:
     looking = Looking(wait=0.01)
     assert await looking.pods.find(pod("web")) is Unconfirmed.NOT_SHOWN
-    assert looking.pods.refused()["not_shown"] == 1
+    assert looking.pods.rejected()["not_shown"] == 1
     assert len(looking.index.pod_listeners) == 0
 
 

@@ -28,25 +28,25 @@ def full_page() -> str:
     metrics = Metrics("1.2.3")
     metrics.report_index(lambda: {"pods": 3})
     metrics.report_readiness(lambda: {"pods": ""})
-    metrics.report_feeds(lambda: [Feed()])
+    metrics.report_reflectors(lambda: [Feed()])
     metrics.report_lag(lambda: {"pods": 1.5})
     metrics.report_in_flight(lambda: 2)
     metrics.report_restarts(lambda: {"feed pods": 4})
-    metrics.report_memory(lambda: 5, lambda: 600)
+    metrics.report_rejection_cache(lambda: 5, lambda: 600)
     metrics.fell_back("filter", "stale", "pass")
     metrics.report_leadership(lambda: True, lambda: 14, lambda: 4.1)
     metrics.report_certificates(lambda: {"server": 1.8e9}, lambda: {"failed": 1}, lambda: {"expired": 1})
     metrics.report_relist_changes(lambda: {"pods": 8})
     metrics.report_assumed(lambda: {"one": 9}, lambda: {"expired": 10})
     metrics.report_waits(lambda: 11, lambda: 12)
-    metrics.report_steering(lambda: {("nudge", "done"): 13})
+    metrics.report_rejected_pod_actions(lambda: {("requeue", "done"): 13})
     metrics.report_settings("offload", "decisive")
     metrics.wrote("nominate", "conflict", 0.5)
     metrics.verbs["filter"].asked(5)
     metrics.verbs["filter"].asked(5, by_names=False)
     metrics.verbs["filter"].answered(200, 0.003, 7000, 300)
     metrics.verbs["filter"].failed("malformed")
-    metrics.refused(["anti_affinity"])
+    metrics.rejected(["anti_affinity"])
     return metrics.render().decode()
 
 
@@ -92,22 +92,22 @@ def test_the_build_is_told() -> None:
         'extender_certificate_reloads_total{result="failed"} 1.0',
         'extender_certificate_files_unusable{cause="expired"} 1.0',
         'extender_task_restarts_total{task="feed pods"} 4.0',
-        "extender_filter_remembered_total 5.0",
-        "extender_filter_memory_bytes 600.0",
+        "extender_rejection_cache_hits_total 5.0",
+        "extender_rejection_cache_bytes 600.0",
         'extender_request_failures_total{reason="malformed",verb="filter"} 1.0',
         'extender_request_bytes_sum{verb="filter"} 7000.0',
         'extender_response_bytes_sum{verb="filter"} 300.0',
-        'extender_filter_refusals_total{reason="anti_affinity"} 1.0',
+        'extender_filter_rejections_total{reason="anti_affinity"} 1.0',
         'extender_relist_changes_total{resource="pods"} 8.0',
         'extender_assumed_pods{place="one"} 9.0',
         'extender_assumed_endings_total{how="expired"} 10.0',
-        "extender_settling_waits_total 11.0",
-        "extender_settling_given_up_total 12.0",
-        'extender_steering_results_total{action="nudge",result="done"} 13.0',
+        "extender_assumed_pod_waits_total 11.0",
+        "extender_assumed_pod_waits_given_up_total 12.0",
+        'extender_rejected_pod_actions_total{action="requeue",result="done"} 13.0',
         'extender_config_info{mode="offload",placement="decisive"} 1.0',
         'extender_api_write_duration_seconds_sum{call="nominate",result="conflict"} 0.5',
-        'extender_questions_total{form="names",verb="filter"} 1.0',
-        'extender_questions_total{form="nodes",verb="filter"} 1.0',
+        'extender_requests_by_form_total{form="names",verb="filter"} 1.0',
+        'extender_requests_by_form_total{form="nodes",verb="filter"} 1.0',
         'extender_last_request_timestamp_seconds{verb="prioritize"} 0.0',
         'extender_last_decision_timestamp_seconds{verb="prioritize"} 0.0',
     ],

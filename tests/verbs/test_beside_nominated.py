@@ -67,7 +67,7 @@ def test_a_pod_of_lower_priority_keeps_its_zone_from_no_other() -> None:
 
 def test_where_no_zone_is_left_nothing_is_removed_and_the_scheduler_is_to_ask_again() -> None:
     index = full(*(URGENT | APART | {"nominated": f"n-{zone}"} for zone in ZONES))
-    assert decide(index, 0, **APART) == PreemptionDecision(ask_again=True)
+    assert decide(index, 0, **APART) == PreemptionDecision(requeue=True)
 
 
 def test_a_node_that_passes_only_if_a_nominated_pod_comes_is_not_chosen() -> None:
@@ -81,5 +81,5 @@ def test_the_counts_are_as_they_were() -> None:
     index = full(URGENT | SPREAD | {"nominated": "n-a"})
     first = decide(index, 3, **SPREAD)
     assert decide(index, 3, **SPREAD) == first
-    question = index.view.question(index.pods["uid-next"].shape)
-    assert [dict(ask.group.counts) for ask in question.hard] == [{}]
+    compiled = index.view.compiled(index.pods["uid-next"].signature)
+    assert [dict(ask.group.counts) for ask in compiled.hard] == [{}]

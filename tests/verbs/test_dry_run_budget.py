@@ -12,10 +12,10 @@ from extender.model.plans import PreemptionPlan
 from extender.settings import Settings
 from extender.verbs import victims
 from extender.verbs.candidates import NodeSearch
-from extender.verbs.deciding import decide_filter
 from extender.verbs.filtering import filter_nodes
-from extender.verbs.hopeless import HopelessNodes
+from extender.verbs.unhelpful_nodes import UnhelpfulNodeCache
 from extender.verbs.victims import DryRun
+from extender.verbs.with_preemption import decide_filter
 from extender.wire.extender_v1 import ExtenderArgs
 from tests.builders import Json, matching, settings, term
 from tests.contenders import cluster, contender, contender_json, stage
@@ -58,7 +58,7 @@ def test_many_terms_cost_no_more_than_the_budget(monkeypatch: pytest.MonkeyPatch
     costs = []
     for number in (100, 200):
         pod = preemptor(number)
-        index.question(pod.shape)
+        index.compiled(pod.signature)
         changes.taken()
         run, found = search(index, pod)
         assert (run.is_spent(), found) == (True, "")
@@ -70,7 +70,7 @@ def test_many_terms_cost_no_more_than_the_budget(monkeypatch: pytest.MonkeyPatch
 def test_a_run_that_is_abandoned_on_a_node_leaves_no_trace_and_no_victims(monkeypatch: pytest.MonkeyPatch) -> None:
     """At whatever step the budget ends: never with the pods that happened to be away by then."""
     index, pod = crowd(1, spared=0), preemptor(3)
-    before = index.grounds(index.question(pod.shape))
+    before = index.grounds(index.compiled(pod.signature))
     run = DryRun(pod, index.view)
     for most in range(0, 800, 10):
         monkeypatch.setattr(victims, "MOST_WORK", most)
@@ -78,7 +78,7 @@ def test_a_run_that_is_abandoned_on_a_node_leaves_no_trace_and_no_victims(monkey
         removal = run.on(index.known["n0"])
         assert run.is_spent() is (removal is None)
         assert removal is None or len(removal.victims) == 3
-        assert index.grounds(index.question(pod.shape)) == before
+        assert index.grounds(index.compiled(pod.signature)) == before
     assert not run.is_spent()
     assert audit(index) == []
 
@@ -86,14 +86,14 @@ def test_a_run_that_is_abandoned_on_a_node_leaves_no_trace_and_no_victims(monkey
 def test_nodes_that_were_not_judged_are_tried_when_the_pod_is_asked_about_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    index, pod, hopeless = crowd(40, spared=30), preemptor(3), HopelessNodes()
+    index, pod, unhelpful = crowd(40, spared=30), preemptor(3), UnhelpfulNodeCache()
     monkeypatch.setattr(victims, "MOST_WORK", 2_000)
     args = ExtenderArgs(pod=pod, node_names=sorted(index.known, key=index.known.__getitem__))
     plans: list[PreemptionPlan | None] = []
     while not any(plans):
         assert len(plans) < 20
         decision = decide_filter(
-            args, index.view, SETTINGS, hopeless, lambda asked: filter_nodes(asked, index.view, SETTINGS, 0), seed=0
+            args, index.view, SETTINGS, unhelpful, lambda asked: filter_nodes(asked, index.view, SETTINGS, 0), seed=0
         )
         plans.append(decision.plan)
     assert len(plans) > 2

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from extender.index.cluster import ClusterIndex
-from extender.model.verdicts import Code, Reason
+from extender.model.rejections import Code, Reason
 from extender.verbs.filtering import filter_nodes
 from extender.wire.extender_v1 import FilterResult
 from tests.builders import Json, asking, index_of, matching, node, node_json, pod, pod_json, settings, spread, term
@@ -178,8 +178,8 @@ class TestDecisive:
     def test_a_pod_that_somebody_s_terms_select_gets_one_node(self) -> None:
         index = two_nodes()
         index.upsert(pod("host", on="n1", apart=[term("host", app="guest")]))
-        index.view.question(pod("other", app="guest").shape)
-        index.view.question(pod("lonely", app="x", apart=[term("host", app="guest")]).shape)
+        index.view.compiled(pod("other", app="guest").signature)
+        index.view.compiled(pod("lonely", app="x", apart=[term("host", app="guest")]).signature)
         assert len(self.passed(index, pod_json(app="guest"), "n1", "n2")) == 1
 
     def test_a_pod_that_concerns_nobody_gets_the_shortlist(self) -> None:

@@ -6,14 +6,14 @@ from typing import Final
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
-from extender.model.verdicts import Reason
+from extender.model.rejections import Reason
 from extender.settings import Rules, Settings, default_settings
-from extender.verbs.deciding import decide_filter
 from extender.verbs.filtering import filter_nodes
-from extender.verbs.hopeless import HopelessNodes
+from extender.verbs.nominate_elsewhere import find_node_elsewhere
 from extender.verbs.preemption import decide_preemption
 from extender.verbs.prioritizing import prioritize_nodes
-from extender.verbs.steering import find_elsewhere
+from extender.verbs.unhelpful_nodes import UnhelpfulNodeCache
+from extender.verbs.with_preemption import decide_filter
 from extender.wire.extender_v1 import FilterResult
 from tests.builders import Json, asking, index_of, node, pod, pod_json, preempting, settings, term
 
@@ -58,7 +58,7 @@ def test_nobody_is_preempted_for_it() -> None:
         asking(body, "n1"),
         index.view,
         OFFLOAD,
-        HopelessNodes(),
+        UnhelpfulNodeCache(),
         lambda args: filter_nodes(args, index.view, OFFLOAD, seed=0),
         seed=0,
     )
@@ -69,7 +69,7 @@ def test_nobody_is_preempted_for_it() -> None:
 
 def test_it_is_not_nominated_elsewhere() -> None:
     index = index_of(node("n1"))
-    assert find_elsewhere(pod(apart=MANY), index.view, OFFLOAD, 0) == ("", False)
+    assert find_node_elsewhere(pod(apart=MANY), index.view, OFFLOAD, 0) == ("", False)
 
 
 def test_its_anti_affinity_keeps_others_away_where_it_stands() -> None:

@@ -153,11 +153,11 @@ class TestNextStep:
     def test_no_other_node_is_tried_for_needs_that_the_index_does_not_hold(self) -> None:
         volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
         needy = contender_json("asking", priority=IMPORTANT, cpu=2000, volumes=volumes)
-        assert decide({"n1": ["a"]}, *FULL, self.TAKEN, pod=needy) == PreemptionDecision(ask_again=True)
+        assert decide({"n1": ["a"]}, *FULL, self.TAKEN, pod=needy) == PreemptionDecision(requeue=True)
 
     def test_no_other_node_is_tried_where_the_scheduler_has_rules_that_we_do_not_see(self) -> None:
         augment = default_settings("augment")
-        assert decide({"n1": ["a"]}, *FULL, self.TAKEN, by=augment) == PreemptionDecision(ask_again=True)
+        assert decide({"n1": ["a"]}, *FULL, self.TAKEN, by=augment) == PreemptionDecision(requeue=True)
 
     def test_with_all_nodes_tried_there_is_nothing_to_ask_again_for(self) -> None:
         assert decide({"n1": ["a"]}, FULL[0], FULL[2], self.TAKEN) == PreemptionDecision()

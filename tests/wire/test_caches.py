@@ -67,14 +67,14 @@ def test_a_pod_of_a_megabyte_leaves_nothing_when_it_is_gone(body_of: Callable[[i
 
 
 def test_a_long_refusal_is_kept_as_its_beginning_and_still_told_from_another() -> None:
-    def refusal(message: str) -> str:
+    def rejection(message: str) -> str:
         condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
         body = big({}) | {"status": {"conditions": [condition]}}
-        return PODS.decode_object(orjson.dumps(body)).refusal
+        return PODS.decode_object(orjson.dumps(body)).rejection
 
-    texts = [refusal("x" * 100_000 + end) for end in "aba"]
+    texts = [rejection("x" * 100_000 + end) for end in "aba"]
     assert (texts[0] == texts[2], texts[0] == texts[1], len(texts[0]) < 600) == (True, False, True)
-    assert refusal("short") == "Unschedulable: short"
+    assert rejection("short") == "Unschedulable: short"
 
 
 def test_many_small_templates_leave_no_more_than_the_caches_may_hold() -> None:
@@ -108,4 +108,4 @@ def test_a_template_that_left_the_cache_is_the_same_object_while_a_pod_has_it() 
 
     held = [PODS.decode_object(orjson.dumps(read(number))) for number in range(8_000)]
     again = [PODS.decode_object(orjson.dumps(read(number))) for number in range(8_000)]
-    assert all(one.shape is other.shape for one, other in zip(held, again, strict=True))
+    assert all(one.signature is other.signature for one, other in zip(held, again, strict=True))

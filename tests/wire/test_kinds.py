@@ -160,7 +160,7 @@ def test_a_line_of_any_length_is_read() -> None:
     body["metadata"]["annotations"] = {f"note-{number}": "x" * 1000 for number in range(2000)}
     event = PODS.decode_event(orjson.dumps({"type": "ADDED", "object": body}))
     assert event.object is not None
-    assert event.object.shape.labels == {"app": "web"}
+    assert event.object.signature.labels == {"app": "web"}
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)

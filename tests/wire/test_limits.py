@@ -25,7 +25,7 @@ def read(body: Json, limits: Limits = LIMITS) -> Pod:
 
 def told(body: Json, limits: Limits = LIMITS) -> str:
     """What is told of the pod, empty where it is within the limits."""
-    excess = read(body, limits).shape.excess
+    excess = read(body, limits).signature.excess
     return "" if excess is None else excess.text
 
 
@@ -112,7 +112,7 @@ def test_a_pod_at_the_limit_is_within_it_and_one_above_is_told_with_its_number(l
     most, fields_of, text = CASES[limit]
     assert told(pod_json(**fields_of(most)), HUGE) == ""
     assert told(pod_json(**fields_of(most + 1)), HUGE) == f"{text}, limits.{limit} is {most}"
-    assert read(pod_json(**fields_of(most + 1)), HUGE).shape.excess.limit == limit  # type: ignore[union-attr]  # it is told
+    assert read(pod_json(**fields_of(most + 1)), HUGE).signature.excess.limit == limit  # type: ignore[union-attr]  # it is told
 
 
 def test_every_limit_has_a_case() -> None:
@@ -126,8 +126,8 @@ def test_a_pod_above_the_bytes_is_told_so_and_not_parsed() -> None:
     line = orjson.dumps(body).replace(b'"spec":{}', b'"spec":{"affinity":{"x":[%s1]}}' % (b"1," * 40_000))
     found = pods_within(LIMITS).decode_object(line)
     size = len(b'{"x":[1]}') + 80_000 + len(b'{"app":"web"}')
-    assert found.shape.excess is not None
-    assert found.shape.excess.text == f"labels and constraints: {size} bytes, limits.podBytes is 64Ki"
+    assert found.signature.excess is not None
+    assert found.signature.excess.text == f"labels and constraints: {size} bytes, limits.podBytes is 64Ki"
 
 
 def big(**fields: Any) -> Json:
@@ -137,24 +137,24 @@ def big(**fields: Any) -> Json:
 
 @pytest.mark.parametrize("fields", [{"on": "n1"}, {}], ids=["on a node", "without a node"])
 def test_labels_of_a_pod_above_the_bytes_are_kept_where_they_count(fields: Json) -> None:
-    shape = read(big(**fields)).shape
-    assert (shape.labels, shape.affinity.is_empty) == ({"app": "web"} if fields else {}, True)
+    signature = read(big(**fields)).signature
+    assert (signature.labels, signature.affinity.is_empty) == ({"app": "web"} if fields else {}, True)
 
 
 def test_labels_of_a_nominated_pod_above_the_bytes_are_kept() -> None:
     body = big()
     body["status"] = {"nominatedNodeName": "n1"}
-    assert read(body).shape.labels == {"app": "web"}
+    assert read(body).signature.labels == {"app": "web"}
 
 
 def test_a_pod_above_a_number_keeps_what_it_asks_for() -> None:
-    shape = read(pod_json(on="n1", apart=terms(101), app="web")).shape
-    assert (len(shape.affinity.required_anti), shape.labels) == (101, {"app": "web"})
+    signature = read(pod_json(on="n1", apart=terms(101), app="web")).signature
+    assert (len(signature.affinity.required_anti), signature.labels) == (101, {"app": "web"})
 
 
 def test_replicas_above_a_limit_share_one_shape() -> None:
-    shapes = [read(big(on=on, name=name)).shape for on in ("", "n1") for name in ("a", "b")]
-    held = [read(pod_json(apart=terms(101), name=name)).shape for name in ("a", "b")]
+    shapes = [read(big(on=on, name=name)).signature for on in ("", "n1") for name in ("a", "b")]
+    held = [read(pod_json(apart=terms(101), name=name)).signature for name in ("a", "b")]
     assert held[0] is held[1]
     assert (shapes[0] is shapes[1], shapes[2] is shapes[3]) == (True, True)
 

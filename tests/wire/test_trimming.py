@@ -35,13 +35,21 @@ class TestPods:
     def test_nothing_but_the_frame_is_a_pod_without_wishes(self) -> None:
         bare = PODS.decode_object(b"{}")
         assert (bare.uid, bare.node, bare.finished, bare.terminating, bare.priority) == ("/", "", False, False, 0)
-        assert (bare.shape.affinity, bare.shape.spread, dict(bare.shape.labels)) == (NO_AFFINITY, NO_SPREAD, {})
+        assert (bare.signature.affinity, bare.signature.spread, dict(bare.signature.labels)) == (
+            NO_AFFINITY,
+            NO_SPREAD,
+            {},
+        )
 
     def test_nulls_are_absences(self) -> None:
         nulls = dict.fromkeys(("affinity", "topologySpreadConstraints", "nodeSelector", "tolerations", "containers"))
         held = read({"metadata": {"name": "a", "labels": None}, "spec": {**nulls, "priority": None}, "status": None})
-        assert (held.shape.affinity, held.shape.spread, held.shape.tolerations) == (NO_AFFINITY, NO_SPREAD, ())
-        assert held.shape.node_affinity.admits_all
+        assert (held.signature.affinity, held.signature.spread, held.signature.tolerations) == (
+            NO_AFFINITY,
+            NO_SPREAD,
+            (),
+        )
+        assert held.signature.node_affinity.admits_all
 
     def test_a_pod_without_uid_is_known_by_its_names(self) -> None:
         assert read({"metadata": {"name": "a", "namespace": "shop"}}).uid == "shop/a"
@@ -71,7 +79,7 @@ class TestPods:
         assert held.start_time == datetime(2026, 1, 1, 10, tzinfo=UTC)
 
     @pytest.mark.parametrize(
-        ("conditions", "refusal"),
+        ("conditions", "rejection"),
         [
             ([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3"}], True),
             ([{"type": "PodScheduled", "status": "True", "reason": "Unschedulable", "message": "0/3"}], False),
@@ -79,23 +87,23 @@ class TestPods:
             ([{"type": "Ready", "status": "False", "message": "x"}], False),
             ([], False),
         ],
-        ids=["refused", "scheduled", "scheduled and not ready", "not ready", "nothing said"],
+        ids=["rejected", "scheduled", "scheduled and not ready", "not ready", "nothing said"],
     )
-    def test_only_a_pod_whose_scheduling_failed_is_refused(self, conditions: list[Json], *, refusal: bool) -> None:
+    def test_only_a_pod_whose_scheduling_failed_is_refused(self, conditions: list[Json], *, rejection: bool) -> None:
         body = pod_json("a")
         body["status"]["conditions"] = conditions
-        assert read(body).refusal == ("Unschedulable: 0/3" if refusal else "")
+        assert read(body).rejection == ("Unschedulable: 0/3" if rejection else "")
 
     def test_the_refusal_of_a_pod_that_has_a_node_is_history(self) -> None:
         body = pod_json("a", on="n1")
         body["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": "r", "message": "m"}]
-        assert not read(body).refusal
+        assert not read(body).rejection
 
     def test_replicas_share_one_shape_and_different_templates_do_not(self) -> None:
         fields = {"near": [term("zone", app="web")], "app": "web"}
         first, second = pod("web-1", on="n1", **fields), pod("web-2", **fields)  # type: ignore[arg-type]  # as the test gives it
-        assert first.shape is second.shape
-        assert pod("web-3", namespace="other", **fields).shape is not first.shape  # type: ignore[arg-type]  # as the test gives it
+        assert first.signature is second.signature
+        assert pod("web-3", namespace="other", **fields).signature is not first.signature  # type: ignore[arg-type]  # as the test gives it
 
     def test_the_same_pod_read_twice_is_equal(self) -> None:
         assert pod("a", on="n1", app="web", spreads=[spread()]) == pod("a", on="n1", app="web", spreads=[spread()])
@@ -114,12 +122,12 @@ class TestPods:
     def test_only_owners_whose_selector_matters_are_kept(
         self, owner: tuple[str, str], expected: Controller | None
     ) -> None:
-        assert pod("a", owner=owner).shape.controller == expected
+        assert pod("a", owner=owner).signature.controller == expected
 
     def test_an_owner_that_does_not_control_is_none(self) -> None:
         body = pod_json("a", owner=("ReplicaSet", "rs"))
         body["metadata"]["ownerReferences"][0]["controller"] = False
-        assert read(body).shape.controller is None
+        assert read(body).signature.controller is None
 
 
 class TestRequests:
@@ -153,26 +161,28 @@ class TestConstraints:
     """Affinity, spread and tolerations, with defaults filled in."""
 
     def test_a_term_without_namespaces_is_about_its_owner_s_own(self) -> None:
-        (made,) = pod("a", namespace="shop", near=[term("zone", app="web")]).shape.affinity.required
+        (made,) = pod("a", namespace="shop", near=[term("zone", app="web")]).signature.affinity.required
         assert (made.namespaces, made.namespace_selector) == (("shop",), None)
 
     def test_a_namespace_selector_does_not_imply_the_owner_s_own_namespace(self) -> None:
         wanted = term("zone", namespace_selector=matching(team="a"), app="web")
-        (made,) = pod("a", namespace="shop", near=[wanted]).shape.affinity.required
+        (made,) = pod("a", namespace="shop", near=[wanted]).signature.affinity.required
         assert made.namespaces == ()
 
     def test_listed_namespaces_are_kept_sorted_and_once(self) -> None:
-        (made,) = pod("a", near=[term("zone", namespaces=["b", "a", "b"], app="web")]).shape.affinity.required
+        (made,) = pod("a", near=[term("zone", namespaces=["b", "a", "b"], app="web")]).signature.affinity.required
         assert made.namespaces == ("a", "b")
 
     def test_selectors_that_mean_the_same_are_equal(self) -> None:
         by_labels = term("zone", app="web", tier="x")
         by_clauses = term("zone", selector=matching(("tier", "In", ["x"]), ("app", "In", ["web"])))
-        assert pod("a", near=[by_labels]).shape.affinity == pod("b", near=[by_clauses]).shape.affinity
+        assert pod("a", near=[by_labels]).signature.affinity == pod("b", near=[by_clauses]).signature.affinity
 
     def test_a_list_with_one_unreadable_term_is_dropped_as_a_whole_and_the_others_stay(self) -> None:
         broken = term("zone", selector=matching(("app", "In", [])))
-        affinity = pod("a", near=[term("zone", app="web"), broken], avoids=[weighted(5, term(app="db"))]).shape.affinity
+        affinity = pod(
+            "a", near=[term("zone", app="web"), broken], avoids=[weighted(5, term(app="db"))]
+        ).signature.affinity
         assert (affinity.required, len(affinity.preferred_anti), len(affinity.errors)) == ((), 1, 1)
 
     @pytest.mark.parametrize(
@@ -190,19 +200,19 @@ class TestConstraints:
         ids=["operator", "no values", "values", "key", "prefix", "value", "value of NotIn", "long key"],
     )
     def test_what_the_api_would_refuse_cannot_be_parsed(self, selector: Json) -> None:
-        assert pod("a", apart=[term("zone", selector=selector)]).shape.affinity.errors
-        assert pod("a", apart=[term("zone", namespace_selector=selector, app="a")]).shape.affinity.errors
-        assert pod("a", spreads=[spread(selector=selector)]).shape.spread.hard_error
-        assert pod("a", spreads=[spread(hard=False, selector=selector)]).shape.spread.soft_error
+        assert pod("a", apart=[term("zone", selector=selector)]).signature.affinity.errors
+        assert pod("a", apart=[term("zone", namespace_selector=selector, app="a")]).signature.affinity.errors
+        assert pod("a", spreads=[spread(selector=selector)]).signature.spread.hard_error
+        assert pod("a", spreads=[spread(hard=False, selector=selector)]).signature.spread.soft_error
 
     def test_a_constraint_has_all_its_defaults_filled_in(self) -> None:
-        (made,) = pod("a", spreads=[spread("zone", 2, app="web")]).shape.spread.hard
+        (made,) = pod("a", spreads=[spread("zone", 2, app="web")]).signature.spread.hard
         assert made == SpreadConstraint(2, "topology.kubernetes.io/zone", hard=True, selector=made.selector)
         assert (made.min_domains, made.honor_affinity, made.honor_taints) == (1, True, False)
 
     def test_policies_and_min_domains_are_read(self) -> None:
         wanted = spread("host", min_domains=3, affinity_policy="Ignore", taints_policy="Honor", app="web")
-        (made,) = pod("a", spreads=[wanted]).shape.spread.hard
+        (made,) = pod("a", spreads=[wanted]).signature.spread.hard
         assert (made.topology_key, made.min_domains, made.honor_affinity, made.honor_taints) == (
             HOSTNAME,
             3,
@@ -212,25 +222,25 @@ class TestConstraints:
 
     def test_match_label_keys_take_the_pod_s_labels_as_they_are_now(self) -> None:
         wanted = spread(match_label_keys=["hash", "absent"], app="web")
-        (made,) = pod("a", app="web", hash="x1", spreads=[wanted]).shape.spread.hard
+        (made,) = pod("a", app="web", hash="x1", spreads=[wanted]).signature.spread.hard
         assert [made.selector.matches(labels) for labels in ({"app": "web", "hash": "x1"}, {"app": "web"})] == [
             True,
             False,
         ]
 
     def test_match_label_keys_do_not_wake_a_null_selector(self) -> None:
-        (made,) = pod("a", hash="x1", spreads=[spread(match_label_keys=["hash"])]).shape.spread.hard
+        (made,) = pod("a", hash="x1", spreads=[spread(match_label_keys=["hash"])]).signature.spread.hard
         assert made.selector.nothing
 
     def test_affinity_terms_ignore_match_label_keys_that_the_api_server_has_merged(self) -> None:
         wanted = term("zone", app="web") | {"matchLabelKeys": ["hash"], "mismatchLabelKeys": ["tenant"]}
-        (made,) = pod("a", hash="x1", tenant="t", near=[wanted]).shape.affinity.required
+        (made,) = pod("a", hash="x1", tenant="t", near=[wanted]).signature.affinity.required
         assert made.selector.matches({"app": "web", "hash": "other", "tenant": "t"})
 
     def test_tolerations_mean_the_same_in_any_order(self) -> None:
         first, second = {"key": "a", "operator": "Exists"}, {"key": "b", "value": "x", "effect": "NoExecute"}
-        made = pod("a", tolerations=[first, second, first]).shape.tolerations
-        assert made == pod("b", tolerations=[second, first]).shape.tolerations
+        made = pod("a", tolerations=[first, second, first]).signature.tolerations
+        assert made == pod("b", tolerations=[second, first]).signature.tolerations
         assert set(made) == {Toleration("a", "Exists"), Toleration("b", "", "x", "NoExecute")}
 
 

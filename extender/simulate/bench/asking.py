@@ -14,7 +14,7 @@ from extender.simulate.bench.cluster import SyntheticCluster
 from extender.simulate.bench.echo import echo_filter, echo_scores
 from extender.simulate.bench.pods import PodId
 from extender.simulate.bench.quantiles import Figures, milliseconds
-from extender.simulate.bench.questions import Questions
+from extender.simulate.bench.questions import ConstraintCompiler
 from extender.simulate.bench.scenario import Point
 from extender.simulate.bench.subject import Decisions, apply
 from extender.simulate.bench.times import Times
@@ -37,7 +37,7 @@ class Player:
     def play(self, decisions: Decisions, point: Point) -> Figures:
         """Ask as many questions of one point as the scenario wants, after a few that are not counted."""
         scenario = self._cluster.load.scenario
-        questions = Questions(self._cluster, point.names, scenario.seed)
+        questions = ConstraintCompiler(self._cluster, point.names, scenario.seed)
         for _ in range(_WARM_UP):
             self._ask(decisions, questions, Times())
         times = Times()
@@ -48,16 +48,19 @@ class Player:
     def ask_first(self, decisions: Decisions) -> Figures:
         """Ask once for each selector: what a question costs that has never been asked before."""
         load = self._cluster.load
-        questions, times = Questions(self._cluster, min(500, len(self._cluster.nodes)), load.scenario.seed), Times()
+        questions, times = (
+            ConstraintCompiler(self._cluster, min(500, len(self._cluster.nodes)), load.scenario.seed),
+            Times(),
+        )
         for _ in range(max(load.selectors, load.scenario.template.turns)):
             self._ask(decisions, questions, times)
-        return milliseconds([*times.filter, *times.refused], "first")
+        return milliseconds([*times.filter, *times.rejected], "first")
 
     def _next_asker(self) -> PodId:
         self._asked += 1
         return self._cluster.asker(self._asked)
 
-    def _ask(self, decisions: Decisions, questions: Questions, times: Times) -> None:
+    def _ask(self, decisions: Decisions, questions: ConstraintCompiler, times: Times) -> None:
         pod = self._next_asker()
         self._apply(self._cluster.writer.line("ADDED", "pending", pod), times)
         body = questions.filter_body(pod)
@@ -80,7 +83,7 @@ class Player:
         answer = encode_filter(result)
         encoded, own = perf_counter_ns(), thread_time_ns() - used
         if not result.passed:
-            times.refused.append(encoded - started)
+            times.rejected.append(encoded - started)
             return ()
         times.decode.append(decoded - started)
         times.decide.append(decided - decoded)

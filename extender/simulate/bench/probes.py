@@ -14,7 +14,7 @@ from extender.simulate.bench.cluster import SyntheticCluster
 from extender.simulate.bench.lives import lives
 from extender.simulate.bench.pods import PLAIN, PodId, PodWriter, namespace_line
 from extender.simulate.bench.quantiles import Figures, milliseconds
-from extender.simulate.bench.questions import Questions
+from extender.simulate.bench.questions import ConstraintCompiler
 from extender.simulate.bench.subject import Decisions, apply
 from extender.wire.extender_v1 import decode_args, encode_filter
 from extender.wire.kinds import NAMESPACES, PODS
@@ -48,26 +48,26 @@ def ask_herd(cluster: SyntheticCluster, index: ClusterIndex, decisions: Decision
     `herd`: with the window of names moved on, as it does with default sampling. `herdSame`: with the very same bytes,
     as without sampling.
     """
-    questions = Questions(cluster, names, cluster.load.scenario.seed)
+    questions = ConstraintCompiler(cluster, names, cluster.load.scenario.seed)
     askers = [cluster.asker(20_000_000 + number) for number in range(_HERD)]
     first = [(pod, questions.filter_body(pod)) for pod in askers]
     for pod in askers:
         _tell(cluster, index, "ADDED", pod)
     _ask_all(cluster, index, decisions, first)
     _bind_unrelated(cluster, index)
-    same, refused = _ask_all(cluster, index, decisions, first)
+    same, rejected = _ask_all(cluster, index, decisions, first)
     _bind_unrelated(cluster, index)
     moved, _ = _ask_all(cluster, index, decisions, [(pod, questions.filter_body(pod)) for pod in askers])
     for pod in askers:
         _tell(cluster, index, "DELETED", pod)
     found = milliseconds(moved, "herd") | milliseconds(same, "herdSame")
-    return found | {"herd.refusedShare": refused / len(askers)}
+    return found | {"herd.refusedShare": rejected / len(askers)}
 
 
 def _ask_all(
     cluster: SyntheticCluster, index: ClusterIndex, decisions: Decisions, asked: Iterable[tuple[PodId, bytes]]
 ) -> tuple[list[int], int]:
-    times, refused = list[int](), 0
+    times, rejected = list[int](), 0
     for pod, body in asked:
         started = thread_time_ns()
         result = decisions.filter(decode_args(body))
@@ -76,8 +76,8 @@ def _ask_all(
         if result.passed:
             _take_back(cluster, index, pod)
         else:
-            refused += 1
-    return times, refused
+            rejected += 1
+    return times, rejected
 
 
 def _take_back(cluster: SyntheticCluster, index: ClusterIndex, pod: PodId) -> None:
@@ -106,7 +106,7 @@ def relabel_namespace(cluster: SyntheticCluster, index: ClusterIndex, decisions:
 
     `relabel` is the event itself, `relabelAfter` the first question after it, `relabel.pods` how many pods moved.
     """
-    questions, name = Questions(cluster, names, cluster.load.scenario.seed), "ns-1"
+    questions, name = ConstraintCompiler(cluster, names, cluster.load.scenario.seed), "ns-1"
     moves, after = list[int](), list[int]()
     for number in range(_MOVES):
         labels = {} if number % 2 == 0 else cluster.part.namespace_labels

@@ -13,13 +13,13 @@ from extender.simulate.bench.pods import PodId
 _MOST_SKIPPED = 4
 
 
-class Questions:
+class ConstraintCompiler:
     """Makes the bodies of one point. Cheap: names are encoded once and joined."""
 
     def __init__(self, cluster: SyntheticCluster, names: int, seed: int) -> None:
         self._cluster = cluster
         self._names = names
-        self._chance = Random(seed)
+        self._rng = Random(seed)
         self._encoded = [f'"{name}"'.encode() for name in cluster.nodes]
         self._ssd = cluster.ssd_nodes()
         self._next = 0
@@ -37,7 +37,7 @@ class Questions:
         of = [self._encoded[node] for node in self._ssd] if pod.wants_ssd else self._encoded
         count = min(self._names, len(of))
         start = self._next % len(of)
-        self._next = (self._next + self._names + self._chance.randint(0, _MOST_SKIPPED)) % len(self._encoded)
+        self._next = (self._next + self._names + self._rng.randint(0, _MOST_SKIPPED)) % len(self._encoded)
         window = of[start : start + count]
         return window + of[: count - len(window)]
 

@@ -18,7 +18,7 @@ from extender.simulate.bench.cluster import SyntheticCluster
 from extender.simulate.bench.connection import Connection
 from extender.simulate.bench.pods import PodId
 from extender.simulate.bench.quantiles import Figures, milliseconds
-from extender.simulate.bench.questions import Questions
+from extender.simulate.bench.questions import ConstraintCompiler
 from extender.simulate.bench.scenario import Point
 from extender.simulate.bench.times import Times
 
@@ -61,7 +61,7 @@ class RemotePlayer:
     def ask(self, point: Point, count: int) -> Times:
         """So many questions, at most so many a second as the scenario says."""
         asking, times = self.cluster.load.scenario.asking, Times()
-        questions = Questions(self.cluster, point.names, self.cluster.load.scenario.seed + self.asked)
+        questions = ConstraintCompiler(self.cluster, point.names, self.cluster.load.scenario.seed + self.asked)
         due = time.perf_counter()
         for _ in range(count):
             self._ask(questions, times)
@@ -72,10 +72,10 @@ class RemotePlayer:
     def ask_first(self, point: Point) -> Figures:
         """Ask once for each selector: what a question costs that has never been asked before."""
         load = self.cluster.load
-        questions, times = Questions(self.cluster, point.names, load.scenario.seed), Times()
+        questions, times = ConstraintCompiler(self.cluster, point.names, load.scenario.seed), Times()
         for _ in range(max(load.selectors, load.scenario.template.turns)):
             self._ask(questions, times)
-        return milliseconds([*times.filter, *times.refused], "first")
+        return milliseconds([*times.filter, *times.rejected], "first")
 
     def counter(self, name: str) -> int:
         """What the service's metrics say of its feed of pods: `watch_events` or `relists`."""
@@ -83,7 +83,7 @@ class RemotePlayer:
         lines = self.real.get("/metrics").decode().splitlines()
         return next((int(float(line.removeprefix(start))) for line in lines if line.startswith(start)), 0)
 
-    def _ask(self, questions: Questions, times: Times) -> None:
+    def _ask(self, questions: ConstraintCompiler, times: Times) -> None:
         """One question with its echoes. The pod is bound only then, as its events would hold up whatever comes next."""
         pod = self._next_asker()
         body = questions.filter_body(pod)
@@ -91,7 +91,7 @@ class RemotePlayer:
         answer, took = self.real.post("/filter", body)
         names: list[str] = orjson.loads(answer)["NodeNames"] or []
         if not names:
-            times.refused.append(took)
+            times.rejected.append(took)
             self.plane.tell("drop", pod)
             return
         times.filter.append(took)
@@ -110,7 +110,7 @@ class RemotePlayer:
         self.asked += 1
         return self.cluster.asker(self.asked - 1)
 
-    def _prioritize(self, questions: Questions, pod: PodId, names: list[str], times: Times) -> int:
+    def _prioritize(self, questions: ConstraintCompiler, pod: PodId, names: list[str], times: Times) -> int:
         """Ask for scores if there is a choice, as the scheduler does; gives how many came."""
         if len(names) == 1:
             return 0

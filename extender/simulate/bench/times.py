@@ -19,7 +19,7 @@ class Times:
     encode: list[int] = field(default_factory=list)
     filter: list[int] = field(default_factory=list)
     own: list[int] = field(default_factory=list)
-    refused: list[int] = field(default_factory=list)
+    rejected: list[int] = field(default_factory=list)
     echo: list[int] = field(default_factory=list)
     echo_all: list[int] = field(default_factory=list)
     prioritize: list[int] = field(default_factory=list)
@@ -38,4 +38,4 @@ class Times:
         if asked:
             found |= {"bytesIn": self.bytes_in / asked, "bytesOut": self.bytes_out / asked}
             found["requestsPerSecond"] = 1e9 * asked / sum(self.filter)
-        return found | {"refusedShare": len(self.refused) / max(1, asked + len(self.refused))}
+        return found | {"refusedShare": len(self.rejected) / max(1, asked + len(self.rejected))}

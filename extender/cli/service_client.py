@@ -1,0 +1,146 @@
+"""A visit to a running service over HTTP: what it says of itself, as values. For `doctor`; plain blocking calls."""
+
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+import orjson
+
+from extender.doctor.facts import Sample
+from extender.model.documents import DocumentError
+from extender.settings import Settings, parse_settings
+from extender.telemetry.reading import read_page
+
+_SECONDS: Final = 10.0
+_CONFIGZ_NAME: Final = "placement.extender.dev"
+
+
+class VisitError(Exception):
+    """Raised when the service cannot be asked. `check` and `remedy` are those of the finding that this is."""
+
+    def __init__(self, check: str, problem: str, remedy: str) -> None:
+        super().__init__(problem)
+        self.check = check
+        self.remedy = remedy
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """Paths for HTTPS: whom we trust, and who we are; empty means the system's authorities, and nobody."""
+
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """What was seen. `readiness` is by check, empty for a pass; `date` is the service's clock in Unix seconds."""
+
+    settings: Settings
+    readiness: Mapping[str, str]
+    samples: Sequence[Sample]
+    date: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    body: str
+    date: str
+
+
+def visit(url: str, trust: Trust) -> Visit:
+    """Three requests. Raises VisitError."""
+    base = url.rstrip("/")
+    context = _context(trust) if base.startswith("https://") else None
+    configz = _get(f"{base}/configz", context)
+    ready = _get(f"{base}/readyz?verbose", context)
+    samples = _samples(_get(f"{base}/metrics", context).body, base)
+    settings = _settings(configz.body, base)
+    date = parsedate_to_datetime(configz.date).timestamp() if configz.date else None
+    return Visit(settings, _checks(ready.body), samples, date)
+
+
+def _context(trust: Trust) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=trust.ca_file or None)
+        if trust.cert_file:
+            context.load_cert_chain(trust.cert_file, trust.key_file or None)
+    except OSError as error:
+        raise VisitError(
+            "tls", f"the files for https cannot be used: {error}", "correct --ca-file, --cert-file"
+        ) from None
+    return context
+
+
+def _get(url: str, context: ssl.SSLContext | None) -> _Answer:
+    if not url.startswith(("http://", "https://")):
+        raise VisitError("service", f"{url} is no http or https URL", "write --url http://HOST:PORT")
+    try:
+        with _opener(context).open(url, timeout=_SECONDS) as answer:
+            return _Answer(answer.read().decode(), answer.headers.get("Date", ""))
+    except urllib.error.HTTPError as error:
+        if "/readyz" in url:
+            return _Answer(error.read().decode(), "")
+        raise _rejection(url, error.code) from None
+    except urllib.error.URLError as error:
+        raise _failure(url, error.reason) from None
+    except (OSError, ValueError) as error:
+        raise _failure(url, error) from None
+
+
+def _opener(context: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
+    """Straight to the service: a proxy of the surroundings does not reach what the scheduler reaches."""
+    return urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
+
+
+def _rejection(url: str, status: int) -> VisitError:
+    if status in {401, 403}:
+        remedy = (
+            "give --cert-file and --key-file, signed by server.tls.clientCAFile and named in server.tls.clients.admin"
+        )
+        return VisitError("tls", f"{url} answers {status}: it wants a client certificate", remedy)
+    return VisitError("service", f"{url} answers {status}", "is this the extender? --url names its address")
+
+
+def _failure(url: str, reason: object) -> VisitError:
+    if isinstance(reason, ssl.SSLError):
+        remedy = "is it signed by --ca-file, not expired, and made for the name in the URL?"
+        return VisitError("tls", f"the TLS handshake with {url} fails: {reason}", remedy)
+    remedy = "does it run, and does --url name its address and port?"
+    return VisitError("service", f"{url} cannot be reached: {reason}", remedy)
+
+
+def _settings(body: str, base: str) -> Settings:
+    try:
+        return parse_settings(orjson.loads(body)[_CONFIGZ_NAME])
+    except (ValueError, KeyError, TypeError, DocumentError) as error:
+        raise _stranger(base, error) from None
+
+
+def _samples(body: str, base: str) -> list[Sample]:
+    try:
+        return [Sample(name, labels, value) for name, labels, value in read_page(body)]
+    except ValueError as error:
+        raise _stranger(base, error) from None
+
+
+def _stranger(base: str, error: Exception) -> VisitError:
+    remedy = "is this the extender, and of the same version as this command?"
+    return VisitError("service", f"{base} answers something else than expected: {error}", remedy)
+
+
+def _checks(text: str) -> dict[str, str]:
+    """The lines of `/readyz?verbose`: "[+]pods ok", "[-]pods failed: not listed yet"."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        if line.startswith("[+]"):
+            found[line[3:].split(" ")[0]] = ""
+        elif line.startswith("[-]"):
+            name, _, problem = line[3:].partition(" failed: ")
+            found[name] = problem or "failed"
+    return found

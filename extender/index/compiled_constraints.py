@@ -1,0 +1,328 @@
+"""Compiled questions: for each shape that asks, the groups it needs, kept so that a replica's question costs nothing.
+
+A question stays true without being touched: its groups are counted incrementally. Parts of it are corrected when *which*
+groups they need may have changed: terms of existing pods came or went, a namespace was relabelled, or a Service or owner
+from which default constraints are deduced changed. The groups of the pod's own terms never change.
+
+There is room for so many questions and so many bytes: for a further one, those are dropped that have not been put since
+they were last in turn (a second chance; keeping the exact order of use would cost each answer more).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+
+from extender.index.namespaces import Namespaces
+from extender.index.selections import TermSelection
+from extender.index.signature_counts import SignatureTable
+from extender.index.spread_counts import SpreadCounts, SpreadKey, hard_key, soft_key
+from extender.index.term_counts import Role, TermCounts
+from extender.index.view import CompiledConstraints, CompiledSpread, GroupView, WeightedGroup
+from extender.index.workloads import Workloads
+from extender.model.objects import Namespace, PodSignature, Workload
+from extender.model.spread import SYSTEM_DEFAULTS, SpreadConstraint, SpreadConstraints
+from extender.model.terms import AffinityTerm
+from extender.settings import Rules
+
+_Versions = tuple[int, int, int]
+"""Of the terms that existing pods carry, of namespaces, and of workloads; see `_Compiled`."""
+
+MOST_QUESTIONS = 10_000
+MOST_BYTES = 96 * 2**20
+"""What questions may hold together, estimated when each is compiled."""
+MOST_IDLE = 1_000
+MOST_IDLE_BYTES = 4 * 2**20
+_SERIALS = count(1)  # of all indexes, so that a number is not given again after one has been counted anew
+_BYTES_A_GROUP = 1_000
+_BYTES_A_COUNT = 100
+_BYTES_A_CELL = 8
+
+
+@dataclass(slots=True)
+class _Compiled:
+    """A question, what its parts rest on, and what must be given back when it is dropped.
+
+    While ``versions`` are those of now nothing can have changed. ``namespace`` is that of the pod as it was looked at:
+    its labels decide which existing pods' terms select the pod. ``workloads`` is what default constraints were deduced
+    from. ``size`` is an estimate of bytes. ``in_use``: the question has been put again since it was made or last in turn to be dropped.
+    """
+
+    compiled: CompiledConstraints
+    versions: _Versions
+    namespace: Namespace | None
+    workloads: tuple[int, Workload | None]
+    required: TermSelection | None = None
+    terms: list[tuple[TermSelection, Sequence[str]]] = field(default_factory=list)
+    spreads: list[SpreadKey] = field(default_factory=list)
+    size: int = 0
+    in_use: bool = False
+
+
+class ConstraintCompiler:
+    """Questions by shape, in the order in which they are in turn to be dropped."""
+
+    def __init__(
+        self,
+        rules: Rules,
+        signatures: SignatureTable,
+        terms: TermCounts,
+        spreads: SpreadCounts,
+        namespaces: Namespaces,
+        workloads: Workloads,
+        *,
+        rejects_excess: bool = True,
+    ) -> None:
+        """``rejects_excess``: pods above a limit are rejected; else they ask for nothing, so that every node passes."""
+        self._rules = rules
+        self._rejects_excess = rejects_excess
+        self._signatures = signatures
+        self._terms = terms
+        self._spreads = spreads
+        self._namespaces = namespaces
+        self._workloads = workloads
+        self._compiled: dict[PodSignature, _Compiled] = {}
+        self._defaults = _default_constraints(rules)
+        self._bytes = 0
+        self._pods: dict[PodSignature, int] = {}
+        self._idle: dict[PodSignature, None] = {}
+        self._idle_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._compiled)
+
+    def find(self, signature: PodSignature) -> CompiledConstraints:
+        """The question of a shape, compiled or corrected where needed. That of a pod above a limit is not compiled."""
+        if signature.excess is not None:
+            return CompiledConstraints(signature, excess=signature.excess if self._rejects_excess else None)
+        known = self._compiled.get(signature)
+        if known is None:
+            return self._add(signature)
+        known.in_use = True
+        if known.versions != self._versions():
+            self._correct(known)
+        return known.compiled
+
+    def _add(self, signature: PodSignature) -> CompiledConstraints:
+        self._signatures.pin(signature, 1)  # may make inverse groups, so before the versions are taken
+        made = self._compile(signature)
+        made.size = _size(made.compiled)
+        self._bytes += made.size
+        while self._compiled and (len(self._compiled) >= MOST_QUESTIONS or self.bytes > MOST_BYTES):
+            self._drop(self._least_used())
+        self._compiled[signature] = made
+        return made.compiled
+
+    @property
+    def bytes(self) -> int:
+        """What all questions hold: their own sizes, and the columns of scopes, which they share."""
+        return self._bytes + _BYTES_A_CELL * self._spreads.scope_cells
+
+    def _correct(self, known: _Compiled) -> None:
+        """Looks again at those parts whose grounds have changed. O(terms) after a namespace, else O(inverse terms)."""
+        compiled, signature, versions = known.compiled, known.compiled.signature, self._versions()
+        parts: dict[str, object] = {}
+        namespace = self._namespaces.objects.get(signature.namespace)
+        if versions[1] != known.versions[1]:
+            for selection, _ in known.terms:
+                self._terms.refresh(selection)
+        if namespace is not known.namespace:
+            parts["matches_itself"] = _matches_itself(known.required, signature)
+        if self._rules.inter_pod_affinity.enabled and (
+            versions[0] != known.versions[0] or namespace is not known.namespace
+        ):
+            parts |= self._inverse(signature)
+        workloads = self._workloads.grounds(signature)
+        if self._deduces(signature) and workloads != known.workloads:
+            given_back, known.spreads = known.spreads, []
+            parts |= self._spread(signature, known)
+            self._release(given_back)  # after the new ones are acquired, so that shared groups live on
+        known.versions, known.namespace, known.workloads = versions, namespace, workloads
+        if any(getattr(compiled, name) != part for name, part in parts.items()):
+            changed = replace(compiled, **parts)  # type: ignore[arg-type]  # by name
+            known.compiled = changed if changed.filters_as(compiled) else replace(changed, serial=next(_SERIALS))
+
+    def count_pod(self, signature: PodSignature, sign: int) -> None:
+        """A pod of a shape has come (``sign`` 1) or gone (-1). The questions of shapes without a pod go first. O(1).
+
+        A few are kept for the next replica: pods come and go.
+        """
+        pods = self._pods.get(signature, 0) + sign
+        if pods:
+            self._pods[signature] = pods
+            if pods == sign:
+                self._leave_idle(signature)
+            return
+        del self._pods[signature]
+        known = self._compiled.get(signature)
+        if known is None:
+            return
+        self._idle[signature] = None
+        self._idle_bytes += known.size
+        while len(self._idle) > MOST_IDLE or self._idle_bytes > MOST_IDLE_BYTES:
+            self._drop(next(iter(self._idle)))
+
+    def _leave_idle(self, signature: PodSignature) -> None:
+        if signature in self._idle:
+            del self._idle[signature]
+            self._idle_bytes -= self._compiled[signature].size
+
+    def drop_all(self) -> None:
+        """Forgets every question and gives back what only questions hold; each is compiled again when it is next put."""
+        for signature in list(self._compiled):
+            self._drop(signature)
+
+    def _least_used(self) -> PodSignature:
+        """The first in turn that is not in use; those before it get their second chance. Amortised O(1)."""
+        while True:
+            signature, compiled = next(iter(self._compiled.items()))
+            if not compiled.in_use:
+                return signature
+            compiled.in_use = False
+            self._compiled[signature] = self._compiled.pop(signature)
+
+    def _versions(self) -> _Versions:
+        return (self._terms.inverse_version, self._namespaces.version, self._workloads.version)
+
+    def _drop(self, signature: PodSignature) -> None:
+        self._leave_idle(signature)
+        compiled = self._compiled.pop(signature)
+        self._bytes -= compiled.size
+        self._signatures.pin(signature, -1)
+        for selection, keys in compiled.terms:
+            self._terms.release(selection, keys)
+        self._release(compiled.spreads)
+
+    def _release(self, spreads: Iterable[SpreadKey]) -> None:
+        for spread in spreads:
+            self._spreads.release(spread)
+
+    def _compile(self, signature: PodSignature) -> _Compiled:
+        namespace = self._namespaces.objects.get(signature.namespace)
+        held = _Compiled(
+            CompiledConstraints(signature), self._versions(), namespace, self._workloads.grounds(signature)
+        )
+        parts: dict[str, object] = {}
+        if self._rules.inter_pod_affinity.enabled:
+            parts |= self._affinity(signature, held) | self._inverse(signature)
+        if self._rules.topology_spread.enabled:
+            parts |= self._spread(signature, held)
+        held.compiled = CompiledConstraints(signature, **parts, serial=next(_SERIALS))  # type: ignore[arg-type]  # by name
+        return held
+
+    def _affinity(self, signature: PodSignature, held: _Compiled) -> dict[str, object]:
+        def groups(terms: Sequence[AffinityTerm], keys: Sequence[str]) -> tuple[TermSelection, list[GroupView]]:
+            selection = self._terms.acquire(terms, keys)
+            held.terms.append((selection, keys))
+            return selection, [selection.groups[key] for key in keys]
+
+        def group(term: AffinityTerm) -> GroupView:
+            return groups((term,), (term.topology_key,))[1][0]
+
+        wanted = signature.affinity
+        near: list[GroupView] = []
+        if wanted.required:
+            # Every term counts the pods that match all of them, so terms over the same key share one group.
+            keys = tuple(dict.fromkeys(term.topology_key for term in wanted.required))
+            held.required, near = groups(wanted.required, keys)
+        return {
+            "affinity": tuple(near),
+            "affinity_errors": wanted.errors,
+            "matches_itself": _matches_itself(held.required, signature),
+            "anti": tuple(group(term) for term in dict.fromkeys(wanted.required_anti)),
+            "preferences": tuple(
+                WeightedGroup(sign * preferred.weight, group(preferred.term))
+                for sign, terms in ((1, wanted.preferred), (-1, wanted.preferred_anti))
+                for preferred in terms
+            ),
+        }
+
+    def _inverse(self, signature: PodSignature) -> dict[str, object]:
+        settings = self._rules.inter_pod_affinity
+        found = self._terms.selecting(signature)
+        parts: dict[str, object] = {"inverse": tuple(g for g in found if g.role is Role.REQUIRED_ANTI)}
+        if settings.ignore_preferred_terms_of_existing_pods and not signature.affinity.has_preferences:
+            return parts
+        signs = {Role.PREFERRED: 1, Role.PREFERRED_ANTI: -1}
+        parts["inverse_preferences"] = tuple(
+            WeightedGroup(signs[g.role] * g.weight, g) for g in found if g.role in signs
+        )
+        if settings.hard_pod_affinity_weight:
+            parts["inverse_required"] = tuple(g for g in found if g.role is Role.REQUIRED)
+        return parts
+
+    def _spread(self, signature: PodSignature, held: _Compiled) -> dict[str, object]:
+        constraints, needs_all = self._constraints(signature)
+        hard_keys = frozenset(c.topology_key for c in constraints.hard)
+        soft_keys = frozenset(c.topology_key for c in constraints.soft)
+
+        def ask(constraint: SpreadConstraint, key: SpreadKey) -> CompiledSpread:
+            held.spreads.append(key)
+            return CompiledSpread(
+                constraint, self._spreads.hold(key), int(constraint.selector.matches(signature.labels))
+            )
+
+        return {
+            "hard": tuple(ask(c, hard_key(signature, c, hard_keys)) for c in constraints.hard),
+            "soft": tuple(ask(c, soft_key(signature, c, soft_keys, needs_all=needs_all)) for c in constraints.soft),
+            "soft_needs_all_keys": needs_all,
+            "hard_error": constraints.hard_error,
+            "soft_error": constraints.soft_error,
+        }
+
+    def _constraints(self, signature: PodSignature) -> tuple[SpreadConstraints, bool]:
+        """The constraints in force, and whether scoring ignores nodes that lack a key (not under System defaults)."""
+        if not self._deduces(signature):
+            return signature.spread, True
+        selector = self._workloads.default_selector(signature)
+        if selector is None:
+            return SpreadConstraints(), True
+        made = [constraint.with_selector(selector) for constraint in self._defaults]
+        hard, soft = tuple(c for c in made if c.hard), tuple(c for c in made if not c.hard)
+        return SpreadConstraints(hard, soft), self._rules.topology_spread.defaulting_type != "System"
+
+    def _deduces(self, signature: PodSignature) -> bool:
+        """Whether default constraints apply to a pod, which are deduced from workloads."""
+        return self._rules.topology_spread.enabled and bool(self._defaults) and not signature.spread.own
+
+    def statistics(self) -> dict[str, int]:
+        """How many questions are kept."""
+        return {"questions": len(self._compiled)}
+
+
+def _size(compiled: CompiledConstraints) -> int:
+    """Bytes, roughly: what the shape holds, and the groups of its own terms with their counts. O(groups).
+
+    A group is charged to each question that asks it, its counts to all of them together. Those of existing pods' terms
+    are held by these pods.
+    """
+    own = (
+        *compiled.affinity,
+        *compiled.anti,
+        *(each.group for each in compiled.preferences),
+        *(each.group for each in (*compiled.hard, *compiled.soft)),
+    )
+    counts = sum(len(group.counts) // max(group.askers, 1) for group in own)
+    return 2 * compiled.signature.size + _BYTES_A_GROUP * (1 + len(own)) + _BYTES_A_COUNT * counts
+
+
+def _matches_itself(required: TermSelection | None, signature: PodSignature) -> bool:
+    """Whether a pod of this shape matches all its required terms itself: the first-pod rule. O(terms)."""
+    return required is not None and required.selects_labels(signature.namespace, dict(signature.labels))
+
+
+def _default_constraints(rules: Rules) -> tuple[SpreadConstraint, ...]:
+    if rules.topology_spread.defaulting_type == "System":
+        return SYSTEM_DEFAULTS
+    return tuple(
+        SpreadConstraint(
+            max_skew=c.max_skew,
+            topology_key=str(c.topology_key),
+            hard=c.when_unsatisfiable == "DoNotSchedule",
+            min_domains=1 if c.min_domains is None else c.min_domains,
+            honor_affinity=c.node_affinity_policy != "Ignore",
+            honor_taints=c.node_taints_policy == "Honor",
+        )
+        for c in rules.topology_spread.default_constraints
+    )

@@ -1,0 +1,84 @@
+"""From a pod's labels to the few selectors that can match it, without trying every selector.
+
+A pod that matches a selector with an ``In`` requirement carries one of its values, so the selector is filed under that
+label. Selectors without such a requirement (``Exists``, ``NotIn``, ``{}``) are filed as wide and always offered.
+
+A term lists up to thousands of namespaces and of values, so it is not filed under each pair of them: memory and time
+stay linear in the term.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Generic, TypeVar
+
+from extender.model.labels import Labels
+from extender.model.selectors import Requirement
+
+T = TypeVar("T")
+
+_Slot = tuple[str | None, str, str]
+_ANYWHERE = None
+
+MOST_PAIRS = 64
+"""An item is filed under each pair of a namespace and a value up to so many pairs, else under the shorter list alone."""
+
+
+class SelectorIndex(Generic[T]):
+    """Items filed under (namespace or anywhere, label key, label value). Each item is filed once and can be taken out.
+
+    An item with many namespaces and many values is filed under its values anywhere, or as wide in its namespaces.
+    """
+
+    def __init__(self) -> None:
+        self._slots: dict[_Slot, dict[T, None]] = {}
+        self._wide: dict[str | None, dict[T, None]] = {}
+
+    def file(self, item: T, anchor: Requirement | None, namespaces: Iterable[str] | None) -> None:
+        """Files an item that concerns only these namespaces (None: any, or not known beforehand).
+
+        O(values) or O(namespaces), whichever is less, or O(`MOST_PAIRS`).
+        """
+        for bucket_of, slot in self._places(anchor, namespaces):
+            bucket_of.setdefault(slot, {})[item] = None
+
+    def discard(self, item: T, anchor: Requirement | None, namespaces: Iterable[str] | None) -> None:
+        """Takes out an item that was filed with the same anchor and namespaces."""
+        for bucket_of, slot in self._places(anchor, namespaces):
+            bucket = bucket_of[slot]
+            bucket.pop(item, None)
+            if not bucket:
+                del bucket_of[slot]
+
+    def is_filed(self, item: T, anchor: Requirement | None, namespaces: Iterable[str] | None) -> bool:
+        """Whether an item is filed wherever `file` puts it: for the audit."""
+        return all(item in buckets.get(slot, ()) for buckets, slot in self._places(anchor, namespaces))
+
+    def _places(
+        self, anchor: Requirement | None, namespaces: Iterable[str] | None
+    ) -> Iterator[tuple[dict[object, dict[T, None]], object]]:
+        slots: dict[object, dict[T, None]] = self._slots  # type: ignore[assignment]  # joined with the other by `object`
+        wide: dict[object, dict[T, None]] = self._wide  # type: ignore[assignment]  # the same
+        names: tuple[str | None, ...] = (_ANYWHERE,) if namespaces is None else tuple(namespaces)
+        if anchor is not None and len(names) * len(anchor.values) > MOST_PAIRS:
+            if namespaces is not None and len(names) < len(anchor.values):
+                anchor = None
+            else:
+                names = (_ANYWHERE,)
+        for name in names:
+            if anchor is None:
+                yield wide, name
+                continue
+            for value in anchor.values:
+                yield slots, (name, anchor.key, value)
+
+    def candidates(self, namespace: str, labels: Labels) -> Iterator[T]:
+        """A superset of the items that can match these labels in this namespace, each once. O(labels + results)."""
+        for place in (namespace, _ANYWHERE):
+            yield from self._wide.get(place, ())
+            for key, value in labels.items():
+                yield from self._slots.get((place, key, value), ())
+
+    def __len__(self) -> int:
+        """How many entries there are. O(labels and namespaces that items are filed under): for tests."""
+        return sum(map(len, self._slots.values())) + sum(map(len, self._wide.values()))

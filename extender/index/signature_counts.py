@@ -1,0 +1,232 @@
+"""Where the pods of each shape stand, and how to find the shapes that a selector can reach.
+
+Pods are counted by shape: the replicas of a workload on a thousand nodes are one `SignatureCounts`. A placement knows every
+group it counts in, so a pod that comes or goes costs one addition per group and no selector is tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from extender.index.groups import Group
+from extender.model.labels import contains
+from extender.model.objects import PodSignature
+from extender.model.selectors import Requirement
+
+
+class SignatureCounts:
+    """Pods of one shape, terminating or not: how many on which node, and the groups that count them.
+
+    ``groups`` are those that count it, with how many times each: a pod may carry the same term twice. ``pending`` is how
+    many more of them stand on a node that is not known yet; ``pins`` keep it although it is empty.
+    """
+
+    __slots__ = ("groups", "nodes", "pending", "pins", "signature", "terminating")
+
+    def __init__(self, signature: PodSignature, *, terminating: bool) -> None:
+        self.signature = signature
+        self.terminating = terminating
+        self.nodes: dict[int, int] = {}
+        self.groups: dict[Group, int] = {}
+        self.pending = 0
+        self.pins = 0
+
+    def count_in(self, group: Group, sign: int) -> None:
+        """Adds all these pods to a group, or with ``sign`` -1 takes them out. O(nodes they stand on)."""
+        for node, pods in self.nodes.items():
+            group.add(node, sign * pods)
+
+    def join(self, group: Group) -> None:
+        """From now on the group counts these pods, once more if it does already."""
+        self.groups[group] = self.groups.get(group, 0) + 1
+        group.pending += self.pending
+        self.count_in(group, 1)
+
+    def leave(self, group: Group) -> None:
+        """The group, which counts these pods once, counts them no more."""
+        del self.groups[group]
+        group.pending -= self.pending
+        self.count_in(group, -1)
+
+
+_Postings = dict[str, dict[str, set[SignatureCounts]]]
+"""Placements by the value of one label key, then by namespace; nothing in it is empty."""
+
+
+class SignatureTable:
+    """All placements: by shape, by namespace, and by the label keys that selectors anchor on.
+
+    Each selection acquires the label key of its anchor. With the last release the key's postings are dropped, as each
+    held key costs memory and the time of every new shape that carries it.
+    """
+
+    def __init__(self, on_new: Callable[[SignatureCounts], None], on_gone: Callable[[SignatureCounts], None]) -> None:
+        self._on_new = on_new
+        self._on_gone = on_gone
+        self._all: dict[tuple[PodSignature, bool], SignatureCounts] = {}
+        self._by_namespace: dict[str, set[SignatureCounts]] = {}
+        self._by_label: dict[str, _Postings] = {}
+        self._label_users: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def standing(self) -> int:
+        """How many shapes have pods on a node or on their way to one. O(shapes): for metrics."""
+        return sum(
+            1 for counts_of_signature in self._all.values() if counts_of_signature.nodes or counts_of_signature.pending
+        )
+
+    def __iter__(self) -> Iterator[SignatureCounts]:
+        return iter(self._all.values())
+
+    def find(self, signature: PodSignature, *, terminating: bool) -> SignatureCounts | None:
+        """The placement of a shape, None where no such pod stands anywhere."""
+        return self._all.get((signature, terminating))
+
+    def put(self, signature: PodSignature, terminating: bool, node: int, pods: int) -> None:  # noqa: FBT001 (hot path)
+        """Counts so many pods of a shape more (or fewer) on a node, in every group that is concerned. O(groups)."""
+        counts_of_signature = self._all.get((signature, terminating))
+        if counts_of_signature is None:
+            counts_of_signature = self._add(signature, terminating=terminating)
+        nodes = counts_of_signature.nodes
+        left = nodes.get(node, 0) + pods
+        if left:
+            nodes[node] = left
+        else:
+            del nodes[node]
+        for group, times in counts_of_signature.groups.items():
+            group.add(node, pods * times)
+        if not nodes:
+            self._remove_unused(counts_of_signature)
+
+    def pin(self, signature: PodSignature, pins: int) -> None:
+        """Keeps (or with -1 no longer keeps) the placement of a shape that asks.
+
+        Its pods come and go one at a time, assumed and then bound with one more label; without the pin its groups would
+        be looked up each time.
+        """
+        counts_of_signature = self._all.get((signature, False)) or self._add(signature, terminating=False)
+        counts_of_signature.pins += pins
+        self._remove_unused(counts_of_signature)
+
+    def expect(self, signature: PodSignature, pods: int) -> None:
+        """So many pods more (or fewer) of a shape stand on a node that is not known yet. O(groups)."""
+        counts_of_signature = self._all.get((signature, False)) or self._add(signature, terminating=False)
+        counts_of_signature.pending += pods
+        for group, times in counts_of_signature.groups.items():
+            group.pending += pods * times
+        self._remove_unused(counts_of_signature)
+
+    def _add(self, signature: PodSignature, *, terminating: bool) -> SignatureCounts:
+        counts_of_signature = self._all[signature, terminating] = SignatureCounts(signature, terminating=terminating)
+        self._by_namespace.setdefault(signature.namespace, set()).add(counts_of_signature)
+        for key, value in signature.labels.items():
+            postings = self._by_label.get(key)
+            if postings is not None:
+                _post(postings, value, counts_of_signature)
+        self._on_new(counts_of_signature)
+        return counts_of_signature
+
+    def _remove_unused(self, counts_of_signature: SignatureCounts) -> None:
+        if counts_of_signature.nodes or counts_of_signature.pending or counts_of_signature.pins:
+            return
+        signature = counts_of_signature.signature
+        del self._all[signature, counts_of_signature.terminating]
+        _discard(self._by_namespace, signature.namespace, counts_of_signature)
+        for key, value in signature.labels.items():
+            postings = self._by_label.get(key)
+            if postings is not None:
+                _discard(postings[value], signature.namespace, counts_of_signature)
+                if not postings[value]:
+                    del postings[value]
+        self._on_gone(counts_of_signature)
+
+    def acquire_label(self, key: str) -> None:
+        """One selection more anchors on the label key. O(1), for the second one O(shapes).
+
+        The placements that carry the key become findable by its value for the second one: many keys have one user, who
+        looks through the shapes of its namespaces once.
+        """
+        users = self._label_users[key] = self._label_users.get(key, 0) + 1
+        if users == 1 or key in self._by_label:
+            return
+        postings: _Postings = {}
+        for counts_of_signature in self._all.values():
+            value = counts_of_signature.signature.labels.get(key)
+            if value is not None:
+                _post(postings, value, counts_of_signature)
+        self._by_label[key] = postings
+
+    def release_label(self, key: str) -> None:
+        """Gives a label key back; its postings go with the last user."""
+        self._label_users[key] -= 1
+        if not self._label_users[key]:
+            del self._label_users[key]
+            self._by_label.pop(key, None)
+
+    def reachable(self, anchor: Requirement | None, namespaces: Iterable[str] | None) -> Iterator[SignatureCounts]:
+        """A superset of the placements that a selector with this anchor can match in these namespaces (None: all).
+
+        Without an anchor it is every placement there. Placements may come and go between two results. With postings
+        O(namespaces + values + shapes that carry the label key), mostly far less: of two lists the shorter one is gone
+        through. Without postings O(shapes there).
+        """
+        if anchor is None:
+            yield from _in_namespaces(self._by_namespace, namespaces)
+            return
+        postings = self._by_label.get(anchor.key)
+        if postings is None:
+            key, wanted = anchor.key, frozenset(anchor.values)
+            there = _in_namespaces(self._by_namespace, namespaces)
+            yield from (each for each in there if each.signature.labels.get(key) in wanted)
+            return
+        names = namespaces if namespaces is None else frozenset(namespaces)
+        values = anchor.values
+        if len(postings) < len(values):
+            values = tuple(value for value in postings if contains(anchor.values, value))
+        for value in values:
+            yield from _in_namespaces(postings.get(value, {}), names)
+
+    def is_filed(self, counts_of_signature: SignatureCounts) -> bool:
+        """Whether `reachable` can find the placement by its namespace and by each label that has postings."""
+        signature = counts_of_signature.signature
+        return counts_of_signature in self._by_namespace.get(signature.namespace, ()) and all(
+            counts_of_signature in self._by_label[key].get(value, {}).get(signature.namespace, ())
+            for key, value in signature.labels.items()
+            if key in self._by_label
+        )
+
+    def label_users(self) -> Mapping[str, int]:
+        """How many selections anchor on each label key: for the audit."""
+        return self._label_users
+
+    def statistics(self) -> dict[str, int]:
+        """How many shapes stand somewhere, and on how many label keys selections anchor. O(shapes): for metrics."""
+        return {"shapes": self.standing(), "anchor_labels": len(self._label_users)}
+
+
+def _in_namespaces(
+    by_namespace: Mapping[str, set[SignatureCounts]], namespaces: Iterable[str] | None
+) -> Iterator[SignatureCounts]:
+    """The placements of some namespaces, None for all. O(the shorter of both lists + results)."""
+    if namespaces is None:
+        names: Iterable[str] = tuple(by_namespace)
+    elif isinstance(namespaces, frozenset) and len(by_namespace) < len(namespaces):
+        names = [name for name in by_namespace if name in namespaces]
+    else:
+        names = namespaces
+    for name in names:
+        yield from tuple(by_namespace.get(name, ()))
+
+
+def _post(postings: _Postings, value: str, counts_of_signature: SignatureCounts) -> None:
+    postings.setdefault(value, {}).setdefault(counts_of_signature.signature.namespace, set()).add(counts_of_signature)
+
+
+def _discard(buckets: dict[str, set[SignatureCounts]], key: str, item: SignatureCounts) -> None:
+    """Takes an item out of its bucket, and the bucket away with its last item."""
+    bucket = buckets[key]
+    bucket.discard(item)
+    if not bucket:
+        del buckets[key]

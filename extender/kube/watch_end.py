@@ -1,0 +1,71 @@
+"""How a list or a watch can end, and what that asks of the next one. Decides only; ``list_watch`` does.
+
+Rules of the API: https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from extender.kube.errors import NO_CONNECTION, Expired, KubeError, NotFound, Refused, Throttled, TooLarge
+from extender.kube.reflector_status import RestartReason
+from extender.wire.kinds import Status
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEnd:
+    """Why it ended; whether our resourceVersion is of no more use; the server's own wish for a pause in seconds.
+
+    ``doubtful``: may be our resourceVersion's fault. One such ending is tried again as it was, two in a row relist.
+    ``at_once``: the next round needs no back-off.
+    """
+
+    why: RestartReason
+    text: str = ""
+    relist: bool = False
+    retry_after: float = 0.0
+    doubtful: bool = False
+    at_once: bool = False
+
+
+def end_of_error(error: KubeError) -> WatchEnd:
+    """For a request that was refused, or a stream that was cut."""
+    text, wait = str(error), error.retry_after
+    if isinstance(error, Expired):
+        return WatchEnd(RestartReason.EXPIRED, text, relist=True)
+    if isinstance(error, TooLarge):
+        return WatchEnd(RestartReason.OVERSIZED, text, relist=True)
+    if isinstance(error, Throttled):
+        return WatchEnd(RestartReason.THROTTLED, text, retry_after=wait)
+    if error.status and _blames_version(text):
+        # Measured: an unknown resourceVersion is answered with 500, one from the future with 504.
+        return WatchEnd(RestartReason.BAD_VERSION, text, relist=True, retry_after=wait)
+    if isinstance(error, Refused | NotFound):
+        return WatchEnd(RestartReason.REFUSED, text)
+    # A server that was away may come back with an older history, from a backup. It would take our version for one from
+    # the future and tell us nothing until it gets there.
+    was_away = error.reason == NO_CONNECTION
+    doubtful = error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    return WatchEnd(RestartReason.UNREACHABLE, text, relist=was_away, retry_after=wait, doubtful=doubtful)
+
+
+def end_of_status(status: Status) -> WatchEnd:
+    """For an ERROR event. The stream says no more after it and its place is lost, so whatever the code, list again."""
+    expired = status.code == HTTPStatus.GONE or status.reason in {"Expired", "Gone"}
+    return WatchEnd(
+        RestartReason.EXPIRED if expired else RestartReason.ERROR_EVENT,
+        f"{status.code} {status.message or status.reason or 'no message'}",
+        relist=True,
+        retry_after=float(status.retry_after_seconds),
+    )
+
+
+def refuses_watch_list(error: KubeError) -> bool:
+    """Whether the server knows no streaming list: it calls the request invalid, or malformed where it is very old."""
+    return error.status in {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY}
+
+
+def _blames_version(text: str) -> bool:
+    folded = text.casefold()
+    return "resourceversion" in folded or "resource version" in folded

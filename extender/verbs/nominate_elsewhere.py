@@ -1,0 +1,56 @@
+"""Looking past the scheduler's sample: a node that was not asked about and would take the pod.
+
+At 5,000 nodes kube-scheduler asks about 500 of them; a pod that fits elsewhere only is refused and sits until unrelated
+events turn the window (measured). A nomination makes the scheduler look at that node first, at once.
+"""
+
+from __future__ import annotations
+
+from extender.index.view import ClusterView
+from extender.model.objects import Pod
+from extender.rules import catalog, node_fit
+from extender.rules.frames import IndexFrame, WorstCaseFrame
+from extender.settings import Settings
+from extender.verbs.ranking import Search, best_passing
+from extender.verbs.requested_nodes import RequestedNodes
+
+# How many nodes that pass our rules are tried for room and taints, best first, before giving up.
+TRIED = 64
+
+
+def find_node_elsewhere(pod: Pod, view: ClusterView, settings: Settings, seed: int) -> tuple[str, bool]:
+    """The best node of the whole cluster that passes all that we can check, or "" where there is none.
+
+    The second value tells whether any node passes *our* rules at all: where none does, only a change of the question's
+    grounds can help. A pod with needs that the index does not hold (volumes, host ports, devices) gets no node, as
+    nobody could vouch for it. O(nodes) at worst.
+    """
+    compiled = view.compiled(pod.signature)
+    frame = WorstCaseFrame(IndexFrame(), view) if view.is_pending(compiled) else IndexFrame()
+    filters = catalog.prepare_filters(compiled, frame)
+    if filters.failure is not None or filters.rejects_every_node:
+        return "", False
+    names = list(view.known)
+    asked = RequestedNodes(names, IndexFrame(), view)
+    ranked = best_passing(Search(compiled, filters, asked, view, settings), len(names), seed % max(len(names), 1))
+    if pod.has_unseen_needs:
+        return "", bool(ranked)
+    others = view.nominated
+    for _, number in _fitting_by_labels(pod, view, ranked):
+        name = view.node_names[number]
+        contenders = [each for each in others.get(name, {}).values() if each.priority >= pod.priority]
+        if node_fit.rejection(pod, view, number, [each for each in contenders if each.uid != pod.uid]) is None:
+            return name, True
+    return "", bool(ranked)
+
+
+def _fitting_by_labels(pod: Pod, view: ClusterView, ranked: list[tuple[float, int]]) -> list[tuple[float, int]]:
+    """The first nodes whose labels, taints and cordon admit the pod."""
+    found = []
+    for item in ranked:
+        node = view.node(item[1])
+        if node is not None and node_fit.static_rejection(pod, node) is None:
+            found.append(item)
+            if len(found) >= TRIED:
+                break
+    return found

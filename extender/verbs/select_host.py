@@ -1,0 +1,78 @@
+"""The one node of a decisive answer.
+
+Where a pod's place can change what others may do, exactly one node is answered: then the place is known at once and
+nobody has to wait for it. So it is where our rules prefer nodes: then the scheduler need not ask for scores. The choice
+is the best under our own score, then by what the in-tree plugins would have looked at: preferred node affinity,
+PreferNoSchedule taints, free resources.
+"""
+
+from __future__ import annotations
+
+from extender.index.view import ClusterView, CompiledConstraints
+from extender.model.objects import Node, Pod
+from extender.model.resources import CPU, MEMORY
+from extender.model.taints import PREFER_NO_SCHEDULE
+from extender.settings import Settings
+from extender.verbs.ranking import Ranked, Search, best_passing
+from extender.verbs.scoring import has_points
+
+# How many equals are compared by their free resources. Two random choices already level a load well; a few more level
+# it better, and all 500 would cost more than the rest of the decision.
+COMPARED = 5
+
+
+def answers_one(compiled: CompiledConstraints, view: ClusterView, settings: Settings) -> bool:
+    """Whether a question is answered with one node. Such pods are all for which prioritize has anything to say."""
+    return settings.placement == "decisive" and (view.is_touched(compiled.signature) or has_points(compiled, settings))
+
+
+def select_host(search: Search, pod: Pod, turn: int, avoid: str) -> list[int]:
+    """The position to answer, as a list of one, or an empty list where no node passes.
+
+    ``avoid`` is the node that the pod was last sent to without arriving: it is chosen only where nothing else passes.
+    """
+    asked = search.asked
+    looks_at_all = bool(pod.signature.preferred_nodes)
+    ranked = best_passing(search, len(asked) if looks_at_all else min(COMPARED, len(asked)), turn)
+    if avoid and len(ranked) > 1:
+        avoided = asked.position(avoid)
+        ranked = [item for item in ranked if item[1] != avoided]
+    equals = _equals(ranked)
+    if len(equals) <= 1:
+        return equals
+    return [max(equals, key=lambda position: _standing(pod, search.view, asked.node(position)))]
+
+
+def _equals(ranked: Ranked) -> list[int]:
+    """The positions that share the best rank."""
+    if not ranked:
+        return []
+    best = ranked[0][0]
+    return [node for rank, node in ranked if rank >= best]
+
+
+def _standing(pod: Pod, view: ClusterView, node: Node | None) -> tuple[int, int, float]:
+    """How well a node suits the pod beyond our rules; greater is better."""
+    if node is None:
+        return (0, 0, 0.0)
+    signature = pod.signature
+    liked = shunned = 0
+    if signature.preferred_nodes:
+        liked = sum(each.weight for each in signature.preferred_nodes if each.term.matches(node.name, node.labels))
+    for taint in node.taints:
+        if taint.effect == PREFER_NO_SCHEDULE and not any(each.tolerates(taint) for each in signature.tolerations):
+            shunned += 1
+    return (liked, -shunned, _free_share(pod, view, node))
+
+
+def _free_share(pod: Pod, view: ClusterView, node: Node) -> float:
+    """The share of CPU and of memory that stays free with the pod on the node, added, as NodeResourcesFit prefers it."""
+    number = view.known.get(node.name)
+    if number is None:
+        return 0.0
+    offered, requested, asked = node.allocatable, view.requested(number), pod.requests
+    free = 0.0
+    for name in (CPU, MEMORY):
+        if there := offered.get(name):
+            free += 1 - (requested.get(name, 0) + asked.get(name, 0)) / there
+    return free

@@ -1,0 +1,206 @@
+"""The normal course of a feed: list, watch, bookmarks, proper ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from random import Random
+
+import pytest
+
+from extender.kube.options import WatchOptions
+from extender.kube.reflector import Reflector
+from extender.kube.reflector_status import Phase
+from extender.kube.session import Session
+from extender.model.objects import Namespace, Node, Pod
+from extender.wire.kinds import NAMESPACES, NODES, PODS
+from tests.fakes import FakeClock, FakeSink, until
+from tests.kube.conftest import PLAIN, Following
+from tests.kube.scripted import (
+    END,
+    ScriptedApi,
+    body,
+    bookmark,
+    event,
+    held,
+    namespace,
+    page,
+    recorded_lines,
+    versions,
+    watch,
+)
+
+PATH = NAMESPACES.path
+
+
+async def test_a_list_in_pages_is_told_at_once_and_the_watch_goes_on_from_it(
+    api: ScriptedApi, following: Following
+) -> None:
+    api.script(PATH, page(namespace("a"), version="7", token="next"), page(namespace("b"), version="7"))
+    following.start(WatchOptions(watch_list=False, page_limit=1))
+    await until(lambda: len(api.watches) == 1)
+    assert [[found.name for found in told] for told in following.sink.lists] == [["a", "b"]]
+    assert [seen.query for seen in api.lists] == [{"limit": "1"}, {"limit": "1", "continue": "next"}]
+    asked = api.watches[0].query
+    assert (asked["resourceVersion"], asked["allowWatchBookmarks"]) == ("7", "true")
+    assert 300 <= int(asked["timeoutSeconds"]) <= 600
+
+
+async def test_the_recorded_pages_and_watch_of_a_real_apiserver_are_told_completely(
+    api: ScriptedApi, session: Session, clock: FakeClock
+) -> None:
+    """Three pages (the recording has two of them), then 109 events and a bookmark, deletions among them."""
+    first, second = recorded_lines("list-pods-paged")
+    rest = json.loads(recorded_lines("list-pods")[0])["items"][20:]
+    api.script(PODS.path, body(first), body(second), page(*rest, version="379"))
+    api.script(PODS.path, watch(*recorded_lines("watch-pods"), chunk=4096))
+    sink: FakeSink[Pod] = FakeSink()
+    feed = Reflector(session.reads, PODS, PLAIN, clock, Random(1))
+    task = asyncio.create_task(feed.run(sink))
+    await until(lambda: len(sink.changes) == 109)
+    task.cancel()
+    assert len(sink.lists[0]) == 38
+    assert [gone for _, gone in sink.changes].count(True) == 6
+    assert feed.status().decode_errors == 0
+
+
+@pytest.mark.parametrize(("name", "changes"), [("nodes", 6), ("namespaces", 3)])
+async def test_bookmarks_of_a_real_apiserver_move_the_version_on_and_tell_nothing(
+    api: ScriptedApi, session: Session, clock: FakeClock, name: str, changes: int
+) -> None:
+    lines = recorded_lines(f"watch-{name}")
+    last = {"nodes": "583", "namespaces": "587"}[name]
+    if name == "nodes":
+        nodes: FakeSink[Node] = FakeSink()
+        api.script(NODES.path, page(version="356"), watch(*lines, then=END))
+        task = asyncio.create_task(Reflector(session.reads, NODES, PLAIN, clock, Random(1)).run(nodes))
+        told: FakeSink[Node] | FakeSink[Namespace] = nodes
+    else:
+        spaces: FakeSink[Namespace] = FakeSink()
+        api.script(NAMESPACES.path, page(version="353"), watch(*lines, then=END))
+        task = asyncio.create_task(Reflector(session.reads, NAMESPACES, PLAIN, clock, Random(1)).run(spaces))
+        told = spaces
+    await until(lambda: len(api.watches) == 2)
+    task.cancel()
+    assert len(told.changes) == changes
+    assert versions(api.watches)[1] == last
+
+
+async def test_added_modified_and_deleted_arrive_in_order(api: ScriptedApi, following: Following) -> None:
+    api.script(
+        PATH,
+        page(namespace("a", 1)),
+        watch(
+            event("ADDED", namespace("b", 2)),
+            event("MODIFIED", namespace("a", 3, team="x")),
+            event("DELETED", namespace("b", 4)),
+        ),
+    )
+    following.start()
+    await until(lambda: len(following.sink.changes) == 3)
+    assert [(found.name, dict(found.labels), gone) for found, gone in following.sink.changes] == [
+        ("b", {}, False),
+        ("a", {"team": "x"}, False),
+        ("b", {}, True),
+    ]
+
+
+async def test_a_proper_end_resumes_from_the_last_event_without_a_list_or_a_wait(
+    api: ScriptedApi, following: Following
+) -> None:
+    """The apiserver cuts slow readers that way in the middle of a burst."""
+    api.script(
+        PATH,
+        page(version="5"),
+        watch(event("ADDED", namespace("a", 6)), then=END),
+        watch(event("ADDED", namespace("b", 7)), then=END),
+    )
+    feed = following.start()
+    await until(lambda: len(api.watches) == 3)
+    assert versions(api.watches) == ["5", "6", "7"]
+    assert (len(api.lists), following.clock.slept) == (1, [])
+    assert feed.status().restarts == {"ended": 2}
+
+
+async def test_a_watch_that_ends_at_once_and_tells_nothing_is_not_asked_again_without_a_pause(
+    api: ScriptedApi, following: Following
+) -> None:
+    api.script(PATH, page(version="5"), watch(then=END), watch(then=END), watch(then=END))
+    following.start()
+    await until(lambda: len(api.watches) == 4)
+    assert len(following.clock.slept) == 3
+    assert following.clock.slept[0] < following.clock.slept[2]
+    assert versions(api.watches) == ["5"] * 4
+
+
+async def test_a_bookmark_is_where_the_next_watch_begins(api: ScriptedApi, following: Following) -> None:
+    api.script(PATH, page(version="5"), watch(bookmark(90), then=END))
+    following.start()
+    await until(lambda: len(api.watches) == 2)
+    assert versions(api.watches) == ["5", "90"]
+
+
+@pytest.mark.parametrize("version", ["", "0"])
+async def test_a_list_without_a_real_version_is_never_watched_from(
+    api: ScriptedApi, following: Following, version: str
+) -> None:
+    """Such a watch would begin anywhere, and what was deleted before would stay for good."""
+    api.script(PATH, page(namespace("a"), version=version), page(namespace("b"), version="9"))
+    following.start()
+    await until(lambda: len(api.watches) == 1)
+    assert versions(api.watches) == ["9"]
+    assert [[found.name for found in told] for told in following.sink.lists] == [["b"]]
+
+
+async def test_events_without_a_version_do_not_make_the_next_watch_begin_anywhere(
+    api: ScriptedApi, following: Following
+) -> None:
+    api.script(PATH, page(version="5"), watch(event("ADDED", namespace("a", "")), bookmark("0"), then=END))
+    following.start()
+    await until(lambda: len(api.watches) == 2)
+    assert versions(api.watches) == ["5", "5"]
+
+
+async def test_the_version_moves_on_only_when_the_sink_has_taken_the_change(
+    api: ScriptedApi, following: Following
+) -> None:
+    following.sink.failure = RuntimeError("index is upset")
+    api.script(PATH, page(version="5"), watch(event("ADDED", namespace("a", 6))))
+    feed = following.start()
+    with pytest.raises(RuntimeError, match="index is upset"):
+        await following.tasks.pop()
+    assert feed.status().resource_version == "5"
+
+
+async def test_a_second_run_begins_with_a_new_list(api: ScriptedApi, following: Following) -> None:
+    """After a crash nobody knows what the sink has taken."""
+    api.script(PATH, page(namespace("a"), version="5"), watch(), page(namespace("b"), version="8"))
+    feed = following.start()
+    await until(lambda: len(api.watches) == 1)
+    following.tasks.pop().cancel()
+    task = asyncio.create_task(feed.run(following.sink))
+    following.tasks.append(task)
+    await following.names("b")
+    assert feed.status().relists == 1
+
+
+async def test_status_tells_where_the_feed_stands(api: ScriptedApi, following: Following) -> None:
+    feed = following.start()
+    assert (feed.status().phase, feed.status().synced, feed.status().last_heard) == (Phase.STARTING, False, 0.0)
+    api.script(PATH, page(namespace("a"), version="5"), watch(event("ADDED", namespace("b", 6)), bookmark(7)))
+    await following.names("a", "b")
+    await until(lambda: feed.status().resource_version == "7")
+    found = feed.status()
+    assert (found.kind, found.phase, found.synced, found.resource_version) == ("namespaces", Phase.WATCHING, True, "7")
+    assert (found.events, found.relists, found.error) == (1, 0, "")
+    assert found.lag(following.clock.time + 30) == pytest.approx(30)
+    assert feed.last_heard == found.last_heard
+
+
+async def test_a_list_shows_its_pages_while_it_runs(api: ScriptedApi, following: Following) -> None:
+    gate = asyncio.Event()
+    api.script(PATH, page(namespace("a"), token="x"), held(page(), gate))
+    feed = following.start()
+    await until(lambda: len(api.lists) == 2)
+    assert (feed.status().phase, feed.status().page, feed.status().listed) == (Phase.LISTING, 1, 1)
+    assert following.sink.lists == []

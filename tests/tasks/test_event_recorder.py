@@ -1,0 +1,99 @@
+"""Events about preemptions: nothing waits for them, and they are told when there is time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+from extender.kube.effects import PodEvent, PodRef
+from extender.kube.errors import Refused
+from extender.tasks.event_recorder import EventRecorder
+from extender.tasks.rate_limiter import RateLimiter
+from tests.fakes import FakeClock, until
+
+
+def event(name: str) -> PodEvent:
+    return PodEvent(PodRef("default", name, f"uid-{name}"), "Normal", "Preempted", "Preempting", "", datetime.now(UTC))
+
+
+class Journal:
+    """Takes events down; ``refuses`` one of them. ``is_held``: it takes no end."""
+
+    def __init__(self, refuses: str = "") -> None:
+        self.names: list[str] = []
+        self.is_held = False
+        self._refuses = refuses
+
+    async def create_event(self, event: PodEvent) -> None:
+        """Written, or refused."""
+        if event.pod.name == self._refuses:
+            raise Refused("403", status=403)
+        self.names.append(event.pod.name)
+        if self.is_held:
+            await asyncio.Event().wait()
+
+
+class Stage:
+    """A journal and a pace on a clock."""
+
+    def __init__(self, refuses: str = "", most_waiting: int = 10) -> None:
+        self.clock = FakeClock()
+        self.journal = Journal(refuses)
+        self.rate_limiter = RateLimiter(self.clock, 4, 1e6)
+        self.telling = EventRecorder(self.journal, self.rate_limiter, self.clock, most_waiting)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Events are being told until the block is left."""
+        job = asyncio.ensure_future(self.telling.run())
+        try:
+            yield
+        finally:
+            job.cancel()
+            await asyncio.gather(job, return_exceptions=True)
+
+
+async def test_events_are_told_in_order_and_a_refused_one_is_lost() -> None:
+    stage = Stage(refuses="b")
+    async with stage.running():
+        for name in "abc":
+            stage.telling.tell(event(name))
+        await stage.telling.told()
+    assert (stage.journal.names, stage.telling.lost) == (["a", "c"], 1)
+
+
+async def test_an_event_waits_until_more_urgent_writes_have_been_done_for_a_while() -> None:
+    stage = Stage()
+    async with stage.running():
+        async with stage.rate_limiter.turn():
+            stage.telling.tell(event("a"))
+            await until(lambda: stage.clock.slept)
+            assert stage.journal.names == []
+        left = stage.clock.time
+        await stage.telling.told()
+    assert stage.journal.names == ["a"]
+    assert 0.1 <= stage.clock.time - left <= 0.2
+
+
+async def test_a_burst_without_an_end_does_not_silence_them() -> None:
+    stage = Stage()
+    async with stage.running(), stage.rate_limiter.turn():
+        begun = stage.clock.time
+        stage.telling.tell(event("a"))
+        await stage.telling.told()
+    assert stage.journal.names == ["a"]
+    assert 0.25 <= stage.clock.time - begun <= 0.35
+
+
+async def test_what_does_not_fit_is_lost_and_so_is_what_waits_at_the_end() -> None:
+    stage = Stage(most_waiting=2)
+    for name in "abc":
+        stage.telling.tell(event(name))
+    assert stage.telling.lost == 1
+    stage.journal.is_held = True
+    async with stage.running():
+        await until(lambda: stage.journal.names)
+    await stage.telling.told()
+    assert (stage.journal.names, stage.telling.lost) == (["a"], 2)

@@ -1,0 +1,321 @@
+"""What an answer does before the watch shows it: it counts, others wait for it or take the worst case, and it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import orjson
+import pytest
+
+from extender.index.assumed import Limits
+from extender.index.audit import audit
+from extender.index.cluster import ClusterIndex
+from extender.kube.timing import SystemClock
+from extender.model.objects import Pod
+from extender.settings import Settings
+from extender.tasks.filter_service import AssumedPodOptions, FilterService
+from extender.tasks.watched_pods import WatchedPods
+from extender.verbs.filtering import filter_nodes
+from extender.verbs.wait_policy import should_wait
+from extender.wire.extender_v1 import ExtenderArgs, FilterResult, decode_args
+from extender.wire.kinds import NODES, PODS
+
+JsonObject = dict[str, Any]
+
+HOST = "kubernetes.io/hostname"
+NODE_NAMES = ("n1", "n2", "n3")
+ON_EACH = {"topologyKey": HOST, "labelSelector": {"matchLabels": {"app": "web"}}}
+APART = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [ON_EACH]}}}
+SPREAD = {
+    "topologySpreadConstraints": [{**ON_EACH, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}],
+}
+NEAR = {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [ON_EACH]}}}
+
+
+class Played:
+    """Three nodes, and the filter verb with its effect on assumed pods."""
+
+    def __init__(self, placement: str, wait: float = 0.05, *, assumes: bool = True) -> None:
+        self.settings = Settings(placement="decisive" if placement == "decisive" else "cooperative")
+        self.index = ClusterIndex(self.settings.rules)
+        self.clock = SystemClock()
+        self.answered: list[FilterResult] = []
+        for name in NODE_NAMES:
+            self.index.upsert(NODES.decode_object(orjson.dumps({"metadata": {"name": name, "labels": {HOST: name}}})))
+        options = AssumedPodOptions(enabled=assumes, wait=wait)
+        waits = partial(should_wait, view=self.index.view, settings=self.settings)
+        pods = WatchedPods(self.index, self.clock, 0.0, 1)
+        self.filter_service = FilterService(
+            self.index, pods, self.clock, options, waits, self._decide, lambda _, r: self.answered.append(r)
+        )
+
+    def _decide(self, args: ExtenderArgs, avoid: str) -> FilterResult:
+        return filter_nodes(args, self.index.view, self.settings, len(self.answered), avoid)
+
+    async def ask(self, name: str, spec: JsonObject, nodes: tuple[str, ...] = NODE_NAMES) -> list[str]:
+        """Asks about a pending pod, which the watch shows from now on at the latest."""
+        if name not in self.index.pods:
+            self.show(name, spec)
+        body = {"Pod": _pod(name, spec), "NodeNames": nodes}
+        return list((await self.filter_service.filter(decode_args(orjson.dumps(body)))).passed)
+
+    def show(self, name: str, spec: JsonObject, on: str = "", **more: Any) -> None:
+        pod = _pod(name, {**spec, "nodeName": on} if on else spec)
+        self.index.upsert(PODS.decode_object(orjson.dumps({**pod, **more})))
+
+
+def decoded(name: str, spec: JsonObject) -> Pod:
+    return PODS.decode_object(orjson.dumps(_pod(name, spec)))
+
+
+def _pod(name: str, spec: JsonObject) -> JsonObject:
+    return {"metadata": {"name": name, "namespace": "ns", "uid": name, "labels": {"app": "web"}}, "spec": spec}
+
+
+async def test_two_pods_that_must_be_apart_get_different_nodes_before_any_watch_event() -> None:
+    played = Played("decisive")
+    chosen = [await played.ask(f"w{i}", APART) for i in range(4)]
+    assert sorted(chosen) == [[], ["n1"], ["n2"], ["n3"]]
+    assert audit(played.index) == []
+
+
+async def test_without_assumed_pods_they_meet() -> None:
+    """What the feature is for: the same questions, and nothing remembered of the answers."""
+    played = Played("decisive", assumes=False)
+    chosen = [await played.ask(f"w{i}", APART) for i in range(4)]
+    assert all(chosen)
+
+
+async def test_the_watch_event_replaces_the_assumption_and_nothing_is_counted_twice() -> None:
+    played = Played("decisive")
+    (node,) = await played.ask("w0", SPREAD)
+    played.show("w0", SPREAD, on=node)
+    assert played.index.assumed.held == {}
+    assert audit(played.index) == []
+    for other in ("w1", "w2"):
+        assert node not in await played.ask(other, SPREAD)
+
+
+async def test_a_deleted_pod_is_assumed_no_more() -> None:
+    played = Played("decisive")
+    played.show("w0", APART)
+    await played.ask("w0", APART)
+    pod = played.index.view.pod("w0")
+    assert pod is not None
+    played.index.delete(pod)
+    assert played.index.assumed.held == {}
+    assert audit(played.index) == []
+
+
+async def test_a_pod_asked_again_is_sent_elsewhere_than_where_it_did_not_arrive() -> None:
+    played = Played("decisive")
+    first = await played.ask("w0", APART)
+    second = await played.ask("w0", APART)
+    assert first != second
+    assert await played.ask("w0", APART, tuple(second)) == second  # unless there is no other
+    assert len(played.index.assumed.held) == 1
+
+
+async def test_two_questions_about_one_pod_at_once_leave_one_assumption_and_the_later_answer_avoids_the_first() -> None:
+    """A scheduler that gave up waiting asks again while the first question is still being answered."""
+    played = Played("decisive")
+    played.index.assume(decoded("other", {}), ("n1", "n2"), now=0.0)
+    first = asyncio.create_task(played.ask("w0", APART))
+    while not played.filter_service.waits:  # noqa: ASYNC110 (it starts to wait within a step or two of the loop)
+        await asyncio.sleep(0)
+    played.index.assume(decoded("w0", APART), ("n2",), now=0.0)  # what the second question was answered meanwhile
+    played.show("other", {}, on="n1")
+    assert await first == ["n3"]
+    assert {uid: held.nodes for uid, held in played.index.assumed.held.items()} == {"w0": ("n3",)}
+    assert audit(played.index) == []
+
+
+async def test_a_question_waits_for_the_pod_that_it_hangs_on() -> None:
+    played = Played("cooperative", wait=30)
+    await played.ask("w0", APART)
+    waiting = asyncio.create_task(played.ask("w1", APART))
+    while not played.filter_service.waits:  # noqa: ASYNC110 (it starts to wait within a step or two of the loop)
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    played.show("w0", APART, on="n2")
+    assert sorted(await waiting) == ["n1", "n3"]
+
+
+async def test_it_waits_no_longer_once_nobody_left_can_change_its_answer() -> None:
+    played = Played("cooperative", wait=30)
+    played.show("there", {}, on="n1")
+    await played.ask("w0", {}, ("n2", "n3"))
+    await played.ask("w1", {}, ("n1", "n2"))
+    waiting = asyncio.create_task(played.ask("asking", APART))
+    while not played.filter_service.waits:  # noqa: ASYNC110 (it starts to wait within a step or two of the loop)
+        await asyncio.sleep(0)
+    played.show("w0", {}, on="n2")
+    assert await waiting == ["n3"]
+    assert "w1" in played.index.assumed.held
+    assert (played.filter_service.asked, played.filter_service.waits, played.filter_service.given_up) == (3, 1, 0)
+    assert played.filter_service.waited > 0
+
+
+@pytest.mark.parametrize("spec", [APART, SPREAD])
+async def test_after_the_wait_the_pod_counts_wherever_it_may_be(spec: JsonObject) -> None:
+    played = Played("cooperative", wait=0.01)
+    assert sorted(await played.ask("w0", spec, ("n1", "n2"))) == ["n1", "n2"]
+    assert await played.ask("w1", spec) == ["n3"]
+    assert played.filter_service.given_up == 1
+
+
+async def test_a_pod_whose_node_is_unknown_satisfies_no_affinity_and_ends_the_first_pod_s_privilege() -> None:
+    played = Played("cooperative", wait=0.01)
+    assert len(await played.ask("w0", NEAR)) == 3
+    assert await played.ask("w1", NEAR) == []
+    played.show("w0", NEAR, on="n2")
+    assert await played.ask("w1", NEAR) == ["n2"]
+
+
+async def test_a_question_that_hangs_on_nobody_never_waits() -> None:
+    played = Played("cooperative", wait=30)
+    await played.ask("w0", APART)
+    other = {"metadata": {"name": "x", "uid": "x", "namespace": "other"}, "spec": {}}
+    played.index.upsert(PODS.decode_object(orjson.dumps(other)))
+    body = {"Pod": other, "NodeNames": NODE_NAMES}
+    result = await played.filter_service.filter(decode_args(orjson.dumps(body)))
+    assert sorted(result.passed) == ["n1", "n2", "n3"]
+    assert played.filter_service.waits == 0
+
+
+TEMPLATE = {"metadata": {"name": "template", "labels": {HOST: "template"}}}
+EXISTING = {"metadata": {"name": "n1", "labels": {HOST: "n1"}}}
+
+
+@pytest.mark.parametrize("is_shown", [True, False])
+async def test_a_question_about_nodes_that_do_not_exist_is_answered_and_changes_nothing(*, is_shown: bool) -> None:
+    """An autoscaler tries what would be, also for pods that do not exist yet."""
+    played = Played("decisive")
+    if is_shown:
+        played.show("w0", APART)
+    body = {"Pod": _pod("w0", APART), "Nodes": {"items": [TEMPLATE]}}
+    assert (await played.filter_service.filter(decode_args(orjson.dumps(body)))).passed == ["template"]
+    assert (played.index.assumed.held, played.answered) == ({}, [])
+
+
+async def test_a_question_about_a_template_takes_no_place_away_from_a_pod_on_its_way() -> None:
+    played = Played("decisive")
+    (node,) = await played.ask("w0", APART)
+    body = {"Pod": _pod("w0", APART), "Nodes": {"items": [TEMPLATE]}}
+    assert (await played.filter_service.filter(decode_args(orjson.dumps(body)))).passed == ["template"]
+    assert [held.nodes for held in played.index.assumed.held.values()] == [(node,)]
+    assert audit(played.index) == []
+
+
+async def test_whole_nodes_that_all_exist_make_it_a_question_of_a_scheduler() -> None:
+    played = Played("decisive")
+    body = decode_args(orjson.dumps({"Pod": _pod("w0", APART), "Nodes": {"items": [EXISTING]}}))
+    assert (await played.filter_service.filter(body)).error == "cannot decide: the watch does not show this pod yet"
+    assert played.index.assumed.held == {}
+    played.show("w0", APART)
+    assert (await played.filter_service.filter(body)).passed == ["n1"]
+    assert list(played.index.assumed.held) == ["w0"]
+
+
+def _refused(text: str) -> JsonObject:
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": text}
+    return {"status": {"phase": "Pending", "conditions": [condition]}}
+
+
+async def test_a_late_report_of_failure_ends_the_assumption_and_an_early_one_does_not() -> None:
+    """Reports that come within two seconds of the answer are of an earlier attempt (measured on the real scheduler)."""
+    played = Played("decisive")
+    await played.ask("w0", APART)
+    (held,) = played.index.assumed.held.values()
+    played.show("w0", APART, **_refused("earlier"))
+    assert played.index.assumed.review(held.since + 0.3, Limits(expiry=120, failure_grace=2)) == 0
+    assert played.index.assumed.review(held.since + 5, Limits(expiry=120, failure_grace=2)) == 0
+    played.show("w0", APART, **_refused("this time"))
+    assert played.index.assumed.review(held.since + 5, Limits(expiry=120, failure_grace=2)) == 1
+    assert audit(played.index) == []
+
+
+async def test_a_refusal_counts_also_where_it_is_the_first_that_the_watch_shows_of_the_pod() -> None:
+    played = Played("decisive")
+    pod = decoded("w0", APART)
+    played.index.assume(pod, ("n1",), now=0.0)
+    played.show("w0", APART, **_refused("this time"))
+    limits = Limits(expiry=120, failure_grace=2)
+    assert played.index.assumed.review(5.0, limits) == 1
+    assert played.index.assumed.held == {}
+
+
+async def test_an_assumption_expires() -> None:
+    played = Played("decisive")
+    await played.ask("w0", APART)
+    (held,) = played.index.assumed.held.values()
+    assert played.index.assumed.review(held.since + 119, Limits(expiry=120, failure_grace=2)) == 0
+    assert played.index.assumed.review(held.since + 121, Limits(expiry=120, failure_grace=2)) == 1
+    assert played.index.assumed.expired == 1
+    assert played.index.statistics()["shapes"] == 0
+
+
+async def test_a_question_that_is_refused_tells_all_the_same_that_the_last_attempt_failed() -> None:
+    """A pod whose binding failed would raise the minimum of its zone for as long as nothing can be answered."""
+    played = Played("decisive")
+    await played.ask("w0", SPREAD)
+    (held,) = played.index.assumed.held.values()
+    played.filter_service.attempt_failed(held.pod)
+    assert played.index.assumed.held == {}
+    assert audit(played.index) == []
+
+
+async def test_two_pods_in_doubt_raise_no_minimum_and_their_places_are_not_given_away() -> None:
+    """Two of three nodes have a pod whose binding nothing has confirmed: the third is right whatever became of them."""
+    played = Played("decisive")
+    chosen = {(await played.ask(f"w{i}", SPREAD))[0] for i in range(2)}
+    played.index.assumed.review(played.clock.now() + 5, Limits(expiry=120, failure_grace=2, doubt=5))
+    third = await played.ask("w2", SPREAD)
+    assert {*chosen, *third} == set(NODE_NAMES)
+    assert await played.ask("w3", SPREAD) == []
+    assert played.filter_service.waits == 0
+
+
+async def test_pods_that_do_not_exist_take_no_place_and_keep_no_other_pod_out() -> None:
+    """Three answers for made-up pods would fill three nodes until they expire."""
+    played = Played("decisive")
+    for number in range(3):
+        body = {"Pod": _pod(f"made-up-{number}", APART), "NodeNames": NODE_NAMES}
+        result = await played.filter_service.filter(decode_args(orjson.dumps(body)))
+        assert (list(result.passed), result.error) == ([], "cannot decide: the watch does not show this pod yet")
+    assert (played.index.assumed.held, played.answered, len(played.index.rejected)) == ({}, [], 0)
+    assert await played.ask("w0", APART) != []
+
+
+async def test_a_question_under_another_name_does_not_end_the_assumption_of_the_pod_that_has_the_uid() -> None:
+    played = Played("decisive")
+    await played.ask("w0", APART)
+    forged = _pod("w0", APART) | {"metadata": {"name": "other", "namespace": "ns", "uid": "w0"}}
+    args = decode_args(orjson.dumps({"Pod": forged, "NodeNames": NODE_NAMES}))
+    result = await played.filter_service.filter(args)
+    played.filter_service.attempt_failed(args.pod)
+    assert result.error == "cannot decide: the watch shows a pod of another name under this UID"
+    assert list(played.index.assumed.held) == ["w0"]
+
+
+async def test_what_a_request_says_of_a_pod_is_not_believed() -> None:
+    """Without its anti-affinity the pod would be let through to the one node that is taken."""
+    played = Played("cooperative")
+    played.show("there", {}, on="n1")
+    played.show("w0", APART)
+    body = {"Pod": _pod("w0", {}), "NodeNames": ("n1",)}
+    assert list((await played.filter_service.filter(decode_args(orjson.dumps(body)))).passed) == []
+
+
+async def test_a_pod_that_is_bound_while_its_question_waits_is_not_decided_on() -> None:
+    played = Played("cooperative", wait=30)
+    await played.ask("w0", APART)
+    waiting = asyncio.create_task(played.ask("w1", APART))
+    while not played.filter_service.waits:  # noqa: ASYNC110 (it starts to wait within a step or two of the loop)
+        await asyncio.sleep(0)
+    played.show("w1", APART, on="n3")
+    played.show("w0", APART, on="n2")
+    assert await waiting == []
+    assert played.index.assumed.held == {}

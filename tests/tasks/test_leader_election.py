@@ -1,0 +1,383 @@
+"""Leadership by a Lease: who takes it when, and for how long it is certain."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+
+import pytest
+
+from extender.kube.errors import Conflict, Refused, Unreachable
+from extender.kube.leases import Lease
+from extender.tasks.leader_election import LeaderElector
+from tests.tasks.electing import NOON, Leases, Replica, SteppedClock, replica
+
+DURATION, DEADLINE, RETRY = 15.0, 10.0, 2.0
+LOOK = RETRY / 4 * 1.2  # a standby's longest pause
+
+
+@pytest.fixture
+def clock() -> SteppedClock:
+    """Time as the test moves it."""
+    return SteppedClock()
+
+
+@pytest.fixture
+def leases(clock: SteppedClock) -> Leases:
+    """An apiserver without a Lease."""
+    return Leases(clock)
+
+
+@asynccontextmanager
+async def running(*replicas: Replica) -> AsyncIterator[None]:
+    """Their loops, until the block is left."""
+    tasks = [asyncio.create_task(found.leadership.run()) for found in replicas]
+    yield
+    for task in tasks:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def held_by(other: str, **changes: object) -> Lease:
+    """A Lease as another replica has written it."""
+    fields: dict[str, object] = {"acquire_time": NOON, "renew_time": NOON, "transitions": 7, "resource_version": "1"}
+    return Lease("kube-system", "extender", holder=other, **(fields | changes))  # type: ignore[arg-type]  # as the test gives it
+
+
+async def until_leading(clock: SteppedClock, leadership: LeaderElector, step: float = 0.1, most: float = 60.0) -> float:
+    """Let time pass until it leads; returns how much."""
+    begun = clock.time
+    while not leadership.is_leader:
+        assert clock.time - begun < most, "it never leads"
+        await clock.pass_by(step)
+    return clock.time - begun
+
+
+async def test_the_first_one_makes_the_lease_and_leads(leases: Leases) -> None:
+    one = replica("one", leases)
+    await one.leadership.look()
+    assert one.leadership.is_leader
+    assert leases.record == Lease("kube-system", "extender", "one", 15, NOON, NOON, transitions=0, resource_version="1")
+
+
+async def test_the_holder_renews_without_reading_first(clock: SteppedClock, leases: Leases) -> None:
+    one = replica("one", leases)
+    async with running(one):
+        await clock.pass_by(10 * RETRY)
+        assert one.leadership.is_leader
+    assert leases.calls == ["get kube-system/extender", "create"] + ["update"] * 10
+    assert leases.record
+    assert (leases.record.acquire_time, leases.record.transitions) == (NOON, 0)
+
+
+async def test_a_standby_waits_as_long_as_the_lease_is_renewed(clock: SteppedClock, leases: Leases) -> None:
+    one, two = replica("one", leases, now=lambda: NOON + timedelta(seconds=clock.time)), replica("two", leases)
+    async with running(one, two):
+        await clock.pass_by(10 * DURATION)
+        assert (one.leadership.is_leader, two.leadership.is_leader) == (True, False)
+        assert two.leadership.holder == "one"
+
+
+async def test_a_dead_leader_is_replaced_when_its_lease_has_run_out_and_not_before(
+    clock: SteppedClock, leases: Leases
+) -> None:
+    one, two = replica("one", leases, now=lambda: NOON + timedelta(seconds=clock.time)), replica("two", leases)
+    await one.leadership.look()
+    async with running(two):
+        async with running(one):
+            await clock.pass_by(3 * RETRY)  # the last renewal is sent now
+            died = clock.time
+        await clock.pass_by(DURATION - 0.01)
+        assert not two.leadership.is_leader
+        await until_leading(clock, two.leadership, step=0.01)
+        assert clock.time - died <= DURATION + LOOK
+    assert leases.record
+    assert (leases.record.holder, leases.record.transitions) == ("two", 1)
+
+
+@pytest.mark.parametrize("years", [-10, 10], ids=["long ago", "in the future"])
+async def test_the_clocks_of_others_do_not_matter(clock: SteppedClock, leases: Leases, years: int) -> None:
+    leases.record = held_by("other", renew_time=NOON + timedelta(days=365 * years))
+    two = replica("two", leases)
+    async with running(two):
+        assert DURATION <= await until_leading(clock, two.leadership) <= DURATION + LOOK
+
+
+async def test_our_own_wall_clock_may_jump_without_effect(clock: SteppedClock, leases: Leases) -> None:
+    one, two = replica("one", leases, now=lambda: NOON + timedelta(seconds=clock.time)), replica("two", leases)
+    async with running(one, two):
+        await clock.pass_by(RETRY)
+        for found, days in ((one, -400), (two, 800), (one, 1200)):
+            found.wall = timedelta(days=days)
+            await clock.pass_by(DURATION)
+            assert (one.leadership.is_leader, two.leadership.is_leader) == (True, False)
+
+
+async def test_a_lease_is_kept_as_long_as_its_holder_says(clock: SteppedClock, leases: Leases) -> None:
+    leases.record = held_by("other", duration_seconds=40)
+    two = replica("two", leases)
+    async with running(two):
+        assert 40 <= await until_leading(clock, two.leadership) <= 40 + LOOK
+
+
+async def test_a_lease_that_was_given_back_is_taken_at_the_next_look(clock: SteppedClock, leases: Leases) -> None:
+    one, two = replica("one", leases), replica("two", leases)
+    async with running(one, two):
+        await clock.pass_by(RETRY)
+        await one.leadership.release()
+        assert leases.record
+        assert (leases.record.holder, leases.record.duration_seconds, leases.record.transitions) == ("", 1, 0)
+        assert await until_leading(clock, two.leadership) <= LOOK + 0.1
+        await clock.pass_by(DURATION)
+        assert not one.leadership.is_leader, "who has given it back does not want it again"
+    assert leases.record.transitions == 1
+
+
+async def test_only_an_exact_identity_is_ours(leases: Leases) -> None:
+    leases.record = held_by("one-2")
+    one = replica("one", leases)
+    await one.leadership.look()
+    await one.leadership.release()
+    assert not one.leadership.is_leader
+    assert leases.record.holder == "one-2"
+
+
+async def test_certainty_ends_with_the_renew_deadline_although_nobody_looks(
+    clock: SteppedClock, leases: Leases
+) -> None:
+    one = replica("one", leases)
+    await one.leadership.look()
+    clock.jump(DEADLINE - 0.01)
+    before = one.leadership.is_leader
+    clock.jump(0.01)
+    assert (before, one.leadership.is_leader, one.leadership.term) == (True, False, None)
+
+
+async def test_a_lost_apiserver_ends_leadership_in_time_for_the_next(clock: SteppedClock, leases: Leases) -> None:
+    one, two = replica("one", leases, now=lambda: NOON + timedelta(seconds=clock.time)), replica("two", leases)
+    async with running(one, two):
+        await clock.pass_by(RETRY)
+        one.wire.is_cut = True
+        await clock.pass_by(DEADLINE - 0.1)
+        before = one.leadership.is_leader
+        await clock.pass_by(0.2)
+        assert (before, one.leadership.is_leader, two.leadership.is_leader) == (True, False, False)
+        await until_leading(clock, two.leadership)
+        one.wire.is_cut = False
+        await clock.pass_by(DURATION)
+        assert (one.leadership.is_leader, two.leadership.is_leader) == (False, True)
+
+
+async def test_an_apiserver_that_comes_back_soon_changes_nothing(clock: SteppedClock, leases: Leases) -> None:
+    one = replica("one", leases)
+    async with running(one):
+        await clock.pass_by(RETRY)
+        term = one.leadership.term
+        leases.is_away = True
+        await clock.pass_by(DEADLINE - RETRY - 0.1)
+        leases.is_away = False
+        await clock.pass_by(RETRY)
+        assert one.leadership.term == term
+        assert term is not None
+
+
+async def test_a_process_that_was_stopped_finds_out_that_another_leads(clock: SteppedClock, leases: Leases) -> None:
+    one = replica("one", leases)
+    await one.leadership.look()
+    clock.jump(100)
+    leases.edit(holder="two", transitions=1)
+    await one.leadership.look()
+    assert not one.leadership.is_leader
+    assert one.leadership.holder == "two"
+
+
+async def test_a_process_that_was_stopped_and_not_missed_leads_in_a_new_term(
+    clock: SteppedClock, leases: Leases
+) -> None:
+    one = replica("one", leases)
+    await one.leadership.look()
+    before = one.leadership.term
+    clock.jump(100)
+    await one.leadership.look()
+    after = one.leadership.term
+    assert before
+    assert after
+    assert after != before
+    assert (after.number, after.clear_since) == (before.number, float("-inf")), "nobody else can have led"
+
+
+async def test_a_stolen_lease_ends_the_term_at_the_next_renewal(clock: SteppedClock, leases: Leases) -> None:
+    one = replica("one", leases)
+    async with running(one):
+        await clock.pass_by(RETRY / 2)
+        leases.edit(holder="thief", transitions=1)
+        await clock.pass_by(RETRY)
+        assert not one.leadership.is_leader
+        assert one.leadership.holder == "thief"
+
+
+async def test_a_label_on_our_lease_costs_a_second_request_and_not_the_term(
+    clock: SteppedClock, leases: Leases
+) -> None:
+    one = replica("one", leases)
+    await one.leadership.look()
+    term = one.leadership.term
+    leases.edit(labels={"team": "a"})
+    clock.jump(RETRY)
+    await one.leadership.look()
+    assert one.leadership.term == term
+    assert leases.calls[-3:] == ["update", "get kube-system/extender", "update"]
+    assert leases.record
+    assert leases.record.labels == {"team": "a"}
+
+
+async def test_a_label_on_anothers_lease_does_not_count_as_a_renewal(clock: SteppedClock, leases: Leases) -> None:
+    leases.record = held_by("dead")
+    two = replica("two", leases)
+    async with running(two):
+        await clock.pass_by(DURATION / 2)
+        leases.edit(labels={"team": "a"})
+        assert await until_leading(clock, two.leadership) <= DURATION / 2 + LOOK
+
+
+async def test_a_renewal_whose_answer_was_lost_is_ours_all_the_same(clock: SteppedClock, leases: Leases) -> None:
+    one = replica("one", leases)
+    await one.leadership.look()
+    term = one.leadership.term
+    leases.lost = [Unreachable("timed out")]
+    await one.leadership.look()
+    clock.jump(RETRY)
+    await one.leadership.look()
+    assert one.leadership.term == term
+    clock.jump(DEADLINE - 0.1)
+    assert one.leadership.is_leader
+
+
+async def test_a_creation_whose_answer_was_lost_is_ours_all_the_same(leases: Leases) -> None:
+    one = replica("one", leases)
+    leases.lost = [Unreachable("timed out")]
+    await one.leadership.look()
+    assert not one.leadership.is_leader
+    await one.leadership.look()
+    assert one.leadership.is_leader
+
+
+async def test_of_two_that_take_a_lease_one_is_too_late(leases: Leases) -> None:
+    one = replica("one", leases)
+    leases.failures = []
+    real = leases.create_lease
+
+    async def overtaken(lease: Lease) -> Lease:
+        leases.record = held_by("two")
+        return await real(lease)
+
+    leases.create_lease = overtaken  # type: ignore[method-assign]  # replaced for the test
+    await one.leadership.look()
+    assert not one.leadership.is_leader
+    assert one.leadership.problem == "", "losing a race is no problem"
+    await one.leadership.look()
+    assert one.leadership.holder == "two"
+
+
+async def test_a_removed_lease_is_made_again_with_a_higher_number(clock: SteppedClock, leases: Leases) -> None:
+    leases.record = held_by("")
+    one = replica("one", leases)
+    async with running(one):
+        await clock.pass_by(RETRY / 2)
+        first = one.leadership.term
+        leases.record = None
+        await clock.pass_by(RETRY)
+        second = one.leadership.term
+    assert first
+    assert second
+    assert (first.number, second.number) == (8, 9)
+
+
+async def test_who_could_not_answer_leaves_the_lease_to_others(clock: SteppedClock, leases: Leases) -> None:
+    one, two = replica("one", leases), replica("two", leases)
+    one.may_lead = False
+    async with running(one):
+        await clock.pass_by(DURATION)
+        assert leases.record is None
+        async with running(two):
+            await clock.pass_by(DURATION)
+            assert two.leadership.is_leader
+            one.may_lead = True
+        await until_leading(clock, one.leadership)
+
+
+async def test_a_refusal_is_remembered_for_whoever_asks_and_logged_once(
+    clock: SteppedClock, leases: Leases, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = replica("one", leases)
+    leases.failures = [Refused("403 leases is forbidden", status=403) for _ in range(5)]
+    async with running(one):
+        await clock.pass_by(1.0)
+        assert one.leadership.problem == "403 leases is forbidden"
+        await until_leading(clock, one.leadership)
+        assert one.leadership.problem == ""
+    assert [record.message for record in caplog.records].count("the Lease cannot be read or written") == 1
+
+
+async def test_giving_back_what_cannot_be_reached_is_no_failure(leases: Leases) -> None:
+    one = replica("one", leases)
+    await one.leadership.look()
+    leases.is_away = True
+    await one.leadership.release()
+    assert not one.leadership.is_leader
+
+
+async def test_giving_back_waits_for_a_renewal_under_way(leases: Leases) -> None:
+    """Else the renewal could come second, and the Lease would have to run out."""
+    one = replica("one", leases)
+    await one.leadership.look()
+    gate, real = asyncio.Event(), leases.update_lease
+
+    async def slow(lease: Lease) -> Lease:
+        await gate.wait()
+        return await real(lease)
+
+    leases.update_lease = slow  # type: ignore[method-assign]  # replaced for the test
+    renewal = asyncio.create_task(one.leadership.look())
+    await asyncio.sleep(0)
+    giving_back = asyncio.create_task(one.leadership.release())
+    await asyncio.sleep(0)
+    gate.set()
+    await asyncio.gather(renewal, giving_back)
+    assert leases.record
+    assert leases.record.holder == ""
+
+
+CLEAR: dict[str, tuple[Callable[[], Lease | None], float, float]] = {
+    "nobody has led yet": (lambda: None, 0.0, float("-inf")),
+    "a Lease made by hand": (lambda: held_by("", renew_time=None, transitions=0), 0.0, float("-inf")),
+    "given back": (lambda: held_by(""), 0.0, 0.0),
+    "run out": (lambda: held_by("dead"), DURATION, -(DURATION - DEADLINE)),
+}
+
+
+@pytest.mark.parametrize("before", CLEAR)
+async def test_a_term_knows_since_when_the_leader_before_cannot_have_answered(
+    clock: SteppedClock, leases: Leases, before: str
+) -> None:
+    make, wait, clear = CLEAR[before]
+    leases.record = make()
+    one = replica("one", leases)
+    await one.leadership.look()
+    clock.jump(wait)
+    await one.leadership.look()
+    term = one.leadership.term
+    assert term
+    assert term.clear_since - term.since == pytest.approx(clear)
+
+
+async def test_conflicts_without_end_are_survived(clock: SteppedClock, leases: Leases) -> None:
+    one = replica("one", leases)
+    async with running(one):
+        await clock.pass_by(RETRY)
+        leases.failures = [Conflict("409", status=409) if n % 2 == 0 else Unreachable("cut") for n in range(9)]
+        await clock.pass_by(3 * DURATION)
+        assert one.leadership.is_leader

@@ -1,0 +1,248 @@
+"""Refused pods get asked about again: sent past the sample, or woken after a change that the scheduler does not watch."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+import pytest
+
+from extender.index.audit import audit
+from extender.index.cluster import ClusterIndex
+from extender.kube.errors import Conflict, NotFound
+from extender.kube.timing import SystemClock
+from extender.settings import Settings
+from extender.tasks.nominator import REQUEUE_ANNOTATION, Nominator, NominatorOptions
+from extender.verbs.filtering import filter_nodes
+from extender.verbs.nominate_elsewhere import find_node_elsewhere
+from extender.wire.extender_v1 import FilterResult, decode_args
+from extender.wire.kinds import NAMESPACES, NODES, PODS
+from tests.fakes import FakeWriter, until
+
+JsonObject = dict[str, Any]
+
+HOST = "kubernetes.io/hostname"
+TEAM = {"labelSelector": {"matchLabels": {"app": "web"}}, "namespaceSelector": {"matchLabels": {"team": "a"}}}
+
+
+def term(kind: str) -> JsonObject:
+    rule = {"requiredDuringSchedulingIgnoredDuringExecution": [{**TEAM, "topologyKey": HOST}]}
+    return {"affinity": {kind: rule}}
+
+
+APART, NEAR = term("podAntiAffinity"), term("podAffinity")
+ALONE: JsonObject = {
+    "affinity": {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"topologyKey": HOST, "labelSelector": {"matchLabels": {"app": "web"}}}
+            ]
+        }
+    }
+}
+OTHER: JsonObject = {
+    "affinity": {
+        "podAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"topologyKey": HOST, "labelSelector": {"matchLabels": {"app": "nobody"}}}
+            ]
+        }
+    }
+}
+
+
+class Steered:
+    """Four nodes of which the scheduler asks about two, with a web pod on the first three."""
+
+    def __init__(self, options: NominatorOptions | None = None) -> None:
+        self.settings = Settings(placement="cooperative")
+        self.index = ClusterIndex(self.settings.rules)
+        self.writer = FakeWriter()
+        self.relabel("ns", team="a")
+        for number in range(4):
+            self.node(f"n{number}")
+        for number in range(3):
+            self.show(f"web-{number}", {"nodeName": f"n{number}"})
+
+        def find(pod: Any) -> tuple[str, bool]:
+            return find_node_elsewhere(pod, self.index.view, self.settings, 0)
+
+        chosen = options or NominatorOptions(per_second=1000)
+        self.nominator = Nominator(self.index, self.writer, SystemClock(), chosen, find)
+
+    def node(self, name: str, **spec: Any) -> None:
+        offered = {"cpu": "4", "memory": "8Gi", "pods": "10"}
+        raw = {"metadata": {"name": name, "labels": {HOST: name}}, "spec": spec, "status": {"allocatable": offered}}
+        self.index.upsert(NODES.decode_object(orjson.dumps(raw)))
+
+    def relabel(self, name: str, **labels: str) -> None:
+        self.index.upsert(NAMESPACES.decode_object(orjson.dumps({"metadata": {"name": name, "labels": labels}})))
+
+    def show(self, name: str, spec: JsonObject, **status: Any) -> None:
+        self.index.upsert(PODS.decode_object(orjson.dumps({**pod(name, spec), "status": status})))
+
+    def nominated(self) -> list[tuple[str, str]]:
+        """Pod and node of each nomination written."""
+        lines = [effect.split() for effect in self.writer.effects]
+        return [(name, node) for kind, name, node in lines if kind == "nominate"]
+
+    async def woken_by_relabelling(self) -> list[str]:
+        """The first pods that are requeued once the namespace is of team a."""
+        async with self.running():
+            await asyncio.sleep(0)
+            self.relabel("ns", team="a")
+            await until(lambda: bool(self.requeued()))
+        return self.requeued()
+
+    def requeued(self) -> list[str]:
+        """The pods whose annotation was patched."""
+        lines = [effect.split() for effect in self.writer.effects]
+        return [name for kind, name, what in lines if kind == "annotate" and what.startswith(REQUEUE_ANNOTATION)]
+
+    def ask(self, name: str, spec: JsonObject, *nodes: str) -> FilterResult:
+        """Asks about a pending pod, which the watch shows from now on at the latest."""
+        if name not in self.index.pods:
+            self.show(name, spec)
+        args = decode_args(orjson.dumps({"Pod": pod(name, spec), "NodeNames": nodes}))
+        result = filter_nodes(args, self.index.view, self.settings, 0)
+        self.nominator.consider(args, result)
+        return result
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        jobs = [asyncio.create_task(self.nominator.nominate_elsewhere()), asyncio.create_task(self.nominator.requeue())]
+        try:
+            yield
+        finally:
+            for job in jobs:
+                job.cancel()
+            await asyncio.gather(*jobs, return_exceptions=True)
+
+
+def pod(name: str, spec: JsonObject) -> JsonObject:
+    return {"metadata": {"name": name, "namespace": "ns", "uid": name, "labels": {"app": "web"}}, "spec": spec}
+
+
+async def test_a_pod_refused_on_the_whole_sample_is_nominated_to_the_node_that_would_take_it() -> None:
+    steered = Steered()
+    assert not steered.ask("asking", APART, "n0", "n1").passed
+    async with steered.running():
+        await until(lambda: bool(steered.nominated()))
+    assert steered.nominated() == [("asking", "n3")]
+    assert [held.nodes for held in steered.index.assumed.held.values()] == [("n3",)]
+
+
+async def test_the_place_that_a_pod_is_steered_to_is_held_for_it() -> None:
+    steered = Steered()
+    steered.ask("first", APART, "n0", "n1")
+    steered.ask("second", APART, "n0", "n1")
+    async with steered.running():
+        await until(lambda: steered.nominator.results["nominate", "nowhere"] == 1)
+    assert [name for name, _ in steered.nominated()] == ["first"]
+
+
+async def test_a_pod_that_is_steered_somewhere_is_nothing_to_rely_on_before_it_stands_there() -> None:
+    """Counted as placed it would satisfy affinity, and raise the minimum that skew is measured against."""
+    steered = Steered()
+    steered.ask("first", APART, "n0", "n1")
+    async with steered.running():
+        await until(lambda: bool(steered.nominated()))
+    (group,) = steered.index.view.compiled(steered.index.pods["first"].signature).anti
+    assert (sum(group.counts.values()), group.pending) == (3, 1)
+    assert steered.index.assumed.places() == {"one": 0, "several": 0, "doubted": 1}
+    assert audit(steered.index) == []
+
+
+async def test_a_node_that_would_refuse_the_pod_in_tree_is_no_place_to_steer_to() -> None:
+    steered = Steered()
+    steered.node("n3", taints=[{"key": "gpu", "effect": "NoSchedule"}])
+    steered.ask("asking", APART, "n0", "n1")
+    async with steered.running():
+        await until(lambda: steered.nominator.results["nominate", "nowhere"] == 1)
+    assert steered.nominated() == []
+
+
+async def test_a_search_that_found_no_node_is_not_repeated_before_its_grounds_change() -> None:
+    steered = Steered()
+    steered.show("web-3", {"nodeName": "n3"})
+    async with steered.running():
+        steered.ask("asking", APART, "n0", "n1")
+        await until(lambda: steered.nominator.results["nominate", "nowhere"] == 1)
+        steered.ask("asking", APART, "n1", "n2")
+        steered.ask("twin", APART, "n1", "n2")
+        steered.node("n4")
+        steered.ask("asking", APART, "n1", "n2")
+        await until(lambda: bool(steered.nominated()))
+    assert steered.nominator.results["nominate", "nowhere"] == 1
+    assert steered.nominated() == [("asking", "n4")]
+
+
+async def test_gated_bound_and_otherwise_nominated_pods_are_left_alone() -> None:
+    steered = Steered()
+    steered.show("gated", {**APART, "schedulingGates": [{"name": "g"}]})
+    steered.show("bound", {**APART, "nodeName": "n9"})
+    steered.show("promised", APART, nominatedNodeName="n0")
+    for name in ("gated", "bound", "promised", "asking"):
+        steered.ask(name, APART, "n0", "n1")
+    async with steered.running():
+        await until(lambda: bool(steered.nominated()))
+    assert [name for name, _ in steered.nominated()] == ["asking"]
+
+
+async def test_a_nomination_that_fails_holds_no_place() -> None:
+    steered = Steered()
+    steered.writer.failures.append(Conflict("somebody was faster"))
+    steered.ask("asking", APART, "n0", "n1")
+    async with steered.running():
+        await until(lambda: steered.nominator.results["nominate", "failed"] == 1)
+    assert steered.index.assumed.held == {}
+
+
+async def test_a_relabelled_namespace_wakes_the_pods_that_it_lets_pass_and_no_others() -> None:
+    steered = Steered(NominatorOptions(nominates=False, per_second=1000))
+    steered.relabel("ns", team="b")
+    assert not steered.ask("asking", NEAR, "n0", "n1").passed
+    assert not steered.ask("hopeless", OTHER, "n0", "n1").passed
+    assert await steered.woken_by_relabelling() == ["asking"]
+
+
+async def test_a_pod_that_becomes_the_first_of_its_own_group_is_woken_although_no_count_changes() -> None:
+    steered = Steered(NominatorOptions(nominates=False, per_second=1000))
+    for number in range(3):
+        steered.index.delete(steered.index.pods[f"web-{number}"])
+    steered.relabel("ns", team="b")
+    assert not steered.ask("asking", NEAR, "n0", "n1").passed
+    assert await steered.woken_by_relabelling() == ["asking"]
+
+
+async def test_a_pod_is_not_woken_for_a_change_that_does_not_concern_it() -> None:
+    """It would be refused again; where nodes that pass our rules are full, that would go on for ever."""
+    steered = Steered(NominatorOptions(nominates=False, per_second=1000))
+    steered.relabel("ns", team="b")
+    assert not steered.ask("elsewhere", ALONE, "n0", "n1").passed  # n3 passes our rules, and was not asked about
+    assert not steered.ask("asking", NEAR, "n0", "n1").passed
+    assert await steered.woken_by_relabelling() == ["asking"]
+
+
+async def test_a_pod_that_is_gone_is_no_cause_for_alarm(caplog: pytest.LogCaptureFixture) -> None:
+    steered = Steered()
+    steered.writer.failures.append(NotFound("pods not found"))
+    steered.ask("asking", APART, "n0", "n1")
+    async with steered.running():
+        await until(lambda: steered.nominator.results["nominate", "failed"] == 1)
+    assert not caplog.records
+
+
+async def test_nothing_is_requeued_while_it_is_switched_off() -> None:
+    steered = Steered(NominatorOptions(nominates=False, requeues=False, per_second=1000))
+    steered.relabel("ns", team="b")
+    steered.ask("asking", NEAR, "n0", "n1")
+    async with steered.running():
+        await asyncio.sleep(0)
+        steered.relabel("ns", team="a")
+        steered.ask("asking", OTHER, "n0", "n1")
+        await asyncio.sleep(0.3)  # three looks' time: that nothing happens has no event to wait for
+    assert steered.requeued() == []

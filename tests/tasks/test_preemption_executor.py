@@ -1,0 +1,277 @@
+"""The writes of one preemption: their order, and what each failure at each step leads to."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from random import Random
+
+import msgspec
+import pytest
+
+from extender.kube.errors import Conflict, Expired, KubeError, NotFound, Refused, Throttled, Unreachable
+from extender.kube.timing import BackoffOptions
+from extender.model.objects import Object
+from extender.model.plans import PreemptionPlan
+from extender.tasks.event_recorder import EventRecorder
+from extender.tasks.preemption_executor import ExecutorOptions, PreemptionExecutor, PreemptorGoneError
+from extender.tasks.rate_limiter import RateLimiter
+from extender.tasks.retrying_writer import GaveUpError, RetryingWriter
+from tests.contenders import cluster, contender, stage
+from tests.fakes import FakeClock
+from tests.tasks.apiserver import Apiserver
+
+ASKING = contender("asking", priority=100)
+LOWER = contender("lower", priority=50, nominated="n1")
+FIRST, SECOND = contender("first", on="n1", priority=2), contender("second", on="n1", priority=1)
+PLAN = PreemptionPlan(ASKING, "n1", (FIRST, SECOND), (LOWER,))
+ALL = [
+    "nominate lower -",
+    "nominate asking n1",
+    "condition second DisruptionTarget PreemptionByScheduler",
+    "delete second",
+    "condition first DisruptionTarget PreemptionByScheduler",
+    "delete first",
+    "event asking Nominated",
+    "event second Preempted",
+    "event first Preempted",
+]
+VITAL = [("nominate", "asking"), ("condition", "first"), ("delete", "first")]
+PASSING: list[KubeError] = [
+    Unreachable("timed out"),
+    Throttled("429 slow down", status=429, retry_after=2.0),
+    Throttled("503 overloaded", status=503, retry_after=1.0),
+    Conflict("409 same pod", status=409),
+    Expired("410 who knows", status=410),
+]
+
+
+class Scene:
+    """A cluster with the preemptor, its victims and a less important pod that is nominated to the same node."""
+
+    def __init__(
+        self, *objects: Object, evicts: bool = False, at_once: int = 1, victims_at_once: int = 1, graceful: bool = False
+    ) -> None:
+        self.clock = FakeClock()
+        self.api = Apiserver(cluster(stage()), *(objects or (ASKING, LOWER, FIRST, SECOND)), graceful=graceful)
+        rate_limiter = RateLimiter(self.clock, at_once, 1e6)
+        self.persistence = RetryingWriter(rate_limiter, self.api, self.clock, BackoffOptions(0.1, 5.0), Random(1))
+        self.telling = EventRecorder(self.api, rate_limiter, self.clock)
+        self.evicting = PreemptionExecutor(
+            self.api.index.view,
+            self.api,
+            self.persistence,
+            self.telling,
+            self.clock,
+            lambda: datetime(2026, 1, 1, tzinfo=UTC),
+            ExecutorOptions(30.0, evicts=evicts, at_once=victims_at_once),
+        )
+
+    async def carry_out(self, plan: PreemptionPlan = PLAN) -> list[str]:
+        """What has been written in the end, the events last."""
+        await self.evicting.carry_out(plan)
+        job = asyncio.ensure_future(self.telling.run())
+        await self.telling.told()
+        job.cancel()
+        return self.api.effects
+
+
+def same(effects: list[str]) -> list[str]:
+    """Effects whatever their order."""
+    return sorted(effects)
+
+
+async def test_lower_nominations_go_first_then_the_nomination_then_each_victim_is_marked_and_deleted() -> None:
+    assert await Scene().carry_out() == ALL
+
+
+async def test_the_eviction_api_is_used_where_the_settings_say_so() -> None:
+    effects = await Scene(evicts=True).carry_out()
+    assert [line for line in effects if line.split()[0] in {"evict", "delete"}] == ["evict second", "evict first"]
+
+
+async def test_done_twice_nothing_is_done_again() -> None:
+    scene = Scene(graceful=True)
+    await scene.carry_out()
+    scene.api.effects.clear()
+    assert await scene.carry_out() == ["nominate lower -", "nominate asking n1", "event asking Nominated"]
+
+
+@pytest.mark.parametrize(("verb", "name"), VITAL)
+@pytest.mark.parametrize("error", PASSING, ids=lambda error: str(error).replace(" ", "-"))
+async def test_a_passing_failure_at_any_step_is_overcome(verb: str, name: str, error: KubeError) -> None:
+    scene = Scene()
+    scene.api.fail(verb, name, error, error)
+    assert await scene.carry_out() == ALL
+    assert scene.persistence.retries == 2
+
+
+@pytest.mark.parametrize(("verb", "name"), VITAL)
+async def test_the_apiservers_word_on_when_to_come_back_is_kept(verb: str, name: str) -> None:
+    scene = Scene()
+    scene.api.fail(verb, name, Throttled("429", status=429, retry_after=7.0))
+    await scene.carry_out()
+    assert [pause for pause in scene.clock.slept if pause >= 0.05] == [7.0]
+
+
+async def test_between_retries_the_waits_grow_and_are_spread() -> None:
+    scene = Scene()
+    scene.api.fail("delete", "first", *(Unreachable("500") for _ in range(4)))
+    await scene.carry_out()
+    waits = [pause for pause in scene.clock.slept if pause >= 0.05]
+    assert len(waits) == 4
+    assert all(whole / 2 <= wait <= whole for wait, whole in zip(waits, (0.1, 0.2, 0.4, 0.8), strict=True))
+
+
+@pytest.mark.parametrize(("verb", "name"), VITAL)
+async def test_a_failure_that_lasts_is_given_up_at_the_deadline(verb: str, name: str) -> None:
+    scene = Scene()
+    scene.api.fail(verb, name, *(Unreachable("500") for _ in range(100)))
+    begun = scene.clock.time
+    with pytest.raises(GaveUpError, match="500"):
+        await scene.carry_out()
+    assert 20 < scene.clock.time - begun <= 30
+    assert "first" in scene.api.names()
+
+
+@pytest.mark.parametrize(("verb", "name"), VITAL)
+async def test_what_the_apiserver_refuses_for_good_is_not_tried_again(verb: str, name: str) -> None:
+    scene = Scene()
+    scene.api.fail(verb, name, Refused("403 may not", status=403))
+    with pytest.raises(GaveUpError, match="may not"):
+        await scene.carry_out()
+    assert scene.persistence.retries == 0
+
+
+async def test_a_preemptor_that_cannot_be_nominated_costs_nobody_his_life() -> None:
+    scene = Scene()
+    scene.api.fail("nominate", "asking", Refused("403", status=403))
+    with pytest.raises(GaveUpError):
+        await scene.carry_out()
+    assert scene.api.names() == ["asking", "first", "lower", "second"]
+
+
+async def test_after_a_victim_has_failed_no_other_one_is_begun() -> None:
+    scene = Scene()
+    scene.api.fail("delete", "second", Refused("403", status=403))
+    with pytest.raises(GaveUpError):
+        await scene.carry_out()
+    assert [line for line in scene.api.effects if "first" in line] == []
+
+
+@pytest.mark.parametrize("error", [Unreachable("500"), Refused("403", status=403)], ids=["lasting", "rejected"])
+async def test_a_lower_nomination_that_cannot_be_cleared_keeps_nobody_from_his_room(error: KubeError) -> None:
+    scene = Scene()
+    scene.api.fail("nominate", "lower", error)
+    effects = await scene.carry_out()
+    assert same([line for line in effects if "lower" not in line]) == same(ALL[1:])
+
+
+async def test_a_lower_nominated_pod_that_is_gone_needs_no_clearing() -> None:
+    assert await Scene(ASKING, FIRST, SECOND).carry_out() == ALL[1:]
+
+
+async def test_an_event_that_is_lost_is_no_failure() -> None:
+    scene = Scene()
+    scene.api.fail("event", "first", Unreachable("500"))
+    scene.api.fail("event", "asking", Refused("403", status=403))
+    assert await scene.carry_out() == [line for line in ALL if line not in {ALL[6], ALL[8]}]
+    assert scene.telling.lost == 2
+
+
+@pytest.mark.parametrize("verb", ["condition", "delete"])
+async def test_a_victim_that_is_gone_already_is_done(verb: str) -> None:
+    scene = Scene()
+    scene.api.meanwhile(verb, "first", lambda: scene.api.remove("first"))
+    await scene.carry_out()
+    assert scene.api.names() == ["asking", "lower"]
+
+
+@pytest.mark.parametrize("verb", ["condition", "delete"])
+@pytest.mark.parametrize("evicts", [False, True])
+async def test_the_replacement_of_a_victim_with_the_same_name_is_never_touched(verb: str, *, evicts: bool) -> None:
+    """A StatefulSet gives the new pod the old one's name."""
+    replacement = msgspec.structs.replace(FIRST, uid="uid-replacement")
+    scene = Scene(evicts=evicts)
+
+    def replace() -> None:
+        scene.api.remove("first")
+        scene.api.put(replacement)
+
+    scene.api.meanwhile("evict" if evicts and verb == "delete" else verb, "first", replace)
+    await scene.carry_out()
+    assert scene.api.pods["default", "first"] == replacement
+    assert scene.persistence.retries == 0
+
+
+async def test_a_conflict_that_cannot_be_looked_into_is_tried_again() -> None:
+    scene = Scene()
+    scene.api.fail("delete", "first", Conflict("409", status=409))
+    scene.api.fail("read", "first", Unreachable("500"))
+    assert await scene.carry_out() == ALL
+
+
+async def test_a_victim_that_is_going_already_gets_no_call() -> None:
+    scene = Scene(ASKING, LOWER, msgspec.structs.replace(FIRST, terminating=True), SECOND)
+    assert await scene.carry_out() == [line for line in ALL if "first" not in line]
+
+
+@pytest.mark.parametrize(
+    "error", [NotFound("404", status=404), Conflict("409 another", status=409)], ids=["deleted", "replaced"]
+)
+async def test_without_a_preemptor_nobody_has_to_go(error: KubeError) -> None:
+    scene = Scene()
+    scene.api.meanwhile("nominate", "asking", lambda: scene.api.remove("asking"))
+    scene.api.fail("nominate", "asking", error)
+    with pytest.raises(PreemptorGoneError):
+        await scene.carry_out()
+    assert scene.api.names() == ["first", "lower", "second"]
+
+
+@pytest.mark.parametrize("how", ["bound", "deleted", "terminating"])
+async def test_once_the_preemptor_needs_no_room_any_more_the_rest_of_the_victims_stay(how: str) -> None:
+    scene = Scene()
+
+    def happens() -> None:
+        if how == "deleted":
+            scene.api.remove("asking")
+        else:
+            fields = {"node": "n9"} if how == "bound" else {"terminating": True}
+            scene.api.put(msgspec.structs.replace(ASKING, **fields))
+
+    scene.api.meanwhile("delete", "second", happens)
+    with pytest.raises(PreemptorGoneError):
+        await scene.carry_out()
+    assert [line for line in scene.api.effects if "first" in line] == []
+
+
+async def test_release_takes_the_nomination_back_and_wakes_the_pod() -> None:
+    scene = Scene()
+    await scene.evicting.release(PLAN)
+    assert scene.api.effects == ["nominate asking -", "annotate asking placement.extender.dev/requeued"]
+
+
+async def test_a_pod_that_is_bound_by_now_is_not_released() -> None:
+    scene = Scene(msgspec.structs.replace(ASKING, node="n1"))
+    await scene.evicting.release(PLAN)
+    assert scene.api.effects == []
+
+
+async def test_no_more_writes_are_under_way_at_once_than_the_pace_allows() -> None:
+    victims = tuple(contender(f"v{number}", on="n1") for number in range(12))
+    scene = Scene(ASKING, *victims, at_once=3, victims_at_once=9)
+    most = 0
+    running = 0
+    delete = scene.api.delete
+
+    async def counted(pod: object, grace_seconds: int | None = None) -> None:
+        nonlocal most, running
+        running += 1
+        most = max(most, running)
+        await scene.clock.sleep(0)
+        await delete(pod, grace_seconds)  # type: ignore[arg-type]  # as the test gives it
+        running -= 1
+
+    scene.api.delete = counted  # type: ignore[method-assign]  # replaced for the test
+    await scene.carry_out(PreemptionPlan(ASKING, "n1", victims))
+    assert (most, scene.api.names()) == (3, ["asking"])

@@ -1,0 +1,299 @@
+"""Preemptions from the plan to the binding: phases, failures, and the end of each."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from extender.kube.errors import Refused, Unreachable
+from tests.contenders import contender, names, stage
+from tests.tasks.preemption_scene import STUCK_AFTER, Scene, plan
+
+ASKING = contender("asking", priority=100)
+VICTIM = contender("victim", on="n1")
+OTHER = contender("other", on="n2")
+NODES = (stage("n1"), stage("n2"))
+
+
+def scene(*more: object, graceful: bool = True) -> Scene:
+    return Scene(*NODES, ASKING, VICTIM, OTHER, *more, graceful=graceful)  # type: ignore[arg-type]  # as the test gives it
+
+
+async def test_a_preemption_goes_from_its_writes_over_waiting_for_the_victims_to_the_binding() -> None:
+    async with scene().running() as s:
+        s.preempting.submit(plan(ASKING, "n1", VICTIM))
+        seen = [s.phases()]
+        await s.go()
+        seen.append(s.phases())
+        s.api.remove("victim")
+        await s.pass_time(0.2)
+        seen.append(s.phases())
+        s.api.put(msgspec.structs.replace(s.shown("asking"), node="n1"))
+        await s.pass_time(0.2)
+        seen.append(s.phases())
+    assert seen == [{"carried_out": 1}, {"awaited": 1}, {"watched": 1}, {}]
+    assert s.counted.told == {"began": 1, "success": 1, "ended bound": 1}
+
+
+async def test_the_promise_stands_from_the_submission_until_the_watch_shows_everything() -> None:
+    async with scene().running() as s:
+        s.preempting.submit(plan(ASKING, "n1", VICTIM))
+        seen = [s.index.statistics()["promises"]]
+        await s.go()
+        seen.append(s.index.statistics()["promises"])
+        await s.pass_time(0.2)
+        seen.append(s.index.statistics()["promises"])
+    assert seen == [1, 1, 0]
+    assert names(dict(s.index.view.nominated["n1"])) == ["asking"]
+
+
+async def test_victims_that_are_going_anyway_are_not_counted_a_second_time() -> None:
+    second, third = contender("second", priority=100), contender("third", priority=100)
+    async with scene(second, third).running() as s:
+        s.preempting.submit(plan(ASKING, "n1", VICTIM))
+        s.preempting.submit(plan(second, "n1", VICTIM))
+        counted = [s.counted.victims]
+        await s.go()
+        await s.pass_time(0.2)
+        s.preempting.submit(plan(third, "n1", s.shown("victim")))
+        counted.append(s.counted.victims)
+    assert counted == [1, 1]
+
+
+async def test_a_second_plan_for_the_same_pod_starts_nothing_while_the_first_is_carried_out() -> None:
+    async with scene().running() as s:
+        taken = [s.preempting.submit(plan(ASKING, "n1", VICTIM)), s.preempting.submit(plan(ASKING, "n2", OTHER))]
+        await s.go()
+    assert taken == [True, False]
+    assert s.api.names() == ["asking", "other"]
+
+
+async def test_a_new_plan_replaces_one_whose_writes_are_done() -> None:
+    async with scene(graceful=False).running() as s:
+        s.preempting.submit(plan(ASKING, "n1", VICTIM))
+        await s.go()
+        assert s.preempting.submit(plan(ASKING, "n2", OTHER))
+        await s.go()
+    assert (s.shown("asking").nominated_node, s.counted.told["ended replaced"]) == ("n2", 1)
+
+
+async def test_after_a_failure_the_nomination_is_taken_back_and_the_pod_is_woken() -> None:
+    async with scene().running() as s:
+        s.api.fail("delete", "victim", Refused("403", status=403))
+        s.preempting.submit(plan(ASKING, "n1", VICTIM))
+        await s.go()
+    assert s.api.said("nominate asking") == ["nominate asking n1", "nominate asking -"]
+    assert s.api.said("annotate") == ["annotate asking placement.extender.dev/requeued"]
+    assert (s.phases(), s.index.statistics()["promises"]) == ({}, 0)
+    assert s.counted.told == {"began": 1, "error": 1, "ended failed": 1}
+
+
+async def test_a_nomination_that_cannot_be_taken_back_now_is_taken_back_later() -> None:
+    async with scene().running() as s:
+        s.api.fail("delete", "victim", Refused("403", status=403))
+        s.preempting.submit(plan(ASKING, "n1", VICTIM))
+        s.api.meanwhile("delete", "victim", lambda: s.api.fail("nominate", "asking", Refused("403", status=403)))
+        await s.go()
+        assert s.phases() == {"to_requeue": 1}
+        await s.pass_time(1.1)
+    assert s.shown("asking").nominated_node == ""
+
+
+async def test_a_surprise_in_one_plan_does_not_end_the_others() -> None:
+    second = contender("second", priority=100)
+    async with scene(second).running() as s:
+        s.api.fail("condition", "victim", ZeroDivisionError())
+        s.preempting.submit(plan(ASKING, "n1", VICTIM))
+        s.preempting.submit(plan(second, "n2", OTHER))
+        await s.go()
+        assert s.counted.told == {"began": 2, "error": 1, "success": 1, "ended failed": 1}
+
+
+@pytest.mark.parametrize("how", ["bound elsewhere", "deleted"])
+async def test_a_plan_without_need_is_abandoned_and_no_nomination_is_touched(how: str) -> None:
+    async with scene().running() as s:
+        if how == "deleted":
+            s.api.remove("asking")
+        else:
+            s.api.put(msgspec.structs.replace(ASKING, node="n2"))
+        s.preempting.submit(plan(ASKING, "n1", VICTIM))
+        await s.go()
+    assert s.counted.told["abandoned"] == 1
+    assert s.api.said("annotate") + s.api.said("delete") == []
+    assert s.index.statistics()["promises"] == 0
+
+
+async def test_a_preemptor_that_stays_pending_though_the_room_is_there_gets_its_nomination_taken_back() -> None:
+    async with scene(graceful=False).running() as s:
+        s.preempting.submit(plan(ASKING, "n1", VICTIM))
+        await s.go()
+        await s.pass_time(1)
+        await s.pass_time(STUCK_AFTER)
+        before = s.shown("asking").nominated_node, s.phases()
+        await s.pass_time(1)
+        after = s.shown("asking").nominated_node, s.phases()
+        s.api.put(msgspec.structs.replace(ASKING, node="n2"))
+        await s.pass_time(1)
+    assert (before, after, s.phases()) == (("n1", {"watched": 1}), ("", {"stuck": 1}), {})
+
+
+async def test_victims_may_take_their_time_to_go() -> None:
+    async with scene().running() as s:
+        s.preempting.submit(plan(ASKING, "n1", VICTIM))
+        await s.go()
+        for _ in range(10):
+            await s.pass_time(STUCK_AFTER)
+        assert (s.phases(), s.shown("asking").nominated_node) == ({"awaited": 1}, "n1")
+
+
+async def test_a_nomination_that_the_scheduler_wiped_is_made_again() -> None:
+    async with scene().running() as s:
+        s.preempting.submit(plan(ASKING, "n1", VICTIM))
+        await s.go()
+        s.api.put(msgspec.structs.replace(s.shown("asking"), nominated_node=""))
+        await s.pass_time(0.5)
+        too_early = s.shown("asking").nominated_node
+        await s.pass_time(1)
+    assert (too_early, s.shown("asking").nominated_node) == ("", "n1")
+
+
+async def test_a_nomination_that_never_shows_is_made_again_once_a_second() -> None:
+    """Not at every look: the watch needs its time to show what was written."""
+    async with scene().running() as s:
+        s.preempting.submit(plan(ASKING, "n1", VICTIM))
+        await s.go()
+        for _ in range(17):
+            s.api.put(msgspec.structs.replace(s.shown("asking"), nominated_node=""))
+            await s.pass_time(0.2)
+    assert len(s.api.said("nominate asking n1")) == 1 + 3
+
+
+async def test_a_nomination_that_a_more_important_pod_displaced_is_not_made_again() -> None:
+    higher = contender("higher", priority=200)
+    async with scene(higher).running() as s:
+        s.preempting.submit(plan(ASKING, "n1", VICTIM))
+        await s.go()
+        s.preempting.submit(plan(higher, "n1", VICTIM, displaced=(s.shown("asking"),)))
+        await s.go()
+        await s.pass_time(5)
+    assert (s.shown("asking").nominated_node, s.shown("higher").nominated_node) == ("", "n1")
+
+
+class TestDrain:
+    """On the way down what has begun is finished and nothing more is taken on."""
+
+    async def test_what_is_being_carried_out_is_finished_first(self) -> None:
+        async with scene().running() as s:
+            s.preempting.submit(plan(ASKING, "n1", VICTIM))
+            await s.preempting.drain()
+            assert s.counted.told["success"] == 1
+
+    async def test_nothing_more_is_taken_on(self) -> None:
+        s = scene()
+        await s.preempting.drain()
+        assert not s.preempting.submit(plan(ASKING, "n1", VICTIM))
+        assert s.index.statistics()["promises"] == 0
+
+
+async def test_what_a_leader_had_begun_or_planned_is_forgotten_when_it_leads_no_longer() -> None:
+    second = contender("second", priority=100)
+    s = scene(second)
+    async with s.running():
+        s.preempting.submit(plan(ASKING, "n1", VICTIM))
+        await s.go()
+        s.preempting.submit(plan(second, "n2", OTHER))
+    assert (s.phases(), s.index.statistics()["promises"]) == ({}, 0)
+    async with s.running():
+        await s.go()
+    assert "other" in s.api.names()
+
+
+class TestRestart:
+    """A new leader finds what the old one left and finishes it, or lets it be."""
+
+    @staticmethod
+    async def cut_off(verb: str, name: str) -> Scene:
+        """A leader that is cut off at this write, and the next leader on the same cluster."""
+        second = contender("victim2", on="n1", priority=-1)
+        async with scene(second).running() as old:
+            reached = asyncio.Event()
+            old.api.meanwhile(verb, name, reached.set)
+            old.api.fail(verb, name, Unreachable("cut"))
+            old.preempting.submit(plan(ASKING, "n1", VICTIM, second))
+            await reached.wait()
+        assert old.counted.told["cancelled"] == 1
+        assert old.index.statistics()["promises"] == 0
+        return Scene(api=old.api)
+
+    @pytest.mark.parametrize("verb", ["condition", "delete"])
+    async def test_marked_victims_of_a_nominated_pod_are_finished(self, verb: str) -> None:
+        s = await self.cut_off(verb, "victim")
+        marked = [each.name for each in s.api.pods.values() if each.preempted and not each.terminating]
+        async with s.running():
+            assert s.preempting.recover() == bool(marked)
+            await s.go()
+        assert set(marked).isdisjoint(s.api.names())
+        assert s.shown("asking").nominated_node == "n1"
+
+    async def test_a_nomination_without_any_marked_victim_is_ended_so_that_the_scheduler_asks_again(self) -> None:
+        s = Scene(*NODES, msgspec.structs.replace(ASKING, nominated_node="n1"), VICTIM)
+        async with s.running():
+            assert s.preempting.recover() == 0
+            await s.pass_time(1.1)
+        assert (s.shown("asking").nominated_node, s.api.names()) == ("", ["asking", "victim"])
+
+    async def test_marks_for_which_nobody_is_nominated_are_forgotten(self) -> None:
+        s = Scene(*NODES, ASKING, msgspec.structs.replace(VICTIM, preempted=True))
+        async with s.running():
+            assert s.preempting.recover() == 0
+            await s.pass_time(5)
+        assert s.api.effects == []
+
+    async def test_a_pod_of_equal_priority_is_never_finished_off(self) -> None:
+        peer = contender("peer", on="n1", priority=100, preempted=True)
+        s = Scene(*NODES, msgspec.structs.replace(ASKING, nominated_node="n1"), peer)
+        async with s.running():
+            assert s.preempting.recover() == 0
+            await s.pass_time(5)
+        assert s.api.effects == []
+
+    async def test_victims_that_are_going_by_themselves_are_waited_for(self) -> None:
+        going = msgspec.structs.replace(VICTIM, preempted=True, terminating=True)
+        s = Scene(*NODES, msgspec.structs.replace(ASKING, nominated_node="n1"), going)
+        async with s.running():
+            assert s.preempting.recover() == 0
+            await s.pass_time(5)
+        assert s.api.effects == []
+
+
+class TestWaking:
+    """A preemptor for whom nothing could be planned is brought before the scheduler again, ever more rarely."""
+
+    async def test_the_waits_double(self) -> None:
+        s = scene()
+        woken = []
+        for _ in range(3):
+            s.preempting.requeue(ASKING, "n1")
+            for second in range(10):
+                s.api.effects.clear()
+                await s.pass_time(1)
+                if s.api.effects:
+                    woken.append((second + 1, list(s.api.effects)))
+        pair = ["nominate asking n1", "nominate asking -"]
+        assert woken == [(1, pair), (2, pair), (4, pair)]
+
+    async def test_a_pod_that_is_placed_or_gone_is_forgotten(self) -> None:
+        s = scene()
+        s.preempting.requeue(ASKING, "n1")
+        s.api.put(msgspec.structs.replace(ASKING, node="n2"))
+        await s.pass_time(1)
+        assert (s.api.effects, s.phases()) == ([], {})
+
+    async def test_a_pod_that_has_got_a_plan_meanwhile_is_left_alone(self) -> None:
+        s = scene()
+        s.preempting.requeue(ASKING, "n1")
+        s.preempting.submit(plan(ASKING, "n1", VICTIM))
+        await s.pass_time(1)
+        assert s.api.effects == []

@@ -1,0 +1,221 @@
+"""A new leader answers once it knows what the one before has let through."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from extender.kube.errors import KubeError, Unreachable
+from extender.kube.leases import Lease
+from extender.tasks.takeover import Takeover
+from tests.tasks.electing import NOON, Leases, Replica, SteppedClock, replica
+
+SETTLE, DEADLINE = 2.0, 10.0
+GIVEN_BACK = Lease("kube-system", "extender", "", 1, NOON, NOON, transitions=3, resource_version="1")
+DEAD = replace(GIVEN_BACK, holder="dead", duration_seconds=15)
+
+
+@dataclass
+class Cluster:
+    """The API server's newest version and ours; ``quiet`` says what a second watch would tell."""
+
+    clock: SteppedClock
+    newest: str = "500"
+    ours: str = "400"
+    quiet: bool = False
+    failures: list[KubeError] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+
+    async def newest_version(self) -> str:
+        """As of now."""
+        self.asked.append("newest")
+        if self.failures:
+            raise self.failures.pop(0)
+        return self.newest
+
+    async def is_quiet_since(self, version: str) -> bool:
+        """After a second."""
+        self.asked.append(f"since {version}")
+        await self.clock.sleep(1.0)
+        return self.quiet
+
+
+@dataclass
+class Stand:
+    """One replica that takes a Lease over, and the cluster around it."""
+
+    clock: SteppedClock
+    leases: Leases
+    cluster: Cluster
+    replica: Replica
+    takeover: Takeover
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    async def begins(self, record: Lease | None, ours: str = "400", *, quiet: bool = False) -> None:
+        """The replica starts, in front of that record, with its watch at that version."""
+        self.leases.record, self.cluster.ours, self.cluster.quiet = record, ours, quiet
+        self.tasks = [asyncio.create_task(run()) for run in (self.takeover.run, self.replica.leadership.run)]
+        await self.clock.pass_by(0.0)
+
+    @property
+    def missing(self) -> str:
+        """What readyz says."""
+        return self.takeover.checks()["leadership"]
+
+    async def ready_after(self, most: float = 60.0) -> float:
+        """Let time pass until it is ready; returns the seconds since the term began."""
+        end = self.clock.time + most
+        while not self.takeover.is_ready:
+            assert self.clock.time < end, self.missing
+            await self.clock.pass_by(0.01)
+        term = self.takeover.term
+        assert term
+        return self.clock.time - term.since
+
+
+@pytest.fixture
+async def stand() -> AsyncIterator[Stand]:
+    """Its loops begin when the test says so, and run until it ends."""
+    clock = SteppedClock()
+    leases, cluster = Leases(clock), Cluster(clock)
+    one = replica("one", leases)
+    takeover = Takeover(one.leadership, lambda: cluster.ours, cluster, clock, SETTLE)
+    found = Stand(clock, leases, cluster, one, takeover)
+    yield found
+    for task in found.tasks:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def test_a_watch_that_has_come_past_the_newest_version_is_enough(stand: Stand) -> None:
+    await stand.begins(GIVEN_BACK, "500")
+    assert await stand.ready_after() == pytest.approx(SETTLE, abs=0.02)
+    assert stand.cluster.asked == ["newest"]
+    assert stand.missing == ""
+
+
+async def test_bindings_under_way_get_their_time_first(stand: Stand) -> None:
+    await stand.begins(GIVEN_BACK)
+    await stand.clock.pass_by(SETTLE - 0.01)
+    assert stand.replica.leadership.is_leader
+    assert not stand.takeover.is_ready
+    assert stand.cluster.asked == [], "the newest version counts from the end of that time"
+    assert stand.missing == "taking over: waiting for what the leader before has let through"
+
+
+async def test_a_leader_that_died_long_before_its_lease_ran_out_costs_no_more_time(stand: Stand) -> None:
+    await stand.begins(DEAD, "500")
+    assert await stand.ready_after() == pytest.approx(0.0, abs=0.02)
+
+
+async def test_it_tells_for_how_long_nobody_answered(stand: Stand) -> None:
+    """From the last sign of life of the one before, which may have died just then."""
+    await stand.begins(DEAD, "500")
+    begun = stand.clock.time
+    await stand.ready_after()
+    assert stand.takeover.gap == pytest.approx(stand.clock.time - begun, abs=0.02)
+    assert stand.takeover.gap > SETTLE
+
+
+async def test_there_is_no_gap_before_the_first_of_all(stand: Stand) -> None:
+    await stand.begins(None, "500")
+    await stand.ready_after()
+    assert stand.takeover.gap == 0.0
+
+
+async def test_who_is_the_first_of_all_waits_for_nobodys_pods(stand: Stand) -> None:
+    await stand.begins(None, "500")
+    assert await stand.ready_after() == pytest.approx(0.0, abs=0.02)
+
+
+async def test_in_a_quiet_cluster_a_second_watch_tells_that_nothing_is_missing(stand: Stand) -> None:
+    await stand.begins(GIVEN_BACK, quiet=True)
+    assert await stand.ready_after() == pytest.approx(SETTLE + 1.3, abs=0.1)
+    assert stand.cluster.asked == ["newest", "since 400"]
+
+
+async def test_a_leader_that_is_silent_for_long_is_caught_up_with_before_its_lease_runs_out(stand: Stand) -> None:
+    await stand.begins(DEAD, quiet=True)
+    await stand.clock.pass_by(DEADLINE + SETTLE - 0.01)
+    asked_too_soon = list(stand.cluster.asked)
+    assert await stand.ready_after() == pytest.approx(0.0, abs=0.02)
+    assert (asked_too_soon, stand.cluster.asked) == ([], ["newest", "since 400"])
+
+
+async def test_a_leader_that_comes_back_makes_that_void(stand: Stand) -> None:
+    await stand.begins(DEAD, quiet=True)
+    await stand.clock.pass_by(DEADLINE + SETTLE + 1.5)
+    stand.leases.edit(renew_time=NOON.replace(hour=13))
+    await stand.ready_after()
+    assert stand.cluster.asked == ["newest", "since 400"] * 2
+
+
+async def test_a_leader_that_renews_is_not_watched_any_closer(stand: Stand) -> None:
+    await stand.begins(DEAD)
+    for minute in range(30):
+        stand.leases.edit(renew_time=NOON.replace(hour=13, minute=minute))
+        await stand.clock.pass_by(2.0)
+    assert stand.cluster.asked == []
+
+
+async def test_a_watch_that_is_behind_is_waited_for(stand: Stand) -> None:
+    await stand.begins(DEAD)
+    await stand.clock.pass_by(30.0)
+    assert stand.replica.leadership.is_leader
+    assert not stand.takeover.is_ready
+    stand.cluster.ours, stand.cluster.newest = "777", "777"
+    await stand.ready_after()
+
+
+async def test_versions_that_are_no_numbers_must_be_the_same(stand: Stand) -> None:
+    stand.cluster.newest = "abc-5"
+    await stand.begins(DEAD, "abc-6")
+    await stand.clock.pass_by(30.0)
+    assert not stand.takeover.is_ready
+    stand.cluster.ours = "abc-5"
+    await stand.ready_after()
+
+
+async def test_failures_on_the_way_are_told_and_tried_again(stand: Stand) -> None:
+    await stand.begins(GIVEN_BACK, "500")
+    stand.cluster.failures = [Unreachable("connection refused")] * 10
+    await stand.clock.pass_by(SETTLE + 0.1)
+    assert stand.missing == "taking over: connection refused"
+    await stand.ready_after()
+    assert stand.missing == ""
+
+
+async def test_each_term_is_taken_over_anew(stand: Stand) -> None:
+    await stand.begins(None, "500")
+    await stand.ready_after()
+    stand.leases.edit(holder="thief", transitions=1, renew_time=NOON.replace(hour=13))
+    await stand.clock.pass_by(3.0)
+    assert stand.missing == "standby, the leader is thief"
+    stand.cluster.newest, stand.cluster.quiet = "900", False
+    while not stand.replica.leadership.is_leader:
+        await stand.clock.pass_by(0.1)
+    await stand.clock.pass_by(5.0)
+    assert not stand.takeover.is_ready
+    stand.cluster.ours = "900"
+    await stand.ready_after()
+
+
+async def test_a_standby_says_who_leads_and_what_troubles_it(stand: Stand) -> None:
+    await stand.begins(DEAD)
+    assert stand.missing == "standby, the leader is dead"
+    stand.leases.is_away = True
+    await stand.clock.pass_by(1.0)
+    assert stand.missing == "standby, the leader is dead; connection refused"
+
+
+async def test_changes_are_told_to_all_who_wait(stand: Stand) -> None:
+    await stand.begins(DEAD, "500")
+    waiting = [asyncio.ensure_future(stand.takeover.change()) for _ in range(2)]
+    await stand.ready_after()
+    await stand.clock.pass_by(0.01)
+    assert [task.done() for task in waiting] == [True, True]

@@ -1,0 +1,104 @@
+"""Long questions with preferences that attract: found from the fullest domains down, the same as by ranking all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extender.index.cluster import ClusterIndex
+from extender.rules import catalog
+from extender.rules.frames import IndexFrame
+from extender.rules.interpod_affinity import weighted_groups
+from extender.settings import Settings
+from extender.verbs import top_domains
+from extender.verbs.requested_nodes import RequestedNodes
+from extender.wire.kinds import NODES, PODS
+
+HOST = "kubernetes.io/hostname"
+NODES_THERE = 40
+
+
+def _near(weight: int) -> dict[str, Any]:
+    term = {"topologyKey": HOST, "labelSelector": {"matchLabels": {"app": "web"}}}
+    return {"weight": weight, "podAffinityTerm": term}
+
+
+def _pod(name: str, app: str, weight: int, on: str = "") -> dict[str, Any]:
+    affinity = {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [_near(weight)]}}
+    apart = {"topologyKey": HOST, "labelSelector": {"matchLabels": {"app": "bad"}}}
+    anti = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
+    spec = {"affinity": affinity | anti, **({"nodeName": on} if on else {})}
+    return {"metadata": {"name": name, "uid": name, "namespace": "ns", "labels": {"app": app}}, "spec": spec}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    placed=st.lists(
+        st.tuples(st.integers(0, NODES_THERE - 1), st.sampled_from(["web", "web", "bad"]), st.sampled_from([1, 5])),
+        max_size=60,
+    ),
+    asked=st.sets(st.integers(0, NODES_THERE - 1), min_size=1),
+    most=st.integers(1, 12),
+    turn=st.integers(0, 1000),
+)
+def test_the_ranks_are_those_of_the_best_nodes(
+    placed: list[tuple[int, str, int]], asked: set[int], most: int, turn: int
+) -> None:
+    index = ClusterIndex(Settings().rules)
+    for number in range(NODES_THERE):
+        name = f"n{number}"
+        index.upsert(NODES.decode_object(orjson.dumps({"metadata": {"name": name, "labels": {HOST: name}}})))
+    for number, (node, app, weight) in enumerate(placed):
+        index.upsert(PODS.decode_object(orjson.dumps(_pod(f"p{number}", app, weight, f"n{node}"))))
+    pod = PODS.decode_object(orjson.dumps(_pod("asking", "web", 3)))
+    compiled = index.compiled(pod.signature)
+    filters = catalog.prepare_filters(compiled, IndexFrame())
+    groups = weighted_groups(compiled, 1)
+    names = [f"n{number}" for number in sorted(asked)]
+    if not groups:
+        return
+    assert top_domains.applies(groups)
+    ranked = top_domains.best_by_top_domains(
+        groups, filters, RequestedNodes(names, IndexFrame(), index), most, turn % len(names)
+    )
+
+    def rank(node: int) -> float:
+        return float(sum(part.weight * part.group.counts.get(part.group.key.of_node[node], 0) for part in groups))
+
+    passing = filters.passing([index.known[name] for name in names])
+    assert [found for found, _ in ranked] == sorted(map(rank, passing), reverse=True)[:most]
+    assert all(rank(node) == found and node in passing for found, node in ranked)
+    assert len({node for _, node in ranked}) == len(ranked)
+
+
+@pytest.mark.parametrize("refusing", range(12))
+def test_as_many_nodes_are_found_as_are_wanted_however_many_refuse(refusing: int) -> None:
+    """Where few attract, the rest is looked up a piece at a time; no piece may be the last too early."""
+    index = ClusterIndex(Settings().rules)
+    names = [f"n{number}" for number in range(NODES_THERE)]
+    for name in names:
+        index.upsert(NODES.decode_object(orjson.dumps({"metadata": {"name": name, "labels": {HOST: name}}})))
+    for name in names[:refusing]:
+        index.upsert(PODS.decode_object(orjson.dumps(_pod(f"bad-{name}", "bad", 1, name))))
+    index.upsert(PODS.decode_object(orjson.dumps(_pod("web", "web", 1, names[-1]))))
+    compiled = index.compiled(PODS.decode_object(orjson.dumps(_pod("asking", "web", 3))).signature)
+    filters, groups = catalog.prepare_filters(compiled, IndexFrame()), weighted_groups(compiled, 1)
+    for most in (2, 3):
+        ranked = top_domains.best_by_top_domains(groups, filters, RequestedNodes(names, IndexFrame(), index), most, 0)
+        assert [index.node_names[node] for _, node in ranked] == [names[-1], *names[refusing : refusing + most - 1]]
+
+
+@pytest.mark.parametrize("weight", [1, -1])
+def test_only_preferences_that_attract_are_sought_from_the_top(weight: int) -> None:
+    index = ClusterIndex(Settings().rules)
+    index.upsert(NODES.decode_object(orjson.dumps({"metadata": {"name": "n", "labels": {HOST: "n"}}})))
+    kind = "podAffinity" if weight > 0 else "podAntiAffinity"
+    spec = {"affinity": {kind: {"preferredDuringSchedulingIgnoredDuringExecution": [_near(1)]}}, "nodeName": "n"}
+    raw = {"metadata": {"name": "p", "uid": "p", "namespace": "ns", "labels": {"app": "web"}}, "spec": spec}
+    pod = PODS.decode_object(orjson.dumps(raw))
+    index.upsert(pod)
+    assert top_domains.applies(weighted_groups(index.compiled(pod.signature), 0)) == (weight > 0)
