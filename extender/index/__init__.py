@@ -1,4 +1,6 @@
-"""The counts, kept true one change at a time, and the read-only view that decisions are given.
+"""The index: counts that each watch event updates, and the views through which rules and verbs read them.
 
-No I/O, no await, no clock. Rules and verbs import `view` and nothing else from here; tasks write through `cluster`.
+No I/O, no await, no clock. ``objects`` holds what is kept of each kind, ``counts`` the pods per domain, ``claims`` the
+assumed, nominated and rejected pods; ``cluster`` joins them, and ``audit`` recounts all of them from the objects alone.
+Rules and verbs import `view` and nothing else from here; tasks write through `cluster`.
 """

@@ -14,11 +14,11 @@ from functools import partial
 from typing import TypeVar
 
 from extender.index.cluster import ClusterIndex
-from extender.index.groups import Group
-from extender.index.selections import PodSelector, Selection, TermSelection, shared_anchor
-from extender.index.signature_counts import SignatureCounts
-from extender.index.spread_counts import SpreadKey
-from extender.index.term_counts import OwnerGroup, terms_of
+from extender.index.counts.groups import Group
+from extender.index.counts.selections import PodSelector, Selection, TermSelection, shared_anchor
+from extender.index.counts.signature_counts import SignatureCounts
+from extender.index.counts.spread_counts import SpreadKey
+from extender.index.counts.term_counts import OwnerGroup, terms_of
 from extender.model.objects import Node, Pod, PodSignature
 
 T = TypeVar("T")

@@ -12,23 +12,23 @@ from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from functools import partial
 
-from extender.index.assumed import AssumedPods
-from extender.index.budgets import Budgets
-from extender.index.compiled_constraints import ConstraintCompiler
-from extender.index.deleted_pods import DeletedPods
-from extender.index.domains import KeyDomains, Topology, same_place
-from extender.index.groups import Group, IndexDriftError
-from extender.index.namespaces import Namespaces
-from extender.index.nominations import Nominations
-from extender.index.pod_listeners import PodListeners
-from extender.index.rejected_pods import RejectedPods
-from extender.index.selections import Selections
-from extender.index.signature_counts import SignatureCounts, SignatureTable
-from extender.index.spread_counts import SpreadCounts
-from extender.index.term_counts import TermCounts
+from extender.index.claims.assumed import AssumedPods
+from extender.index.claims.nominations import Nominations
+from extender.index.claims.rejected_pods import RejectedPods
+from extender.index.counts.compiled_constraints import ConstraintCompiler
+from extender.index.counts.domains import KeyDomains, Topology, same_place
+from extender.index.counts.groups import Group, IndexDriftError
+from extender.index.counts.selections import Selections
+from extender.index.counts.signature_counts import SignatureCounts, SignatureTable
+from extender.index.counts.spread_counts import SpreadCounts
+from extender.index.counts.term_counts import TermCounts
+from extender.index.counts.what_if import WhatIf
+from extender.index.objects.budgets import Budgets
+from extender.index.objects.deleted_pods import DeletedPods
+from extender.index.objects.namespaces import Namespaces
+from extender.index.objects.pod_listeners import PodListeners
+from extender.index.objects.workloads import Workloads
 from extender.index.view import ClusterView, CompiledConstraints, Expected, GroupView
-from extender.index.what_if import WhatIf
-from extender.index.workloads import Workloads
 from extender.model.labels import Labels
 from extender.model.objects import DisruptionBudget, Namespace, Node, Object, Pod, PodSignature, Workload
 from extender.model.resources import Resources, add

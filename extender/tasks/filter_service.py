@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Final, Protocol
 
-from extender.index.assumed import Assumed, AssumedPods, Limits
+from extender.index.claims.assumed import Assumed, AssumedPods, Limits
 from extender.index.view import ClusterView
 from extender.model.objects import Pod
 from extender.tasks.ports import Clock

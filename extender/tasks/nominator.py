@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from extender.index.rejected_pods import Grounds, RejectedPods
+from extender.index.claims.rejected_pods import Grounds, RejectedPods
 from extender.index.view import ClusterView
 from extender.kube.effects import PodRef
 from extender.kube.errors import KubeError, NotFound

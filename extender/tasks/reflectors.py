@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from extender.index.known_objects import KnownObjects
+from extender.index.objects.known_objects import KnownObjects
 from extender.kube.reflector_status import Phase, ReflectorStatus
 from extender.model.objects import Object
 from extender.settings import TopologySpread

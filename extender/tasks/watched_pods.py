@@ -15,7 +15,7 @@ import asyncio
 from collections import Counter
 from typing import Final, Protocol
 
-from extender.index.pod_listeners import PodListeners
+from extender.index.objects.pod_listeners import PodListeners
 from extender.index.view import ClusterView
 from extender.model.objects import Pod, PodSignature
 from extender.tasks.ports import Clock

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import pytest
 
-from extender.index import selections
 from extender.index.cluster import ClusterIndex
-from extender.index.selector_index import MOST_PAIRS, SelectorIndex
+from extender.index.counts import selections
+from extender.index.counts.selector_index import MOST_PAIRS, SelectorIndex
 from extender.model.labels import Operator
 from extender.model.selectors import Requirement
 from tests.builders import index_of, matching, namespace, node, pod, pod_json, term

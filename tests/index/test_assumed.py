@@ -5,10 +5,10 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from extender.index.assumed import Limits
 from extender.index.audit import audit
+from extender.index.claims.assumed import Limits
 from extender.index.cluster import ClusterIndex
-from extender.index.deleted_pods import MOST_GONE, DeletedPods
+from extender.index.objects.deleted_pods import MOST_GONE, DeletedPods
 from extender.model.objects import Object, Pod
 from extender.wire.kinds import PODS
 from tests.builders import index_of, matching, namespace, node, pod, pod_json, term

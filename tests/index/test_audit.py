@@ -10,8 +10,8 @@ import pytest
 
 from extender.index.audit import audit, audit_steps
 from extender.index.cluster import ClusterIndex
-from extender.index.signature_counts import SignatureCounts
-from extender.index.term_counts import OwnerGroup
+from extender.index.counts.signature_counts import SignatureCounts
+from extender.index.counts.term_counts import OwnerGroup
 from extender.model.objects import Pod
 from extender.settings import Settings
 from extender.wire.kinds import NODES, PODS

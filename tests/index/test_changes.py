@@ -6,7 +6,7 @@ import pytest
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
-from extender.index.groups import Group, IndexDriftError
+from extender.index.counts.groups import Group, IndexDriftError
 from extender.model.objects import Object
 from tests.builders import index_of, matching, namespace, node, pod, pod_json, spread, taint, term, workload
 from tests.index.counting import apart, counts_of, inverse, near, question_of, spread_over

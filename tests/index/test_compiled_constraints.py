@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from extender.index import compiled_constraints
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
+from extender.index.counts import compiled_constraints
 from tests.builders import Json, index_of, matching, namespace, node, pod, pod_json, spread, term, workload
 from tests.index.counting import counts_of, near, question_of
 

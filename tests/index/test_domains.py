@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from extender.index.domains import Inclusion, KeyDomains, Topology
+from extender.index.counts.domains import Inclusion, KeyDomains, Topology
 from extender.model.labels import ZONE
 from tests.builders import node
 

@@ -8,9 +8,9 @@ import pytest
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
-from extender.index.compiled_constraints import ConstraintCompiler
-from extender.index.selections import PodSelector, Selections, TermSelection
-from extender.index.workloads import Workloads
+from extender.index.counts.compiled_constraints import ConstraintCompiler
+from extender.index.counts.selections import PodSelector, Selections, TermSelection
+from extender.index.objects.workloads import Workloads
 from extender.model.objects import Object
 from tests.builders import Json, index_of, matching, namespace, node, pod, pod_json, spread, term, workload
 from tests.index.counting import counts_of, near, question_of

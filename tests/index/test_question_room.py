@@ -6,10 +6,10 @@ import gc
 
 import pytest
 
-from extender.index import compiled_constraints
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
-from extender.index.groups import Group
+from extender.index.counts import compiled_constraints
+from extender.index.counts.groups import Group
 from extender.settings import Settings
 from extender.verbs.filtering import filter_nodes
 from extender.verbs.rejection_cache import RejectionCache

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.index import compiled_constraints
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
+from extender.index.counts import compiled_constraints
 from tests.builders import pod_json
 from tests.laws.observing import Cluster, asked, built, groups_of, shape_of
 from tests.strategies import Ask, Step, decoded, histories

@@ -8,8 +8,8 @@ from math import inf
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from extender.index.assumed import Limits
 from extender.index.audit import audit
+from extender.index.claims.assumed import Limits
 from extender.index.cluster import ClusterIndex
 from extender.index.view import ClusterView
 from extender.model.objects import Pod

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from extender.index import compiled_constraints
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
+from extender.index.counts import compiled_constraints
 from extender.model.objects import Object, Pod
 from tests.builders import index_of, matching, namespace, node, pod, pod_json, spread, term, workload
 from tests.index.counting import question_of, unlimited

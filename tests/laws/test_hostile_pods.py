@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.index import compiled_constraints
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
+from extender.index.counts import compiled_constraints
 from extender.verbs.filtering import filter_nodes
 from extender.wire.kinds import PODS
 from tests.builders import Json, asking, matching, node, pod_json, requirement, spread, term, weighted

@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 import pytest
 
-from extender.index.assumed import Limits
 from extender.index.audit import audit
+from extender.index.claims.assumed import Limits
 from extender.index.cluster import ClusterIndex
 from extender.kube.timing import SystemClock
 from extender.model.objects import Pod

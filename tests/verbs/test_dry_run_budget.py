@@ -6,7 +6,7 @@ import pytest
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
-from extender.index.groups import Group
+from extender.index.counts.groups import Group
 from extender.model.objects import Pod
 from extender.model.plans import PreemptionPlan
 from extender.settings import Settings

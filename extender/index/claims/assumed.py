@@ -21,8 +21,8 @@ from math import inf
 
 import msgspec
 
-from extender.index.deleted_pods import DeletedPods
-from extender.index.signature_counts import SignatureTable
+from extender.index.counts.signature_counts import SignatureTable
+from extender.index.objects.deleted_pods import DeletedPods
 from extender.index.view import Expected, GroupView
 from extender.model.objects import Pod
 

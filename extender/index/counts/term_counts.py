@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 
-from extender.index.columns import NodeColumn
-from extender.index.domains import KeyDomains, Topology
-from extender.index.groups import Group
-from extender.index.namespaces import Namespaces
-from extender.index.selections import PodSelector, Selections, TermSelection, pod_selector
-from extender.index.selector_index import SelectorIndex
-from extender.index.signature_counts import SignatureCounts
+from extender.index.counts.columns import NodeColumn
+from extender.index.counts.domains import KeyDomains, Topology
+from extender.index.counts.groups import Group
+from extender.index.counts.selections import PodSelector, Selections, TermSelection, pod_selector
+from extender.index.counts.selector_index import SelectorIndex
+from extender.index.counts.signature_counts import SignatureCounts
+from extender.index.objects.namespaces import Namespaces
 from extender.model.objects import PodSignature
 from extender.model.terms import AffinityTerm
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from extender.index.deleted_pods import DeletedPods
+from extender.index.objects.deleted_pods import DeletedPods
 from extender.model.objects import Pod
 
 MOST_REFUSED = 20_000

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from extender.index.groups import Group
+from extender.index.counts.groups import Group
 from extender.model.labels import contains
 from extender.model.objects import PodSignature
 from extender.model.selectors import Requirement

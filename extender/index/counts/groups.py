@@ -9,8 +9,8 @@ number of pods, and the same call undoes it. Facts this rests on:
 
 from __future__ import annotations
 
-from extender.index.columns import NodeColumn
-from extender.index.domains import KeyDomains, Scope
+from extender.index.counts.columns import NodeColumn
+from extender.index.counts.domains import KeyDomains, Scope
 from extender.index.view import Column
 from extender.model.objects import Node
 

@@ -7,9 +7,9 @@ was remembered of answers stays good.
 
 from __future__ import annotations
 
-from extender.index.domains import Topology
-from extender.index.groups import Group
-from extender.index.signature_counts import SignatureTable
+from extender.index.counts.domains import Topology
+from extender.index.counts.groups import Group
+from extender.index.counts.signature_counts import SignatureTable
 from extender.model.objects import Pod
 
 

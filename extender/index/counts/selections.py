@@ -10,11 +10,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
-from extender.index.columns import NodeColumn
-from extender.index.groups import Group
-from extender.index.namespaces import Namespaces
-from extender.index.selector_index import SelectorIndex
-from extender.index.signature_counts import SignatureCounts, SignatureTable
+from extender.index.counts.columns import NodeColumn
+from extender.index.counts.groups import Group
+from extender.index.counts.selector_index import SelectorIndex
+from extender.index.counts.signature_counts import SignatureCounts, SignatureTable
+from extender.index.objects.namespaces import Namespaces
 from extender.model.labels import contains
 from extender.model.selectors import LabelSelector, Requirement
 from extender.model.terms import AffinityTerm

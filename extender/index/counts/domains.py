@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import chain
 
-from extender.index.columns import NodeColumn
+from extender.index.counts.columns import NodeColumn
 from extender.model.labels import NO_LABELS, Labels
 from extender.model.node_affinity import NodeAffinity
 from extender.model.objects import Node

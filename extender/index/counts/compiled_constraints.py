@@ -14,13 +14,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from extender.index.namespaces import Namespaces
-from extender.index.selections import TermSelection
-from extender.index.signature_counts import SignatureTable
-from extender.index.spread_counts import SpreadCounts, SpreadKey, hard_key, soft_key
-from extender.index.term_counts import Role, TermCounts
+from extender.index.counts.selections import TermSelection
+from extender.index.counts.signature_counts import SignatureTable
+from extender.index.counts.spread_counts import SpreadCounts, SpreadKey, hard_key, soft_key
+from extender.index.counts.term_counts import Role, TermCounts
+from extender.index.objects.namespaces import Namespaces
+from extender.index.objects.workloads import Workloads
 from extender.index.view import CompiledConstraints, CompiledSpread, GroupView, WeightedGroup
-from extender.index.workloads import Workloads
 from extender.model.objects import Namespace, PodSignature, Workload
 from extender.model.spread import SYSTEM_DEFAULTS, SpreadConstraint, SpreadConstraints
 from extender.model.terms import AffinityTerm

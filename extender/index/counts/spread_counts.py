@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from extender.index.domains import Inclusion, Topology
-from extender.index.groups import Group, SpreadGroup
-from extender.index.selections import Selections, SpreadSelection
+from extender.index.counts.domains import Inclusion, Topology
+from extender.index.counts.groups import Group, SpreadGroup
+from extender.index.counts.selections import Selections, SpreadSelection
 from extender.model.labels import HOSTNAME
 from extender.model.objects import PodSignature
 from extender.model.selectors import LabelSelector

@@ -1,0 +1,1 @@
+"""Pods per domain: topology, groups, selections, and the compiled constraints that read them."""
