@@ -1,4 +1,4 @@
-"""The dashboard of the index and the feeds: the picture of the cluster, and how it is kept true. Data only."""
+"""The dashboard of the index and the feeds: the data about the cluster, and how it is updated. Data only."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.grafana.queries import at, rate
 INDEX = Dashboard(
     "index.json",
     "Index and feeds",
-    "The picture of the cluster that answers are given from, and how it is kept true.",
+    "The data about the cluster that decisions use, and how it is updated.",
     {
         "Feeds": [
             Panel(
@@ -42,13 +42,13 @@ INDEX = Dashboard(
             ),
             Panel(
                 "Lists after the first",
-                "Each one costs the apiserver a full list.",
+                "Each list costs the API server as much as a start of the extender.",
                 {"{{resource}}": rate("extender_relists_total", "resource")},
                 "ops",
             ),
             Panel(
                 "Found by lists",
-                "Objects that a later list changed: what the watch had not told.",
+                "Objects that a later list changed: changes that the watch missed.",
                 {"{{resource}}": rate("extender_relist_changes_total", "resource")},
                 "ops",
             ),
@@ -70,8 +70,8 @@ INDEX = Dashboard(
         "Index": [
             Panel(
                 "Entries",
-                "Objects by kind, and what is counted for them. Groups are distinct questions of affinity and spread. "
-                "Pods above a limit of the configuration are named by the limit.",
+                "Objects by kind, and the counts for them. Groups are distinct terms and constraints of affinity and spread. "
+                "Pods above a limit are shown by limit.",
                 {
                     "{{kind}}": f"sum by (kind) ({at('extender_index_entries')})",
                     "above limits.{{limit}}": f"sum by (limit) ({at('extender_pods_over_limit')})",
@@ -80,7 +80,7 @@ INDEX = Dashboard(
             ),
             Panel(
                 "Garbage collections",
-                "Rounds of the interpreter's collector; the oldest generation is the one that takes long.",
+                "Rounds of the interpreter's collector; only the oldest generation takes long.",
                 {"generation {{generation}}": rate("python_gc_collections_total", "generation")},
                 "ops",
             ),
@@ -88,20 +88,20 @@ INDEX = Dashboard(
         "Assumed pods": [
             Panel(
                 "Assumed pods",
-                "Let through and not yet seen on a node, by the number of nodes in the answer.",
+                "Pods that filter let through and the watch does not show on a node yet, by the number of nodes in the answer.",
                 {"{{place}}": f"sum by (place) ({at('extender_assumed_pods')})"},
                 width=6,
             ),
             Panel(
                 "Ended without a binding",
-                "Expired ones were never bound nor reported as failed.",
+                "Expired: neither bound nor reported as failed.",
                 {"{{how}}": rate("extender_assumed_endings_total", "how")},
                 "ops",
                 width=6,
             ),
             Panel(
                 "Waits",
-                "Questions that waited for an assumed pod, those that gave up, and requests whose own pod was not shown yet.",
+                "Calls that waited for an assumed pod, calls that gave up, and calls whose own pod the watch did not show yet.",
                 {
                     "begun": rate("extender_assumed_pod_waits_total"),
                     "given up": rate("extender_assumed_pod_waits_given_up_total"),
@@ -112,7 +112,7 @@ INDEX = Dashboard(
             ),
             Panel(
                 "Audit",
-                "Rounds of recounting, and running counts that were found wrong: more than none is a fault of ours.",
+                "Rounds of recounting, and running counts that were wrong. A wrong count is a fault of the extender.",
                 {
                     "rounds": f"sum({at('extender_audit_rounds_total')})",
                     "differences": f"sum({at('extender_audit_differences_total')})",

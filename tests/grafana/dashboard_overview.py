@@ -1,4 +1,4 @@
-"""The overview: whether the scheduler is answered, how fast, and on what state of the cluster. Data only."""
+"""The overview: whether calls are answered, how fast, and how recent the data is. Data only."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _NO_ERRORS = f"(({rate('extender_request_failures_total')}) or vector(0))"
 OVERVIEW = Dashboard(
     "overview.json",
     "Overview",
-    "Whether the scheduler is answered, how fast, and on what state of the cluster.",
+    "Whether calls are answered, how fast, and how recent the data is.",
     {
         "Now": [
             Panel(
                 "Ready",
-                "Instances whose readiness checks all pass. Behind a Lease only the holder is ready.",
+                "Instances whose readiness checks all pass. With leaderElection only the leader is ready.",
                 {"ready": f"count(min by (job, instance) ({at('extender_ready')}) == 1) or vector(0)"},
                 kind="stat",
                 width=4,
@@ -27,7 +27,7 @@ OVERVIEW = Dashboard(
             ),
             Panel(
                 "Since the last question",
-                "Seconds since a verb was answered, decided or failed last, and since a write ended. Grows while all is quiet.",
+                "Seconds since the last answer, decision and failure of each verb, and since the last write. Grows without calls.",
                 {
                     "answered": f"time() - max({at('extender_last_request_timestamp_seconds')})",
                     "decided": f"time() - max({at('extender_last_decision_timestamp_seconds')})",
@@ -41,7 +41,7 @@ OVERVIEW = Dashboard(
             ),
             Panel(
                 "Failed share",
-                "Share of requests that got an error for an answer. The objective is less than one in a thousand.",
+                "Share of requests that got an error. The objective is less than one in a thousand.",
                 {"failed": f"{_NO_ERRORS} / {rate('extender_requests_total')}"},
                 "percentunit",
                 "stat",
@@ -65,7 +65,7 @@ OVERVIEW = Dashboard(
             ),
             Panel(
                 "Quiet for",
-                "The longest time since the apiserver told anything of a resource. Quiet ones are heard of once a minute.",
+                "The longest time since the last event or bookmark of a resource. A quiet resource has one bookmark a minute.",
                 {"lag": f"max({at('extender_cache_lag_seconds')})"},
                 "s",
                 "stat",
@@ -75,7 +75,7 @@ OVERVIEW = Dashboard(
             ),
             Panel(
                 "Version",
-                "Versions that run, by number of instances.",
+                "Running versions, by number of instances.",
                 {
                     "{{version}} on Python {{python_version}}": f"count by (version, python_version) ({at('extender_build_info')})"
                 },
@@ -97,18 +97,18 @@ OVERVIEW = Dashboard(
             ),
             Panel(
                 "Failures",
-                "Requests that got an error for an answer, per second, by reason.",
+                "Requests that got an error, per second, by reason.",
                 {"{{verb}} {{reason}}": rate("extender_request_failures_total", "verb, reason")},
                 "reqps",
             ),
             Panel(
                 "Objects",
-                "What the index holds of the cluster.",
+                "Objects in the index.",
                 {"{{kind}}": f"sum by (kind) ({at('extender_index_entries', 'kind=~`pods|nodes|namespaces`')})"},
             ),
             Panel(
                 "Processor time",
-                "Cores in use. One is all that can be used: answers are given one after the other.",
+                "Cores in use. The extender can use one core: it gives one answer after the other.",
                 {"{{instance}}": f"rate({at('process_cpu_seconds_total')}[$__rate_interval])"},
             ),
             Panel("Memory", "Resident memory.", {"{{instance}}": at("process_resident_memory_bytes")}, "bytes"),
@@ -116,7 +116,7 @@ OVERVIEW = Dashboard(
         "Leadership": [
             Panel(
                 "Leaders",
-                "Replicas that lead: one, or none for a moment; and for how many seconds nobody answered when each took over. "
+                "Replicas that lead: one, or none for a moment; and for how many seconds no replica answered when each took over. "
                 "Nothing here: leaderElection is off.",
                 {
                     "{{job}}": f"sum by (job) ({at('extender_leader')})",
@@ -127,7 +127,7 @@ OVERVIEW = Dashboard(
             ),
             Panel(
                 "Terms",
-                "Changes of leadership, per second. A steady leader begins none.",
+                "Changes of leadership, per second. A stable leader begins none.",
                 {"{{instance}}": f"rate({at('extender_leader_terms_total')}[$__rate_interval])"},
                 "ops",
                 width=12,
@@ -137,7 +137,7 @@ OVERVIEW = Dashboard(
         "Set-up": [
             Panel(
                 "Mode and placement",
-                "How instances decide. All of them should do it in one way.",
+                "Mode and placement of the instances. All of them should have the same.",
                 {"{{mode}}, {{placement}}": f"count by (mode, placement) ({at('extender_config_info')})"},
                 kind="stat",
                 width=6,
@@ -145,7 +145,7 @@ OVERVIEW = Dashboard(
             ),
             Panel(
                 "Questions by form",
-                "Names are cheap; whole nodes are sent where nodeCacheCapable is false, 12 KB for each node.",
+                "The scheduler sends whole nodes, 12 KB each, when nodeCacheCapable is false. Names are cheap.",
                 {"{{verb}} by {{form}}": rate("extender_requests_by_form_total", "verb, form")},
                 "reqps",
                 width=9,
@@ -163,7 +163,7 @@ OVERVIEW = Dashboard(
             ),
             Panel(
                 "Read again",
-                "Changes of the certificate files, taken in or not, and whether those on disk cannot be used now.",
+                "Changes of the certificate files, loaded or not, and whether the files on disk cannot be used now.",
                 {
                     "{{result}}": f"sum by (result) ({at('extender_certificate_reloads_total')})",
                     "unusable now": f"sum({at('extender_certificate_files_unusable')})",

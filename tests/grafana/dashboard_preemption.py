@@ -15,7 +15,7 @@ PREEMPTION = Dashboard(
         "Preemptions": [
             Panel(
                 "Begun",
-                "Preemptions begun per second, and victims for which a disruption budget had to give way.",
+                "Preemptions begun per second, and victims that a disruption budget protects.",
                 {
                     "preemptions": rate("extender_preemption_attempts_total"),
                     "budgets violated": rate("extender_preemption_pdb_violations_total"),
@@ -35,7 +35,7 @@ PREEMPTION = Dashboard(
             ),
             Panel(
                 "Under way",
-                "Preemptions by phase. `stuck`: pending long after the victims went; `to_requeue`: to be tried again.",
+                "Preemptions by phase. `stuck`: pending long after the victims were gone; `to_requeue`: to be tried again.",
                 {"{{phase}}": f"sum by (phase) ({at('extender_preemptions')})"},
             ),
             Panel(
@@ -54,7 +54,7 @@ PREEMPTION = Dashboard(
             ),
             Panel(
                 "Time to room",
-                "From the decision until the preemptor was bound, or what else became of it: half of the preemptions.",
+                "From the decision until the preemptor was bound, or the preemption ended otherwise: half of the preemptions.",
                 {"{{outcome}}": quantile(0.5, "extender_preemption_duration_seconds", "outcome")},
                 "s",
                 width=6,
@@ -75,7 +75,7 @@ PREEMPTION = Dashboard(
             ),
             Panel(
                 "Failed share",
-                "Preempt requests that got an error for an answer. The scheduler then gives up until an event.",
+                "Preempt requests that got an error. The scheduler then does not retry until an event.",
                 {
                     "failed": f"({rate('extender_request_failures_total', more='verb=`preempt`')} or vector(0)) / "
                     + rate("extender_requests_total", more='verb="preempt"')
@@ -85,7 +85,7 @@ PREEMPTION = Dashboard(
             ),
             Panel(
                 "Candidate nodes",
-                "Candidates in a question, on average.",
+                "Candidate nodes in a call, on average.",
                 {
                     "candidates": f"{rate('extender_request_nodes_sum', more='verb=`preempt`')} / "
                     + rate("extender_request_nodes_count", more='verb="preempt"')
@@ -95,14 +95,14 @@ PREEMPTION = Dashboard(
         "Steering": [
             Panel(
                 "Steered",
-                "Refused pods for which another node was looked for, by result. `nowhere`: no other node passes either.",
+                "Rejected pods for which the extender looked for another node, by result. `nowhere`: no other node passes either.",
                 {"{{result}}": rate("extender_rejected_pod_actions_total", "result", 'action="nominate"')},
                 "ops",
                 width=12,
             ),
             Panel(
                 "Nudged",
-                "Refused pods that were touched so that the scheduler asks again, by result.",
+                "Rejected pods with a write that makes the scheduler try them again, by result.",
                 {"{{result}}": rate("extender_rejected_pod_actions_total", "result", 'action="requeue"')},
                 "ops",
                 width=12,

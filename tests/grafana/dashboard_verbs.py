@@ -1,4 +1,4 @@
-"""The dashboard of the verbs: questions and answers. Data only."""
+"""The dashboard of the verbs: calls and answers. Data only."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from tests.grafana.queries import at, mean, quantile, rate
 VERBS = Dashboard(
     "verbs.json",
     "Verbs",
-    "The scheduler's questions and our answers, by verb.",
+    "The scheduler's calls and the extender's answers, by verb.",
     {
         "Requests": [
             Panel(
                 "Answers by status",
-                "Requests per second. Filter tells its errors with status 200; see Failures.",
+                "Requests per second. Errors of filter have status 200; see Failures.",
                 {"{{verb}} {{code}}": rate("extender_requests_total", "verb, code")},
                 "reqps",
                 width=6,
             ),
             Panel(
                 "Failures",
-                "Requests that got an error for an answer, per second. What each reason means stands in the runbook.",
+                "Requests that got an error, per second. The runbook explains each reason.",
                 {"{{verb}} {{reason}}": rate("extender_request_failures_total", "verb, reason")},
                 "reqps",
                 width=6,
             ),
             Panel(
                 "Answers without a decision",
-                "The picture of the cluster was too old, or the time was over: what was answered instead, per second.",
+                "Calls without a decision, because the data was too old or the time was over, by the answer given instead; per second.",
                 {"{{verb}} {{reason}}: {{answer}}": rate("extender_fallbacks_total", "verb, reason, answer")},
                 "reqps",
                 width=6,
             ),
             Panel(
                 "In flight",
-                "Requests being read or answered now. The scheduler asks one at a time for each profile.",
+                "Requests that are read or answered now. Each scheduler sends one at a time.",
                 {"{{instance}}": at("extender_requests_in_flight")},
                 width=6,
             ),
@@ -49,10 +49,10 @@ VERBS = Dashboard(
             for share in (0.5, 0.9, 0.99)
         ],
         "Size": [
-            Panel("Nodes asked", "Nodes in a question, on average.", {"{{verb}}": mean("extender_request_nodes")}),
+            Panel("Nodes asked", "Nodes in a call, on average.", {"{{verb}}": mean("extender_request_nodes")}),
             Panel(
                 "Nodes passed",
-                "Nodes named in a filter answer: the mean, and what 99 of 100 answers stay within.",
+                "Nodes named in a filter answer: the mean and the 99th percentile.",
                 {
                     "mean": f"{rate('extender_filter_passed_nodes_sum')} / {rate('extender_filter_passed_nodes_count')}",
                     "p99": f"histogram_quantile(0.99, {rate('extender_filter_passed_nodes_bucket', 'le')})",
@@ -83,14 +83,14 @@ VERBS = Dashboard(
             ),
             Panel(
                 "Answered from memory",
-                "Refusals given again unchanged: every event of the cluster asks all refused pods anew.",
+                "Rejections repeated from the cache: the scheduler retries all rejected pods at every event.",
                 {"remembered": rate("extender_rejection_cache_hits_total")},
                 "reqps",
                 width=6,
             ),
             Panel(
                 "Memory of refusals",
-                "Its size.",
+                "Size of the rejection cache.",
                 {"{{instance}}": at("extender_rejection_cache_bytes")},
                 "bytes",
                 width=6,
