@@ -13,6 +13,7 @@ from extender.cli.command import CommandError, Commands
 from extender.cli.files import access_to, own_namespace, read_settings, read_snapshot
 from extender.compose.event_loop import run_on_loop
 from extender.compose.leadership import RELEASE_SECONDS
+from extender.compose.malloc_policy import return_large_blocks
 from extender.compose.service import Service, service_of_cluster, service_of_objects
 from extender.kube.connection import Access
 from extender.kube.errors import BadAccess
@@ -46,6 +47,7 @@ def add_parser(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0 after an orderly stop."""
+    return_large_blocks()
     settings = _settings(arguments)
     configure(settings.logging.level, settings.logging.format)
     if arguments.snapshot:

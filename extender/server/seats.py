@@ -14,6 +14,7 @@ from ipaddress import IPv6Address, ip_address
 from typing import Final
 
 _HOME: Final = "loopback"
+_BEGINNING: Final = 1.0  # seconds in which a client that means it has sent its request
 _NETWORK: Final = 64  # bits of an IPv6 address that tell networks apart; a host has all addresses behind them
 
 
@@ -74,11 +75,11 @@ class Seats:
         """A seat for a new connection, and the one that is to be closed for it; no seat where nothing gives way."""
         leaving = None
         if self._of_peer[peer] >= self._per_peer:
-            leaving = _first_to_leave(seat for seat in self._seats if seat.peer == peer)
+            leaving = _first_to_leave((seat for seat in self._seats if seat.peer == peer), now)
         elif len(self._seats) >= self._most:
             crowd = self._largest()
-            leaving = _first_to_leave(seat for seat in self._seats if seat.peer == crowd)
-            leaving = leaving or _first_to_leave(self._seats)
+            leaving = _first_to_leave((seat for seat in self._seats if seat.peer == crowd), now)
+            leaving = leaving or _first_to_leave(self._seats, now)
         if leaving is None and self._is_full(peer):
             return None, None
         if leaving is not None:
@@ -126,7 +127,16 @@ class Seats:
         return self._of_peer.most_common(1)[0][0]
 
 
-def _first_to_leave(seats: Iterable[Seat]) -> Seat | None:
-    """The one in the earliest stage, and of these the one that has been in it for the longest."""
+def _first_to_leave(seats: Iterable[Seat], now: float) -> Seat | None:
+    """The one in the earliest stage, and of these the one that has been in it for the longest.
+
+    Those that have just begun go last, the oldest of them first: else in a crowd of idle connections each handshake would
+    be ended by the next one.
+    """
     candidates = (seat for seat in seats if seat.stage is not Stage.DECIDING)
-    return min(candidates, key=lambda seat: (seat.stage, seat.since), default=None)
+    return min(candidates, key=lambda seat: _rank(seat, now), default=None)
+
+
+def _rank(seat: Seat, now: float) -> tuple[bool, int, float]:
+    begins = now - seat.since < _BEGINNING
+    return begins, 0 if begins else seat.stage, seat.since

@@ -32,17 +32,20 @@ TOP_FIELDS: Final = {
 }
 IN_NO_FIELD: Final = ("is nested too deeply", "is not UTF-8")
 SOON: Final = {"expiry": "1s", "wait": "5ms", "failureGrace": "100ms"}
+SOON_UNKNOWN: Final[Json] = {"unknownPodWait": "5ms"}  # most pods that are asked about are not in the cluster
 BINDING: Final[Json] = {"paths": {"bind": "/bind"}}
 MODES: Final = {
     "decisive, executing": settings(
         placement="decisive",
         server=BINDING,
+        kube=SOON_UNKNOWN,
         answers={"shortlist": 3},
         assumedPods=SOON,
         rejectedPods={"perSecond": 5000},
     ),
     "cooperative, advising": settings(
         server=BINDING,
+        kube=SOON_UNKNOWN,
         assumedPods=SOON,
         preemption={"mode": "advise"},
         answers={"scoreScale": "inTree"},

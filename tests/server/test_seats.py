@@ -82,3 +82,18 @@ def test_answers_that_are_not_taken_are_bounded_in_all() -> None:
         seat.blocked, seat.waiting_bytes = float(number), lambda: 100
     assert [seat.blocked for seat in seats.beyond(250)] == [0.0, 1.0]
     assert seats.beyond(400) == []
+
+
+def test_a_handshake_in_a_crowd_of_idle_or_half_sent_connections_is_not_ended_by_the_next() -> None:
+    for stage in (Stage.IDLE, Stage.READING):
+        seats = Seats(most=3, per_peer=3)
+        old = [sitting(seats, "a", stage, since) for since in (0.0, 1.0, 2.0)]
+        newcomers = [seats.take("a", 9.0 + number / 10) for number in range(3)]
+        assert [leaving for _, leaving in newcomers] == old
+
+
+def test_among_those_that_have_just_begun_the_oldest_goes() -> None:
+    seats = Seats(most=2, per_peer=2)
+    first = sitting(seats, "a", Stage.IDLE, 5.0)
+    sitting(seats, "a", Stage.SILENT, 5.1)
+    assert seats.take("a", 5.2)[1] is first
