@@ -14,8 +14,8 @@ RUN_READY := $(if $(wildcard $(READY)),$(READY),$(VENV)/run-ready)
 run: $(RUN_READY) ## the extender at work on an embedded cluster, until Ctrl-C
 	$(BIN)/extender demo
 
-test: check ## everything but what needs real binaries, thousands of nodes or much time
-	$(BIN)/pytest
+test: check ## everything but what needs real binaries, thousands of nodes or much time; two tests at a time or JOBS=1
+	$(BIN)/pytest -n $(or $(JOBS),2) --dist worksteal
 
 check: $(READY) ## what can be said without running the code
 	$(BIN)/ruff check .

@@ -5,7 +5,8 @@ Laws run with a bounded, repeatable profile. `make laws` runs them with many mor
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -46,7 +47,16 @@ def _logging_as_it_was() -> Iterator[None]:
         root.removeHandler(handler)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Escape what tests logged and is no Unicode: a worker can send the report of such a test no other way."""
+    report = yield
+    report.sections = [(name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections]
+    return report
+
+
 _DESELECTED = pytest.StashKey[Counter[str]]()
+_NONE: Counter[str] = Counter()
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:
@@ -56,9 +66,23 @@ def pytest_deselected(items: Sequence[pytest.Item]) -> None:
         count.update({mark.name for mark in item.iter_markers()})
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Hand over what was remembered, where this is a worker of several."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        count = session.config.stash.get(_DESELECTED, _NONE)
+        output["deselected"] = dict(count)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take over what a worker remembered; each of them has seen every test."""
+    node.config.stash[_DESELECTED] = Counter(getattr(node, "workeroutput", {}).get("deselected", {}))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Say how many tests each of our markers kept out, and what they need."""
-    count = config.stash.get(_DESELECTED, Counter())
+    count = config.stash.get(_DESELECTED, _NONE)
     for marker in config.getini("markers"):
         name, _, needs = marker.partition(": ")
         if count[name] and f"not {name}" in config.option.markexpr:

@@ -75,7 +75,7 @@ def test_json_is_one_document_and_comparing_with_it_shows_ratios(
     assert float(ratio) > 10, "a thousand times what the file says, within what a machine varies"
 
 
-BURST = {
+BURST: dict[str, Any] = {
     "apiVersion": "placement.extender.dev/v1alpha1",
     "kind": "Scenario",
     "name": "burst",
@@ -118,7 +118,8 @@ def test_one_burst_is_played_in_each_mode_and_reported_side_by_side(
 def test_a_mode_that_breaks_a_constraint_fails_the_check_by_name(
     path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    name = write_modes(path, extender={"assumedPods": {"enabled": False}})
+    steps = [BURST["steps"][0], {"settle": {"calm": "200ms", "timeout": "3s"}}]  # which is never, for pods in excess
+    name = write_modes(path, extender={"assumedPods": {"enabled": False}}, steps=steps)
     assert main(["bench", name, "--check"]) == 1
     missed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("missed: ")]
     assert any(line.startswith("missed: few via http (pods 30, mode decisive): violations is") for line in missed)

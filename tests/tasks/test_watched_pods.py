@@ -59,7 +59,7 @@ async def test_a_request_is_answered_as_soon_as_the_watch_shows_its_pod() -> Non
 async def test_a_gated_pod_is_waited_for_until_the_watch_shows_it_without_gates() -> None:
     looking = Looking()
     looking.show(gates=["quota"])
-    task = await looking.asked(pod("web"))
+    task = await looking.asked(pod("web", labels={"app": "web"}))
     looking.show(gates=["quota"], labels={"app": "web"})
     await asyncio.sleep(0)
     assert not task.done()

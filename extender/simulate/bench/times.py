@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from extender.simulate.bench.quantiles import Figures, milliseconds, shares
 
-_TIMED = ("filter", "decode", "decide", "encode", "refused", "echo", "prioritize", "event", "own")
+_TIMED = ("filter", "decode", "decide", "encode", "rejected", "echo", "prioritize", "event", "own")
 
 
 @dataclass(slots=True)
