@@ -1,11 +1,16 @@
-"""The links of the documents: each leads to a file that exists, and to a heading of it."""
+"""The documents: each link leads to a file and a heading of it, and the metrics and settings that they name exist."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
+
+from extender.settings import Settings
+from tests.grafana.catalogue import entries
+from tests.test_config_files import fields_of
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted(
@@ -17,6 +22,7 @@ DOCUMENTS = sorted(
         *(ROOT / "grafana").rglob("*.md"),
     )
 )
+OTHERS = re.compile(r"\.(crt|dev|json|key|md|svg|yaml)$")  # files, and the domain of annotations
 EACH = pytest.mark.parametrize("document", DOCUMENTS, ids=str)
 
 
@@ -41,3 +47,24 @@ def test_every_link_leads_to_a_file_and_a_heading(document: Path) -> None:
 def test_links_are_found() -> None:
     """The test above would pass a document whose links it cannot read."""
     assert len(re.findall(r"\]\(([^)\s]+)\)", (ROOT / "README.md").read_text("utf-8"))) > 15
+
+
+@EACH
+def test_metrics_that_a_document_names_exist(document: Path) -> None:
+    known = {name for entry in entries() for name in (entry.name, *entry.series)}
+    assert set(re.findall(r"`(extender_[a-z_]+)`", (ROOT / document).read_text("utf-8"))) - known == set()
+
+
+@EACH
+def test_settings_that_a_document_names_exist(document: Path) -> None:
+    sections = "|".join(field.encode_name for field in msgspec.structs.fields(Settings))
+    text = (ROOT / document).read_text("utf-8")
+    named = re.findall(rf"(?<![\w/.])(?:{sections})(?:\.[a-zA-Z]+)+", text)
+    assert {name for name in named if not OTHERS.search(name)} - fields_of(Settings) == set()
+
+
+def test_names_are_found() -> None:
+    """The two tests above would pass documents whose names they cannot read."""
+    text = "".join((ROOT / document).read_text("utf-8") for document in DOCUMENTS)
+    assert "`extender_pods_over_limit`" in text
+    assert re.search(r"`server\.tls\.clients`", text)
