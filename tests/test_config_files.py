@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from extender.settings import Mode, Settings, default_settings, parse_settings
-from extender.verbs.prioritizing import has_scores
+from extender.verbs.prioritize import has_scores
 
 CONFIG = Path(__file__).resolve().parents[1] / "config"
 SCHEDULER_FILES = {"offload": CONFIG / "kube-scheduler-offload.yaml", "augment": CONFIG / "kube-scheduler-augment.yaml"}

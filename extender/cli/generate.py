@@ -14,7 +14,7 @@ from typing import Final, get_args
 from extender.cli.command import CommandError, Commands
 from extender.cli.files import read_bytes, read_settings
 from extender.settings import Mode, Settings, default_settings
-from extender.verbs.prioritizing import has_scores
+from extender.verbs.prioritize import has_scores
 
 LAYOUTS: Final = ("sidecar", "second-scheduler", "service")
 SECOND_SCHEDULER: Final = "placement-scheduler"

@@ -1,7 +1,8 @@
-"""The decisions that `extender bench` measures in process: the verbs as the service binds them, without a loop.
+"""The decisions that `extender bench` measures in process: the `FilterVerb` that the service runs, without a loop.
 
-As in the service, a pod is assumed where the answer lets it go; the bench tells where it went before it asks again, so
-no question ever has to wait. Named to the bench by `bench.py`, called in its child process.
+As in the service, a pod is assumed on the nodes of its answer; the bench tells where it went before it asks again, so
+no question ever has to wait. Plans are made and not carried out. Named to the bench by `bench.py`, called in its child
+process.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,9 +16,8 @@ from extender.index.cluster import ClusterIndex
 from extender.model.objects import Pod
 from extender.settings import Settings
 from extender.simulate.bench.subject import Decisions, Subject
-from extender.verbs.filtering import filter_nodes
-from extender.verbs.prioritizing import prioritize_watched
-from extender.verbs.rejection_cache import RejectionCache
+from extender.verbs.filter.pipeline import FilterVerb
+from extender.verbs.prioritize import prioritize_watched
 from extender.verbs.watched_pod import watched_pod
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 
@@ -37,10 +37,7 @@ def make_subject() -> Subject:
 
 
 def _bind(index: ClusterIndex, settings: Settings, rng: Random) -> Decisions:
-    view, memory = index.view, RejectionCache(settings.answers.rejection_cache_bytes)
-
-    def decide(args: ExtenderArgs) -> FilterResult:
-        return filter_nodes(args, view, settings, rng.getrandbits(32))
+    view, verb = index.view, FilterVerb(index.view, settings)
 
     def filter_and_assume(args: ExtenderArgs) -> FilterResult:
         pod = watched_pod(args.pod.uid, args.pod.namespace, args.pod.name, view)
@@ -48,7 +45,7 @@ def _bind(index: ClusterIndex, settings: Settings, rng: Random) -> Decisions:
             return FilterResult((), error=pod.text)
         args = replace(args, pod=pod)
         index.assumed.settle(pod.uid)
-        result = memory.filter(args, view, decide)
+        result = verb.decide(args, rng.getrandbits(32)).result
         if result.passed:
             index.assume(pod, result.passed, monotonic())
         return result

@@ -1,7 +1,7 @@
-"""Preemption put together: verbs that plan, the task that carries plans out, and the joint between them.
+"""Preemption put together: the preempt verb, and the task that carries plans out.
 
-Server and tasks do not know each other: the handlers get functions from here that decide and submit. Called by
-`service`.
+Server and tasks do not know each other: the preempt handler gets a function from here that decides and submits. Called
+by `service`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from random import Random
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -28,33 +28,21 @@ from extender.model.plans import PreemptionPlan
 from extender.model.victims import Candidate
 from extender.settings import Preemption, Settings
 from extender.tasks.event_recorder import EventRecorder
-from extender.tasks.filter_service import Decide
+from extender.tasks.ports import PlanTarget
 from extender.tasks.preemption_executor import ExecutorOptions, PreemptionExecutor
 from extender.tasks.preemption_manager import PreemptionManager
 from extender.tasks.rate_limiter import RateLimiter
 from extender.tasks.reflectors import Reflectors
 from extender.tasks.retrying_writer import RetryingWriter
 from extender.telemetry.metrics import Metrics
-from extender.verbs.preemption import decide_preemption
-from extender.verbs.unhelpful_nodes import UnhelpfulNodeCache
+from extender.verbs.preempt.decision import decide_preemption
 from extender.verbs.watched_pod import Unconfirmed
-from extender.verbs.with_preemption import decide_filter
-from extender.wire.extender_v1 import ExtenderArgs, FilterResult, PreemptionArgs
+from extender.wire.extender_v1 import PreemptionArgs
 
 _LOG = logging.getLogger(__name__)
 FindPod = Callable[[Pod], Awaitable[Pod | Unconfirmed]]
 # Under this name events are reported.
 COMPONENT: Final = "placement-extender"
-
-
-class Submit(Protocol):
-    """Where plans go."""
-
-    def submit(self, plan: PreemptionPlan) -> bool:
-        """Takes a plan on; False where one for the same pod is under way."""
-
-    def requeue(self, pod: Pod, node: str) -> None:
-        """Has the scheduler try a pod again after a while."""
 
 
 def without_preempting(settings: Settings) -> Settings:
@@ -64,34 +52,19 @@ def without_preempting(settings: Settings) -> Settings:
     return msgspec.structs.replace(settings, preemption=msgspec.structs.replace(settings.preemption, mode="advise"))
 
 
-class NullSubmit:
-    """Takes no plan: where the settings have us carry out none, and without a cluster to carry them out in."""
+class NullPlanTarget:
+    """Accepts no plan: for settings that carry out none, and for a service without a cluster."""
 
     def submit(self, _plan: PreemptionPlan) -> bool:
-        """No."""
+        """Always False."""
         return False
 
     def requeue(self, _pod: Pod, _node: str) -> None:
-        """Nobody does."""
-
-
-def deciding(decide: Decide, view: ClusterView, settings: Settings, rng: Random, target: Submit) -> Decide:
-    """The filter verb with nominated pods counted and plans begun."""
-    unhelpful = UnhelpfulNodeCache()
-
-    def decided(args: ExtenderArgs, avoid: str) -> FilterResult:
-        decision = decide_filter(
-            args, view, settings, unhelpful, lambda asked: decide(asked, avoid), seed=rng.getrandbits(32)
-        )
-        if decision.plan is not None:
-            target.submit(decision.plan)
-        return decision.result
-
-    return decided
+        """Does nothing."""
 
 
 def preempting(
-    view: ClusterView, settings: Settings, rng: Random, target: Submit, find: FindPod
+    view: ClusterView, settings: Settings, rng: Random, target: PlanTarget, find: FindPod
 ) -> Callable[[PreemptionArgs], Awaitable[Sequence[Candidate]]]:
     """The preempt verb for the pod that ``find`` tells, its plan submitted before the answer is given.
 

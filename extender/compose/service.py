@@ -16,9 +16,8 @@ from extender.compose.gc_policy import freeze_gc
 from extender.compose.leadership import SOLE, Replica, replica_of
 from extender.compose.preemption import (
     COMPONENT,
-    NullSubmit,
+    NullPlanTarget,
     PreemptionWork,
-    deciding,
     preempting,
     preemption_work,
     without_preempting,
@@ -38,7 +37,7 @@ from extender.server.tls import ServerTls
 from extender.settings import DEFAULT_NAMESPACE, Settings, Watch
 from extender.tasks.auditing import Auditing
 from extender.tasks.binding import Binding
-from extender.tasks.filter_service import AssumedPodOptions, Decide, FilterService
+from extender.tasks.filter_service import AssumedPodOptions, FilterService
 from extender.tasks.nominator import Nominator, NominatorOptions
 from extender.tasks.over_limits import OverLimits
 from extender.tasks.ports import IndexSink
@@ -46,11 +45,9 @@ from extender.tasks.readiness import Readiness
 from extender.tasks.reflectors import Reflectors, ReflectorsOptions, reads_workloads
 from extender.tasks.watched_pods import WatchedPods
 from extender.telemetry.metrics import Metrics
-from extender.verbs.filtering import filter_nodes
-from extender.verbs.nominate_elsewhere import find_node_elsewhere
-from extender.verbs.prioritizing import prioritize_nodes, prioritize_watched
-from extender.verbs.rejection_cache import RejectionCache
-from extender.verbs.wait_policy import should_wait
+from extender.verbs.filter.nominate_elsewhere import find_node_elsewhere
+from extender.verbs.filter.pipeline import FilterVerb
+from extender.verbs.prioritize import prioritize_nodes, prioritize_watched
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 from extender.wire.kinds import (
     DISRUPTION_BUDGETS,
@@ -111,10 +108,10 @@ def service_of_cluster(
 ) -> Service:
     """A service whose index follows a cluster. Its jobs are still to be run. ``namespace`` is the one we run in."""
     index = _index(settings)
-    memory = RejectionCache(settings.answers.rejection_cache_bytes)
+    filter_verb = FilterVerb(index.view, settings)
     over_limits = OverLimits(index, clock)
     reflectors = _reflectors(index, over_limits, settings, session, clock, rng)
-    metrics = _metrics(index, memory)
+    metrics = _metrics(index, filter_verb)
     replica = replica_of(settings.leader_election, namespace, session, reflectors, clock, rng, metrics)
     writer = replica.writing(Writer(session.writes, COMPONENT, socket.gethostname(), observe=metrics.wrote))
     jobs: list[Job] = [*reflectors.jobs(), *replica.jobs()]
@@ -126,14 +123,13 @@ def service_of_cluster(
     if settings.preemption.mode == "execute":
         work = preemption_work(index, settings.preemption, session, clock, rng, reflectors, metrics, replica)
         jobs.append(("preemption", work.run))
-    target = work.target if work is not None else NullSubmit()
-    decide = deciding(_decision(index, settings, memory, rng), index.view, settings, rng, target)
+    target = work.target if work is not None else NullPlanTarget()
     nominator = Nominator(index, writer, clock, _nominator_options(settings), find)
-    waits = partial(should_wait, view=index.view, settings=settings)
     pods = _watched_pods(index, settings, clock)
     known_until = reflectors.known_until(PODS.name)
+    options = _assumed_pod_options(settings)
     filter_service = FilterService(
-        index, pods, clock, _assumed_pod_options(settings), waits, decide, nominator.consider, known_until
+        index, pods, clock, options, filter_verb, rng, target, nominator.consider, known_until
     )
     if settings.assumed_pods.enabled:
         jobs.append(("assumed pods", filter_service.run))
@@ -175,12 +171,10 @@ def service_of_objects(settings: Settings, objects: Iterable[Object], rng: Rando
         index.upsert(found)
     freeze_gc()
     settings = without_preempting(settings)
-    memory = RejectionCache(settings.answers.rejection_cache_bytes)
-    target = NullSubmit()
-    decide = deciding(_decision(index, settings, memory, rng), index.view, settings, rng, target)
+    filter_verb = FilterVerb(index.view, settings)
 
     async def decided(args: ExtenderArgs) -> FilterResult:
-        return decide(args, "")
+        return filter_verb.decide(args, rng.getrandbits(32)).result  # never with a plan: this mode only advises
 
     async def as_asked(pod: Pod) -> Pod:
         return pod
@@ -188,9 +182,9 @@ def service_of_objects(settings: Settings, objects: Iterable[Object], rng: Rando
     verbs = Verbs(
         filter=decided,
         prioritize=lambda args: prioritize_nodes(args, index.view, settings),
-        preempt=preempting(index.view, settings, rng, target, as_asked),
+        preempt=preempting(index.view, settings, rng, NullPlanTarget(), as_asked),
     )
-    return Service(settings, index, Readiness(), _metrics(index, memory), verbs)
+    return Service(settings, index, Readiness(), _metrics(index, filter_verb), verbs)
 
 
 def _watched_pods(index: ClusterIndex, settings: Settings, clock: Clock) -> WatchedPods:
@@ -223,23 +217,10 @@ def _reflectors(
     return Reflectors(sink, feeds, clock, ReflectorsOptions(stale_after=stale_after), freeze_gc, listed)
 
 
-def _decision(index: ClusterIndex, settings: Settings, memory: RejectionCache, rng: Random) -> Decide:
-    """The filter verb bound to the index, with refusals from memory where nothing is pending."""
-    view = index.view
-
-    def decide(args: ExtenderArgs, avoid: str) -> FilterResult:
-        def afresh(args: ExtenderArgs) -> FilterResult:
-            return filter_nodes(args, view, settings, rng.getrandbits(32), avoid)
-
-        return memory.filter(args, view, afresh)
-
-    return decide
-
-
-def _metrics(index: ClusterIndex, memory: RejectionCache) -> Metrics:
-    metrics = Metrics(installed_version())
+def _metrics(index: ClusterIndex, filter_verb: FilterVerb) -> Metrics:
+    metrics, rejections = Metrics(installed_version()), filter_verb.rejections
     metrics.report_index(index.statistics)
-    metrics.report_rejection_cache(lambda: memory.hits, lambda: memory.bytes)
+    metrics.report_rejection_cache(lambda: rejections.hits, lambda: rejections.bytes)
     return metrics
 
 

@@ -1,11 +1,11 @@
-"""Questions and assumed pods: lets a question wait for what it hangs on, asks the verb, and assumes what was answered.
+"""The filter verb with its effects: waits for assumed pods, asks the verb, assumes what it answered, submits its plan.
 
 The pod that is decided on is the one that the watch shows (`watched_pods.py`). A request that brings nodes which do not
 exist is a what-if: it is answered as it stands, also for a pod that does not exist, and changes nothing here.
 
 The scheduler asks for the next pod before the watch shows the last one, so an answer counts from the moment it is
-given. A question whose answer hangs on pods whose node is not known yet waits until enough of them have settled, at most
-``wait`` seconds; then the verb counts them wherever it is worst. A question that hangs on nobody never waits.
+given. A question whose answer depends on pods whose node is undetermined waits until enough of them have settled, at most
+``wait`` seconds; then the verb counts them wherever it is worst. Other questions never wait.
 Given to the server by ``compose``; decides nothing itself.
 """
 
@@ -15,13 +15,15 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
+from random import Random
 from typing import Final, Protocol
 
 from extender.index.claims.assumed import Assumed, AssumedPods, Limits
 from extender.index.view import ClusterView
 from extender.model.objects import Pod
-from extender.tasks.ports import Clock
+from extender.tasks.ports import Clock, PlanTarget
 from extender.tasks.watched_pods import WatchedPods
+from extender.verbs.filter.pipeline import FilterVerb
 from extender.verbs.watched_pod import Unconfirmed
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 
@@ -30,13 +32,11 @@ _SUSPENDED_SECONDS: Final = (
     1.0  # a sleep that lasted so much longer was not ours: the process or the machine stood still
 )
 
-Decide = Callable[[ExtenderArgs, str], FilterResult]
-ShouldWait = Callable[[ExtenderArgs], bool]
 Answered = Callable[[ExtenderArgs, FilterResult], None]
 
 
 class AssumingIndex(Protocol):
-    """What settling needs of the index."""
+    """What the filter service needs of the index."""
 
     @property
     def view(self) -> ClusterView:
@@ -76,8 +76,9 @@ class FilterService:
         pods: WatchedPods,
         clock: Clock,
         options: AssumedPodOptions,
-        should_wait: ShouldWait,
-        decide: Decide,
+        verb: FilterVerb,
+        rng: Random,
+        plans: PlanTarget,
         answered: Answered,
         known_until: Callable[[], float] = lambda: inf,
     ) -> None:
@@ -90,8 +91,9 @@ class FilterService:
         self._pods = pods
         self._clock = clock
         self._options = options
-        self._should_wait = should_wait
-        self._decide = decide
+        self._verb = verb
+        self._rng = rng
+        self._plans = plans
         self._answered = answered
         self._known_until = known_until
         self._settled = asyncio.Event()
@@ -101,13 +103,13 @@ class FilterService:
         """Decides a question. The pod's own earlier assumption ends first: a new question means that it failed."""
         self.asked += 1
         if self._is_what_if(args) and not isinstance(self._pods.look_up(args.pod), Pod):
-            return self._decide(args, "")
+            return self._decide(args)
         previous = self._end_assumption(args.pod)
         pod = await self._pods.find(args.pod)
         if not isinstance(pod, Pod):
             return _refused_for_now(pod)
         args = replace(args, pod=pod)
-        if self._hangs(args):
+        if self._may_wait(args):
             await self._wait(args)
             pod = self._pods.look_up(pod)
             if not isinstance(pod, Pod):
@@ -115,6 +117,13 @@ class FilterService:
             args = replace(args, pod=pod)
         previous = self._index.assumed.settle(pod.uid) or previous
         return self._answer(args, previous)
+
+    def _decide(self, args: ExtenderArgs, avoid: str = "") -> FilterResult:
+        """The verb's answer; its plan is submitted before the answer is given."""
+        decision = self._verb.decide(args, self._rng.getrandbits(32), avoid)
+        if decision.plan is not None:
+            self._plans.submit(decision.plan)
+        return decision.result
 
     def _answer(self, args: ExtenderArgs, previous: Assumed | None) -> FilterResult:
         """Decides now, and notes what follows. ``previous`` is what was assumed of the pod before."""
@@ -144,8 +153,8 @@ class FilterService:
         known = self._index.view.known
         return args.nodes is not None and not all(node.name in known for node in args.nodes)
 
-    def _hangs(self, args: ExtenderArgs) -> bool:
-        return self._index.assumed.several > 0 and self._should_wait(args)
+    def _may_wait(self, args: ExtenderArgs) -> bool:
+        return self._index.assumed.several > 0 and self._verb.should_wait(args)
 
     async def _wait(self, args: ExtenderArgs) -> None:
         self.waits += 1
@@ -156,7 +165,7 @@ class FilterService:
             self.waited += self._clock.now() - begun
 
     async def _wait_until(self, args: ExtenderArgs, deadline: float) -> None:
-        while self._hangs(args):
+        while self._may_wait(args):
             left = deadline - self._clock.now()
             if left <= 0:
                 self.given_up += 1

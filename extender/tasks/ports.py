@@ -12,7 +12,8 @@ from typing import Protocol
 from extender.kube.effects import PodCondition, PodEvent, PodRef
 from extender.kube.leases import Lease
 from extender.kube.reflector_status import ReflectorStatus
-from extender.model.objects import Object
+from extender.model.objects import Object, Pod
+from extender.model.plans import PreemptionPlan
 
 
 class Clock(Protocol):
@@ -113,3 +114,13 @@ class LeaseStore(Protocol):
 
     async def update_lease(self, lease: Lease) -> Lease:
         """Replace it, if nobody was faster."""
+
+
+class PlanTarget(Protocol):
+    """What carries out the plans that the verbs make."""
+
+    def submit(self, plan: PreemptionPlan) -> bool:
+        """Accepts a plan; False where one for the same pod is being carried out."""
+
+    def requeue(self, pod: Pod, node: str) -> None:
+        """Nothing could be planned for the pod: the scheduler is to try it again after a while."""

@@ -17,7 +17,7 @@ from extender.model.objects import Pod
 from extender.tasks.ports import Clock
 from extender.tasks.preemption_executor import PreemptionExecutor
 from extender.tasks.retrying_writer import GaveUpError
-from extender.verbs.candidates import node_being_cleared
+from extender.verbs.dry_run.candidates import node_being_cleared
 
 _LOG = logging.getLogger(__name__)
 _FIRST, _LAST = 1.0, 60.0

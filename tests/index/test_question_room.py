@@ -11,11 +11,7 @@ from extender.index.cluster import ClusterIndex
 from extender.index.counts import compiled_constraints
 from extender.index.counts.groups import Group
 from extender.settings import Settings
-from extender.verbs.filtering import filter_nodes
-from extender.verbs.rejection_cache import RejectionCache
-from extender.verbs.unhelpful_nodes import UnhelpfulNodeCache
-from extender.verbs.with_preemption import decide_filter
-from extender.wire.extender_v1 import ExtenderArgs
+from extender.verbs.filter.pipeline import FilterVerb
 from tests.builders import Json, asking, index_of, matching, node, pod, pod_json, settings, spread, term
 from tests.contenders import contender_json
 from tests.index.counting import question_of
@@ -87,18 +83,15 @@ def test_everything_is_given_back_with_the_last_question() -> None:
 
 def test_what_is_remembered_of_a_refusal_does_not_keep_a_question_that_was_dropped() -> None:
     """Neither the nodes tried in vain, nor the answer, nor the list of refused pods."""
-    index, unhelpful, memory = cluster(2), UnhelpfulNodeCache(), RejectionCache(10**6)
+    index = cluster(2)
+    verb = FilterVerb(index.view, SETTINGS)
+    unhelpful, memory = verb.unhelpful, verb.rejections
     index.upsert(node("n2", zone="z0"))  # passes, and is not asked about
     index.upsert(pod("low", on="n1", priority=-1))
     for name in ("w0", "w1"):
         index.upsert(pod(name, on=f"n{name[1]}", app="web", priority=1000))
     args = asking(contender_json("asking", priority=100, apart=[term(app="web")]), "n0", "n1")
-
-    def remembering(asked: ExtenderArgs) -> object:
-        return memory.filter(asked, index.view, lambda a: filter_nodes(a, index.view, SETTINGS, 0))
-
-    remembering(args)
-    decide_filter(args, index.view, SETTINGS, unhelpful, lambda a: filter_nodes(a, index.view, SETTINGS, 0), seed=0)
+    verb.decide(args, 0)
     assert len(memory) == 1
     assert unhelpful.without(args.pod, [0, 1], index.view) == []
     groups = {id(group) for group in index.compiled(args.pod.signature).filter_groups()}

@@ -18,10 +18,10 @@ from extender.model.rejections import Code
 from extender.rules import catalog
 from extender.rules.frames import IndexFrame
 from extender.settings import Settings
-from extender.verbs.filtering import filter_nodes
-from extender.verbs.prioritizing import prioritize_nodes
+from extender.verbs.prioritize import prioritize_nodes
 from extender.wire.kinds import PODS
 from tests.builders import Json, asking, settings
+from tests.deciding import filter_nodes
 from tests.strategies import Ask, Change, Step, decoded
 
 # Every passing node is answered and points are not rounded, so that nothing can hide. A default constraint filters.

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from extender.settings import Settings
 from extender.simulate.judge import UNPARSABLE_CONSTRAINT, feasible
 from extender.simulate.judge_terms import are_parsable
-from extender.verbs.filtering import filter_nodes
-from extender.verbs.prioritizing import prioritize_nodes
+from extender.verbs.prioritize import prioritize_nodes
 from tests.builders import Json, asking, settings
+from tests.deciding import filter_nodes
 from tests.laws.observing import SYSTEM_DEFAULTS, WHOLE_ANSWERS, Cluster, answers_of, built, verdicts_of
 from tests.strategies import Step, histories, pods
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from extender.model.objects import Object
 from extender.model.victims import Candidate
-from extender.verbs.offered_candidates import best_offer
-from extender.verbs.victims import DryRun
+from extender.verbs.dry_run.victims import DryRun
+from extender.verbs.preempt.offered_candidates import best_offer
 from tests.builders import preempting
 from tests.contenders import cluster, contender_json
 from tests.laws.test_preemption import APPS, PREEMPTOR, carried, clusters, offers

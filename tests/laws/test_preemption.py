@@ -14,10 +14,8 @@ from extender.model.plans import PreemptionPlan
 from extender.model.rejections import Reason
 from extender.rules import catalog, node_fit
 from extender.rules.frames import IndexFrame
-from extender.verbs.filtering import filter_nodes
-from extender.verbs.preemption import decide_preemption
-from extender.verbs.unhelpful_nodes import UnhelpfulNodeCache
-from extender.verbs.with_preemption import decide_filter
+from extender.verbs.filter.pipeline import FilterVerb
+from extender.verbs.preempt.decision import decide_preemption
 from tests.builders import asking, preempting, settings, spread, term
 from tests.contenders import budget, cluster, contender, contender_json, stage
 from tests.laws.cases import case, meets_its_case
@@ -167,9 +165,7 @@ def test_a_plan_of_the_filter_works_and_is_minimal(
     held = cluster(*objects)
     by = settings(preemption={"crossNode": across})
     args = asking(contender_json("asking", priority=PREEMPTOR, app=app, **fields), *NAMES)
-    decision = decide_filter(
-        args, held.view, by, UnhelpfulNodeCache(), lambda asked: filter_nodes(asked, held.view, by, seed), seed=seed
-    )
+    decision = FilterVerb(held.view, by).decide(args, seed)
     assert audit(held) == []
     case(decision.plan is not None)
     assert decision.plan is not None
@@ -212,14 +208,7 @@ def test_where_the_filter_makes_no_plan_no_removal_on_one_node_would_help(
     fields, objects = rejection
     held = cluster(*objects)
     args = asking(contender_json("asking", priority=PREEMPTOR, app=app, **fields), *NAMES)
-    decision = decide_filter(
-        args,
-        held.view,
-        settings(),
-        UnhelpfulNodeCache(),
-        lambda asked: filter_nodes(asked, held.view, settings(), 0),
-        seed=0,
-    )
+    decision = FilterVerb(held.view, settings()).decide(args, 0)
     case(decision.plan is None and not decision.result.passed)
     for node in NAMES:
         lower = tuple(each for each in held.pods.values() if each.node == node and each.priority < PREEMPTOR)

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.settings import Settings
-from extender.verbs.filtering import filter_nodes
-from extender.verbs.prioritizing import prioritize_nodes
+from extender.verbs.prioritize import prioritize_nodes
 from tests.builders import Json, asking, settings, spread
+from tests.deciding import filter_nodes
 from tests.laws.cases import case, meets_its_case
 from tests.laws.observing import built
 from tests.strategies import KEYS, SELECTORS, Step, histories, one_of, pods

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from extender.index.cluster import ClusterIndex
 from extender.settings import Settings
-from extender.verbs.filtering import filter_nodes
-from extender.verbs.wait_policy import should_wait
+from extender.verbs.filter.wait_policy import should_wait
 from tests.builders import Json, asking, settings
+from tests.deciding import filter_nodes
 from tests.laws.cases import case, meets_its_case
 from tests.laws.observing import built, shape_of
 from tests.strategies import NODE_NAMES, Step, decoded, histories_with_room, mostly_linked

@@ -18,7 +18,6 @@ from extender.rules import interpod_affinity, topology_spread
 from extender.rules.frames import Frame, IndexFrame, RequestFrame
 from extender.rules.rule import PreparedFilter, PreparedScore
 from extender.settings import Settings, parse_settings
-from extender.verbs.filtering import filter_nodes
 from extender.wire.extender_v1 import ExtenderArgs
 from extender.wire.kinds import (
     NAMESPACES,
@@ -30,6 +29,7 @@ from extender.wire.kinds import (
     STATEFUL_SETS,
     Kind,
 )
+from tests.deciding import filter_nodes
 
 Case = dict[str, Any]
 

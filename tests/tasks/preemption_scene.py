@@ -22,11 +22,9 @@ from extender.tasks.preemption_executor import ExecutorOptions, PreemptionExecut
 from extender.tasks.preemption_manager import PreemptionManager
 from extender.tasks.rate_limiter import RateLimiter
 from extender.tasks.retrying_writer import RetryingWriter
-from extender.verbs.filtering import filter_nodes
-from extender.verbs.preemption import decide_preemption
-from extender.verbs.unhelpful_nodes import UnhelpfulNodeCache
-from extender.verbs.with_preemption import decide_filter
-from extender.wire.extender_v1 import ExtenderArgs, FilterResult
+from extender.verbs.filter.pipeline import FilterVerb
+from extender.verbs.preempt.decision import decide_preemption
+from extender.wire.extender_v1 import FilterResult
 from tests.builders import asking, preempting, settings
 from tests.contenders import cluster, contender_json
 from tests.fakes import FakeClock
@@ -90,14 +88,14 @@ class Scene:
             ExecutorOptions(),
         )
         self.preempting = PreemptionManager(self.index, evicting, self.clock, self.counted, STUCK_AFTER)
-        self.unhelpful = UnhelpfulNodeCache()
+        self.filter_verb = FilterVerb(self.index.view, self.settings)
 
     # -- the scheduler's questions --------------------------------------------------------------------------------
 
     def filter(self, *names: str, **pod: Any) -> FilterResult:
         """The answer to filter, with the plan submitted that goes with it."""
         args = asking(contender_json(**pod), *(names or self.index.known))
-        decision = decide_filter(args, self.index.view, self.settings, self.unhelpful, self._plain, seed=0)
+        decision = self.filter_verb.decide(args, 0)
         if decision.plan is not None:
             self.preempting.submit(decision.plan)
         return decision.result
@@ -109,9 +107,6 @@ class Scene:
         assert list(decision.candidates) == []
         if decision.plan is not None:
             self.preempting.submit(decision.plan)
-
-    def _plain(self, args: ExtenderArgs) -> FilterResult:
-        return filter_nodes(args, self.index.view, self.settings, 0)
 
     # -- what goes on -----------------------------------------------------------------------------------------------
 

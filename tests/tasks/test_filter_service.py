@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
+from random import Random
 from typing import Any
 
 import orjson
@@ -17,10 +17,10 @@ from extender.model.objects import Pod
 from extender.settings import Settings
 from extender.tasks.filter_service import AssumedPodOptions, FilterService
 from extender.tasks.watched_pods import WatchedPods
-from extender.verbs.filtering import filter_nodes
-from extender.verbs.wait_policy import should_wait
-from extender.wire.extender_v1 import ExtenderArgs, FilterResult, decode_args
+from extender.verbs.filter.pipeline import FilterVerb
+from extender.wire.extender_v1 import FilterResult, decode_args
 from extender.wire.kinds import NODES, PODS
+from tests.deciding import KeptPlans
 
 JsonObject = dict[str, Any]
 
@@ -41,18 +41,16 @@ class Played:
         self.settings = Settings(placement="decisive" if placement == "decisive" else "cooperative")
         self.index = ClusterIndex(self.settings.rules)
         self.clock = SystemClock()
+        self.plans = KeptPlans()
         self.answered: list[FilterResult] = []
         for name in NODE_NAMES:
             self.index.upsert(NODES.decode_object(orjson.dumps({"metadata": {"name": name, "labels": {HOST: name}}})))
         options = AssumedPodOptions(enabled=assumes, wait=wait)
-        waits = partial(should_wait, view=self.index.view, settings=self.settings)
+        verb = FilterVerb(self.index.view, self.settings)
         pods = WatchedPods(self.index, self.clock, 0.0, 1)
         self.filter_service = FilterService(
-            self.index, pods, self.clock, options, waits, self._decide, lambda _, r: self.answered.append(r)
+            self.index, pods, self.clock, options, verb, Random(1), self.plans, lambda _, r: self.answered.append(r)
         )
-
-    def _decide(self, args: ExtenderArgs, avoid: str) -> FilterResult:
-        return filter_nodes(args, self.index.view, self.settings, len(self.answered), avoid)
 
     async def ask(self, name: str, spec: JsonObject, nodes: tuple[str, ...] = NODE_NAMES) -> list[str]:
         """Asks about a pending pod, which the watch shows from now on at the latest."""
@@ -319,3 +317,20 @@ async def test_a_pod_that_is_bound_while_its_question_waits_is_not_decided_on() 
     played.show("w0", APART, on="n2")
     assert await waiting == []
     assert played.index.assumed.held == {}
+
+
+async def test_the_plan_of_a_rejection_is_submitted_with_its_answer() -> None:
+    played = Played("cooperative")
+    for name in NODE_NAMES:
+        played.show(f"low-{name}", {"priority": -1}, on=name)
+    assert await played.ask("w0", APART) == []
+    (plan,) = played.plans.plans
+    assert (plan.preemptor.name, [f"low-{plan.node}"]) == ("w0", [each.name for each in plan.victims])
+    assert list(played.answered[-1].failed) == [plan.node]
+
+
+async def test_a_pod_that_passes_needs_no_plan() -> None:
+    played = Played("cooperative")
+    played.show("low", {"priority": -1}, on="n1")
+    assert await played.ask("w0", APART) == ["n2", "n3"]
+    assert played.plans.plans == []

@@ -16,10 +16,10 @@ from extender.kube.errors import Conflict, NotFound
 from extender.kube.timing import SystemClock
 from extender.settings import Settings
 from extender.tasks.nominator import REQUEUE_ANNOTATION, Nominator, NominatorOptions
-from extender.verbs.filtering import filter_nodes
-from extender.verbs.nominate_elsewhere import find_node_elsewhere
+from extender.verbs.filter.nominate_elsewhere import find_node_elsewhere
 from extender.wire.extender_v1 import FilterResult, decode_args
 from extender.wire.kinds import NAMESPACES, NODES, PODS
+from tests.deciding import filter_nodes
 from tests.fakes import FakeWriter, until
 
 JsonObject = dict[str, Any]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from random import Random
 
 import pytest
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
+from extender.settings import Settings
 from extender.tasks.filter_service import AssumedPodOptions, FilterService
 from extender.tasks.watched_pods import WatchedPods
-from extender.wire.extender_v1 import ExtenderArgs, FilterResult
+from extender.verbs.filter.pipeline import FilterVerb
 from tests.builders import index_of, node, pod
+from tests.deciding import KeptPlans
 from tests.fakes import FakeClock, until
 
 
@@ -28,20 +31,11 @@ class Suspended(FakeClock):
         await super().sleep(seconds)
 
 
-def nothing(_: ExtenderArgs, __: str) -> FilterResult:
-    raise AssertionError("nobody asks")
-
-
-def never(_: ExtenderArgs) -> bool:
-    return False
-
-
 async def lasting(index: ClusterIndex, clock: FakeClock) -> float:
     """How long the assumption lasts, by the clock."""
     pods = WatchedPods(index, clock, 0.0, 1)
-    filter_service = FilterService(
-        index, pods, clock, AssumedPodOptions(expiry=120.0), never, nothing, lambda _, __: None
-    )
+    verb, options = FilterVerb(index.view, Settings()), AssumedPodOptions(expiry=120.0)
+    filter_service = FilterService(index, pods, clock, options, verb, Random(1), KeptPlans(), lambda _, __: None)
     begun, ended = clock.time, list[float]()
     index.assumed.on_settled = lambda: ended.append(clock.time)
     task = asyncio.create_task(filter_service.run())
@@ -70,8 +64,9 @@ async def test_an_assumption_does_not_expire_while_the_watch_that_would_show_its
     index.assume(pod("web"), ("n1",), clock.time)
     begun = clock.time
     pods, options = WatchedPods(index, clock, 0.0, 1), AssumedPodOptions(expiry=120.0)
+    verb = FilterVerb(index.view, Settings())
     filter_service = FilterService(
-        index, pods, clock, options, never, nothing, lambda _, __: None, lambda: begun + heard
+        index, pods, clock, options, verb, Random(1), KeptPlans(), lambda _, __: None, lambda: begun + heard
     )
     task = asyncio.create_task(filter_service.run())
     await until(lambda: clock.time > begun + 170.0)

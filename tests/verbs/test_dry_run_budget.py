@@ -10,12 +10,10 @@ from extender.index.counts.groups import Group
 from extender.model.objects import Pod
 from extender.model.plans import PreemptionPlan
 from extender.settings import Settings
-from extender.verbs import victims
-from extender.verbs.candidates import NodeSearch
-from extender.verbs.filtering import filter_nodes
-from extender.verbs.unhelpful_nodes import UnhelpfulNodeCache
-from extender.verbs.victims import DryRun
-from extender.verbs.with_preemption import decide_filter
+from extender.verbs.dry_run import victims
+from extender.verbs.dry_run.candidates import NodeSearch
+from extender.verbs.dry_run.victims import DryRun
+from extender.verbs.filter.pipeline import FilterVerb
 from extender.wire.extender_v1 import ExtenderArgs
 from tests.builders import Json, matching, settings, term
 from tests.contenders import cluster, contender, contender_json, stage
@@ -86,16 +84,14 @@ def test_a_run_that_is_abandoned_on_a_node_leaves_no_trace_and_no_victims(monkey
 def test_nodes_that_were_not_judged_are_tried_when_the_pod_is_asked_about_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    index, pod, unhelpful = crowd(40, spared=30), preemptor(3), UnhelpfulNodeCache()
+    index, pod = crowd(40, spared=30), preemptor(3)
+    verb = FilterVerb(index.view, SETTINGS)
     monkeypatch.setattr(victims, "MOST_WORK", 2_000)
     args = ExtenderArgs(pod=pod, node_names=sorted(index.known, key=index.known.__getitem__))
     plans: list[PreemptionPlan | None] = []
     while not any(plans):
         assert len(plans) < 20
-        decision = decide_filter(
-            args, index.view, SETTINGS, unhelpful, lambda asked: filter_nodes(asked, index.view, SETTINGS, 0), seed=0
-        )
-        plans.append(decision.plan)
+        plans.append(verb.decide(args, 0).plan)
     assert len(plans) > 2
     assert plans[-1] is not None
     assert plans[-1].node == "n30"

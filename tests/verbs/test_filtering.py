@@ -8,9 +8,9 @@ import pytest
 
 from extender.index.cluster import ClusterIndex
 from extender.model.rejections import Code, Reason
-from extender.verbs.filtering import filter_nodes
 from extender.wire.extender_v1 import FilterResult
 from tests.builders import Json, asking, index_of, matching, node, node_json, pod, pod_json, settings, spread, term
+from tests.deciding import filter_nodes
 
 WHOLE = settings()
 LONELY = pod_json(app="web", apart=[term("host", app="web")])
@@ -77,8 +77,8 @@ def test_a_name_asked_twice_is_answered_without_a_name_that_was_not_asked() -> N
 
 
 def test_nothing_asked_is_nothing_answered() -> None:
-    assert ask(two_nodes(), LONELY) == FilterResult([])
-    assert ask_nodes(two_nodes(), LONELY, []) == FilterResult([])
+    assert ask(two_nodes(), LONELY) == FilterResult(())
+    assert ask_nodes(two_nodes(), LONELY, []) == FilterResult(())
 
 
 def test_terms_that_cannot_be_read_refuse_every_node_with_one_text() -> None:

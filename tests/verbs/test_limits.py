@@ -8,14 +8,13 @@ from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.model.rejections import Reason
 from extender.settings import Rules, Settings, default_settings
-from extender.verbs.filtering import filter_nodes
-from extender.verbs.nominate_elsewhere import find_node_elsewhere
-from extender.verbs.preemption import decide_preemption
-from extender.verbs.prioritizing import prioritize_nodes
-from extender.verbs.unhelpful_nodes import UnhelpfulNodeCache
-from extender.verbs.with_preemption import decide_filter
+from extender.verbs.filter.nominate_elsewhere import find_node_elsewhere
+from extender.verbs.filter.pipeline import FilterVerb
+from extender.verbs.preempt.decision import decide_preemption
+from extender.verbs.prioritize import prioritize_nodes
 from extender.wire.extender_v1 import FilterResult
 from tests.builders import Json, asking, index_of, node, pod, pod_json, preempting, settings, term
+from tests.deciding import filter_nodes
 
 OFFLOAD: Final = settings()
 MANY: Final = [term(app=f"a{number}") for number in range(101)]
@@ -54,14 +53,7 @@ def test_augment_passes_it_to_the_plugins() -> None:
 def test_nobody_is_preempted_for_it() -> None:
     index = index_of(node("n1"), pod("low", on="n1", app="a1", priority=0))
     body = pod_json(apart=MANY, priority=1000)
-    decided = decide_filter(
-        asking(body, "n1"),
-        index.view,
-        OFFLOAD,
-        UnhelpfulNodeCache(),
-        lambda args: filter_nodes(args, index.view, OFFLOAD, seed=0),
-        seed=0,
-    )
+    decided = FilterVerb(index.view, OFFLOAD).decide(asking(body, "n1"), 0)
     assert (decided.plan, decided.result.unresolvable) == (None, {"n1": TEXT})
     offered = decide_preemption(preempting(body, {"n1": ["uid-low"]}), index.view, OFFLOAD, seed=0)
     assert (offered.plan, offered.candidates) == (None, ())

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from extender.index.view import NodeNumber
 from extender.model.objects import Object, Pod
-from extender.verbs.offered_candidates import best_offer
-from extender.verbs.victims import DryRun, Removal
+from extender.verbs.dry_run.victims import DryRun, Removal
+from extender.verbs.preempt.offered_candidates import best_offer
 from tests.builders import preempting, term
 from tests.contenders import cluster, contender, contender_json, stage
 

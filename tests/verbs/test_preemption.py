@@ -9,7 +9,7 @@ import pytest
 from extender.model.objects import Object
 from extender.model.plans import PreemptionPlan
 from extender.settings import Settings, default_settings
-from extender.verbs.preemption import PreemptionDecision, decide_preemption
+from extender.verbs.preempt.decision import PreemptionDecision, decide_preemption
 from tests.builders import preempting, settings, term
 from tests.contenders import budget, cluster, contender, contender_json, stage
 

@@ -6,7 +6,7 @@ import pytest
 
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import Object
-from extender.verbs.prioritizing import prioritize_nodes
+from extender.verbs.prioritize import prioritize_nodes
 from tests.builders import (
     Json,
     asking,

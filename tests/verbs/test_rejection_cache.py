@@ -7,10 +7,10 @@ import pytest
 
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import PodSignature
-from extender.settings import Settings
-from extender.verbs.filtering import filter_nodes
-from extender.verbs.rejection_cache import RejectionCache
-from extender.wire.extender_v1 import ExtenderArgs, FilterResult, decode_args, encode_filter
+from extender.model.units import ByteSize
+from extender.settings import Answers, Settings
+from extender.verbs.filter.pipeline import FilterVerb
+from extender.wire.extender_v1 import FilterResult, decode_args, encode_filter
 from extender.wire.kinds import NAMESPACES, NODES, PODS
 
 HOST = "kubernetes.io/hostname"
@@ -34,10 +34,11 @@ class Asker:
     """
 
     def __init__(self, most_bytes: int = 1 << 20) -> None:
-        self.settings = Settings(placement="cooperative")
+        self.settings = Settings(placement="cooperative", answers=Answers(rejection_cache_bytes=ByteSize(most_bytes)))
         self.index = ClusterIndex(self.settings.rules)
-        self.memory = RejectionCache(most_bytes)
-        self.decided = 0
+        self.verb = FilterVerb(self.index.view, self.settings)
+        self.memory = self.verb.rejections
+        self.asked = 0
         self.shapes: list[PodSignature] = []
         for name in ("n0", "n1", "n2"):
             node = {"metadata": {"name": name, "labels": {HOST: name}}}
@@ -57,11 +58,13 @@ class Asker:
         pod = {"metadata": {"name": "asking", "uid": "u", "namespace": "ns"}, "spec": {"affinity": APART}}
         args = decode_args(orjson.dumps({"Pod": pod, "NodeNames": names or ("n1", "n2")}))
         self.shapes.append(args.pod.signature)
-        return self.memory.filter(args, self.index.view, self._decide)
+        self.asked += 1
+        return self.verb.decide(args, 0).result
 
-    def _decide(self, args: ExtenderArgs) -> FilterResult:
-        self.decided += 1
-        return filter_nodes(args, self.index.view, self.settings, 0)
+    @property
+    def decided(self) -> int:
+        """How many questions the cache did not answer."""
+        return self.asked - self.memory.hits
 
 
 def test_a_refusal_is_given_again_byte_for_byte_without_deciding() -> None:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import pytest
 
 from extender.index.cluster import ClusterIndex
-from extender.verbs.filtering import filter_nodes
 from tests.builders import (
     Json,
     asking,
@@ -24,6 +23,7 @@ from tests.builders import (
     weighted,
     workload,
 )
+from tests.deciding import filter_nodes
 
 TEN = [f"n{number}" for number in range(10)]
 WEB_ZONES = {"z1": 1, "z2": 3, "z3": 2}

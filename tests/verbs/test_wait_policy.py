@@ -9,10 +9,10 @@ import pytest
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import Object
 from extender.settings import Settings
-from extender.verbs.filtering import filter_nodes
-from extender.verbs.wait_policy import should_wait
+from extender.verbs.filter.wait_policy import should_wait
 from tests.builders import Json, asking, index_of, node, pod, pod_json, settings, spread, term, weighted
 from tests.contenders import contender
+from tests.deciding import filter_nodes
 
 NAMES = ("n1", "n2", "n3", "n4")
 ALL, TWO, ONE = (settings(answers={"shortlist": most}) for most in (0, 2, 1))

@@ -12,9 +12,8 @@ import pytest
 from extender.index.cluster import ClusterIndex
 from extender.settings import Settings
 from extender.simulate.judge import feasible
-from extender.verbs.filtering import filter_nodes
-from extender.verbs.preemption import decide_preemption
-from extender.verbs.prioritizing import prioritize_nodes
+from extender.verbs.preempt.decision import decide_preemption
+from extender.verbs.prioritize import prioritize_nodes
 from extender.wire.extender_v1 import (
     decode_args,
     decode_preemption_args,
@@ -25,6 +24,7 @@ from extender.wire.extender_v1 import (
 )
 from extender.wire.kinds import NAMESPACES, NODES, PODS, Kind, decode_page
 from tests.builders import Json, settings
+from tests.deciding import filter_nodes
 from tests.wire.scheduler_side import read_filter, read_preemption, read_priorities
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"

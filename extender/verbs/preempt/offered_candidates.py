@@ -14,7 +14,7 @@ from heapq import heapify, heappop, heappush
 from extender.index.view import ClusterView, NodeNumber
 from extender.model.objects import Pod
 from extender.model.victims import Candidate, Standing, standing
-from extender.verbs.victims import DryRun, Removal, importance
+from extender.verbs.dry_run.victims import DryRun, Removal, importance
 from extender.wire.extender_v1 import PreemptionArgs
 
 

@@ -14,7 +14,7 @@ from extender.model.plans import PreemptionPlan
 from extender.model.victims import best_candidates
 from extender.rules import node_fit
 from extender.settings import Settings
-from extender.verbs.victims import DryRun, Removal, conflicting_nominated_pods
+from extender.verbs.dry_run.victims import DryRun, Removal, conflicting_nominated_pods
 
 # As kube-scheduler: a dry run ends when so many candidates are found (minCandidateNodesPercentage and -Absolute).
 _LEAST_PERCENT = 10

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from extender.index.cluster import ClusterIndex
-from extender.verbs.filtering import filter_nodes
 from tests.builders import Json, asking, settings, taint, term, weighted
 from tests.contenders import cluster, contender, contender_json, stage
+from tests.deciding import filter_nodes
 
 DECISIVE = settings(placement="decisive")
 LONELY: dict[str, Any] = {"app": "web", "apart": [term("host", app="web")]}

@@ -16,9 +16,9 @@ from extender.model.spread import topology_weight
 from extender.rules.catalog import PreparedFilters
 from extender.rules.interpod_affinity import weighted_groups
 from extender.settings import Settings
-from extender.verbs import top_domains
-from extender.verbs.requested_nodes import RequestedNodes
-from extender.verbs.scoring import points
+from extender.verbs.search import top_domains
+from extender.verbs.search.requested_nodes import RequestedNodes
+from extender.verbs.search.scoring import points
 
 _TOLERANCE = 1e-9
 _NEVER = float("-inf")

@@ -24,9 +24,9 @@ from extender.model.objects import Pod
 from extender.model.plans import PreemptionPlan
 from extender.model.victims import Candidate
 from extender.settings import Settings
-from extender.verbs.candidates import NodeSearch, found_beside_nominated, node_of_running_plan, plan_of
-from extender.verbs.offered_candidates import best_offer, known_victims
-from extender.verbs.victims import DryRun, Removal
+from extender.verbs.dry_run.candidates import NodeSearch, found_beside_nominated, node_of_running_plan, plan_of
+from extender.verbs.dry_run.victims import DryRun, Removal
+from extender.verbs.preempt.offered_candidates import best_offer, known_victims
 from extender.wire.extender_v1 import PreemptionArgs
 
 

@@ -12,9 +12,8 @@ from extender.model.objects import Object
 from extender.model.plans import PreemptionPlan
 from extender.model.rejections import Reason
 from extender.settings import Settings
-from extender.verbs.filtering import filter_nodes
-from extender.verbs.unhelpful_nodes import UnhelpfulNodeCache
-from extender.verbs.with_preemption import FilterDecision, decide_filter
+from extender.verbs.filter.pipeline import FilterDecision, FilterVerb
+from extender.verbs.filter.unhelpful_nodes import UnhelpfulNodeCache
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 from tests.builders import asking, matching, node_json, settings, spread, taint, term
 from tests.contenders import budget, cluster, contender, contender_json, stage
@@ -36,7 +35,7 @@ class Asker:
         self.index: ClusterIndex = cluster(*objects)
         every_name: dict[str, Any] = {"placement": "cooperative"}
         self.settings: Settings = settings(**every_name, **sections)
-        self.unhelpful = UnhelpfulNodeCache()
+        self.verb = FilterVerb(self.index.view, self.settings)
 
     def ask(self, *names: str, **pod: Any) -> FilterDecision:
         """The decision about a pod of these fields, asked for these nodes or all."""
@@ -45,10 +44,7 @@ class Asker:
 
     def decide(self, args: ExtenderArgs) -> FilterDecision:
         """The decision on a question."""
-        return decide_filter(args, self.index.view, self.settings, self.unhelpful, self._plain, seed=0)
-
-    def _plain(self, args: ExtenderArgs) -> FilterResult:
-        return filter_nodes(args, self.index.view, self.settings, 0)
+        return self.verb.decide(args, 0)
 
 
 def told(plan: PreemptionPlan | None) -> tuple[str, list[str]] | None:
@@ -136,7 +132,9 @@ class TestHopeless:
     def left(asker: Asker, args: ExtenderArgs) -> list[str]:
         """The nodes that would be tried."""
         view = asker.index.view
-        return [view.node_names[node] for node in asker.unhelpful.without(args.pod, sorted(view.known.values()), view)]
+        return [
+            view.node_names[node] for node in asker.verb.unhelpful.without(args.pod, sorted(view.known.values()), view)
+        ]
 
     def test_it_is_remembered_while_nothing_changes(self) -> None:
         asker = Asker(*self.BLOCKED, self.LOW)
@@ -184,7 +182,7 @@ class TestHopeless:
 
     def test_the_kinds_that_were_added_first_are_forgotten_first(self) -> None:
         asker = Asker(*self.BLOCKED, self.LOW)
-        asker.unhelpful = UnhelpfulNodeCache(most_bytes=64 * 1024)
+        asker.verb.unhelpful = UnhelpfulNodeCache(most_bytes=64 * 1024)
         kinds = [asking(contender_json("asking", **LONELY | {"tier": f"t{number}"}), "n1") for number in range(60)]
         for each in kinds:
             asker.decide(each)

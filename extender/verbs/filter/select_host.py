@@ -1,20 +1,23 @@
-"""The one node of a decisive answer.
+"""The hosts to answer: one node in decisive placement, else a shortlist of the best nodes or all that pass.
 
-Where a pod's place can change what others may do, exactly one node is answered: then the place is known at once and
-nobody has to wait for it. So it is where our rules prefer nodes: then the scheduler need not ask for scores. The choice
-is the best under our own score, then by what the in-tree plugins would have looked at: preferred node affinity,
-PreferNoSchedule taints, free resources.
+Where a pod's place can change what others may do, decisive placement answers exactly one node: its place is known at
+once, and no other question has to wait for it. It does so too where our rules prefer nodes: then the scheduler need not
+ask for scores. The choice is the best under our own score, then by what the in-tree plugins would have looked at:
+preferred node affinity, PreferNoSchedule taints, free resources. Answers are short on purpose: the length of an answer
+costs the scheduler more than our decision does.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from extender.index.view import ClusterView, CompiledConstraints
 from extender.model.objects import Node, Pod
 from extender.model.resources import CPU, MEMORY
 from extender.model.taints import PREFER_NO_SCHEDULE
 from extender.settings import Settings
-from extender.verbs.ranking import Ranked, Search, best_passing
-from extender.verbs.scoring import has_points
+from extender.verbs.search.ranking import Ranked, Search, best_passing
+from extender.verbs.search.scoring import has_points
 
 # How many equals are compared by their free resources. Two random choices already level a load well; a few more level
 # it better, and all 500 would cost more than the rest of the decision.
@@ -24,6 +27,22 @@ COMPARED = 5
 def answers_one(compiled: CompiledConstraints, view: ClusterView, settings: Settings) -> bool:
     """Whether a question is answered with one node. Such pods are all for which prioritize has anything to say."""
     return settings.placement == "decisive" and (view.is_touched(compiled.signature) or has_points(compiled, settings))
+
+
+def select_hosts(search: Search, pod: Pod, seed: int, avoid: str) -> Sequence[str]:
+    """Names that pass, in the order in which they should be tried; empty where none does. O(names × clauses) at worst."""
+    requested, settings, filters = search.asked, search.settings, search.filters
+    if filters.rejects_every_node or filters.failure is not None:
+        return ()
+    most = settings.answers.shortlist
+    if len(requested) > 1 and answers_one(search.compiled, search.view, settings):
+        return requested.names_at(select_host(search, pod, seed % len(requested), avoid))
+    if most and len(requested) > most:
+        return requested.names_at([node for _, node in best_passing(search, most, seed % len(requested))])
+    nodes = requested.positions()
+    if filters.passes_all and len(nodes) == len(requested):
+        return requested.names
+    return requested.names_at(filters.passing(nodes))
 
 
 def select_host(search: Search, pod: Pod, turn: int, avoid: str) -> list[int]:

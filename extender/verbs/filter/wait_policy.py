@@ -11,10 +11,10 @@ from extender.index.view import ClusterView
 from extender.rules import catalog
 from extender.rules.frames import BestCaseFrame, Frame, WorstCaseFrame
 from extender.settings import Settings
-from extender.verbs.candidates import may_plan
-from extender.verbs.ranking import Search, best_passing
-from extender.verbs.requested_nodes import RequestedNodes, ask
-from extender.verbs.select_host import answers_one
+from extender.verbs.dry_run.candidates import may_plan
+from extender.verbs.filter.select_host import answers_one
+from extender.verbs.search.ranking import Search, best_passing
+from extender.verbs.search.requested_nodes import RequestedNodes, requested_nodes
 from extender.wire.extender_v1 import ExtenderArgs
 
 
@@ -29,7 +29,7 @@ def should_wait(args: ExtenderArgs, view: ClusterView, settings: Settings) -> bo
         return False
     if view.nominated and settings.preemption.mode != "off":
         return True
-    asked = ask(args, view)
+    asked = requested_nodes(args, view)
     at_best = _ranks(args, asked, BestCaseFrame(asked.frame, view), view, settings)
     if not at_best:
         return may_plan(args.pod, view, settings)

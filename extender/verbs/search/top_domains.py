@@ -14,7 +14,7 @@ from operator import itemgetter
 
 from extender.index.view import KeyView, WeightedGroup
 from extender.rules.catalog import PreparedFilters
-from extender.verbs.requested_nodes import RequestedNodes
+from extender.verbs.search.requested_nodes import RequestedNodes
 
 Ranked = list[tuple[float, int]]
 

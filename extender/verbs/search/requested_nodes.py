@@ -74,7 +74,7 @@ class RequestedNodes:
                 at, size = at + size, size * _GROWTH
 
 
-def ask(args: ExtenderArgs, view: ClusterView) -> RequestedNodes:
+def requested_nodes(args: ExtenderArgs, view: ClusterView) -> RequestedNodes:
     """The request's nodes, in either form. O(1) for names."""
     if args.nodes is not None:
         return RequestedNodes([node.name for node in args.nodes], RequestFrame(args.nodes), nodes=args.nodes)

@@ -11,8 +11,8 @@ from dataclasses import replace
 from extender.index.view import ClusterView
 from extender.model.objects import Pod
 from extender.settings import Settings
-from extender.verbs.requested_nodes import ask
-from extender.verbs.scoring import has_points, points
+from extender.verbs.search.requested_nodes import requested_nodes
+from extender.verbs.search.scoring import has_points, points
 from extender.verbs.watched_pod import watched_pod
 from extender.wire.extender_v1 import ExtenderArgs
 
@@ -38,7 +38,7 @@ def prioritize_nodes(args: ExtenderArgs, view: ClusterView, settings: Settings) 
     compiled = view.compiled(args.pod.signature)
     if not has_points(compiled, settings):
         return {}
-    asked = ask(args, view)
+    asked = requested_nodes(args, view)
     found = points(compiled, view, settings, asked.frame, asked.positions())
     if len(set(found.of.values())) <= 1:
         return {}

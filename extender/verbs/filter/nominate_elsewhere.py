@@ -11,8 +11,8 @@ from extender.model.objects import Pod
 from extender.rules import catalog, node_fit
 from extender.rules.frames import IndexFrame, WorstCaseFrame
 from extender.settings import Settings
-from extender.verbs.ranking import Search, best_passing
-from extender.verbs.requested_nodes import RequestedNodes
+from extender.verbs.search.ranking import Search, best_passing
+from extender.verbs.search.requested_nodes import RequestedNodes
 
 # How many nodes that pass our rules are tried for room and taints, best first, before giving up.
 TRIED = 64

@@ -1,0 +1,90 @@
+"""The filter verb from the question to the answer, step by step.
+
+The service, the snapshot server, the bench and the tests build the same `FilterVerb`. It is synchronous and has no
+effects: `tasks/filter_service.py` waits for assumed pods before it, and hands the plan on after it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from extender.index.view import ClusterView
+from extender.model.plans import PreemptionPlan
+from extender.rules import catalog
+from extender.rules.frames import WorstCaseFrame
+from extender.settings import Settings
+from extender.verbs.dry_run.candidates import node_of_running_plan
+from extender.verbs.filter.nominated_pods import nodes_kept_for_nominated_pods, without_nodes
+from extender.verbs.filter.preemption_plan import plan_for_rejected_pod
+from extender.verbs.filter.rejected_nodes import rejection, rejection_with_nominations
+from extender.verbs.filter.rejection_cache import RejectionCache
+from extender.verbs.filter.select_host import select_hosts
+from extender.verbs.filter.unhelpful_nodes import UnhelpfulNodeCache
+from extender.verbs.filter.wait_policy import should_wait
+from extender.verbs.search.ranking import Search
+from extender.verbs.search.requested_nodes import requested_nodes
+from extender.wire.extender_v1 import ExtenderArgs, FilterResult
+
+
+@dataclass(frozen=True, slots=True)
+class FilterDecision:
+    """The answer, and the plan that is to be carried out because of it, if any."""
+
+    result: FilterResult
+    plan: PreemptionPlan | None = None
+
+
+class FilterVerb:
+    """The filter verb over one view and one set of settings; only its two caches change.
+
+    ``rejections`` answers a repeated rejection without a new decision. ``unhelpful`` knows the nodes where a preemption
+    was found not to help.
+    """
+
+    def __init__(self, view: ClusterView, settings: Settings) -> None:
+        self._view = view
+        self._settings = settings
+        self.rejections = RejectionCache(settings.answers.rejection_cache_bytes)
+        self.unhelpful = UnhelpfulNodeCache()
+
+    def should_wait(self, args: ExtenderArgs) -> bool:
+        """Whether the answer may be better once assumed pods have settled. O(groups) where no assumed pod matters."""
+        return should_wait(args, self._view, self._settings)
+
+    def decide(self, args: ExtenderArgs, seed: int, avoid: str = "") -> FilterDecision:
+        """Decides the requested nodes. O(names × clauses), and the dry runs of `plan_for_rejected_pod` if none passes.
+
+        ``seed`` chooses among equal nodes. ``avoid`` is the node that the pod was last sent to without arriving; only
+        decisive placement uses it. Assumed pods whose node is undetermined count wherever that is worst.
+        """
+        pod, view, settings = args.pod, self._view, self._settings
+        # Nodes of the request itself may not exist, so no pod is nominated to them or can leave them.
+        preempts = args.nodes is None and settings.preemption.mode != "off"
+
+        # 1. Nominated pods of equal or higher priority keep their nodes.
+        kept = nodes_kept_for_nominated_pods(args, view) if preempts and view.nominated else frozenset[str]()
+        question = without_nodes(args, kept) if kept else args
+
+        # 2. The rejection cache, while everything that the rejection depends on is unchanged.
+        compiled = view.compiled(pod.signature)
+        is_undetermined = view.is_pending(compiled)
+        result = None if is_undetermined else self.rejections.find(question, compiled, view)
+        if result is None:
+            # 3. The rules, prepared once for all nodes.
+            requested = requested_nodes(question, view)
+            frame = WorstCaseFrame(requested.frame, view) if is_undetermined else requested.frame
+            search = Search(compiled, catalog.prepare_filters(compiled, frame), requested, view, settings)
+
+            # 4. Selection of the host, or of a shortlist of hosts.
+            hosts = select_hosts(search, pod, seed, avoid)
+            result = FilterResult(hosts) if hosts else rejection(search)
+            if not is_undetermined:
+                self.rejections.add(question, compiled, view, result)
+        if result.passed or result.error or not (preempts and args.node_names):
+            return FilterDecision(result)
+
+        # 5. The preemption plan. kube-scheduler makes none for a pod that only an extender rejects.
+        awaited = node_of_running_plan(pod, view)
+        plan = None if awaited else plan_for_rejected_pod(args, view, settings, self.unhelpful, seed)
+        node = plan.node if plan is not None else awaited
+        return FilterDecision(rejection_with_nominations(result, args, kept, node, view), plan)

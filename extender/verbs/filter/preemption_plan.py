@@ -1,0 +1,67 @@
+"""The preemption plan for a pod that the filter rejects on every requested node.
+
+A pod rejected only because of pods of lower priority gets a plan from the filter itself: kube-scheduler never asks for
+preemption on nodes that only an extender rejects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from extender.index.view import ClusterView, NodeNumber
+from extender.model.plans import PreemptionPlan
+from extender.model.rejections import Reason
+from extender.rules import catalog
+from extender.rules.frames import IndexFrame
+from extender.settings import Settings
+from extender.verbs.dry_run.candidates import MOST_VISITED, NodeSearch, found_beside_nominated, may_plan, plan_of
+from extender.verbs.dry_run.victims import DryRun, Removal
+from extender.verbs.filter.nominate_elsewhere import find_node_elsewhere
+from extender.verbs.filter.unhelpful_nodes import UnhelpfulNodeCache
+from extender.wire.extender_v1 import ExtenderArgs
+
+
+def plan_for_rejected_pod(
+    args: ExtenderArgs, view: ClusterView, settings: Settings, unhelpful: UnhelpfulNodeCache, seed: int
+) -> PreemptionPlan | None:
+    """A plan for a pod that was rejected on every requested node, None where preemption cannot or may not help."""
+    pod, names = args.pod, args.node_names or []
+    if not may_plan(pod, view, settings):
+        return None
+    run = DryRun(pod, view, across=settings.preemption.cross_node)
+    if run.is_hopeless or not run.has_constraints:
+        return None
+    removal = _search(run, names, unhelpful, seed)
+    if removal is None:
+        return None
+    if len(names) < len(view.known) and find_node_elsewhere(pod, view, settings, seed)[0]:
+        return None  # a node outside of the scheduler's sample passes as it is: no preemption is needed
+    return plan_of(pod, removal, view)
+
+
+def _search(run: DryRun, names: Sequence[str], unhelpful: UnhelpfulNodeCache, seed: int) -> Removal | None:
+    """The best removal on one of the nodes. O(names + nodes not found unhelpful before × dry run)."""
+    pod, view = run.pod, run.view
+    filters = catalog.prepare_filters(view.compiled(pod.signature), IndexFrame())
+    if filters.rejects_all is not None and not filters.rejects_all.resolvable:
+        return None
+    numbers = [number for number in map(view.known.get, names) if number is not None]
+    left = unhelpful.without(pod, numbers, view)
+    if not left:
+        return None
+    start = seed % len(left)
+    tried = (left[start:] + left[:start])[: min(MOST_VISITED, run.most_nodes)]
+    curable = [each for each in tried if _is_curable(filters.rejection(each))]
+
+    def search(beside: DryRun, excluded: Collection[str]) -> Removal | None:
+        return NodeSearch(beside, seed).among([each for each in curable if view.node_names[each] not in excluded])
+
+    removal = found_beside_nominated(run, search)
+    if removal is None:
+        abandoned = set(curable) - run.done if run.is_spent() else set[NodeNumber]()
+        unhelpful.add(pod, (each for each in tried if each not in abandoned), view)
+    return removal
+
+
+def _is_curable(reason: Reason | None) -> bool:
+    return reason is None or reason.resolvable

@@ -1,0 +1,73 @@
+"""Rejections answered again from a cache, as long as nothing that they depend on has changed.
+
+Every cluster event makes kube-scheduler ask again for every rejected pod (measured: 200 rejected pods and 20 bindings are
+4,000 calls). An entry is valid for the same serial number of the compiled constraints, the same names and the same
+dependency version, which the index changes whenever the answer may have changed, so it is never stale. Not cached are
+answers that depend on assumed pods whose node is undetermined, and those that give one reason for every node: to decide
+them again costs no more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from extender.index.view import ClusterView, CompiledConstraints
+from extender.model.objects import PodSignature
+from extender.wire.extender_v1 import ExtenderArgs, FilterResult, encode_filter
+
+_OVERHEAD = 500
+
+
+@dataclass(frozen=True, slots=True)
+class _CachedRejection:
+    serial: int
+    version: int
+    result: FilterResult
+    size: int
+
+
+class RejectionCache:
+    """The rejections of the most recent questions, up to ``most_bytes`` together; 0 caches nothing.
+
+    The key is the pod's signature with the bytes of the node names as they came. ``hits`` counts answers from here.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._held: dict[tuple[PodSignature, bytes], _CachedRejection] = {}
+        self.bytes = 0
+        self.hits = 0
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def find(self, args: ExtenderArgs, compiled: CompiledConstraints, view: ClusterView) -> FilterResult | None:
+        """The cached rejection where it still holds, else None. O(length of the names)."""
+        key = (args.pod.signature, args.raw_names)
+        known = self._held.get(key)
+        if known is None:
+            return None
+        if known.serial == compiled.serial and known.version == view.grounds(compiled):
+            self.hits += 1
+            return known.result
+        self._delete(key)
+        return None
+
+    def add(self, args: ExtenderArgs, compiled: CompiledConstraints, view: ClusterView, result: FilterResult) -> None:
+        """Caches the result if it is a rejection that is worth it. O(size of the answer)."""
+        if not (self._most_bytes and args.raw_names) or args.nodes is not None:
+            return
+        if result.unresolvable and not (result.failed or result.error or result.told):
+            self._put((args.pod.signature, args.raw_names), compiled.serial, view.grounds(compiled), result)
+
+    def _put(self, key: tuple[PodSignature, bytes], serial: int, version: int, result: FilterResult) -> None:
+        encoded = encode_filter(result)
+        size = len(key[1]) + len(encoded) + key[0].size + _OVERHEAD
+        brief = FilterResult((), encoded=encoded, told=frozenset(result.unresolvable.values()))
+        self._held[key] = _CachedRejection(serial, version, brief, size)
+        self.bytes += size
+        while self.bytes > self._most_bytes:
+            self._delete(next(iter(self._held)))
+
+    def _delete(self, key: tuple[PodSignature, bytes]) -> None:
+        self.bytes -= self._held.pop(key).size

@@ -1,0 +1,1 @@
+"""The preempt verb: what becomes of the candidate nodes that kube-scheduler offers. Start at `decision`."""
