@@ -133,7 +133,7 @@ class Server(_Section, frozen=True):
     """
 
     bind_address: Address = Address("127.0.0.1:8888")
-    max_body_bytes: ByteSize = ByteSize(32 * 2**20)
+    max_body_bytes: ByteSize = ByteSize(8 * 2**20)
     request_timeout: Duration = Duration(4)
     on_deadline: Literal["error", "pass"] = "error"
     max_in_flight: Annotated[int, Meta(ge=1)] = 100

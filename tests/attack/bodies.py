@@ -5,10 +5,11 @@ import zlib
 
 import orjson
 
+from extender.settings import Server
 from tests.attack.attacks import ATTACKS, Target
 from tests.server.raw import head_of, whole
 
-MOST = 32 * 2**20 - 200  # with what is around it just below server.maxBodyBytes
+MOST = Server().max_body_bytes - 200  # with what is around it just below the limit
 _POD = b'{"metadata":{"name":"a","namespace":"b","uid":"c"}}'
 
 
@@ -38,53 +39,50 @@ ATTACKS.each("1e999 as a priority", _ask(question(b"[]", b'{"metadata":{"uid":"c
 ATTACKS.each("duplicate keys", _ask(b'{"Pod":null,"Pod":' + _POD + b',"NodeNames":[],"NodeNames":["a"]}'))
 ATTACKS.each("keys in another case, 100,000 times", _ask(b"{" + b'"pod":1,' * 100_000 + b'"nodenames":[]}'))
 ATTACKS.each("100,000 unknown keys", _ask(b"{" + b",".join(b'"k%d":1' % n for n in range(100_000)) + b"}"))
-ATTACKS.each("32 MiB of [", _ask(_filled(b"[")))
-ATTACKS.each("32 MiB of { inside of the pod", _ask(b'{"Pod":{"metadata":' + _filled(b'{"a":')))
-ATTACKS.each("32 MiB of digits", _ask(_filled(b"7")))
+ATTACKS.each("32 MiB, above the limit", _ask(b"[" * 2**25))
+ATTACKS.each("8 MiB of [", _ask(_filled(b"[")))
+ATTACKS.each("8 MiB of { inside of the pod", _ask(b'{"Pod":{"metadata":' + _filled(b'{"a":')))
+ATTACKS.each("8 MiB of digits", _ask(_filled(b"7")))
 ATTACKS.each("1 MiB of digits as a priority", _ask(question(b"[]", b'{"spec":{"priority":' + b"7" * 2**20 + b"}}")))
-ATTACKS.each("32 MiB of digits as a priority", _ask(b'{"Pod":{"spec":{"priority":' + _filled(b"7") + b"}}}"))
-ATTACKS.each("32 MiB of spaces", _ask(_filled(b" ")))
-ATTACKS.each("32 MiB in one string", _ask(question(b'["' + _filled(b"a") + b'"]')))
-ATTACKS.each("32 MiB of escapes in one string", _ask(question(b'["' + _filled(rb"\u0041") + b'"]')))
-ATTACKS.each("1,000,000 names", _ask(question(orjson.dumps([f"node-{n}" for n in range(1_000_000)]))))
-ATTACKS.each("one name 4,000,000 times", _ask(question(b"[" + b'"a",' * 4_000_000 + b'"a"]')))
-ATTACKS.each("11,000,000 empty nodes", _ask(b'{"Pod":' + _POD + b',"Nodes":{"items":[' + _filled(b"{},") + b"{}]}}"))
-ATTACKS.each("16,000,000 numbers as nodes", _ask(b'{"Pod":' + _POD + b',"Nodes":{"items":[' + _filled(b"1,") + b"1]}}"))
+ATTACKS.each("8 MiB of digits as a priority", _ask(b'{"Pod":{"spec":{"priority":' + _filled(b"7") + b"}}}"))
+ATTACKS.each("8 MiB of spaces", _ask(_filled(b" ")))
+ATTACKS.each("8 MiB in one string", _ask(question(b'["' + _filled(b"a") + b'"]')))
+ATTACKS.each("8 MiB of escapes in one string", _ask(question(b'["' + _filled(rb"\u0041") + b'"]')))
+ATTACKS.each("600,000 names", _ask(question(orjson.dumps([f"node-{n}" for n in range(600_000)]))))
+ATTACKS.each("one name 2,000,000 times", _ask(question(b"[" + b'"a",' * 2_000_000 + b'"a"]')))
+ATTACKS.each("2,800,000 empty nodes", _ask(b'{"Pod":' + _POD + b',"Nodes":{"items":[' + _filled(b"{},") + b"{}]}}"))
+ATTACKS.each("4,000,000 numbers as nodes", _ask(b'{"Pod":' + _POD + b',"Nodes":{"items":[' + _filled(b"1,") + b"1]}}"))
 ATTACKS.each(
-    "1,000,000 tiny nodes",
+    "270,000 tiny nodes",
     _ask(
         b'{"Pod":' + _POD + b',"Nodes":{"items":['
-        b"" + b",".join(b'{"metadata":{"name":"%x"}}' % n for n in range(1_000_000)) + b"]}}"
+        b"" + b",".join(b'{"metadata":{"name":"%x"}}' % n for n in range(270_000)) + b"]}}"
     ),
 )
 ATTACKS.each(
-    "2,000,000 victims",
+    "600,000 victims",
     _ask(
-        b'{"Pod":'
-        + _POD
-        + b',"NodeNameToMetaVictims":{"a":{"Pods":['
-        + b'{"UID":"u"},' * 2_000_000
-        + b'{"UID":"u"}]}}}',
+        b'{"Pod":' + _POD + b',"NodeNameToMetaVictims":{"a":{"Pods":[' + b'{"UID":"u"},' * 600_000 + b'{"UID":"u"}]}}}',
         "/preempt",
     ),
 )
 ATTACKS.each(
-    "1,000,000 candidate nodes",
+    "500,000 candidate nodes",
     _ask(
         b'{"Pod":'
         + _POD
         + b',"NodeNameToMetaVictims":{'
-        + b",".join(b'"n%d":null' % n for n in range(1_000_000))
+        + b",".join(b'"n%d":null' % n for n in range(500_000))
         + b"}}",
         "/preempt",
     ),
 )
 ATTACKS.each(
-    "a pod with 1,000,000 labels",
+    "a pod with 500,000 labels",
     _ask(
         question(
             b'["a"]',
-            b'{"metadata":{"uid":"c","labels":{' + b",".join(b'"k%d":"v"' % n for n in range(1_000_000)) + b"}}}",
+            b'{"metadata":{"uid":"c","labels":{' + b",".join(b'"k%d":"v"' % n for n in range(500_000)) + b"}}}",
         )
     ),
 )

@@ -59,9 +59,10 @@ async def _(target: Target) -> str:
     return await _held(target, 200, head_of("PUT", "/debug/loglevel", Content_Length="50") + b"deb")
 
 
-@ATTACKS.attack("30 bodies of 20 MiB, half-sent")
+@ATTACKS.attack("30 bodies of 7 MiB, half-sent")
 async def _(target: Target) -> str:
-    return await _held(target, 30, head_of("POST", "/filter", Content_Length=str(2**24 + 9)) + b" " * 2**24)
+    size = 7 * 2**20
+    return await _held(target, 30, head_of("POST", "/filter", Content_Length=str(size + 9)) + b" " * size)
 
 
 @ATTACKS.attack("2,000 connections opened and left at once")
@@ -81,11 +82,11 @@ async def _(target: Target) -> str:
         return told(await connection.status())
 
 
-@ATTACKS.attack("40 answers of 12 MiB that are not taken", quick=False)
+@ATTACKS.attack("60 answers of 7 MiB that are not taken", quick=False)
 async def _(target: Target) -> str:
-    nodes = [{"metadata": {"name": f"n{number}", "annotations": {"a": "x" * 60_000}}} for number in range(200)]
+    nodes = [{"metadata": {"name": f"n{number}", "annotations": {"a": "x" * 60_000}}} for number in range(120)]
     body = orjson.dumps({"Pod": {"metadata": {"name": "a", "uid": "u"}}, "Nodes": {"items": nodes}})
-    return await _held(target, 40, whole("POST", "/filter", body), seconds=2)
+    return await _held(target, 60, whole("POST", "/filter", body), seconds=2)
 
 
 @ATTACKS.attack("a head that trickles", quick=False)

@@ -241,7 +241,7 @@ MISTAKES: dict[str, tuple[Facts, tuple[str, str, str]]] = {
             Sample("extender_requests_by_form_total", FILTER | {"form": "nodes"}, 10),
             Sample("extender_index_entries", {"kind": "nodes"}, 5000),
         ),
-        ("warning", "body", "server.maxBodyBytes has room for about 2796 whole nodes, and the cluster has 5000"),
+        ("warning", "body", "server.maxBodyBytes has room for about 699 whole nodes, and the cluster has 5000"),
     ),
     "no leader": (replace(GOOD, lease_holder=""), ("error", "lease", "no replica holds the Lease, so none answers")),
     "a leader that is gone": (

@@ -57,7 +57,7 @@ async def test_questions_are_counted_by_the_form_of_their_nodes(aiohttp_client: 
 async def test_configz_shows_the_settings_as_a_configuration_file_has_them(aiohttp_client: AiohttpClient) -> None:
     client = await aiohttp_client(app_with())
     document = (await (await client.get("/configz")).json())["placement.extender.dev"]
-    assert document["server"]["maxBodyBytes"] == "32Mi"
+    assert document["server"]["maxBodyBytes"] == "8Mi"
     assert parse_settings(document) == Settings()
 
 

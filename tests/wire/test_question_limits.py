@@ -50,3 +50,13 @@ def test_more_is_refused_by_its_field(body: bytes, problem: str) -> None:
 def test_more_candidates_or_victims_are_refused(fields: dict[str, object], problem: str) -> None:
     with pytest.raises(WireError, match=problem):
         decode_preemption_args(asked(**fields))
+
+
+def test_fields_in_another_case_are_looked_for_only_where_they_are_few() -> None:
+    """To look for them makes an object of each field, at a microsecond each."""
+    few = b",".join(b'"k%d":1' % number for number in range(100))
+    many = b",".join(b'"k%d":1' % number for number in range(20_001))
+    question = b'{"pod":{"metadata":{"name":"a","namespace":"b","uid":"c"}},"nodenames":["n"],%b}'
+    assert decode_args(question % few).node_names == ["n"]
+    with pytest.raises(WireError, match="Pod: is missing"):
+        decode_args(question % many)
