@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 from extender.kube.effects import PodCondition, PodEvent, PodRef
 from extender.kube.reflector_status import ReflectorProgress, ReflectorStatus
 from extender.model.objects import Object
-from extender.tasks.ports import FeedSink
+from extender.tasks.ports import EventHandler
 
 T = TypeVar("T", bound=Object)
 
@@ -89,7 +89,7 @@ class FakeFeed:
         self.progress = ReflectorProgress(name, outage="")
         self.runs = 0
         self.told = 0
-        self._queue: asyncio.Queue[Callable[[FeedSink], Awaitable[None]]] = asyncio.Queue()
+        self._queue: asyncio.Queue[Callable[[EventHandler], Awaitable[None]]] = asyncio.Queue()
 
     @property
     def name(self) -> str:
@@ -130,12 +130,12 @@ class FakeFeed:
     def fail(self, error: Exception) -> None:
         """Queue a failure of the feed itself."""
 
-        async def raise_it(_: FeedSink) -> None:
+        async def raise_it(_: EventHandler) -> None:
             raise error
 
         self._queue.put_nowait(raise_it)
 
-    async def run(self, sink: FeedSink) -> None:
+    async def run(self, sink: EventHandler) -> None:
         """Tell for ever."""
         self.runs += 1
         while True:

@@ -6,7 +6,7 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import Object
-from extender.tasks.ports import FeedSink
+from extender.tasks.ports import EventHandler
 from extender.tasks.reflectors import Reflectors
 from tests.fakes import FakeClock, FakeFeed
 
@@ -17,9 +17,9 @@ NO_LISTS: Mapping[str, Sequence[Object]] = {}
 class HeldFeed(FakeFeed):
     """A feed that leaves it to the test to call its sink."""
 
-    sink: FeedSink
+    sink: EventHandler
 
-    async def run(self, sink: FeedSink) -> None:
+    async def run(self, sink: EventHandler) -> None:
         """Note the sink."""
         self.sink = sink
 

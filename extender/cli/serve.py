@@ -94,7 +94,7 @@ async def _run(service: Service, supervisor: Supervisor) -> None:
     """Listen, run everything until a signal comes, then say not ready, finish what is in flight and end."""
 
     async def say_stopping() -> None:
-        service.readiness.hold("shutdown", "the service is stopping")
+        service.readiness.block("shutdown", "the service is stopping")
 
     service.metrics.report_restarts(lambda: supervisor.restarts)
     tls = _certificates(service, supervisor)

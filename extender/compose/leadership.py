@@ -18,9 +18,9 @@ from extender.kube.watch_freshness import WatchFreshness
 from extender.kube.writer import Writer
 from extender.settings import LeaderElection
 from extender.tasks.leader_election import LeaderElectionOptions, LeaderElector
-from extender.tasks.leader_state import AlwaysLeading, LeaderWriter, run_in_terms
+from extender.tasks.leader_state import AlwaysLeader, LeaderWriter, run_while_leading
 from extender.tasks.ports import ClusterWriter
-from extender.tasks.readiness import Replica as Turn
+from extender.tasks.readiness import ReplicaState
 from extender.tasks.reflectors import Reflectors
 from extender.tasks.takeover import Takeover
 from extender.telemetry.metrics import Metrics
@@ -39,7 +39,7 @@ class Replica:
     takeover: Takeover | None = None
 
     @property
-    def turn(self) -> Turn | None:
+    def state(self) -> ReplicaState | None:
         """For readiness."""
         return self.takeover
 
@@ -47,15 +47,15 @@ class Replica:
         """What keeps the Lease and sees hand-overs through."""
         if self.leadership is None or self.takeover is None:
             return []
-        return [("leadership", self.leadership.run), ("hand-over", self.takeover.run)]
+        return [("leader election", self.leadership.run), ("takeover", self.takeover.run)]
 
-    def in_terms(self, run: Run) -> Run:
+    def run_while_leading(self, run: Run) -> Run:
         """A job that writes: it runs while it is our turn."""
-        return run if self.takeover is None else partial(run_in_terms, self.takeover, run)
+        return run if self.takeover is None else partial(run_while_leading, self.takeover, run)
 
-    def writing(self, writer: ClusterWriter) -> ClusterWriter:
+    def guard(self, writer: ClusterWriter) -> ClusterWriter:
         """A writer that refuses what is not ours to write, or no longer."""
-        return LeaderWriter(writer, self.takeover or AlwaysLeading())
+        return LeaderWriter(writer, self.takeover or AlwaysLeader())
 
     async def release(self) -> None:
         """The last step before the watches are closed: the next replica need not wait for the Lease to run out."""
@@ -63,7 +63,7 @@ class Replica:
             await self.leadership.release()
 
 
-SOLE: Final = Replica()
+SINGLE_REPLICA: Final = Replica()
 
 
 def replica_of(
@@ -80,7 +80,7 @@ def replica_of(
     ``namespace`` holds the Lease where the settings name none.
     """
     if not settings.enabled:
-        return SOLE
+        return SINGLE_REPLICA
     identity = f"{socket.gethostname()}_{uuid.uuid4()}"
     # By the connections for reading: those for writing may all be waiting, and must not cost us the Lease.
     leases = Writer(
@@ -102,5 +102,5 @@ def replica_of(
         clock,
         settings.takeover_wait,
     )
-    metrics.report_leadership(lambda: leadership.is_leader, lambda: leadership.terms, lambda: takeover.gap)
+    metrics.report_leadership(lambda: leadership.is_leader, lambda: leadership.takeovers, lambda: takeover.gap)
     return Replica(leadership, takeover)

@@ -45,7 +45,7 @@ FindPod = Callable[[Pod], Awaitable[Pod | Unconfirmed]]
 COMPONENT: Final = "placement-extender"
 
 
-def without_preempting(settings: Settings) -> Settings:
+def without_writes(settings: Settings) -> Settings:
     """The settings of a service that has no cluster in which it could preempt."""
     if settings.preemption.mode != "execute":
         return settings
@@ -63,7 +63,7 @@ class NullPlanTarget:
         """Does nothing."""
 
 
-def preempting(
+def preempt_handler(
     view: ClusterView, settings: Settings, rng: Random, target: PlanTarget, find: FindPod
 ) -> Callable[[PreemptionArgs], Awaitable[Sequence[Candidate]]]:
     """The preempt verb for the pod that ``find`` tells, its plan submitted before the answer is given.
@@ -87,7 +87,7 @@ def preempting(
 
 
 @dataclass(frozen=True, slots=True)
-class PreemptionWork:
+class PreemptionTask:
     """The task. ``run`` is a job of the supervisor, ``drain`` a step of the way down, of at most ``limit`` seconds."""
 
     target: PreemptionManager
@@ -99,7 +99,7 @@ class PreemptionWork:
         await self.target.drain()
 
 
-def preemption_work(
+def make_preemption(
     index: ClusterIndex,
     settings: Preemption,
     session: Session,
@@ -108,26 +108,26 @@ def preemption_work(
     reflectors: Reflectors,
     metrics: Metrics,
     replica: Replica,
-) -> PreemptionWork:
+) -> PreemptionTask:
     """The task with connections, a pace and metrics of its own. It begins once the index holds the whole cluster."""
-    writer = replica.writing(Writer(session.removals, COMPONENT, socket.gethostname(), observe=metrics.wrote))
+    writer = replica.guard(Writer(session.removals, COMPONENT, socket.gethostname(), observe=metrics.wrote))
     rate_limiter = RateLimiter(clock, settings.max_parallel_deletes, settings.writes_per_second)
     backoff = BackoffOptions(settings.backoff.initial, settings.backoff.max)
-    persistence = RetryingWriter(rate_limiter, Reader(session.removals), clock, backoff, rng)
+    retrying = RetryingWriter(rate_limiter, Reader(session.removals), clock, backoff, rng)
     options = ExecutorOptions(
         settings.deadline, at_once=settings.max_parallel_deletes, evicts=settings.eviction == "evict"
     )
-    telling = EventRecorder(writer, rate_limiter, clock)
-    evicting = PreemptionExecutor(index.view, writer, persistence, telling, clock, lambda: datetime.now(UTC), options)
+    recorder = EventRecorder(writer, rate_limiter, clock)
+    evicting = PreemptionExecutor(index.view, writer, retrying, recorder, clock, lambda: datetime.now(UTC), options)
     observer = metrics.preemption()
     task = PreemptionManager(index, evicting, clock, observer, settings.stuck_after)
     observer.report(task.statistics)
 
     async def run() -> None:
-        await reflectors.synced()
+        await reflectors.wait_until_synced()
         found = task.recover()
         if found:
             _LOG.info("preemptions of an earlier leader taken on", extra={"preemptions": found})
         await task.run()
 
-    return PreemptionWork(task, replica.in_terms(run), settings.deadline)
+    return PreemptionTask(task, replica.run_while_leading(run), settings.deadline)

@@ -13,14 +13,14 @@ from random import Random
 from typing import Any, Final
 
 from extender.compose.gc_policy import freeze_gc
-from extender.compose.leadership import SOLE, Replica, replica_of
+from extender.compose.leadership import SINGLE_REPLICA, Replica, replica_of
 from extender.compose.preemption import (
     COMPONENT,
     NullPlanTarget,
-    PreemptionWork,
-    preempting,
-    preemption_work,
-    without_preempting,
+    PreemptionTask,
+    make_preemption,
+    preempt_handler,
+    without_writes,
 )
 from extender.compose.version import installed_version
 from extender.index.audit import audit_steps
@@ -40,9 +40,11 @@ from extender.tasks.binding import Binding
 from extender.tasks.filter_service import AssumedPodOptions, FilterService
 from extender.tasks.nominator import Nominator, NominatorOptions
 from extender.tasks.over_limits import OverLimits
-from extender.tasks.ports import IndexSink
+from extender.tasks.ports import ObjectIndex
 from extender.tasks.readiness import Readiness
 from extender.tasks.reflectors import Reflectors, ReflectorsOptions, reads_workloads
+from extender.tasks.rejected_pods import RejectedPodWrites
+from extender.tasks.requeue import Requeuer, RequeuerOptions
 from extender.tasks.watched_pods import WatchedPods
 from extender.telemetry.metrics import Metrics
 from extender.verbs.filter.nominate_elsewhere import find_node_elsewhere
@@ -90,8 +92,8 @@ class Service:
     metrics: Metrics
     verbs: Verbs
     jobs: tuple[Job, ...] = ()
-    preemption: PreemptionWork | None = None
-    replica: Replica = SOLE
+    preemption: PreemptionTask | None = None
+    replica: Replica = SINGLE_REPLICA
     filter_service: FilterService | None = None
 
     @asynccontextmanager
@@ -113,7 +115,7 @@ def service_of_cluster(
     reflectors = _reflectors(index, over_limits, settings, session, clock, rng)
     metrics = _metrics(index, filter_verb)
     replica = replica_of(settings.leader_election, namespace, session, reflectors, clock, rng, metrics)
-    writer = replica.writing(Writer(session.writes, COMPONENT, socket.gethostname(), observe=metrics.wrote))
+    writer = replica.guard(Writer(session.writes, COMPONENT, socket.gethostname(), observe=metrics.wrote))
     jobs: list[Job] = [*reflectors.jobs(), *replica.jobs()]
 
     def find(pod: Pod) -> tuple[str, bool]:
@@ -121,29 +123,35 @@ def service_of_cluster(
 
     work = None
     if settings.preemption.mode == "execute":
-        work = preemption_work(index, settings.preemption, session, clock, rng, reflectors, metrics, replica)
+        work = make_preemption(index, settings.preemption, session, clock, rng, reflectors, metrics, replica)
         jobs.append(("preemption", work.run))
     target = work.target if work is not None else NullPlanTarget()
-    nominator = Nominator(index, writer, clock, _nominator_options(settings), find)
+    rejected, writes = settings.rejected_pods, RejectedPodWrites()
+    nominator_options = NominatorOptions(rejected.nominate_elsewhere, per_second=rejected.per_second)
+    nominator = Nominator(index, writer, writes, clock, nominator_options, find)
+    requeuer = Requeuer(index, writer, writes, clock, RequeuerOptions(rejected.requeue, rejected.per_second), find)
+
+    def consider(args: ExtenderArgs, result: FilterResult) -> None:
+        requeuer.consider(args, result)
+        nominator.consider(args, result)
+
     pods = _watched_pods(index, settings, clock)
     known_until = reflectors.known_until(PODS.name)
     options = _assumed_pod_options(settings)
-    filter_service = FilterService(
-        index, pods, clock, options, filter_verb, rng, target, nominator.consider, known_until
-    )
+    filter_service = FilterService(index, pods, clock, options, filter_verb, rng, target, consider, known_until)
     if settings.assumed_pods.enabled:
         jobs.append(("assumed pods", filter_service.run))
-    if settings.rejected_pods.nominate_elsewhere:
-        jobs.append(("rejectedPods", replica.in_terms(nominator.nominate_elsewhere)))
-    if settings.rejected_pods.requeue:
-        jobs.append(("requeue rejected pods", replica.in_terms(nominator.requeue)))
+    if rejected.nominate_elsewhere:
+        jobs.append(("nominate elsewhere", replica.run_while_leading(nominator.run)))
+    if rejected.requeue:
+        jobs.append(("requeue rejected pods", replica.run_while_leading(requeuer.run)))
     auditing = Auditing(index, partial(audit_steps, index), clock, settings.audit.pause)
     if settings.audit.pause:
         jobs.append(("audit", auditing.run))
     verbs = Verbs(
         filter=filter_service.filter,
         prioritize=lambda args: prioritize_watched(args, index.view, settings),
-        preempt=preempting(index.view, settings, rng, target, pods.find),
+        preempt=preempt_handler(index.view, settings, rng, target, pods.find),
         bind=Binding(index, writer, clock).bind,
         attempt_failed=filter_service.attempt_failed,
         catch_up=reflectors.catch_up,
@@ -156,8 +164,8 @@ def service_of_cluster(
     metrics.report_audit(lambda: auditing.rounds, lambda: auditing.differences)
     metrics.report_waits(lambda: filter_service.waits, lambda: filter_service.given_up)
     metrics.report_watched_pods(lambda: pods.waits, pods.rejected)
-    metrics.report_rejected_pod_actions(lambda: nominator.results)
-    readiness = Readiness(reflectors, replica=replica.turn)
+    metrics.report_rejected_pod_actions(lambda: writes.results)
+    readiness = Readiness(reflectors, replica=replica.state)
     return Service(settings, index, readiness, metrics, verbs, tuple(jobs), work, replica, filter_service)
 
 
@@ -170,7 +178,7 @@ def service_of_objects(settings: Settings, objects: Iterable[Object], rng: Rando
     for found in objects:
         index.upsert(found)
     freeze_gc()
-    settings = without_preempting(settings)
+    settings = without_writes(settings)
     filter_verb = FilterVerb(index.view, settings)
 
     async def decided(args: ExtenderArgs) -> FilterResult:
@@ -182,7 +190,7 @@ def service_of_objects(settings: Settings, objects: Iterable[Object], rng: Rando
     verbs = Verbs(
         filter=decided,
         prioritize=lambda args: prioritize_nodes(args, index.view, settings),
-        preempt=preempting(index.view, settings, rng, NullPlanTarget(), as_asked),
+        preempt=preempt_handler(index.view, settings, rng, NullPlanTarget(), as_asked),
     )
     return Service(settings, index, Readiness(), _metrics(index, filter_verb), verbs)
 
@@ -200,7 +208,7 @@ def _index(settings: Settings) -> ClusterIndex:
 
 
 def _reflectors(
-    index: ClusterIndex, sink: IndexSink, settings: Settings, session: Session, clock: Clock, rng: Random
+    index: ClusterIndex, sink: ObjectIndex, settings: Settings, session: Session, clock: Clock, rng: Random
 ) -> Reflectors:
     """The feeds of every kind that the settings make us read."""
     kinds: tuple[Kind[Any], ...] = (NAMESPACES, NODES, pods_within(settings.limits))
@@ -227,11 +235,6 @@ def _metrics(index: ClusterIndex, filter_verb: FilterVerb) -> Metrics:
 def _assumed_pod_options(settings: Settings) -> AssumedPodOptions:
     found = settings.assumed_pods
     return AssumedPodOptions(found.enabled, found.expiry, found.wait, found.failure_grace, found.doubt)
-
-
-def _nominator_options(settings: Settings) -> NominatorOptions:
-    found = settings.rejected_pods
-    return NominatorOptions(found.nominate_elsewhere, found.requeue, per_second=found.per_second)
 
 
 def watch_options(watch: Watch) -> WatchOptions:

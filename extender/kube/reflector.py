@@ -1,7 +1,7 @@
 """Keeps somebody told of every object of one kind: list, then watch, for as long as the task runs.
 
 Speaks the protocol and nothing else: what the objects mean, and where they go, is the sink's affair. Fits
-``tasks.ports.ObjectFeed`` by shape. One task runs it; if that task dies, a new run begins with a new list.
+``tasks.ports.ObjectReflector`` by shape. One task runs it; if that task dies, a new run begins with a new list.
 
 Facts it rests on (API concepts, KEP-3157; measured on 1.36 where said):
 1. A watch goes on from a resourceVersion that a list, an event or a bookmark gave; never from "0" or "", which mean

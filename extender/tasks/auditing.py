@@ -1,6 +1,6 @@
-"""Spends idle time on the audit: one step after each pause, so that a wrong count is found while the service runs.
+"""Audits the index in the background: one step after each pause, so that a wrong count is found while the service runs.
 
-A difference is a fault of ours; it is logged, counted, and cured at once by counting everything anew.
+A difference is a bug of the index. It is logged and counted, and the index is rebuilt at once.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ Steps = Callable[[], Iterator[Callable[[], list[str]]]]
 
 
 class Rebuildable(Protocol):
-    """What auditing needs of the index."""
+    """What the audit needs of the index."""
 
     def rebuild(self) -> None:
-        """Counts everything anew."""
+        """Counts everything again from the known objects."""
 
 
 class Auditing:
-    """Goes round the steps for ever. ``rounds`` and ``differences`` count what was done and found."""
+    """Repeats the audit. ``rounds`` counts complete passes, ``differences`` the wrong counts found."""
 
     def __init__(self, index: Rebuildable, steps: Steps, clock: Clock, pause: float) -> None:
         self.rounds = 0
@@ -35,7 +35,7 @@ class Auditing:
         self._pause = pause
 
     async def run(self) -> None:
-        """Until cancelled. A round that finds something ends there, as its other steps are of groups that are gone."""
+        """Runs until cancelled. A difference ends the round: a rebuild replaces the groups that its other steps refer to."""
         while True:
             await self._clock.sleep(self._pause)
             for step in self._steps():
@@ -48,6 +48,6 @@ class Auditing:
         if not found:
             return False
         self.differences += len(found)
-        _LOG.error("the index had drifted and is counted anew", extra={"differences": len(found), "first": found[0]})
+        _LOG.error("the index had wrong counts and is rebuilt", extra={"differences": len(found), "first": found[0]})
         self._index.rebuild()
         return True

@@ -1,11 +1,11 @@
-"""The optional bind verb: binds a pod for the scheduler, and so knows its node before the next question.
+"""The optional bind verb: binds a pod for the scheduler, so that its node is known before the next filter request.
 
 Measured: the bind call comes before the next filter call in 98–99 % of cycles, where the watch event is late in 70–98 %.
 The pod is assumed on its node when the call comes in, not when the API server has answered.
 
-It writes with our account, so it does not do what the caller could not have from the scheduler: it binds only a pod
-that the watch shows pending and without gates, and only to a node of our own filter answer for it. So without assumed
-pods (`assumedPods.enabled`) it binds nothing.
+The write is made with the service account of the extender. A caller must not gain more by it than it has from the
+scheduler: only a pod that the watch shows unscheduled and ungated is bound, and only to a node that this service passed
+for it. So without assumed pods (`assumedPods.enabled`) nothing is bound.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from extender.wire.extender_v1 import BindingArgs
 
 
 class Binding:
-    """Binds pods; given to the server by ``compose``."""
+    """Binds pods; ``compose`` gives it to the server."""
 
     def __init__(self, index: AssumingIndex, writer: ClusterWriter, clock: Clock) -> None:
         self._index = index
@@ -29,7 +29,7 @@ class Binding:
         self._under_way: set[str] = set()
 
     async def bind(self, args: BindingArgs) -> str:
-        """Binds exactly this pod. Returns what went wrong, empty where nothing did: the scheduler shows it and retries."""
+        """Binds exactly this pod. Returns the error, empty on success; the scheduler records it and retries."""
         pod = watched_pod(args.uid, args.namespace, args.name, self._index.view)
         if not isinstance(pod, Pod):
             return f"not bound: {pod.text}"

@@ -1,8 +1,8 @@
-"""Events about preemptions, told one after the other when there is nothing more urgent to write.
+"""Records events about preemptions, one after the other, while no more urgent write is under way.
 
-A mass preemption makes as many events as it has victims. They go through the same apiserver as what makes room, so
-they wait for a calm; but none for long, so that a burst without an end does not silence them. An event is told once: what
-it would cost to repeat, it is not worth. As in client-go's recorder, what does not fit into the queue is lost.
+A mass preemption makes one event per victim. Events go to the same API server as the deletions, so each waits until the
+writes pause, but at most a quarter of a second: a burst that does not end must not suppress them. An event is not
+retried. As in client-go's recorder, events that do not fit into the queue are lost and counted.
 """
 
 from __future__ import annotations
@@ -14,56 +14,58 @@ from extender.kube.effects import PodEvent
 from extender.kube.errors import KubeError
 from extender.tasks.ports import Clock
 
-# Between two preemptions of a burst pass some 50 ms: the time of a scheduling cycle.
-_CALM: Final = 0.1
-_LONGEST_WAIT: Final = 0.25
-_LOOK_EVERY: Final = 0.01
-_MOST_WAITING: Final = 10_000
+# Two preemptions of one burst are about 50 ms apart: the time of a scheduling cycle.
+_IDLE_SECONDS: Final = 0.1
+_LONGEST_WAIT_SECONDS: Final = 0.25
+_POLL_SECONDS: Final = 0.01
+_LONGEST_QUEUE: Final = 10_000
 
 
 class EventWriter(Protocol):
-    """Where events go."""
+    """Writes events."""
 
     async def create_event(self, event: PodEvent) -> None:
-        """Record an event at the pod."""
+        """Records an event about the pod."""
 
 
-class Busy(Protocol):
-    """What tells when something more urgent was being written; the pace, by shape."""
+class WriteLoad(Protocol):
+    """When more urgent writes were made; implemented by `RateLimiter`."""
 
     @property
     def last_busy(self) -> float:
-        """When somebody last had a turn, or waited for one: now, while anybody does."""
+        """When a write was last under way or waiting for a slot: now, while one is."""
 
 
 class EventRecorder:
-    """``tell`` takes an event and returns at once, ``run`` writes them, ``told`` returns when all have been."""
+    """``record`` queues an event and returns at once, ``run`` writes events, ``flush`` waits until the queue is empty."""
 
-    def __init__(self, writer: EventWriter, urgent: Busy, clock: Clock, most_waiting: int = _MOST_WAITING) -> None:
+    def __init__(
+        self, writer: EventWriter, urgent: WriteLoad, clock: Clock, longest_queue: int = _LONGEST_QUEUE
+    ) -> None:
         self.lost = 0
         self._writer = writer
         self._urgent = urgent
         self._clock = clock
-        self._waiting: asyncio.Queue[PodEvent] = asyncio.Queue(most_waiting)
+        self._waiting: asyncio.Queue[PodEvent] = asyncio.Queue(longest_queue)
 
-    def tell(self, event: PodEvent) -> None:
-        """To be told in its turn."""
+    def record(self, event: PodEvent) -> None:
+        """Queues an event; counts it in ``lost`` where the queue is full."""
         try:
             self._waiting.put_nowait(event)
         except asyncio.QueueFull:
             self.lost += 1
 
-    async def told(self) -> None:
-        """Return when nothing waits any more."""
+    async def flush(self) -> None:
+        """Returns when every queued event was written or lost."""
         await self._waiting.join()
 
     async def run(self) -> None:
-        """Tell until cancelled; what waits then is lost."""
+        """Writes events until cancelled; events that are queued then are lost."""
         try:
             while True:
                 event = await self._waiting.get()
                 try:
-                    await self._calm()
+                    await self._wait_until_idle()
                     await self._writer.create_event(event)
                 except KubeError:
                     self.lost += 1
@@ -75,7 +77,9 @@ class EventRecorder:
                 self._waiting.task_done()
                 self.lost += 1
 
-    async def _calm(self) -> None:
+    async def _wait_until_idle(self) -> None:
         begun = self._clock.now()
-        while (now := self._clock.now()) - self._urgent.last_busy < _CALM and now - begun < _LONGEST_WAIT:
-            await self._clock.sleep(_LOOK_EVERY)
+        while (
+            now := self._clock.now()
+        ) - self._urgent.last_busy < _IDLE_SECONDS and now - begun < _LONGEST_WAIT_SECONDS:
+            await self._clock.sleep(_POLL_SECONDS)

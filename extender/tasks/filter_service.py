@@ -1,12 +1,12 @@
-"""The filter verb with its effects: waits for assumed pods, asks the verb, assumes what it answered, submits its plan.
+"""The filter service: waits for the assumed pods that a request depends on, asks the verb, assumes the pod, submits the plan.
 
-The pod that is decided on is the one that the watch shows (`watched_pods.py`). A request that brings nodes which do not
-exist is a what-if: it is answered as it stands, also for a pod that does not exist, and changes nothing here.
+The decision is about the pod as the watch shows it (`watched_pods.py`). A request with nodes that do not exist is a
+what-if: it is decided as it was sent, also for a pod that does not exist, and changes nothing here.
 
-The scheduler asks for the next pod before the watch shows the last one, so an answer counts from the moment it is
-given. A question whose answer depends on pods whose node is undetermined waits until enough of them have settled, at most
-``wait`` seconds; then the verb counts them wherever it is worst. Other questions never wait.
-Given to the server by ``compose``; decides nothing itself.
+The scheduler sends the next pod before the watch shows the last one bound, so a pod that passed is assumed from then on.
+A request whose result depends on assumed pods of undetermined node waits until enough of them are bound or forgotten, at
+most ``wait`` seconds; then the verb counts each of them on the node where it is worst. Other requests never wait.
+``compose`` gives it to the server; the decision itself is the verb's.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ from extender.verbs.watched_pod import Unconfirmed
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 
 _REVIEW_SECONDS: Final = 0.25
-_SUSPENDED_SECONDS: Final = (
-    1.0  # a sleep that lasted so much longer was not ours: the process or the machine stood still
-)
+# A sleep that lasts so much longer than requested: the process or the machine was suspended.
+_SUSPENDED_SECONDS: Final = 1.0
 
 Answered = Callable[[ExtenderArgs, FilterResult], None]
 
@@ -47,14 +46,14 @@ class AssumingIndex(Protocol):
         """The assumed pods."""
 
     def assume(self, pod: Pod, nodes: Sequence[str], now: float, *, doubted: bool = False) -> None:
-        """Counts a pod as standing on one of the nodes from now on, or nowhere where it is in doubt."""
+        """Counts a pod on one of the nodes from now on; a doubted pod may also be on none of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class AssumedPodOptions:
-    """Whether pods are assumed; in seconds, until that expires, a question gives up, a report of failure is believed.
+    """Seconds: ``expiry`` of an assumption, longest ``wait`` of a request, ``failure_grace`` before a report of failure counts.
 
-    ``doubt``: seconds after which a pod that no binding has confirmed may stand nowhere as well.
+    ``doubt``: seconds after which a pod that no binding has confirmed may also be on no node.
     """
 
     enabled: bool = True
@@ -67,7 +66,7 @@ class AssumedPodOptions:
 class FilterService:
     """The filter verb with its effect on the assumed pods.
 
-    ``asked`` counts questions, ``waits`` and ``given_up`` those that waited, ``waited`` the seconds that they did.
+    ``asked`` counts requests, ``waits`` those that waited, ``given_up`` those that waited in vain, ``waited`` their seconds.
     """
 
     def __init__(
@@ -82,7 +81,7 @@ class FilterService:
         answered: Answered,
         known_until: Callable[[], float] = lambda: inf,
     ) -> None:
-        """``known_until``: the time up to which everything that the API server told of pods has been read."""
+        """``known_until``: the monotonic time up to which every pod event has been handled."""
         self.asked = 0
         self.waits = 0
         self.waited = 0.0
@@ -96,24 +95,24 @@ class FilterService:
         self._plans = plans
         self._answered = answered
         self._known_until = known_until
-        self._settled = asyncio.Event()
-        index.assumed.on_settled = self._settled.set
+        self._forgotten = asyncio.Event()
+        index.assumed.on_settled = self._forgotten.set
 
     async def filter(self, args: ExtenderArgs) -> FilterResult:
-        """Decides a question. The pod's own earlier assumption ends first: a new question means that it failed."""
+        """Decides a request. The pod's earlier assumption ends first: a new request means that the last attempt failed."""
         self.asked += 1
         if self._is_what_if(args) and not isinstance(self._pods.look_up(args.pod), Pod):
             return self._decide(args)
         previous = self._end_assumption(args.pod)
         pod = await self._pods.find(args.pod)
         if not isinstance(pod, Pod):
-            return _refused_for_now(pod)
+            return _reject_for_now(pod)
         args = replace(args, pod=pod)
         if self._may_wait(args):
             await self._wait(args)
             pod = self._pods.look_up(pod)
             if not isinstance(pod, Pod):
-                return _refused_for_now(pod)
+                return _reject_for_now(pod)
             args = replace(args, pod=pod)
         previous = self._index.assumed.settle(pod.uid) or previous
         return self._answer(args, previous)
@@ -126,12 +125,12 @@ class FilterService:
         return decision.result
 
     def _answer(self, args: ExtenderArgs, previous: Assumed | None) -> FilterResult:
-        """Decides now, and notes what follows. ``previous`` is what was assumed of the pod before."""
+        """Decides now and assumes the pod. ``previous`` is what was assumed of the pod before."""
         avoid = previous.nodes[0] if previous is not None and len(previous.nodes) == 1 else ""
         result = self._decide(args, avoid)
         known = self._index.view.known
         if args.nodes is not None and not all(name in known for name in result.passed):
-            if previous is not None:  # a what-if about a pod that is on its way
+            if previous is not None:  # a what-if about a pod that is being bound
                 self._index.assume(args.pod, previous.nodes, previous.since, doubted=previous.doubted)
             return result
         if result.passed and self._options.enabled:
@@ -140,11 +139,11 @@ class FilterService:
         return result
 
     def attempt_failed(self, asked: Pod) -> None:
-        """A question for the pod came and cannot be answered; it tells all the same that the last attempt failed."""
+        """Ends the assumption of a pod whose request cannot be decided: the request alone shows that the last attempt failed."""
         self._end_assumption(asked)
 
     def _end_assumption(self, asked: Pod) -> Assumed | None:
-        """Ends what is assumed of the pod of a question, if it is a pod that the scheduler can ask about."""
+        """Ends the assumption of the pod of a request, if the scheduler can send a request for such a pod."""
         found = self._pods.look_up(asked)
         return self._index.assumed.settle(found.uid) if isinstance(found, Pod) else None
 
@@ -170,17 +169,17 @@ class FilterService:
             if left <= 0:
                 self.given_up += 1
                 return
-            self._settled.clear()
+            self._forgotten.clear()
             try:
                 async with asyncio.timeout(left):
-                    await self._settled.wait()
+                    await self._forgotten.wait()
             except TimeoutError:
                 continue
 
     async def run(self) -> None:
         """Ends assumptions that expired or failed and doubts those that nothing confirms, until cancelled.
 
-        Time in which we stood still does not count: what the scheduler did meanwhile has not been read yet.
+        Time in which the process was suspended does not count: events of that time have not been read yet.
         """
         options = self._options
         limits = Limits(options.expiry, options.failure_grace, options.doubt)
@@ -195,6 +194,6 @@ class FilterService:
             self._index.assumed.review(now, limits, known_before=known_before, known_until=known)
 
 
-def _refused_for_now(why: Unconfirmed) -> FilterResult:
-    """An error, as the scheduler asks again after one by its back-off, whatever happens in the cluster meanwhile."""
+def _reject_for_now(why: Unconfirmed) -> FilterResult:
+    """An error result: after one the scheduler retries with its back-off, without waiting for a cluster event."""
     return FilterResult((), error=f"cannot decide: {why.text}")

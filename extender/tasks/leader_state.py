@@ -1,7 +1,7 @@
-"""Terms of leadership, and the writer that refuses what was decided under a term that is over.
+"""Leader terms, and the writer that refuses a write that was decided in an earlier term.
 
-Between two terms of ours another replica may have led, and what we had planned may be undone, or done, already.
-Time and the Lease are `leading`'s affair; here stands what everybody else needs of it.
+Between two terms of one replica another may have led, and may have completed or undone what was planned. The Lease itself
+is handled in `leader_election`; this module holds what the other tasks need of it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from extender.tasks.ports import ClusterWriter
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
-    """One time of ours as leader.
+class LeaderTerm:
+    """One uninterrupted period in which this replica leads.
 
-    ``number`` is the Lease's leaseTransitions; ``since`` tells two terms of one number apart (the Lease was lost sight of
-    and came back). ``clear_since``: the monotonic moment after which nobody before us can have let a pod through.
-    ``silent_since``: when the one before us gave its last sign of life; without one before us, minus infinity.
+    ``number`` is the Lease's leaseTransitions; ``since`` distinguishes two terms of one number (the Lease was lost and
+    regained). ``clear_since``: the monotonic time after which no earlier leader can have passed a pod. ``silent_since``:
+    when the earlier leader last renewed or released the Lease; minus infinity where there was none.
     """
 
     number: int
@@ -32,53 +32,53 @@ class Term:
     silent_since: float = float("-inf")
 
 
-class TermOver(Refused):
-    """Raised instead of writing when the term is over under which the write was decided. Trying again does not help."""
+class LeadershipLost(Refused):
+    """Raised instead of writing when the term in which the write was decided has ended. A retry does not help."""
 
 
-class Leading(Protocol):
-    """Whose turn it is."""
-
-    @property
-    def term(self) -> Term | None:
-        """The present term, if it is ours now. Asked before every write: O(1)."""
-
-
-class AlwaysLeading:
-    """For a service that is the only one: one term from its start to its end."""
-
-    term: Final = Term(0, 0.0, 0.0)
-
-
-class Turn(Leading, Protocol):
-    """Leading, with the moments at which that changes."""
+class CurrentLeader(Protocol):
+    """Whether this replica leads."""
 
     @property
-    def complete(self) -> Term | None:
-        """The present term, once all is known that was let through before it."""
-
-    def change(self) -> Awaitable[object]:
-        """Waits until a term has become complete, or has ended, since this call, however much later it is awaited."""
+    def term(self) -> LeaderTerm | None:
+        """The current term of this replica, None while it does not lead. Read before every write: O(1)."""
 
 
-_DECIDED_IN: ContextVar[Term | None] = ContextVar("term", default=None)
+class AlwaysLeader:
+    """For a service without leader election: one term from its start to its end."""
+
+    term: Final = LeaderTerm(0, 0.0, 0.0)
 
 
-async def run_in_terms(turn: Turn, run: Callable[[], Awaitable[None]]) -> None:
-    """Run a job once in every term of ours that is complete, and cancel it when the term ends.
+class LeaderState(CurrentLeader, Protocol):
+    """Whether this replica leads and has taken over, with a way to wait for changes."""
 
-    Whatever it starts belongs to that term, and its writes are refused in any other. Raises what the job raises.
+    @property
+    def ready_term(self) -> LeaderTerm | None:
+        """The current term, once every pod that an earlier leader passed is known."""
+
+    def wait_for_change(self) -> Awaitable[object]:
+        """Waits until a term has become ready or has ended since this call, however much later the result is awaited."""
+
+
+_DECIDED_IN: ContextVar[LeaderTerm | None] = ContextVar("term", default=None)
+
+
+async def run_while_leading(state: LeaderState, run: Callable[[], Awaitable[None]]) -> None:
+    """Runs a job once in each ready term of this replica, and cancels it when the term ends.
+
+    Tasks that the job starts belong to that term: their writes are refused in any other. Raises what the job raises.
     """
     while True:
-        term = turn.complete
+        term = state.ready_term
         if term is None:
-            await turn.change()
+            await state.wait_for_change()
             continue
         _DECIDED_IN.set(term)
         job = asyncio.ensure_future(run())
         try:
-            while turn.complete == term and not job.done():
-                await _first_of(job, turn.change())
+            while state.ready_term == term and not job.done():
+                await _first_of(job, state.wait_for_change())
         finally:
             job.cancel()
             await asyncio.wait({job})
@@ -87,7 +87,7 @@ async def run_in_terms(turn: Turn, run: Callable[[], Awaitable[None]]) -> None:
 
 
 async def _first_of(job: asyncio.Future[None], change: Awaitable[object]) -> None:
-    """Return when either has ended; the job goes on."""
+    """Returns when either has ended; the job continues."""
     changing = asyncio.ensure_future(change)
     both: tuple[asyncio.Future[Any], ...] = (job, changing)
     try:
@@ -97,14 +97,14 @@ async def _first_of(job: asyncio.Future[None], change: Awaitable[object]) -> Non
 
 
 class LeaderWriter:
-    """Writes while we lead, and nothing that was decided in another term. Every method may raise TermOver.
+    """Writes only while this replica leads, and only what was decided in the current term. Each method may raise LeadershipLost.
 
-    A write that was begun in time may take effect a little later; that is why writes to pods carry the pod's UID.
+    A write that began in time may take effect after the term; that is why writes to pods carry the pod's UID.
     """
 
-    def __init__(self, writer: ClusterWriter, leading: Leading) -> None:
+    def __init__(self, writer: ClusterWriter, leader: CurrentLeader) -> None:
         self._writer = writer
-        self._leading = leading
+        self._leader = leader
 
     async def nominate(self, pod: PodRef, node: str) -> None:
         """As ClusterWriter."""
@@ -136,10 +136,10 @@ class LeaderWriter:
 
     @property
     def _admitted(self) -> ClusterWriter:
-        term = self._leading.term
+        term = self._leader.term
         if term is None:
-            raise TermOver("another replica leads, or nobody")
+            raise LeadershipLost("another replica leads, or none")
         decided = _DECIDED_IN.get()
         if decided is not None and decided != term:
-            raise TermOver(f"decided in term {decided.number}, now is term {term.number}")
+            raise LeadershipLost(f"decided in term {decided.number}, now is term {term.number}")
         return self._writer

@@ -1,7 +1,7 @@
-"""Which pods ask for more than a limit of the configuration allows: counted for a metric, and told in the log.
+"""Reports pods that exceed a limit of the configuration: in a metric, and once per signature in the log.
 
-Stands between the feeds and the index and changes nothing that passes. No limit is exceeded silently: what the
-scheduler asks about, the watch has shown.
+Wraps the index for the event handlers and passes each object on unchanged. No limit is exceeded silently: every pod that
+the scheduler sends was shown by the watch before.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 from extender.model.objects import Object, Pod, PodSignature
 from extender.settings import Limits
-from extender.tasks.ports import Clock, IndexSink
+from extender.tasks.ports import Clock, ObjectIndex
 from extender.telemetry.repeated import RepeatedWarnings
 
 _LOG = logging.getLogger(__name__)
@@ -22,22 +22,22 @@ _NAMES: Final = tuple(field.encode_name for field in msgspec.structs.fields(Limi
 
 
 class OverLimits:
-    """The index, as feeds see it, with an eye on pods above a limit, waiting or placed."""
+    """The index as the event handlers use it; counts pods above a limit, pending or bound."""
 
-    def __init__(self, index: IndexSink, clock: Clock) -> None:
+    def __init__(self, index: ObjectIndex, clock: Clock) -> None:
         self._index = index
         self._limit_of: dict[str, str] = {}
-        self._told: WeakSet[PodSignature] = WeakSet()
+        self._logged: WeakSet[PodSignature] = WeakSet()
         self._warnings = RepeatedWarnings(_LOG, "pod is above a limit", now=clock.now)
 
     def upsert(self, obj: Object) -> bool:
-        """Passes it on. O(1) besides."""
+        """Passes the object on. O(1) on top."""
         if isinstance(obj, Pod) and (obj.signature.excess is not None or obj.uid in self._limit_of):
             self._note(obj)
         return self._index.upsert(obj)
 
     def delete(self, obj: Object) -> bool:
-        """Passes it on. O(1) besides."""
+        """Passes the object on. O(1) on top."""
         if isinstance(obj, Pod):
             self._limit_of.pop(obj.uid, None)
         return self._index.delete(obj)
@@ -50,12 +50,12 @@ class OverLimits:
         return found
 
     def _note(self, pod: Pod) -> None:
-        """Tells of each shape once; where many come within seconds, of the first by each limit and how many more."""
+        """Logs each signature once; of many within seconds, the first of each limit and the number of the others."""
         excess = pod.signature.excess
         if excess is None:
             del self._limit_of[pod.uid]
             return
         self._limit_of[pod.uid] = excess.limit
-        if pod.signature not in self._told:
-            self._told.add(pod.signature)
+        if pod.signature not in self._logged:
+            self._logged.add(pod.signature)
             self._warnings.tell(excess.limit, pod=pod.full_name, limit=excess.text)

@@ -1,7 +1,7 @@
-"""What the loops need from outside, as small Protocols: time, objects coming in, the index, effects going out.
+"""What the tasks need from outside, as small Protocols: time, watched objects, the index, writes to the API server.
 
-Interfaces stand where they are consumed. ``kube`` and ``index`` fit them by shape; the type checker sees that where
-``cli`` joins the parts. Nothing is implemented here.
+Each Protocol is declared where it is used. ``kube`` and ``index`` implement them by structure; the type checker verifies
+that where ``compose`` joins the parts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from extender.model.plans import PreemptionPlan
 
 
 class Clock(Protocol):
-    """Monotonic time and waiting; the loops read no other clock."""
+    """Monotonic time and waiting; tasks read no other clock."""
 
     def now(self) -> float:
         """Seconds since some fixed moment; never goes back."""
@@ -26,20 +26,20 @@ class Clock(Protocol):
         """Return after so many seconds."""
 
 
-class FeedSink(Protocol):
-    """What a feed tells. Both methods may wait, which holds back the stream of that kind and of no other."""
+class EventHandler(Protocol):
+    """What a reflector calls. Both methods may wait, which delays the events of that kind and of no other."""
 
     async def replace(self, objects: Sequence[Object], unreadable: Collection[str] = ()) -> None:
-        """These are all objects of the kind now, and those of these keys, which stay as they were last read.
+        """Replaces all objects of the kind. Objects under the keys ``unreadable`` stay as they were last read.
 
         Called when a list is complete, never with a part of one.
         """
 
     async def apply(self, changes: Sequence[tuple[Object, bool]]) -> None:
-        """(object, whether it is gone), in order. The same change may come twice, after a cut."""
+        """Applies (object, whether it was deleted), in order. After a lost connection a change may come twice."""
 
 
-class ObjectFeed(Protocol):
+class ObjectReflector(Protocol):
     """List, then watch, of one kind."""
 
     @property
@@ -48,41 +48,41 @@ class ObjectFeed(Protocol):
 
     @property
     def last_heard(self) -> float:
-        """Monotonic seconds at which what the sink has taken last was the truth; 0.0 before the first list."""
+        """Monotonic time up to which every change has been handled; 0.0 before the first list."""
 
     @property
     def is_behind(self) -> bool:
-        """Whether more has arrived than the sink has taken. Asked for every question: O(1)."""
+        """Whether changes have arrived that the handler has not handled. Read for every request: O(1)."""
 
     async def caught_up(self) -> None:
-        """Wait until the sink has taken all that has arrived by now, or the stream that brought it is over."""
+        """Waits until the handler has handled all that has arrived by now, or the watch has ended."""
 
     @property
     def outage(self) -> str:
-        """Why it is known that changes are missed now; empty where that is not known."""
+        """Why changes are known to be missed now; empty while the watch works."""
 
     def status(self) -> ReflectorStatus:
-        """Where it stands, for people and metrics."""
+        """Its progress, for readiness checks and metrics."""
 
-    async def run(self, sink: FeedSink) -> None:
-        """Tell ``sink`` of everything until cancelled; a new run begins with a new list. Raises what the sink raises."""
+    async def run(self, handler: EventHandler) -> None:
+        """Calls ``handler`` until cancelled; each run begins with a list. Raises what the handler raises."""
 
 
-class IndexSink(Protocol):
-    """What feeding needs of the index. Synchronous: each call is one step from a true state to a true state."""
+class ObjectIndex(Protocol):
+    """What the event handlers need of the index. Synchronous: counts are consistent after each call."""
 
     def upsert(self, obj: Object) -> bool:
-        """Take in a new or changed object; False if nothing that is read has changed."""
+        """Adds or updates an object; False if no field that is read has changed."""
 
     def delete(self, obj: Object) -> bool:
-        """Forget an object; False if it was not known."""
+        """Deletes an object; False if it was not known."""
 
 
 class ClusterWriter(Protocol):
-    """The effects on pods. Each call is one request under a time limit; what it raises is ``kube.errors.KubeError``."""
+    """Writes to pods. Each call is one request with a time limit; it raises only ``kube.errors.KubeError``."""
 
     async def nominate(self, pod: PodRef, node: str) -> None:
-        """Set ``status.nominatedNodeName``; empty takes it back."""
+        """Sets ``status.nominatedNodeName``; an empty node clears it."""
 
     async def set_condition(self, pod: PodRef, condition: PodCondition) -> None:
         """Add or replace one condition of the pod."""
@@ -104,23 +104,23 @@ class ClusterWriter(Protocol):
 
 
 class LeaseStore(Protocol):
-    """Where leadership is recorded."""
+    """Reads and writes the Lease."""
 
     async def get_lease(self, namespace: str, name: str) -> Lease:
-        """The record as it is now."""
+        """The Lease as it is now."""
 
     async def create_lease(self, lease: Lease) -> Lease:
-        """Make it."""
+        """Creates it. Raises ``Conflict`` if it exists."""
 
     async def update_lease(self, lease: Lease) -> Lease:
-        """Replace it, if nobody was faster."""
+        """Replaces it. Raises ``Conflict`` if another client has changed it since it was read."""
 
 
 class PlanTarget(Protocol):
-    """What carries out the plans that the verbs make."""
+    """Executes the plans that the verbs make."""
 
     def submit(self, plan: PreemptionPlan) -> bool:
-        """Accepts a plan; False where one for the same pod is being carried out."""
+        """Accepts a plan; False where one for the same pod is being executed."""
 
     def requeue(self, pod: Pod, node: str) -> None:
-        """Nothing could be planned for the pod: the scheduler is to try it again after a while."""
+        """Requeues a pod for which no plan was possible, after a while."""

@@ -1,12 +1,12 @@
-"""Preemptions under way: who is being made room for, from the plan to the binding.
+"""Manages preemptions from the plan to the binding of the preemptor.
 
-One record per preemptor. A plan is *carried out* (its writes are being made), then *awaited* (its victims are on their
-way out), then *watched* until the preemptor is bound or gone. Nobody is left without a next step: where the writes
-fail, or the preemptor stays pending, its nomination is taken back and it is woken, and the scheduler begins anew.
+One record per preemptor. Its phases: *executing* (the writes are being made), *terminating* (victims still exist),
+*unbound* (the victims are deleted, the preemptor is not bound yet). Where the writes fail, or the preemptor stays pending
+too long, its nomination is cleared and it is requeued, and the scheduler begins again.
 
-Facts this rests on: a promise in the index holds from `submit` until the nomination shows in the watch and every
-victim is going or gone, so that verbs never see the room free in between; what must survive a restart stands in the
-cluster itself (nomination, DisruptionTarget), and `recover` reads it from there. KEP-4832.
+The index holds an in-memory nomination from `submit` until the watch shows the nomination and every victim terminating,
+so that verbs never see the node free in between. What must survive a restart is stored in the cluster (nomination,
+DisruptionTarget), and `recover` reads it from there. KEP-4832.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from extender.model.objects import Pod
 from extender.model.plans import PreemptionPlan
 from extender.tasks.ports import Clock
 from extender.tasks.preemption_executor import PreemptionExecutor, PreemptorGoneError
-from extender.tasks.requeue import FollowUp, Requeuer
+from extender.tasks.preemptor_requeue import FollowUp, PreemptorRequeuer
 from extender.tasks.retrying_writer import GaveUpError
 
 _LOG = logging.getLogger(__name__)
@@ -31,52 +31,52 @@ _SWEEP_SECONDS: Final = 0.2
 _RENOMINATE_AFTER: Final = 1.0  # longer than the watch takes to show a nomination
 
 
-class PromisingIndex(Protocol):
-    """What preempting needs of the index."""
+class NominationIndex(Protocol):
+    """What the manager needs of the index."""
 
     @property
     def view(self) -> ClusterView:
         """The readers."""
 
     def promise(self, pod: Pod, node: str, victims: Collection[str]) -> None:
-        """The node counts as the pod's own until `withdraw`."""
+        """Adds an in-memory nomination, which counts until `withdraw`."""
 
     def withdraw(self, uid: str) -> None:
-        """The pod's own status says by now what the promise said."""
+        """Releases it: the pod's own status carries the nomination by now."""
 
     def forget(self, uid: str) -> None:
-        """The plan is over."""
+        """Deletes it: the plan has ended."""
 
 
 class Observer(Protocol):
-    """Who counts what happens; the metrics, by shape. Results: success, error, abandoned, cancelled."""
+    """Counts preemptions; implemented by the metrics. Results: success, error, abandoned, cancelled."""
 
-    def began(self, victims: int, violations: int) -> None:
-        """A plan has been taken on, for which so many pods have to go that would have stayed otherwise."""
+    def record_start(self, victims: int, violations: int) -> None:
+        """A plan was accepted. ``victims``: pods that are deleted only because of it."""
 
-    def carried_out(self, result: str, seconds: float) -> None:
-        """Its writes have come to an end."""
+    def record_execution(self, result: str, seconds: float) -> None:
+        """The writes of a plan have ended, after so many seconds."""
 
-    def ended(self, outcome: str, seconds: float) -> None:
-        """The preemptor is bound, gone, released or replaced by another plan; since the plan was taken on."""
+    def record_end(self, outcome: str, seconds: float) -> None:
+        """The preemptor is bound, deleted, released or has another plan, so many seconds after the plan was accepted."""
 
 
 class Phase(Enum):
-    """How far a preemption is."""
+    """The phase of a preemption."""
 
-    CARRIED_OUT = "carried out"
-    AWAITED = "awaited"
-    WATCHED = "watched"
+    EXECUTING = "executing"
+    TERMINATING = "victims terminating"
+    UNBOUND = "preemptor unbound"
 
 
 @dataclass(slots=True)
 class Record:
-    """One preemption. ``since``: when its phase began. ``displaced``: a more important pod has taken the node over."""
+    """One preemption. ``since``: when its phase began. ``displaced``: a pod of higher priority was nominated to the node."""
 
     plan: PreemptionPlan
     begun: float
     since: float
-    phase: Phase = Phase.CARRIED_OUT
+    phase: Phase = Phase.EXECUTING
     displaced: bool = False
     renominations: int = 0
 
@@ -85,32 +85,32 @@ class PreemptionManager:
     """All preemptions. ``submit`` and the readers are synchronous; ``run`` does the work."""
 
     def __init__(
-        self, index: PromisingIndex, evicting: PreemptionExecutor, clock: Clock, observer: Observer, stuck_after: float
+        self, index: NominationIndex, executor: PreemptionExecutor, clock: Clock, observer: Observer, stuck_after: float
     ) -> None:
         self._index = index
-        self._evicting = evicting
+        self._executor = executor
         self._clock = clock
         self._observer = observer
         self._stuck_after = stuck_after
         self._records: dict[str, Record] = {}
         self._queue: asyncio.Queue[Record] = asyncio.Queue()
-        self._waking = Requeuer(index.view, evicting, clock, self._records.__contains__)
+        self._requeuer = PreemptorRequeuer(index.view, executor, clock, self._records.__contains__)
         self._stuck: set[str] = set()
         self._changed = asyncio.Event()
         self._is_draining = False
 
-    # -- what verbs decided -------------------------------------------------------------------------------------
+    # -- plans -----------------------------------------------------------------------------------------------
 
     def submit(self, plan: PreemptionPlan) -> bool:
-        """Takes a plan on; False while one for the same pod is being carried out, and on the way down. O(displaced)."""
+        """Accepts a plan; False while one for the same pod is being executed, and during shutdown. O(displaced)."""
         uid = plan.preemptor.uid
         known = self._records.get(uid)
-        if self._is_draining or (known is not None and known.phase is Phase.CARRIED_OUT):
+        if self._is_draining or (known is not None and known.phase is Phase.EXECUTING):
             return False
         if known is not None:
             self._close(known, "replaced")
         now = self._clock.now()
-        self._observer.began(self._fresh_victims(plan), plan.pdb_violations)
+        self._observer.record_start(self._additional_victims(plan), plan.pdb_violations)
         record = self._records[uid] = Record(plan, now, now)
         self._index.promise(plan.preemptor, plan.node, {each.uid for each in plan.victims})
         for lower in plan.displaced:
@@ -120,127 +120,127 @@ class PreemptionManager:
         self._queue.put_nowait(record)
         return True
 
-    def _fresh_victims(self, plan: PreemptionPlan) -> int:
-        """How many have to go because of this plan: not those who are going, or being removed by another one."""
+    def _additional_victims(self, plan: PreemptionPlan) -> int:
+        """How many victims are deleted only because of this plan: not those terminating or removed by another plan."""
         view = self._index.view
         leaving = {each.uid for each in view.leaving(plan.node)}
         shown = [pod for each in plan.victims if (pod := view.pod(each.uid)) is not None]
         return sum(not pod.terminating and pod.uid not in leaving for pod in shown)
 
     def requeue(self, pod: Pod, node: str) -> None:
-        """Nothing could be planned for the pod now; the scheduler is to try it again after a while."""
-        self._waking.requeue(pod, node)
+        """Requeues a pod for which no plan was possible, after a while."""
+        self._requeuer.add(pod, node)
 
-    # -- the work -----------------------------------------------------------------------------------------------
+    # -- execution ---------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Carries out what is submitted, side by side, and looks after what has been, until cancelled.
+        """Executes submitted plans side by side and reviews the executed ones, until cancelled.
 
-        Then everything is forgotten: by the next time, another leader may have gone on with it, and `recover` tells.
+        Then all records are deleted: another leader may continue the preemptions, and `recover` finds their state.
         """
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._sweep_for_ever(group))
-                group.create_task(self._evicting.telling.run(), name="events of preemptions")
+                group.create_task(self._sweep_repeatedly(group))
+                group.create_task(self._executor.recorder.run(), name="events of preemptions")
                 while True:
                     record = await self._queue.get()
                     name = f"preemption for {record.plan.preemptor.full_name}"
-                    group.create_task(self._carry_out(record), name=name)
+                    group.create_task(self._execute(record), name=name)
         finally:
             self._queue = asyncio.Queue()
             for record in list(self._records.values()):
                 self._close(record, "cancelled")
 
     async def drain(self) -> None:
-        """Takes on nothing more and returns when all that is being carried out has come to an end, and been told."""
+        """Accepts no further plan; returns when every execution has ended and its events are written."""
         self._is_draining = True
-        while any(each.phase is Phase.CARRIED_OUT for each in self._records.values()):
+        while any(each.phase is Phase.EXECUTING for each in self._records.values()):
             self._changed.clear()
             await self._changed.wait()
-        await self._evicting.telling.told()
+        await self._executor.recorder.flush()
 
-    async def _carry_out(self, record: Record) -> None:
+    async def _execute(self, record: Record) -> None:
         plan, result = record.plan, "cancelled"
         fields = {"preemptor": plan.preemptor.full_name, "node": plan.node, "victims": len(plan.victims)}
         _LOG.info("preempting", extra=fields)
         try:
-            await self._evicting.carry_out(plan)
+            await self._executor.execute(plan)
             result = "success"
         except PreemptorGoneError:
             result = "abandoned"
         except GaveUpError as error:
             result = "error"
             _LOG.warning("preemption failed", extra=fields | {"error": str(error)})
-        except Exception:  # noqa: BLE001 - one plan's surprise must not end all others; it is told, counted, released
+        except Exception:  # noqa: BLE001 - a bug in one plan must not end the others; it is logged and counted, the pod released
             result = "error"
             _LOG.exception("preemption failed", extra=fields)
         finally:
-            self._observer.carried_out(result, self._clock.now() - record.begun)
+            self._observer.record_execution(result, self._clock.now() - record.begun)
             self._after(record, result)
         if result == "error":
             await self._release(record)
 
     def _after(self, record: Record, result: str) -> None:
-        """What becomes of a record whose writes have come to an end."""
+        """Moves a record on whose writes have ended."""
         record.since = self._clock.now()
         if result == "success":
-            record.phase = Phase.AWAITED
+            record.phase = Phase.TERMINATING
         else:
             self._close(record, {"error": "failed"}.get(result, result))
         self._changed.set()
 
     async def _release(self, record: Record) -> None:
-        """Gives the scheduler its turn again. What cannot even be told the apiserver now is tried again later."""
+        """Clears the nomination and requeues the preemptor; retries later where the API server does not accept it."""
         pod = record.plan.preemptor
         try:
-            await self._evicting.release(record.plan)
+            await self._executor.release(record.plan)
         except GaveUpError as error:
-            _LOG.warning("nomination not taken back", extra={"preemptor": pod.full_name, "error": str(error)})
+            _LOG.warning("nomination not cleared", extra={"preemptor": pod.full_name, "error": str(error)})
             self.requeue(pod, record.plan.node)
 
     def _close(self, record: Record, outcome: str) -> None:
-        """Forgets a record, and its promise with it."""
+        """Deletes a record, and its in-memory nomination with it."""
         uid = record.plan.preemptor.uid
         if self._records.get(uid) is record:
             del self._records[uid]
             self._index.forget(uid)
-            self._observer.ended(outcome, self._clock.now() - record.begun)
+            self._observer.record_end(outcome, self._clock.now() - record.begun)
 
-    # -- looking after it ---------------------------------------------------------------------------------------
+    # -- review --------------------------------------------------------------------------------------------------
 
-    async def _sweep_for_ever(self, group: asyncio.TaskGroup) -> None:
+    async def _sweep_repeatedly(self, group: asyncio.TaskGroup) -> None:
         while True:
             await self._clock.sleep(_SWEEP_SECONDS)
             for follow_up in self.sweep():
                 group.create_task(follow_up)
 
     def sweep(self) -> list[FollowUp]:
-        """One look at every preemption whose writes are done, and at the pods to be woken: what is to be done. O(records)."""
-        looked_at = [each for each in self._records.values() if each.phase is not Phase.CARRIED_OUT]
-        found = [follow_up for each in looked_at if (follow_up := self._look_at(each)) is not None]
+        """Reviews every executed preemption and the preemptors to requeue; returns the work to do. O(records)."""
+        looked_at = [each for each in self._records.values() if each.phase is not Phase.EXECUTING]
+        found = [follow_up for each in looked_at if (follow_up := self._review(each)) is not None]
         self._stuck = {uid for uid in self._stuck if self._is_pending(uid)}
-        return found + self._waking.sweep()
+        return found + self._requeuer.sweep()
 
     def _is_pending(self, uid: str) -> bool:
         pod = self._index.view.pod(uid)
         return pod is not None and not pod.node and not pod.terminating
 
-    def _look_at(self, record: Record) -> FollowUp | None:
+    def _review(self, record: Record) -> FollowUp | None:
         uid = record.plan.preemptor.uid
         pod = self._index.view.pod(uid)
         if pod is None or not self._is_pending(uid):
             self._close(record, "bound" if pod is not None and pod.node else "gone")
             return None
         has_waited = self._clock.now() - record.since
-        if record.phase is Phase.AWAITED:
-            return self._look_at_victims(record, pod, has_waited)
+        if record.phase is Phase.TERMINATING:
+            return self._review_victims(record, pod, has_waited)
         return self._give_up(record) if has_waited > self._stuck_after else None
 
-    def _look_at_victims(self, record: Record, pod: Pod, has_waited: float) -> FollowUp | None:
+    def _review_victims(self, record: Record, pod: Pod, has_waited: float) -> FollowUp | None:
         plan = record.plan
         here = [shown for each in plan.victims if (shown := self._index.view.pod(each.uid)) is not None]
         if not here:
-            record.phase, record.since = Phase.WATCHED, self._clock.now()
+            record.phase, record.since = Phase.UNBOUND, self._clock.now()
         holds = record.displaced or pod.nominated_node == plan.node
         if not here or (holds and all(each.terminating for each in here)):
             self._index.withdraw(pod.uid)
@@ -252,7 +252,7 @@ class PreemptionManager:
         return None
 
     def _give_up(self, record: Record) -> FollowUp:
-        """The preemptor is pending although everything was done: somebody else's turn to find out why."""
+        """Ends a preemption whose preemptor stays pending after all writes; the metric ``stuck`` counts it."""
         pod = record.plan.preemptor
         _LOG.warning("preemptor still pending", extra={"preemptor": pod.full_name, "node": record.plan.node})
         self._stuck.add(pod.uid)
@@ -260,9 +260,9 @@ class PreemptionManager:
         return self._release(record)
 
     async def _nominate_again(self, record: Record) -> None:
-        """The scheduler has wiped the nomination, or the watch does not show it yet; said twice it does no harm."""
+        """Repeats the nomination, which the scheduler has cleared or the watch does not show yet. A repetition is harmless."""
         try:
-            await self._evicting.nominate(record.plan, self._clock.now() + self._stuck_after)
+            await self._executor.nominate(record.plan, self._clock.now() + self._stuck_after)
         except (GaveUpError, PreemptorGoneError) as error:
             _LOG.warning(
                 "not nominated again", extra={"preemptor": record.plan.preemptor.full_name, "error": str(error)}
@@ -271,31 +271,31 @@ class PreemptionManager:
     # -- after a restart ----------------------------------------------------------------------------------------
 
     def recover(self) -> int:
-        """Takes on what an earlier leader left half done; returns how many. To be called once, with a full index.
+        """Resumes the preemptions that an earlier leader left unfinished; returns how many. Call once, with a synced index.
 
-        Half done: the preemptor is nominated, and victims marked for it still stand on that node. Marks on a node to
-        which nobody more important is nominated are forgotten: there is nobody any more to make room for.
+        Unfinished: the preemptor is nominated, and marked victims still run on that node. Marks on a node to which no pod of
+        higher priority is nominated are ignored: their preemptor is bound or deleted.
         """
         view = self._index.view
         taken: set[str] = set()
         found = 0
-        for node, to_come in list(view.nominated.items()):
+        for node, nominated in list(view.nominated.items()):
             number = view.known.get(node)
             here = view.pods_on(number).values() if number is not None else ()
-            for pod in sorted(to_come.values(), key=lambda each: -each.priority):
+            for pod in sorted(nominated.values(), key=lambda each: -each.priority):
                 lower = [each for each in here if each.priority < pod.priority]
                 marked = tuple(each for each in lower if each.preempted and each.uid not in taken)
                 if any(not each.terminating for each in marked):
                     taken |= {each.uid for each in marked}
                     found += self.submit(PreemptionPlan(pod, node, marked))
                 elif lower and not marked:
-                    self.requeue(pod, node)  # nominated, and nothing more: the earlier leader had just begun
+                    self.requeue(pod, node)  # nominated without marked victims: the earlier leader had just begun
         return found
 
-    # -- for people and metrics ---------------------------------------------------------------------------------
+    # -- metrics -------------------------------------------------------------------------------------------------
 
     def statistics(self) -> dict[str, int]:
-        """How many preemptions are in which phase, how many are stuck, and how many pods wait to be woken."""
+        """How many preemptions are in each phase, how many are stuck, and how many preemptors wait to be requeued."""
         phases = [each.phase for each in self._records.values()]
         result = {phase.name.lower(): phases.count(phase) for phase in Phase}
-        return result | {"stuck": len(self._stuck), "to_requeue": len(self._waking)}
+        return result | {"stuck": len(self._stuck), "to_requeue": len(self._requeuer)}

@@ -1,6 +1,6 @@
-"""How many writes at once, and how many a second: what keeps a mass preemption from drowning the apiserver.
+"""Limits writes side by side and writes per second, so that a mass preemption does not overload the API server.
 
-One `RateLimiter` is shared by everything that must not exceed the limits together. Decides nothing about what is written.
+All writers that must not exceed the limits together share one `RateLimiter`.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ class RateLimiter:
 
     def __init__(self, clock: Clock, at_once: int, per_second: float) -> None:
         self._clock = clock
-        self._places = asyncio.Semaphore(at_once)
+        self._slots = asyncio.Semaphore(at_once)
         self._gap = 1.0 / per_second
         self._burst = self._gap * at_once
         self._next = clock.now()
-        self._inside = 0
-        self._left = float("-inf")
+        self._holders = 0
+        self._last_release = float("-inf")
 
     @property
     def last_busy(self) -> float:
-        """When somebody last had a turn, or waited for one: now, while anybody does."""
-        return self._clock.now() if self._inside else self._left
+        """When a slot was last held or waited for: now, while one is."""
+        return self._clock.now() if self._holders else self._last_release
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Waits for a place and for its time, and holds the place until the block is left. First come, first served."""
-        self._inside += 1
+    async def acquire(self) -> AsyncIterator[None]:
+        """Waits for a free slot and for the rate, and holds the slot until the block is left. First in, first out."""
+        self._holders += 1
         try:
-            async with self._places:
+            async with self._slots:
                 now = self._clock.now()
                 self._next = max(self._next, now - self._burst) + self._gap
                 if self._next > now:
                     await self._clock.sleep(self._next - now)
                 yield
         finally:
-            self._inside -= 1
-            self._left = self._clock.now()
+            self._holders -= 1
+            self._last_release = self._clock.now()

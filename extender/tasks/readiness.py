@@ -1,6 +1,6 @@
-"""Whether questions can be answered now: what feeding says, and whatever else holds the service back by name.
+"""Whether requests can be answered now: the state of the reflectors and of the replica, and named blockers.
 
-Fits what the server's health handler asks for, by shape. No loop, no clock.
+Implements what the server's health handler reads. No loop, no clock.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Protocol
 
 
 class Part(Protocol):
-    """Something that can be ready."""
+    """A part of the service with readiness checks."""
 
     @property
     def is_ready(self) -> bool:
@@ -18,71 +18,71 @@ class Part(Protocol):
 
     @property
     def is_stale(self) -> bool:
-        """It was ready, and has not been told of the world for too long."""
+        """It was ready, and misses recent changes of the cluster."""
 
     def checks(self) -> Mapping[str, str]:
-        """By name what is missing; empty is a pass."""
+        """By check its problem; empty is a pass."""
 
 
-class Replica(Protocol):
-    """One of several services, of which one at a time may answer."""
+class ReplicaState(Protocol):
+    """Whether this one of several replicas may answer."""
 
     @property
     def is_ready(self) -> bool:
-        """It is our turn, and what the one before has let through is known."""
+        """It leads, and knows every pod that the earlier leader passed."""
 
     @property
     def is_leader(self) -> bool:
-        """It is our turn, and nobody else's."""
+        """It is certain, at this moment, that no other replica leads."""
 
     def checks(self) -> Mapping[str, str]:
-        """By name what is missing; empty is a pass."""
+        """By check its problem; empty is a pass."""
 
 
 class Readiness:
-    """Ready when every part is and nothing holds it: ``hold("serving", "the service is stopping")``.
+    """Ready when every part is and nothing blocks: ``block("shutdown", "the service is stopping")``.
 
-    Without ``replica`` we are the only one.
+    Without ``replica`` there is only this one.
     """
 
-    def __init__(self, *parts: Part, replica: Replica | None = None) -> None:
+    def __init__(self, *parts: Part, replica: ReplicaState | None = None) -> None:
         self._parts = parts
         self._replica = replica
-        self._holds: dict[str, str] = {}
+        self._blockers: dict[str, str] = {}
 
-    def hold(self, name: str, reason: str) -> None:
-        """Not ready from now on, for this reason, until ``release``."""
-        self._holds[name] = reason
+    def block(self, name: str, reason: str) -> None:
+        """Not ready from now on, for this reason, until ``unblock``."""
+        self._blockers[name] = reason
 
-    def release(self, name: str) -> None:
-        """This reason is gone."""
-        self._holds.pop(name, None)
+    def unblock(self, name: str) -> None:
+        """Removes this reason."""
+        self._blockers.pop(name, None)
 
     @property
     def is_ready(self) -> bool:
-        """Asked for every request."""
-        return self._has_turn and all(part.is_ready for part in self._parts)
+        """Read for every request."""
+        return self._is_unblocked and all(part.is_ready for part in self._parts)
 
     @property
     def is_stale(self) -> bool:
-        """All that is missing is news of the cluster. Asked for every request."""
+        """Only recent changes of the cluster are missing. Read for every request."""
         stale = [part.is_stale for part in self._parts if not part.is_ready]
-        return bool(stale) and all(stale) and self._has_turn
+        return bool(stale) and all(stale) and self._is_unblocked
 
     @property
     def may_answer(self) -> bool:
-        """Whether an answer may still go out. Holds do not count: what is in flight is finished."""
+        """Whether an answer may still go out. Blockers do not count: what is in flight is finished."""
         return self._replica is None or self._replica.is_leader
 
     @property
-    def _has_turn(self) -> bool:
-        return not self._holds and (self._replica is None or self._replica.is_ready)
+    def _is_unblocked(self) -> bool:
+        return not self._blockers and (self._replica is None or self._replica.is_ready)
 
     def checks(self) -> dict[str, str]:
-        """By name what is missing; empty is a pass."""
+        """By check its problem; empty is a pass."""
         found: dict[str, str] = {}
         for part in self._parts:
             found.update(part.checks())
         if self._replica is not None:
             found.update(self._replica.checks())
-        return found | self._holds
+        return found | self._blockers

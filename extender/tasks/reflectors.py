@@ -1,11 +1,11 @@
-"""Pumps the feeds into the index and knows what is still missing before questions can be answered.
+"""Runs one reflector per kind into the index, and knows what is missing before requests can be answered.
 
-Decides nothing about objects: they go to the index as they come. One pump per kind, each its own task under the
-supervisor; a pump that dies begins again with a list, while answers go on from what the index holds.
+Objects go to the index as they come. Each reflector is a job of its own under the supervisor; one that fails begins again
+with a list, while requests are answered from what the index holds.
 
-Order: pods and workloads are taken in once namespaces and nodes stand, since what a pod counts for depends on both;
-the index would be right in any order, but would have to move every pod. A first list is taken in by slices, as nobody
-is answered yet. What a later one changes is swapped in at once, between two answers.
+Order: pods and workloads are added after namespaces and nodes, since a pod's counts depend on both. The index is correct
+in any order, but another one would move every pod. The first list is added in time slices, as no request is answered yet.
+The changes of a later list are applied in one step, between two answers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from extender.index.objects.known_objects import KnownObjects
 from extender.kube.reflector_status import Phase, ReflectorStatus
 from extender.model.objects import Object
 from extender.settings import TopologySpread
-from extender.tasks.ports import Clock, IndexSink, ObjectFeed
+from extender.tasks.ports import Clock, ObjectIndex, ObjectReflector
 
 _LOG = logging.getLogger(__name__)
 
@@ -29,44 +29,44 @@ FOUNDATION: Final = frozenset({"namespaces", "nodes"})
 
 @dataclass(frozen=True, slots=True)
 class ReflectorsOptions:
-    """Seconds. ``slice_seconds``: how long objects are taken in before others get their turn.
+    """Seconds. ``slice_seconds``: how long objects are added before other tasks run.
 
-    ``stale_after``: a kind of which nothing was heard for so long, not even a bookmark, counts as not ready. Where it is
-    known that changes are missed, as no watch is granted, it counts as not ready at once.
+    ``stale_after``: a kind without any event for so long, not even a bookmark, is not ready. Where changes are known to
+    be missed, because no watch is granted, it is not ready at once.
     """
 
     slice_seconds: float = 0.003
     stale_after: float = 180.0
 
 
-def _nobody_asks(_kind: str, _begun: float) -> None:
-    """Nobody wants to know of lists."""
+def _ignore(_kind: str, _begun: float) -> None:
+    """The default of ``on_listed``."""
 
 
 def reads_workloads(spread: TopologySpread) -> bool:
     """Whether Services, ReplicaSets, StatefulSets and ReplicationControllers are needed at all.
 
-    Only default constraints are: their selector is deduced from what the pod belongs to. Clusters hold ten times more
-    ReplicaSets than anybody looks at, so they are not watched without need.
+    Only default constraints need them: their selector is deduced from the pod's workload. Clusters hold ten times more
+    ReplicaSets than are in use, so they are not watched without need.
     """
     return spread.enabled and (spread.defaulting_type == "System" or bool(spread.default_constraints))
 
 
 class Reflectors:
-    """All pumps together: what to run, and whether the index can be trusted."""
+    """All reflectors together: their jobs, and whether the index is complete and current."""
 
     def __init__(
         self,
-        index: IndexSink,
-        feeds: Sequence[ObjectFeed],
+        index: ObjectIndex,
+        reflectors: Sequence[ObjectReflector],
         clock: Clock,
         options: ReflectorsOptions | None = None,
         on_synced: Callable[[], None] | None = None,
-        on_listed: Callable[[str, float], None] = _nobody_asks,
+        on_listed: Callable[[str, float], None] = _ignore,
     ) -> None:
-        """``on_synced`` is called once, when everything is in and before anybody is answered.
+        """``on_synced`` is called once, when every kind is listed and before any request is answered.
 
-        ``on_listed`` is called with a kind after each later list of it, and with the time at which that was asked for.
+        ``on_listed`` is called after each later list, with the kind and the time at which the list was requested.
         """
         self._clock = clock
         self._options = options or ReflectorsOptions()
@@ -74,151 +74,155 @@ class Reflectors:
         self.on_listed = on_listed
         self._foundation = asyncio.Event()
         self._all = asyncio.Event()
-        self._pumps = [_KindReflector(self, index, feed, clock, self._options.slice_seconds) for feed in feeds]
-        if FOUNDATION.isdisjoint(pump.name for pump in self._pumps):
+        self._handlers = [
+            _KindHandler(self, index, reflector, clock, self._options.slice_seconds) for reflector in reflectors
+        ]
+        if FOUNDATION.isdisjoint(handler.name for handler in self._handlers):
             self._foundation.set()
 
     def jobs(self) -> list[tuple[str, Callable[[], Awaitable[None]]]]:
-        """(name, what to run) for each feed, to be kept running by the supervisor."""
-        return [(f"feed {pump.name}", pump.run) for pump in self._pumps]
+        """(name, job) of each reflector, for the supervisor."""
+        return [(f"reflector {handler.name}", handler.run) for handler in self._handlers]
 
-    async def synced(self) -> None:
-        """Wait until every kind has been listed and taken in."""
+    async def wait_until_synced(self) -> None:
+        """Waits until every kind has been listed and added to the index."""
         await self._all.wait()
 
     @property
     def is_ready(self) -> bool:
-        """Everything is in, followed by a watch, and nothing is stale. Cheap enough for every request."""
+        """Every kind is listed and watched, and none is stale. Cheap enough for every request."""
         if not self._all.is_set():
             return False
         oldest = self._clock.now() - self._options.stale_after
-        return all(pump.feed.last_heard >= oldest and not pump.feed.outage for pump in self._pumps)
+        return all(
+            handler.reflector.last_heard >= oldest and not handler.reflector.outage for handler in self._handlers
+        )
 
     @property
     def is_stale(self) -> bool:
-        """Everything was in, but changes are missed, or something was not heard of for too long."""
+        """Every kind was listed, but changes are missed, or a kind had no event for too long."""
         return self._all.is_set() and not self.is_ready
 
     def checks(self) -> dict[str, str]:
-        """By kind what is missing; an empty text is a pass."""
+        """By kind its problem; empty is a pass."""
         now, limit = self._clock.now(), self._options.stale_after
-        return {pump.name: pump.missing(now, limit) for pump in self._pumps}
+        return {handler.name: handler.missing(now, limit) for handler in self._handlers}
 
     def report(self) -> list[str]:
         """A line per kind for people: "pods: listing (page 3)", "nodes: synced"."""
         return [f"{name}: {missing or 'synced'}" for name, missing in self.checks().items()]
 
     async def catch_up(self) -> None:
-        """Take in what has arrived by now and was not read: what a process was told and did not hear, it does not know.
+        """Waits until the events that have arrived at the socket by now are in the index.
 
-        One system call for each kind where there is nothing (1 µs). Under a flood it waits for what lies there now, not
-        for what comes meanwhile.
+        One system call for each kind where there are none (1 µs). Under a flood it waits for the events that have arrived
+        now, not for those that arrive meanwhile.
         """
-        for feed in [pump.feed for pump in self._pumps if pump.feed.is_behind]:
-            await feed.caught_up()
+        for reflector in [handler.reflector for handler in self._handlers if handler.reflector.is_behind]:
+            await reflector.caught_up()
 
     def known_until(self, kind: str) -> Callable[[], float]:
-        """When called, the time up to which all that the API server told of a kind has been taken in."""
-        (feed,) = (pump.feed for pump in self._pumps if pump.name == kind)
-        return lambda: feed.last_heard
+        """A function that returns the time up to which every event of a kind has been handled."""
+        (reflector,) = (handler.reflector for handler in self._handlers if handler.name == kind)
+        return lambda: reflector.last_heard
 
     def statuses(self) -> Mapping[str, ReflectorStatus]:
-        """Every feed's own status by kind, for metrics."""
-        return {pump.name: pump.feed.status() for pump in self._pumps}
+        """The status of each reflector by kind, for metrics."""
+        return {handler.name: handler.reflector.status() for handler in self._handlers}
 
     def relist_changes(self) -> dict[str, int]:
-        """By kind the objects changed by later lists: what the watch had not told, so 0 in a well-behaved cluster."""
-        return {pump.name: pump.relist_changes for pump in self._pumps}
+        """By kind the objects changed by later lists: changes that the watch missed, so 0 in a healthy cluster."""
+        return {handler.name: handler.relist_changes for handler in self._handlers}
 
-    async def foundation(self, kind: str) -> None:
-        """Wait until ``kind`` may be taken in."""
+    async def wait_for_foundation(self, kind: str) -> None:
+        """Waits until objects of ``kind`` may be added."""
         if kind not in FOUNDATION:
             await self._foundation.wait()
 
-    def taken_in(self) -> None:
-        """A pump tells that its kind is in: see whether that was the last one."""
-        if all(pump.is_in for pump in self._pumps if pump.name in FOUNDATION):
+    def note_listed(self) -> None:
+        """Called by each handler after its first list; the last call completes the sync."""
+        if all(handler.is_listed for handler in self._handlers if handler.name in FOUNDATION):
             self._foundation.set()
-        if not self._all.is_set() and all(pump.is_in for pump in self._pumps):
+        if not self._all.is_set() and all(handler.is_listed for handler in self._handlers):
             if self._on_synced:
                 self._on_synced()
             self._all.set()
-            _LOG.info("all %d kinds are in", len(self._pumps))
+            _LOG.info("all %d kinds are synced", len(self._handlers))
 
 
-class _KindReflector:
-    """One kind's way into the index: the sink of its feed.
+class _KindHandler:
+    """The event handler of one kind.
 
-    A later list is compared with what was put in by slices, and only the differences are applied, in one step.
+    A later list is compared with the known objects in time slices; only the differences are applied, in one step.
     """
 
     def __init__(
-        self, reflectors: Reflectors, index: IndexSink, feed: ObjectFeed, clock: Clock, seconds: float
+        self, reflectors: Reflectors, index: ObjectIndex, reflector: ObjectReflector, clock: Clock, seconds: float
     ) -> None:
-        self.name = feed.name
-        self.feed = feed
-        self.is_in = False
+        self.name = reflector.name
+        self.reflector = reflector
+        self.is_listed = False
         self.relist_changes = 0
         self._reflectors = reflectors
         self._clock = clock
         self._seconds = seconds
         self._known = KnownObjects(index)
         self._loading: tuple[int, int] | None = None
-        self._waits = False
+        self._is_waiting = False
 
     async def run(self) -> None:
-        await self.feed.run(self)
+        await self.reflector.run(self)
 
     async def replace(self, objects: Sequence[Object], unreadable: Collection[str] = ()) -> None:
-        if self.is_in:
+        if self.is_listed:
             await self._swap(objects, unreadable)
             return
-        self._waits = True
-        await self._reflectors.foundation(self.name)
-        self._waits = False
+        self._is_waiting = True
+        await self._reflectors.wait_for_foundation(self.name)
+        self._is_waiting = False
         await self._load(objects, unreadable)
-        self.is_in = True
-        self._reflectors.taken_in()
+        self.is_listed = True
+        self._reflectors.note_listed()
 
     async def apply(self, changes: Sequence[tuple[Object, bool]]) -> None:
-        turn = _Turn(self._clock, self._seconds)
-        for found, gone in changes:
-            self._known.put(found, gone=gone)
-            if turn.is_over():
-                await turn.give_way()
+        part = _TimeSlice(self._clock, self._seconds)
+        for found, is_deleted in changes:
+            self._known.put(found, gone=is_deleted)
+            if part.is_over():
+                await part.yield_to_others()
 
     async def _load(self, objects: Sequence[Object], unreadable: Collection[str]) -> None:
-        """The first list, taken in by slices; what an attempt before it has left behind goes out."""
-        turn = _Turn(self._clock, self._seconds)
+        """The first list, added in time slices. Objects left by a failed attempt are deleted."""
+        part = _TimeSlice(self._clock, self._seconds)
         for count, difference in enumerate(self._known.differences(objects, unreadable)):
             if difference:
                 self._known.put(difference[0], gone=difference[1])
-            if turn.is_over():
+            if part.is_over():
                 self._loading = (min(count + 1, len(objects)), len(objects))
-                await turn.give_way()
+                await part.yield_to_others()
         self._loading = None
 
     async def _swap(self, objects: Sequence[Object], unreadable: Collection[str]) -> None:
-        """A later list: compared by slices, while answers go on from the old state, then applied without a pause."""
-        turn, changes = _Turn(self._clock, self._seconds), list[tuple[Object, bool]]()
+        """A later list: compared in time slices, while requests see the old state, then applied without a pause."""
+        part, changes = _TimeSlice(self._clock, self._seconds), list[tuple[Object, bool]]()
         for difference in self._known.differences(objects, unreadable):
             if difference:
                 changes.append(difference)
-            if turn.is_over():
-                await turn.give_way()
-        changed = sum(self._known.put(found, gone=gone) for found, gone in changes)
-        self._reflectors.on_listed(self.name, self.feed.status().list_begun)
+            if part.is_over():
+                await part.yield_to_others()
+        changed = sum(self._known.put(found, gone=is_deleted) for found, is_deleted in changes)
+        self._reflectors.on_listed(self.name, self.reflector.status().list_begun)
         self.relist_changes += changed
         _LOG.info("%s: listed again, %d objects, %d changes", self.name, len(objects), changed)
 
     def missing(self, now: float, stale_after: float) -> str:
-        """What keeps this kind from being ready; empty if nothing does."""
-        status = self.feed.status()
-        if not self.is_in:
+        """Why this kind is not ready; empty if it is."""
+        status = self.reflector.status()
+        if not self.is_listed:
             return self._progress(status)
         if status.outage:
             return status.outage
-        lag = now - self.feed.last_heard
+        lag = now - self.reflector.last_heard
         if lag <= stale_after:
             return ""
         return f"watch silent for {lag:.0f} s" + (f": {status.error}" if status.error else "")
@@ -226,19 +230,19 @@ class _KindReflector:
     def _progress(self, status: ReflectorStatus) -> str:
         if self._loading:
             return "loading ({:,} of {:,})".format(*self._loading)
-        if self._waits:
+        if self._is_waiting:
             return f"waiting for {', '.join(sorted(FOUNDATION))}"
         if status.phase is Phase.WAITING:
-            return f"trying again: {status.error}"
+            return f"retrying: {status.error}"
         if status.phase is Phase.LISTING and status.listed and not status.page:
             return f"listing ({status.listed:,} objects)"
         if status.phase is Phase.LISTING:
             return f"listing (page {status.page + 1})"
-        return "not begun"
+        return "not started"
 
 
-class _Turn:
-    """How long a loop without an ``await`` of its own may still go on."""
+class _TimeSlice:
+    """How long a loop may run before it lets other tasks run."""
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock = clock
@@ -248,6 +252,6 @@ class _Turn:
     def is_over(self) -> bool:
         return self._clock.now() >= self._deadline
 
-    async def give_way(self) -> None:
+    async def yield_to_others(self) -> None:
         await asyncio.sleep(0)
         self._deadline = self._clock.now() + self._seconds

@@ -1,78 +1,89 @@
-"""Preemptors for whom nothing could be done now: the scheduler is made to try them again, ever more rarely.
+"""Requeues rejected pods after changes that kube-scheduler does not watch on behalf of an extender.
 
-kube-scheduler offers a random sample of candidate nodes and does not ask again before something changes. Where none of
-the sample helps and we may not look further ourselves, or where an earlier leader left a nomination and no trace of
-what it was for, this is the preemptor's next step.
+A namespace that is relabelled is such a change. The scheduler tries a pod again when the pod itself is updated, so one
+annotation is patched; the next filter request follows within milliseconds. Cost: one search over the cluster for each
+rejected pod that the change concerns, and one write for each pod that now has a node; the writes are limited in rate.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
-from extender.index.view import ClusterView
-from extender.model.objects import Pod
-from extender.tasks.ports import Clock
-from extender.tasks.preemption_executor import PreemptionExecutor
-from extender.tasks.retrying_writer import GaveUpError
-from extender.verbs.dry_run.candidates import node_being_cleared
+from extender.tasks.ports import Clock, ClusterWriter
+from extender.tasks.rejected_pods import (
+    FindElsewhere,
+    RejectedPodsIndex,
+    RejectedPodWrites,
+    dependency_version,
+    is_unchanged,
+    is_writable,
+    ref,
+)
+from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 
 _LOG = logging.getLogger(__name__)
-_FIRST, _LAST = 1.0, 60.0
-_NEVER: Final = float("inf")
 
-FollowUp = Coroutine[None, None, None]
+REQUEUE_ANNOTATION: Final = "placement.extender.dev/requeued"
+_POLL_SECONDS: Final = 0.1
+_PODS_PER_SLICE: Final = 20  # pods looked at before the event loop serves requests again
 
 
 @dataclass(frozen=True, slots=True)
-class _Requeue:
-    """A pod that is to be woken at a time, and how long that was to wait."""
+class RequeuerOptions:
+    """``per_second``: requeues at most."""
 
-    pod: Pod
-    node: str
-    at: float
-    wait: float
+    enabled: bool = True
+    per_second: float = 50.0
 
 
 class Requeuer:
-    """Pods to wake, by UID. ``is_busy`` tells of pods for whom something is under way: they are left alone."""
+    """Records rejected pods and requeues those that a change helps."""
 
     def __init__(
-        self, view: ClusterView, evicting: PreemptionExecutor, clock: Clock, is_busy: Callable[[str], bool]
+        self,
+        index: RejectedPodsIndex,
+        writer: ClusterWriter,
+        writes: RejectedPodWrites,
+        clock: Clock,
+        options: RequeuerOptions,
+        find: FindElsewhere,
     ) -> None:
-        self._view = view
-        self._evicting = evicting
+        self._index = index
+        self._writer = writer
+        self._writes = writes
         self._clock = clock
-        self._is_busy = is_busy
-        self._wakes: dict[str, _Requeue] = {}
+        self._options = options
+        self._find = find
 
-    def __len__(self) -> int:
-        return len(self._wakes)
+    def consider(self, args: ExtenderArgs, result: FilterResult) -> None:
+        """Records a pod whose requested nodes were all rejected, and drops one that passed. O(1)."""
+        if result.passed or result.error:
+            self._index.rejected.discard(args.pod.uid)
+        else:
+            self._index.rejected.add(args.pod, dependency_version(args.pod, self._index.view))
 
-    def requeue(self, pod: Pod, node: str) -> None:
-        """The scheduler is to try this pod again after a while, each time a longer one, until it is placed. O(1)."""
-        known = self._wakes.get(pod.uid)
-        wait = min(known.wait * 2, _LAST) if known is not None else _FIRST
-        self._wakes[pod.uid] = _Requeue(pod, node, self._clock.now() + wait, wait)
+    async def run(self) -> None:
+        """Reviews the rejected pods after each change that the scheduler does not watch, until cancelled."""
+        seen = self._index.unwatched_version()
+        while True:
+            await self._clock.sleep(_POLL_SECONDS)
+            now = self._index.unwatched_version()
+            if now != seen:
+                seen = now
+                await self._review()
 
-    def sweep(self) -> list[FollowUp]:
-        """What is to be done now. An entry stays until its pod is placed, so that the next wait is longer. O(entries)."""
-        found = []
-        for uid, wake in list(self._wakes.items()):
-            pod = self._view.pod(uid)
-            if pod is None or pod.node or pod.terminating:
-                del self._wakes[uid]
-            elif wake.at <= self._clock.now():
-                self._wakes[uid] = replace(wake, at=_NEVER)
-                if not self._is_busy(uid) and not node_being_cleared(pod, self._view):
-                    found.append(self._wake(wake))
-        return found
-
-    async def _wake(self, wake: _Requeue) -> None:
-        try:
-            await self._evicting.wake(wake.pod, wake.node)
-        except GaveUpError as error:
-            _LOG.warning("not woken", extra={"pod": wake.pod.full_name, "error": str(error)})
-            self.requeue(wake.pod, wake.node)
+    async def _review(self) -> None:
+        for number, (pod, version) in enumerate(self._index.rejected):
+            if number % _PODS_PER_SLICE == _PODS_PER_SLICE - 1:
+                await self._clock.sleep(0)
+            # Without this check a pod that full nodes keep pending would be requeued after every change.
+            if is_unchanged(pod, version, self._index.view):
+                continue
+            if self._options.enabled and is_writable(pod, self._index.view) and self._find(pod)[1]:
+                stamp = f"{self._clock.now():.3f}"
+                if await self._writes.write("requeue", pod, self._writer.annotate(ref(pod), REQUEUE_ANNOTATION, stamp)):
+                    _LOG.info("requeued", extra={"pod": pod.full_name})
+                self._index.rejected.discard(pod.uid)
+                await self._clock.sleep(1 / self._options.per_second)

@@ -1,7 +1,7 @@
-"""One write carried through: what is tried again, for how long, and what counts as done.
+"""Retries one write with back-off until a deadline.
 
-A pod that is gone needs no write any more, and neither does one whose name has come to mean another pod. Everything
-else is tried again with back-off until a deadline, except what the apiserver refuses for good.
+A pod that was deleted, or replaced by another pod of the same name, needs no write. Every other failure is retried,
+except an answer that rejects the request itself.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ from extender.tasks.rate_limiter import RateLimiter
 
 
 class GaveUpError(Exception):
-    """Raised when a write was refused for good, or had not succeeded by its deadline. The cause is the last error."""
+    """Raised when a write was rejected for good, or had not succeeded by its deadline. The cause is the last error."""
 
 
 class PodReader(Protocol):
-    """What tells whether a name still means the same pod."""
+    """Reads whether a name still belongs to the same pod."""
 
     async def uid_of(self, pod: PodRef) -> str:
         """The UID of the pod that has this namespace and name now, empty where there is none."""
 
 
 class RetryingWriter:
-    """Writes under one pace. Each call is a new attempt of the same write, so it must be idempotent."""
+    """Writes under one rate limiter. Each attempt repeats the same call, so the call must be idempotent."""
 
     def __init__(
         self, rate_limiter: RateLimiter, reader: PodReader, clock: Clock, backoff: BackoffOptions, rng: Random
     ) -> None:
         self.retries = 0
-        self._pace = rate_limiter
+        self._rate_limiter = rate_limiter
         self._reader = reader
         self._clock = clock
         self._backoff = backoff
         self._rng = rng
 
     async def write(self, pod: PodRef, call: Callable[[], Awaitable[None]], deadline: float) -> bool:
-        """True when the write has been made, False when the pod is not there any more. Raises ``GaveUpError``."""
+        """True when the write was made, False when the pod no longer exists. Raises ``GaveUpError``."""
         backoff = Backoff(self._backoff, self._rng)
         while True:
             try:
-                async with self._pace.turn():
+                async with self._rate_limiter.acquire():
                     await call()
             except NotFound:
                 return False
@@ -60,7 +60,7 @@ class RetryingWriter:
                 return True
 
     async def _wait(self, pod: PodRef, error: KubeError, seconds: float, deadline: float) -> None:
-        """Waits before the next attempt, not shorter than the apiserver asks for; gives up if that is too late."""
+        """Waits before the next attempt, at least as long as the API server requests; gives up if that is past the deadline."""
         if isinstance(error, Throttled):
             seconds = max(seconds, error.retry_after)
         if self._clock.now() + seconds >= deadline:
@@ -69,9 +69,9 @@ class RetryingWriter:
         await self._clock.sleep(seconds)
 
     async def _is_another(self, pod: PodRef) -> bool:
-        """Whether the name means another pod by now, or none. What cannot be read is taken to be the same still."""
+        """Whether the name belongs to another pod by now, or to none. If the read fails the pod counts as the same."""
         try:
-            async with self._pace.turn():
+            async with self._rate_limiter.acquire():
                 return await self._reader.uid_of(pod) != pod.uid
         except KubeError:
             return False

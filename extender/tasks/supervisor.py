@@ -3,8 +3,8 @@
 Knows names and outcomes, not what the tasks do. Built and run by ``compose``.
 
 A job is *fatal* (the service cannot go on without it: its failure stops the service) or *restartable* (its failure is
-logged, counted and followed by a new start with back-off). None ends unseen: a job that returns while the service runs
-is treated like one that failed.
+logged, counted and followed by a restart with back-off). A job that returns while the service runs is treated like one
+that failed.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ class Supervisor:
     def add(self, name: str, run: Run, *, is_fatal: bool = False, after: Run | None = None) -> None:
         """A job. Jobs start in the order of adding; one with ``after`` starts once that has returned."""
         self._jobs.append(_Job(name, run, is_fatal, after))
-        self.restarts[name] = 0  # there from the start: a rate needs a value from before the first one
+        self.restarts[name] = 0  # present from the start: a rate needs a value from before the first restart
 
     def add_drain(self, name: str, run: Run, limit: float) -> None:
-        """A step of the way down while all jobs still run, in order, each for at most ``limit`` seconds."""
+        """A shutdown step while all jobs still run, in order, each for at most ``limit`` seconds."""
         self._drain.append(_Step(name, run, limit))
 
     def add_close(self, name: str, run: Run, limit: float) -> None:
@@ -94,7 +94,7 @@ class Supervisor:
             raise JobFailedError(f"{name}: {cause or 'ended'}") from cause
 
     def stop(self, why: str) -> None:
-        """Begin the way down. Said a second time: do not wait for what is still in flight."""
+        """Begins the shutdown. A second call ends the wait for what is still in flight."""
         if self._stopping.is_set():
             _LOG.warning("stopping at once: %s", why)
             self._hurrying.set()
@@ -110,7 +110,7 @@ class Supervisor:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the way down has begun."""
+        """Whether the shutdown has begun."""
         return self._stopping.is_set()
 
     async def _keep(self, job: _Job) -> None:
@@ -140,22 +140,22 @@ class Supervisor:
             if job.after:
                 await job.after()
             await job.run()
-        except Exception as error:  # noqa: BLE001 - whatever a task dies of, it is told here and the service lives
+        except Exception as error:  # noqa: BLE001 - any failure of a job is logged by the caller, and the service goes on
             return error
         return None
 
     async def _walk(self, steps: list[_Step], *, may_hurry: bool) -> None:
-        """Take the steps in order; one that fails or takes too long does not keep the others from theirs."""
+        """Runs the steps in order; one that fails or takes too long does not stop the others."""
         for step in steps:
             try:
                 await self._bounded(step, may_hurry=may_hurry)
             except TimeoutError:
                 _LOG.warning("%s not finished after %.1f s", step.name, step.limit)
-            except Exception:  # noqa: BLE001 - told, and the next step has its turn
+            except Exception:  # noqa: BLE001 - logged, and the next step runs
                 _LOG.exception("%s failed", step.name)
 
     async def _bounded(self, step: _Step, *, may_hurry: bool) -> None:
-        """One step, cut short by its limit and, on the way down, by a second ``stop``."""
+        """One step, ended by its limit and, while draining, by a second ``stop``."""
         work = asyncio.ensure_future(_awaited(step.run))
         hurry = asyncio.ensure_future((self._hurrying if may_hurry else asyncio.Event()).wait())
         try:

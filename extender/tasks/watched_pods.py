@@ -1,12 +1,13 @@
-"""Finds the pod that a request is about as the watch shows it, and waits shortly for a pod that it does not show yet.
+"""Finds the pod of a request as the watch shows it, and waits a short time for a pod that it does not show yet.
 
-The scheduler's watch and ours deliver a new pod at about the same time, in either order. So a request whose pod is not
-shown waits for the event that shows it, at most ``wait`` seconds; a request whose pod is shown costs one look-up. After
-that it is refused for the moment: nothing is assumed, preempted, nominated or bound for a pod on the word of a request.
+The watches of the scheduler and of the extender deliver a new pod at about the same time, in either order. So a request
+whose pod is not shown waits for its event, at most ``wait`` seconds; a request whose pod is shown costs one look-up.
+After the wait the request gets an error: a request alone is no proof that a pod exists, so nothing is assumed,
+preempted, nominated or bound for it.
 
-Where the watch shows the pod with other constraints than the request has, one of the two is behind by an update. The
-request waits for ours, then the watch's version is used. A pair of constraints that was waited for in vain is not waited
-for again: then the request is the one behind, or its sender leaves out fields that it does not know.
+Where the watch shows the pod with other constraints than the request has, one of the two lags by an update. The request
+waits for the watch, then the watched pod is used. A pair of constraints that was waited for in vain is not waited for
+again: then the request is older, or its sender omits fields that it does not know.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _MOST_DIFFERENCES: Final = 32  # few, as each keeps the constraints of a request
 
 
 class ListenedIndex(Protocol):
-    """What finding pods needs of the index."""
+    """What `WatchedPods` needs of the index."""
 
     @property
     def view(self) -> ClusterView:
@@ -39,8 +40,8 @@ class ListenedIndex(Protocol):
 class WatchedPods:
     """``waits`` counts requests that waited.
 
-    At most ``most_waiting`` requests wait at a time; those above are refused at once, so that requests for pods that do
-    not exist cannot take all places in flight.
+    At most ``most_waiting`` requests wait at a time; further ones get an error at once, so that requests for pods that do
+    not exist cannot occupy all requests in flight.
     """
 
     def __init__(self, index: ListenedIndex, clock: Clock, wait: float, most_waiting: int) -> None:
@@ -51,10 +52,10 @@ class WatchedPods:
         self._wait = wait
         self._most_waiting = most_waiting
         self._waiting = 0
-        self._vain: dict[tuple[PodSignature, PodSignature], None] = {}
+        self._waited_in_vain: dict[tuple[PodSignature, PodSignature], None] = {}
 
     async def find(self, asked: Pod) -> Pod | Unconfirmed:
-        """The pod of a request as the watch shows it, or why it is refused. Waits where the next event may decide it."""
+        """The pod of a request as the watch shows it, or why it is rejected. Waits where the next event may change that."""
         found = self.look_up(asked)
         if self._may_change(asked, found) and self._waiting < self._most_waiting:
             await self._wait_for(asked)
@@ -70,18 +71,21 @@ class WatchedPods:
         return watched_pod(asked.uid, asked.namespace, asked.name, self._index.view)
 
     def rejected(self) -> dict[str, float]:
-        """How many requests were refused, by reason."""
+        """How many requests were rejected, by reason."""
         return {why.name.lower(): count for why, count in self._rejections.items()}
 
     def _may_change(self, asked: Pod, found: Pod | Unconfirmed) -> bool:
         if isinstance(found, Unconfirmed):
             return found.may_pass
-        return not asks_alike(asked.signature, found.signature) and (asked.signature, found.signature) not in self._vain
+        return (
+            not asks_alike(asked.signature, found.signature)
+            and (asked.signature, found.signature) not in self._waited_in_vain
+        )
 
     def _remember(self, asked: PodSignature, shown: PodSignature) -> None:
-        self._vain[asked, shown] = None
-        if len(self._vain) > _MOST_DIFFERENCES:
-            del self._vain[next(iter(self._vain))]
+        self._waited_in_vain[asked, shown] = None
+        if len(self._waited_in_vain) > _MOST_DIFFERENCES:
+            del self._waited_in_vain[next(iter(self._waited_in_vain))]
 
     async def _wait_for(self, asked: Pod) -> None:
         changed = asyncio.Event()

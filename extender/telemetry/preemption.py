@@ -56,18 +56,18 @@ class PreemptionMetrics:
         ) in RESULTS:  # there from the start: a rate over a series that appears with its first error shows none
             self._executions.labels(result)
 
-    def began(self, victims: int, violations: int) -> None:
+    def record_start(self, victims: int, violations: int) -> None:
         """A plan has been taken on."""
         self._attempts.inc()
         self._victims.observe(victims)
         self._violations.inc(violations)
 
-    def carried_out(self, result: str, seconds: float) -> None:
+    def record_execution(self, result: str, seconds: float) -> None:
         """The writes of a plan have come to an end."""
         self._executions.labels(result).inc()
         self._execution.labels(result).observe(seconds)
 
-    def ended(self, outcome: str, seconds: float) -> None:
+    def record_end(self, outcome: str, seconds: float) -> None:
         """The preemptor needs its plan no more."""
         self._ended.labels(outcome).observe(seconds)
 

@@ -61,7 +61,7 @@ class Forging:
         """Returns once a preemption that had begun would have been carried out: another one, submitted later, has."""
         assert self.service.preemption is not None
         task = self.service.preemption.target
-        await until(lambda: not task.statistics()["carried_out"])
+        await until(lambda: not task.statistics()["executing"])
 
 
 @asynccontextmanager

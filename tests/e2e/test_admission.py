@@ -22,8 +22,8 @@ from extender.kube.session import Session, open_session
 from extender.kube.timing import SystemClock
 from extender.kube.writer import Writer
 from extender.simulate.json_objects import JsonObject
-from extender.tasks.nominator import REQUEUE_ANNOTATION
 from extender.tasks.preemption_executor import REASON, TARGET
+from extender.tasks.requeue import REQUEUE_ANNOTATION
 from tests.e2e.client import Api, ApiFailure, connect, pod_path
 from tests.e2e.cluster import Cluster
 from tests.e2e.granting import ACCOUNT, NAMESPACE, applied, granted, kubeconfig_of_account

@@ -25,8 +25,8 @@ from extender.kube.session import Session, open_session
 from extender.kube.timing import SystemClock
 from extender.kube.writer import Writer
 from extender.simulate.json_objects import JsonObject
-from extender.tasks.nominator import REQUEUE_ANNOTATION
 from extender.tasks.preemption_executor import REASON, TARGET
+from extender.tasks.requeue import REQUEUE_ANNOTATION
 from tests.deploy.building import OVERLAYS, overlay
 from tests.e2e.cluster import Cluster, eventually_ready
 from tests.e2e.control_plane import scheduler_document

@@ -32,7 +32,7 @@ TROUBLES: tuple[Callable[[Leases, Replica, float], None], ...] = (
     lambda leases, _, __: leases.lost.append(Unreachable("the answer is lost")),
     lambda leases, _, __: leases.failures.append(Unreachable("the request is lost")),
     lambda leases, _, __: setattr(leases, "is_away", not leases.is_away),
-    lambda _, found, number: setattr(found, "wall", timedelta(days=100 * (number - 10))),
+    lambda _, found, number: setattr(found, "utc_now", timedelta(days=100 * (number - 10))),
     lambda _, found, __: setattr(found, "may_lead", not found.may_lead),
     lambda _, found, number: setattr(found.wire, "there", number),  # what was sent long ago counts when it arrives
     lambda _, found, number: setattr(found.wire, "back", number),

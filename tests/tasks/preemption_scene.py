@@ -51,17 +51,17 @@ class Counted:
         self.victims = 0
         self.violations = 0
 
-    def began(self, victims: int, violations: int) -> None:
+    def record_start(self, victims: int, violations: int) -> None:
         """A plan."""
         self.told["began"] += 1
         self.victims += victims
         self.violations += violations
 
-    def carried_out(self, result: str, _seconds: float) -> None:
+    def record_execution(self, result: str, _seconds: float) -> None:
         """Its writes."""
         self.told[result] += 1
 
-    def ended(self, outcome: str, _seconds: float) -> None:
+    def record_end(self, outcome: str, _seconds: float) -> None:
         """Its end."""
         self.told[f"ended {outcome}"] += 1
 
@@ -77,11 +77,11 @@ class Scene:
         self.settings: Settings = settings(**every_name, **sections)
         self.counted = Counted()
         rate_limiter = RateLimiter(self.clock, 16, 1e9)
-        persistence = RetryingWriter(rate_limiter, self.api, self.clock, BackoffOptions(0.1, 5.0), Random(1))
+        retrying = RetryingWriter(rate_limiter, self.api, self.clock, BackoffOptions(0.1, 5.0), Random(1))
         evicting = PreemptionExecutor(
             self.index.view,
             self.api,
-            persistence,
+            retrying,
             EventRecorder(self.api, rate_limiter, self.clock),
             self.clock,
             lambda: datetime(2026, 1, 1, tzinfo=UTC),

@@ -42,12 +42,12 @@ class Stage:
         self.clock = FakeClock()
         self.journal = Journal(refuses)
         self.rate_limiter = RateLimiter(self.clock, 4, 1e6)
-        self.telling = EventRecorder(self.journal, self.rate_limiter, self.clock, most_waiting)
+        self.recorder = EventRecorder(self.journal, self.rate_limiter, self.clock, most_waiting)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Events are being told until the block is left."""
-        job = asyncio.ensure_future(self.telling.run())
+        job = asyncio.ensure_future(self.recorder.run())
         try:
             yield
         finally:
@@ -59,30 +59,30 @@ async def test_events_are_told_in_order_and_a_refused_one_is_lost() -> None:
     stage = Stage(refuses="b")
     async with stage.running():
         for name in "abc":
-            stage.telling.tell(event(name))
-        await stage.telling.told()
-    assert (stage.journal.names, stage.telling.lost) == (["a", "c"], 1)
+            stage.recorder.record(event(name))
+        await stage.recorder.flush()
+    assert (stage.journal.names, stage.recorder.lost) == (["a", "c"], 1)
 
 
 async def test_an_event_waits_until_more_urgent_writes_have_been_done_for_a_while() -> None:
     stage = Stage()
     async with stage.running():
-        async with stage.rate_limiter.turn():
-            stage.telling.tell(event("a"))
+        async with stage.rate_limiter.acquire():
+            stage.recorder.record(event("a"))
             await until(lambda: stage.clock.slept)
             assert stage.journal.names == []
         left = stage.clock.time
-        await stage.telling.told()
+        await stage.recorder.flush()
     assert stage.journal.names == ["a"]
     assert 0.1 <= stage.clock.time - left <= 0.2
 
 
 async def test_a_burst_without_an_end_does_not_silence_them() -> None:
     stage = Stage()
-    async with stage.running(), stage.rate_limiter.turn():
+    async with stage.running(), stage.rate_limiter.acquire():
         begun = stage.clock.time
-        stage.telling.tell(event("a"))
-        await stage.telling.told()
+        stage.recorder.record(event("a"))
+        await stage.recorder.flush()
     assert stage.journal.names == ["a"]
     assert 0.25 <= stage.clock.time - begun <= 0.35
 
@@ -90,10 +90,10 @@ async def test_a_burst_without_an_end_does_not_silence_them() -> None:
 async def test_what_does_not_fit_is_lost_and_so_is_what_waits_at_the_end() -> None:
     stage = Stage(most_waiting=2)
     for name in "abc":
-        stage.telling.tell(event(name))
-    assert stage.telling.lost == 1
+        stage.recorder.record(event(name))
+    assert stage.recorder.lost == 1
     stage.journal.is_held = True
     async with stage.running():
         await until(lambda: stage.journal.names)
-    await stage.telling.told()
-    assert (stage.journal.names, stage.telling.lost) == (["a"], 2)
+    await stage.recorder.flush()
+    assert (stage.journal.names, stage.recorder.lost) == (["a"], 2)

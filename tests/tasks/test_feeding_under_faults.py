@@ -23,7 +23,7 @@ from extender.simulate.api_errors import ApiError
 from extender.simulate.apiserver import ApiServer, PlaneSettings
 from extender.simulate.faults import Call, ConnectionCut, Faults
 from extender.simulate.kinds import NAMESPACES, NODES, PODS
-from extender.tasks.ports import ObjectFeed
+from extender.tasks.ports import ObjectReflector
 from extender.tasks.reflectors import Reflectors
 from extender.wire import kinds as wire
 from tests.fakes import FakeClock, until
@@ -153,7 +153,9 @@ async def plane(seed: int, options: WatchOptions) -> AsyncIterator[Plane]:
         found, clock = Plane(server, weather, seed), FakeClock()
         async with open_session(Access(host=server.url), clock) as session, asyncio.TaskGroup() as group:
             kinds: list[wire.Kind[Any]] = [wire.NAMESPACES, wire.NODES, wire.PODS]
-            feeds: list[ObjectFeed] = [Reflector(session.reads, kind, options, clock, Random(seed)) for kind in kinds]
+            feeds: list[ObjectReflector] = [
+                Reflector(session.reads, kind, options, clock, Random(seed)) for kind in kinds
+            ]
             found.reflectors = Reflectors(found.index, feeds, clock)
             tasks = [group.create_task(keep(run)) for _, run in found.reflectors.jobs()]
             yield found

@@ -9,13 +9,13 @@ from contextlib import suppress
 import pytest
 
 from extender.kube.effects import PodCondition, PodEvent, PodRef
-from extender.tasks.leader_state import AlwaysLeading, LeaderWriter, Term, TermOver, run_in_terms
+from extender.tasks.leader_state import AlwaysLeader, LeadershipLost, LeaderTerm, LeaderWriter, run_while_leading
 from extender.tasks.ports import ClusterWriter
 from tests.fakes import FakeWriter, until
 from tests.tasks.electing import NOON
 
 WEB = PodRef("team-a", "web-1", "u-1")
-FIRST, SECOND = Term(4, 10.0, 10.0), Term(6, 50.0, 50.0)
+FIRST, SECOND = LeaderTerm(4, 10.0, 10.0), LeaderTerm(6, 50.0, 50.0)
 WRITES: dict[str, Callable[[ClusterWriter], object]] = {
     "nominate web-1 node-a": lambda writer: writer.nominate(WEB, "node-a"),
     "condition web-1 Ready=True": lambda writer: writer.set_condition(
@@ -35,21 +35,21 @@ class Turns:
     """Leadership as the test says."""
 
     def __init__(self) -> None:
-        self.term: Term | None = None
+        self.term: LeaderTerm | None = None
         self._changed = asyncio.Event()
 
     @property
-    def complete(self) -> Term | None:
+    def ready_term(self) -> LeaderTerm | None:
         """Nothing is handed over here."""
         return self.term
 
-    def become(self, term: Term | None) -> None:
+    def become(self, term: LeaderTerm | None) -> None:
         """A term begins or ends."""
         self.term = term
         told, self._changed = self._changed, asyncio.Event()
         told.set()
 
-    def change(self) -> Awaitable[object]:
+    def wait_for_change(self) -> Awaitable[object]:
         """The next one."""
         return self._changed.wait()
 
@@ -80,7 +80,7 @@ class Job:
         await self.go.wait()
         try:
             await self._writer.bind(WEB, "node-a")
-        except TermOver as error:
+        except LeadershipLost as error:
             self.rejected.append(str(error))
 
 
@@ -88,7 +88,7 @@ class Job:
 async def test_a_leader_writes_and_a_standby_does_not(effect: str) -> None:
     inner, turns = FakeWriter(), Turns()
     writer = LeaderWriter(inner, turns)
-    with pytest.raises(TermOver, match="another replica leads"):
+    with pytest.raises(LeadershipLost, match="another replica leads"):
         await WRITES[effect](writer)  # type: ignore[misc]  # bound in the loop
     assert inner.effects == []
     turns.become(FIRST)
@@ -98,14 +98,14 @@ async def test_a_leader_writes_and_a_standby_does_not(effect: str) -> None:
 
 async def test_the_only_one_always_leads() -> None:
     inner = FakeWriter()
-    await LeaderWriter(inner, AlwaysLeading()).bind(WEB, "node-a")
+    await LeaderWriter(inner, AlwaysLeader()).bind(WEB, "node-a")
     assert inner.effects == ["bind web-1 node-a"]
 
 
 async def test_a_job_runs_once_in_every_term_and_is_cancelled_with_it() -> None:
     turns = Turns()
     job = Job(LeaderWriter(FakeWriter(), turns))
-    running = asyncio.create_task(run_in_terms(turns, job.run))
+    running = asyncio.create_task(run_while_leading(turns, job.run))
     await asyncio.sleep(0)
     assert job.begun == 0
     for count, term in enumerate((FIRST, SECOND), 1):
@@ -121,7 +121,7 @@ async def test_a_job_runs_once_in_every_term_and_is_cancelled_with_it() -> None:
 async def test_what_a_job_left_behind_is_refused_in_the_next_term() -> None:
     inner, turns = FakeWriter(), Turns()
     job = Job(LeaderWriter(inner, turns))
-    running = asyncio.create_task(run_in_terms(turns, job.run))
+    running = asyncio.create_task(run_while_leading(turns, job.run))
     turns.become(FIRST)
     await until(lambda: job.begun == 1)
     turns.become(SECOND)
@@ -142,4 +142,4 @@ async def test_what_a_job_dies_of_comes_out() -> None:
         raise ValueError("broken")
 
     with pytest.raises(ValueError, match="broken"):
-        await run_in_terms(turns, fails)
+        await run_while_leading(turns, fails)

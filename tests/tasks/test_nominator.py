@@ -1,4 +1,4 @@
-"""Refused pods get asked about again: sent past the sample, or woken after a change that the scheduler does not watch."""
+"""Rejected pods are nominated to nodes outside the sample, and requeued after changes that the scheduler ignores."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from extender.index.cluster import ClusterIndex
 from extender.kube.errors import Conflict, NotFound
 from extender.kube.timing import SystemClock
 from extender.settings import Settings
-from extender.tasks.nominator import REQUEUE_ANNOTATION, Nominator, NominatorOptions
+from extender.tasks.nominator import Nominator, NominatorOptions
+from extender.tasks.rejected_pods import RejectedPodWrites
+from extender.tasks.requeue import REQUEUE_ANNOTATION, Requeuer, RequeuerOptions
 from extender.verbs.filter.nominate_elsewhere import find_node_elsewhere
 from extender.wire.extender_v1 import FilterResult, decode_args
 from extender.wire.kinds import NAMESPACES, NODES, PODS
@@ -54,10 +56,10 @@ OTHER: JsonObject = {
 }
 
 
-class Steered:
+class Scene:
     """Four nodes of which the scheduler asks about two, with a web pod on the first three."""
 
-    def __init__(self, options: NominatorOptions | None = None) -> None:
+    def __init__(self, *, nominates: bool = True, requeues: bool = True) -> None:
         self.settings = Settings(placement="cooperative")
         self.index = ClusterIndex(self.settings.rules)
         self.writer = FakeWriter()
@@ -70,8 +72,10 @@ class Steered:
         def find(pod: Any) -> tuple[str, bool]:
             return find_node_elsewhere(pod, self.index.view, self.settings, 0)
 
-        chosen = options or NominatorOptions(per_second=1000)
-        self.nominator = Nominator(self.index, self.writer, SystemClock(), chosen, find)
+        self.writes, clock = RejectedPodWrites(), SystemClock()
+        nominating, requeueing = NominatorOptions(nominates, per_second=1000), RequeuerOptions(requeues, 1000)
+        self.nominator = Nominator(self.index, self.writer, self.writes, clock, nominating, find)
+        self.requeuer = Requeuer(self.index, self.writer, self.writes, clock, requeueing, find)
 
     def node(self, name: str, **spec: Any) -> None:
         offered = {"cpu": "4", "memory": "8Gi", "pods": "10"}
@@ -89,7 +93,7 @@ class Steered:
         lines = [effect.split() for effect in self.writer.effects]
         return [(name, node) for kind, name, node in lines if kind == "nominate"]
 
-    async def woken_by_relabelling(self) -> list[str]:
+    async def requeued_by_relabelling(self) -> list[str]:
         """The first pods that are requeued once the namespace is of team a."""
         async with self.running():
             await asyncio.sleep(0)
@@ -108,12 +112,13 @@ class Steered:
             self.show(name, spec)
         args = decode_args(orjson.dumps({"Pod": pod(name, spec), "NodeNames": nodes}))
         result = filter_nodes(args, self.index.view, self.settings, 0)
+        self.requeuer.consider(args, result)
         self.nominator.consider(args, result)
         return result
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        jobs = [asyncio.create_task(self.nominator.nominate_elsewhere()), asyncio.create_task(self.nominator.requeue())]
+        jobs = [asyncio.create_task(self.nominator.run()), asyncio.create_task(self.requeuer.run())]
         try:
             yield
         finally:
@@ -127,122 +132,122 @@ def pod(name: str, spec: JsonObject) -> JsonObject:
 
 
 async def test_a_pod_refused_on_the_whole_sample_is_nominated_to_the_node_that_would_take_it() -> None:
-    steered = Steered()
-    assert not steered.ask("asking", APART, "n0", "n1").passed
-    async with steered.running():
-        await until(lambda: bool(steered.nominated()))
-    assert steered.nominated() == [("asking", "n3")]
-    assert [held.nodes for held in steered.index.assumed.held.values()] == [("n3",)]
+    scene = Scene()
+    assert not scene.ask("asking", APART, "n0", "n1").passed
+    async with scene.running():
+        await until(lambda: bool(scene.nominated()))
+    assert scene.nominated() == [("asking", "n3")]
+    assert [held.nodes for held in scene.index.assumed.held.values()] == [("n3",)]
 
 
-async def test_the_place_that_a_pod_is_steered_to_is_held_for_it() -> None:
-    steered = Steered()
-    steered.ask("first", APART, "n0", "n1")
-    steered.ask("second", APART, "n0", "n1")
-    async with steered.running():
-        await until(lambda: steered.nominator.results["nominate", "nowhere"] == 1)
-    assert [name for name, _ in steered.nominated()] == ["first"]
+async def test_the_place_that_a_pod_is_nominated_to_is_held_for_it() -> None:
+    scene = Scene()
+    scene.ask("first", APART, "n0", "n1")
+    scene.ask("second", APART, "n0", "n1")
+    async with scene.running():
+        await until(lambda: scene.writes.results["nominate", "nowhere"] == 1)
+    assert [name for name, _ in scene.nominated()] == ["first"]
 
 
-async def test_a_pod_that_is_steered_somewhere_is_nothing_to_rely_on_before_it_stands_there() -> None:
+async def test_a_pod_that_is_nominated_elsewhere_is_nothing_to_rely_on_before_it_stands_there() -> None:
     """Counted as placed it would satisfy affinity, and raise the minimum that skew is measured against."""
-    steered = Steered()
-    steered.ask("first", APART, "n0", "n1")
-    async with steered.running():
-        await until(lambda: bool(steered.nominated()))
-    (group,) = steered.index.view.compiled(steered.index.pods["first"].signature).anti
+    scene = Scene()
+    scene.ask("first", APART, "n0", "n1")
+    async with scene.running():
+        await until(lambda: bool(scene.nominated()))
+    (group,) = scene.index.view.compiled(scene.index.pods["first"].signature).anti
     assert (sum(group.counts.values()), group.pending) == (3, 1)
-    assert steered.index.assumed.places() == {"one": 0, "several": 0, "doubted": 1}
-    assert audit(steered.index) == []
+    assert scene.index.assumed.places() == {"one": 0, "several": 0, "doubted": 1}
+    assert audit(scene.index) == []
 
 
-async def test_a_node_that_would_refuse_the_pod_in_tree_is_no_place_to_steer_to() -> None:
-    steered = Steered()
-    steered.node("n3", taints=[{"key": "gpu", "effect": "NoSchedule"}])
-    steered.ask("asking", APART, "n0", "n1")
-    async with steered.running():
-        await until(lambda: steered.nominator.results["nominate", "nowhere"] == 1)
-    assert steered.nominated() == []
+async def test_a_node_that_would_refuse_the_pod_in_tree_is_no_place_to_nominate_to() -> None:
+    scene = Scene()
+    scene.node("n3", taints=[{"key": "gpu", "effect": "NoSchedule"}])
+    scene.ask("asking", APART, "n0", "n1")
+    async with scene.running():
+        await until(lambda: scene.writes.results["nominate", "nowhere"] == 1)
+    assert scene.nominated() == []
 
 
-async def test_a_search_that_found_no_node_is_not_repeated_before_its_grounds_change() -> None:
-    steered = Steered()
-    steered.show("web-3", {"nodeName": "n3"})
-    async with steered.running():
-        steered.ask("asking", APART, "n0", "n1")
-        await until(lambda: steered.nominator.results["nominate", "nowhere"] == 1)
-        steered.ask("asking", APART, "n1", "n2")
-        steered.ask("twin", APART, "n1", "n2")
-        steered.node("n4")
-        steered.ask("asking", APART, "n1", "n2")
-        await until(lambda: bool(steered.nominated()))
-    assert steered.nominator.results["nominate", "nowhere"] == 1
-    assert steered.nominated() == [("asking", "n4")]
+async def test_a_search_that_found_no_node_is_not_repeated_before_its_dependencies_change() -> None:
+    scene = Scene()
+    scene.show("web-3", {"nodeName": "n3"})
+    async with scene.running():
+        scene.ask("asking", APART, "n0", "n1")
+        await until(lambda: scene.writes.results["nominate", "nowhere"] == 1)
+        scene.ask("asking", APART, "n1", "n2")
+        scene.ask("twin", APART, "n1", "n2")
+        scene.node("n4")
+        scene.ask("asking", APART, "n1", "n2")
+        await until(lambda: bool(scene.nominated()))
+    assert scene.writes.results["nominate", "nowhere"] == 1
+    assert scene.nominated() == [("asking", "n4")]
 
 
 async def test_gated_bound_and_otherwise_nominated_pods_are_left_alone() -> None:
-    steered = Steered()
-    steered.show("gated", {**APART, "schedulingGates": [{"name": "g"}]})
-    steered.show("bound", {**APART, "nodeName": "n9"})
-    steered.show("promised", APART, nominatedNodeName="n0")
+    scene = Scene()
+    scene.show("gated", {**APART, "schedulingGates": [{"name": "g"}]})
+    scene.show("bound", {**APART, "nodeName": "n9"})
+    scene.show("promised", APART, nominatedNodeName="n0")
     for name in ("gated", "bound", "promised", "asking"):
-        steered.ask(name, APART, "n0", "n1")
-    async with steered.running():
-        await until(lambda: bool(steered.nominated()))
-    assert [name for name, _ in steered.nominated()] == ["asking"]
+        scene.ask(name, APART, "n0", "n1")
+    async with scene.running():
+        await until(lambda: bool(scene.nominated()))
+    assert [name for name, _ in scene.nominated()] == ["asking"]
 
 
 async def test_a_nomination_that_fails_holds_no_place() -> None:
-    steered = Steered()
-    steered.writer.failures.append(Conflict("somebody was faster"))
-    steered.ask("asking", APART, "n0", "n1")
-    async with steered.running():
-        await until(lambda: steered.nominator.results["nominate", "failed"] == 1)
-    assert steered.index.assumed.held == {}
+    scene = Scene()
+    scene.writer.failures.append(Conflict("somebody was faster"))
+    scene.ask("asking", APART, "n0", "n1")
+    async with scene.running():
+        await until(lambda: scene.writes.results["nominate", "failed"] == 1)
+    assert scene.index.assumed.held == {}
 
 
-async def test_a_relabelled_namespace_wakes_the_pods_that_it_lets_pass_and_no_others() -> None:
-    steered = Steered(NominatorOptions(nominates=False, per_second=1000))
-    steered.relabel("ns", team="b")
-    assert not steered.ask("asking", NEAR, "n0", "n1").passed
-    assert not steered.ask("hopeless", OTHER, "n0", "n1").passed
-    assert await steered.woken_by_relabelling() == ["asking"]
+async def test_a_relabelled_namespace_requeues_the_pods_that_it_lets_pass_and_no_others() -> None:
+    scene = Scene(nominates=False)
+    scene.relabel("ns", team="b")
+    assert not scene.ask("asking", NEAR, "n0", "n1").passed
+    assert not scene.ask("hopeless", OTHER, "n0", "n1").passed
+    assert await scene.requeued_by_relabelling() == ["asking"]
 
 
-async def test_a_pod_that_becomes_the_first_of_its_own_group_is_woken_although_no_count_changes() -> None:
-    steered = Steered(NominatorOptions(nominates=False, per_second=1000))
+async def test_a_pod_that_becomes_the_first_of_its_own_group_is_requeued_although_no_count_changes() -> None:
+    scene = Scene(nominates=False)
     for number in range(3):
-        steered.index.delete(steered.index.pods[f"web-{number}"])
-    steered.relabel("ns", team="b")
-    assert not steered.ask("asking", NEAR, "n0", "n1").passed
-    assert await steered.woken_by_relabelling() == ["asking"]
+        scene.index.delete(scene.index.pods[f"web-{number}"])
+    scene.relabel("ns", team="b")
+    assert not scene.ask("asking", NEAR, "n0", "n1").passed
+    assert await scene.requeued_by_relabelling() == ["asking"]
 
 
-async def test_a_pod_is_not_woken_for_a_change_that_does_not_concern_it() -> None:
+async def test_a_pod_is_not_requeued_for_a_change_that_does_not_concern_it() -> None:
     """It would be refused again; where nodes that pass our rules are full, that would go on for ever."""
-    steered = Steered(NominatorOptions(nominates=False, per_second=1000))
-    steered.relabel("ns", team="b")
-    assert not steered.ask("elsewhere", ALONE, "n0", "n1").passed  # n3 passes our rules, and was not asked about
-    assert not steered.ask("asking", NEAR, "n0", "n1").passed
-    assert await steered.woken_by_relabelling() == ["asking"]
+    scene = Scene(nominates=False)
+    scene.relabel("ns", team="b")
+    assert not scene.ask("elsewhere", ALONE, "n0", "n1").passed  # n3 passes our rules, and was not asked about
+    assert not scene.ask("asking", NEAR, "n0", "n1").passed
+    assert await scene.requeued_by_relabelling() == ["asking"]
 
 
 async def test_a_pod_that_is_gone_is_no_cause_for_alarm(caplog: pytest.LogCaptureFixture) -> None:
-    steered = Steered()
-    steered.writer.failures.append(NotFound("pods not found"))
-    steered.ask("asking", APART, "n0", "n1")
-    async with steered.running():
-        await until(lambda: steered.nominator.results["nominate", "failed"] == 1)
+    scene = Scene()
+    scene.writer.failures.append(NotFound("pods not found"))
+    scene.ask("asking", APART, "n0", "n1")
+    async with scene.running():
+        await until(lambda: scene.writes.results["nominate", "failed"] == 1)
     assert not caplog.records
 
 
 async def test_nothing_is_requeued_while_it_is_switched_off() -> None:
-    steered = Steered(NominatorOptions(nominates=False, requeues=False, per_second=1000))
-    steered.relabel("ns", team="b")
-    steered.ask("asking", NEAR, "n0", "n1")
-    async with steered.running():
+    scene = Scene(nominates=False, requeues=False)
+    scene.relabel("ns", team="b")
+    scene.ask("asking", NEAR, "n0", "n1")
+    async with scene.running():
         await asyncio.sleep(0)
-        steered.relabel("ns", team="a")
-        steered.ask("asking", OTHER, "n0", "n1")
+        scene.relabel("ns", team="a")
+        scene.ask("asking", OTHER, "n0", "n1")
         await asyncio.sleep(0.3)  # three looks' time: that nothing happens has no event to wait for
-    assert steered.requeued() == []
+    assert scene.requeued() == []

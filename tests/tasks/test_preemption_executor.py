@@ -55,13 +55,13 @@ class Scene:
         self.clock = FakeClock()
         self.api = Apiserver(cluster(stage()), *(objects or (ASKING, LOWER, FIRST, SECOND)), graceful=graceful)
         rate_limiter = RateLimiter(self.clock, at_once, 1e6)
-        self.persistence = RetryingWriter(rate_limiter, self.api, self.clock, BackoffOptions(0.1, 5.0), Random(1))
-        self.telling = EventRecorder(self.api, rate_limiter, self.clock)
+        self.retrying = RetryingWriter(rate_limiter, self.api, self.clock, BackoffOptions(0.1, 5.0), Random(1))
+        self.recorder = EventRecorder(self.api, rate_limiter, self.clock)
         self.evicting = PreemptionExecutor(
             self.api.index.view,
             self.api,
-            self.persistence,
-            self.telling,
+            self.retrying,
+            self.recorder,
             self.clock,
             lambda: datetime(2026, 1, 1, tzinfo=UTC),
             ExecutorOptions(30.0, evicts=evicts, at_once=victims_at_once),
@@ -69,9 +69,9 @@ class Scene:
 
     async def carry_out(self, plan: PreemptionPlan = PLAN) -> list[str]:
         """What has been written in the end, the events last."""
-        await self.evicting.carry_out(plan)
-        job = asyncio.ensure_future(self.telling.run())
-        await self.telling.told()
+        await self.evicting.execute(plan)
+        job = asyncio.ensure_future(self.recorder.run())
+        await self.recorder.flush()
         job.cancel()
         return self.api.effects
 
@@ -103,7 +103,7 @@ async def test_a_passing_failure_at_any_step_is_overcome(verb: str, name: str, e
     scene = Scene()
     scene.api.fail(verb, name, error, error)
     assert await scene.carry_out() == ALL
-    assert scene.persistence.retries == 2
+    assert scene.retrying.retries == 2
 
 
 @pytest.mark.parametrize(("verb", "name"), VITAL)
@@ -140,7 +140,7 @@ async def test_what_the_apiserver_refuses_for_good_is_not_tried_again(verb: str,
     scene.api.fail(verb, name, Refused("403 may not", status=403))
     with pytest.raises(GaveUpError, match="may not"):
         await scene.carry_out()
-    assert scene.persistence.retries == 0
+    assert scene.retrying.retries == 0
 
 
 async def test_a_preemptor_that_cannot_be_nominated_costs_nobody_his_life() -> None:
@@ -176,7 +176,7 @@ async def test_an_event_that_is_lost_is_no_failure() -> None:
     scene.api.fail("event", "first", Unreachable("500"))
     scene.api.fail("event", "asking", Refused("403", status=403))
     assert await scene.carry_out() == [line for line in ALL if line not in {ALL[6], ALL[8]}]
-    assert scene.telling.lost == 2
+    assert scene.recorder.lost == 2
 
 
 @pytest.mark.parametrize("verb", ["condition", "delete"])
@@ -201,7 +201,7 @@ async def test_the_replacement_of_a_victim_with_the_same_name_is_never_touched(v
     scene.api.meanwhile("evict" if evicts and verb == "delete" else verb, "first", replace)
     await scene.carry_out()
     assert scene.api.pods["default", "first"] == replacement
-    assert scene.persistence.retries == 0
+    assert scene.retrying.retries == 0
 
 
 async def test_a_conflict_that_cannot_be_looked_into_is_tried_again() -> None:

@@ -33,7 +33,7 @@ async def test_a_preemption_goes_from_its_writes_over_waiting_for_the_victims_to
         s.api.put(msgspec.structs.replace(s.shown("asking"), node="n1"))
         await s.pass_time(0.2)
         seen.append(s.phases())
-    assert seen == [{"carried_out": 1}, {"awaited": 1}, {"watched": 1}, {}]
+    assert seen == [{"executing": 1}, {"terminating": 1}, {"unbound": 1}, {}]
     assert s.counted.told == {"began": 1, "success": 1, "ended bound": 1}
 
 
@@ -136,7 +136,7 @@ async def test_a_preemptor_that_stays_pending_though_the_room_is_there_gets_its_
         after = s.shown("asking").nominated_node, s.phases()
         s.api.put(msgspec.structs.replace(ASKING, node="n2"))
         await s.pass_time(1)
-    assert (before, after, s.phases()) == (("n1", {"watched": 1}), ("", {"stuck": 1}), {})
+    assert (before, after, s.phases()) == (("n1", {"unbound": 1}), ("", {"stuck": 1}), {})
 
 
 async def test_victims_may_take_their_time_to_go() -> None:
@@ -145,7 +145,7 @@ async def test_victims_may_take_their_time_to_go() -> None:
         await s.go()
         for _ in range(10):
             await s.pass_time(STUCK_AFTER)
-        assert (s.phases(), s.shown("asking").nominated_node) == ({"awaited": 1}, "n1")
+        assert (s.phases(), s.shown("asking").nominated_node) == ({"terminating": 1}, "n1")
 
 
 async def test_a_nomination_that_the_scheduler_wiped_is_made_again() -> None:

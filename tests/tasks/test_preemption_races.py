@@ -28,7 +28,7 @@ async def scene_with_pod1_preempting(*more: Object) -> Scene:
     """pod1 has been refused by its constraint on n1 and its plan is submitted, with no write made yet."""
     s = Scene(*LOW, contender(**POD1), *more, graceful=False)
     s.filter(**POD1)
-    assert s.phases() == {"carried_out": 1}
+    assert s.phases() == {"executing": 1}
     return s
 
 
@@ -62,7 +62,7 @@ async def test_pod2_of_equal_priority_finds_no_second_place_on_a_node_that_has_o
     s = await scene_with_pod1_preempting()
     s.api.put(contender(**pod2(100)))
     s.filter(**pod2(100))
-    assert s.phases() == {"carried_out": 1}
+    assert s.phases() == {"executing": 1}
     await finished(s)
     assert s.shown("pod2").nominated_node == ""
 

@@ -10,7 +10,7 @@ async def taken(rate_limiter: RateLimiter, clock: FakeClock, times: int) -> list
     """When each turn began, in seconds since the first."""
     begun = []
     for _ in range(times):
-        async with rate_limiter.turn():
+        async with rate_limiter.acquire():
             begun.append(clock.time)
     return [round(at - begun[0], 6) for at in begun]
 

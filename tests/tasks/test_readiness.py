@@ -27,10 +27,10 @@ def test_ready_when_every_part_is() -> None:
 
 def test_a_hold_counts_until_it_is_released() -> None:
     readiness = Readiness(Part(is_ready=True, missing={"pods": ""}))
-    readiness.hold("shutdown", "the service is stopping")
+    readiness.block("shutdown", "the service is stopping")
     assert not readiness.is_ready
     assert readiness.checks() == {"pods": "", "shutdown": "the service is stopping"}
-    readiness.release("shutdown")
+    readiness.unblock("shutdown")
     assert readiness.is_ready
 
 
@@ -54,7 +54,7 @@ def test_stale_only_if_nothing_but_news_is_missing() -> None:
     assert not Readiness(FRESH, OLD, EMPTY).is_stale
     assert not Readiness(OLD, replica=Turn(is_ready=False)).is_stale
     stopping = Readiness(OLD)
-    stopping.hold("shutdown", "the service is stopping")
+    stopping.block("shutdown", "the service is stopping")
     assert not stopping.is_stale
 
 
@@ -68,7 +68,7 @@ def test_a_replica_is_ready_when_it_is_its_turn() -> None:
 
 def test_answers_go_out_while_stopping_but_not_when_it_is_anothers_turn() -> None:
     stopping = Readiness(FRESH, replica=Turn())
-    stopping.hold("shutdown", "the service is stopping")
+    stopping.block("shutdown", "the service is stopping")
     assert stopping.may_answer
     assert Readiness(EMPTY).may_answer
     assert not Readiness(FRESH, replica=Turn(is_leader=False)).may_answer

@@ -60,7 +60,7 @@ class Fed:
         self.feeds["nodes"].tell_all(NODE)
         self.feeds["pods"].tell_all(pod(1))
         async with asyncio.timeout(5):
-            await self.reflectors.synced()
+            await self.reflectors.wait_until_synced()
         for feed in self.feeds.values():
             feed.progress.last_heard = self.clock.time
 
@@ -181,10 +181,10 @@ async def test_a_pump_that_died_in_its_first_list_leaves_nothing_of_it_behind(fe
     fed.index.on_call = fail_at_the_fifth
     fed.feeds["pods"].tell_all(*(pod(number) for number in range(10)))
     with pytest.raises(RuntimeError):
-        await fed.tasks["feed pods"]
+        await fed.tasks["reflector pods"]
     assert (len(fed.index.objects), fed.reflectors.is_ready) == (5, False)
     fed.index.on_call = lambda: None
-    fed.tasks["feed pods"] = asyncio.ensure_future(fed.reflectors.jobs()[0][1]())
+    fed.tasks["reflector pods"] = asyncio.ensure_future(fed.reflectors.jobs()[0][1]())
     fed.feeds["pods"].tell_all(pod(3), pod(20))
     await fed.told("pods")
     assert sorted(fed.index.objects) == ["pods/uid-20", "pods/uid-3"]
@@ -194,13 +194,13 @@ async def test_a_feed_that_dies_is_told_to_the_supervisor(fed: Fed) -> None:
     await fed.all_in()
     fed.feeds["pods"].fail(RuntimeError("feed is upset"))
     with pytest.raises(RuntimeError, match="feed is upset"):
-        await fed.tasks["feed pods"]
+        await fed.tasks["reflector pods"]
 
 
 async def test_a_change_that_the_index_does_not_read_is_not_held_twice(fed: Fed) -> None:
     """A kubelet reports each pod and node again and again; two equal objects for each would double the memory."""
     await fed.all_in()
-    (pump,) = [pump for pump in fed.reflectors._pumps if pump.name == "pods"]
+    (pump,) = [pump for pump in fed.reflectors._handlers if pump.name == "pods"]
     first = pump._known._objects["uid-1"]
     fed.feeds["pods"].tell((pod(1), False))
     await fed.told("pods", 2)
@@ -212,7 +212,7 @@ async def test_a_change_that_the_index_does_not_read_is_not_held_twice(fed: Fed)
 
 async def test_ready_means_every_kind_has_been_listed_and_taken_in(fed: Fed) -> None:
     fed.start("namespaces", "nodes", "pods")
-    assert fed.reflectors.report() == ["namespaces: not begun", "nodes: not begun", "pods: not begun"]
+    assert fed.reflectors.report() == ["namespaces: not started", "nodes: not started", "pods: not started"]
     fed.feeds["namespaces"].tell_all()
     fed.feeds["nodes"].tell_all()
     await fed.told("nodes")
@@ -240,7 +240,7 @@ async def test_what_is_to_be_done_before_the_first_answer_is_done_once_and_then(
         (Phase.LISTING, 0, 0, "", "listing (page 1)"),
         (Phase.LISTING, 2, 1000, "", "listing (page 3)"),
         (Phase.LISTING, 0, 12345, "", "listing (12,345 objects)"),
-        (Phase.WAITING, 0, 0, "403 pods is forbidden", "trying again: 403 pods is forbidden"),
+        (Phase.WAITING, 0, 0, "403 pods is forbidden", "retrying: 403 pods is forbidden"),
     ],
 )
 async def test_a_kind_that_is_not_in_says_what_it_is_doing(
@@ -259,7 +259,7 @@ async def test_a_first_list_that_is_being_taken_in_shows_how_far(fed: Fed) -> No
     fed.index.on_call = lambda: seen.append(fed.reflectors.checks()["pods"])
     fed.feeds["pods"].tell_all(*(pod(number) for number in range(4)))
     await fed.told("pods")
-    assert seen == ["not begun", "loading (1 of 4)", "loading (2 of 4)", "loading (3 of 4)"]
+    assert seen == ["not started", "loading (1 of 4)", "loading (2 of 4)", "loading (3 of 4)"]
 
 
 async def test_a_kind_of_which_nothing_is_heard_makes_us_unready(fed: Fed) -> None:

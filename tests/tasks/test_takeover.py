@@ -105,7 +105,7 @@ async def test_bindings_under_way_get_their_time_first(stand: Stand) -> None:
     assert stand.replica.leadership.is_leader
     assert not stand.takeover.is_ready
     assert stand.cluster.asked == [], "the newest version counts from the end of that time"
-    assert stand.missing == "taking over: waiting for what the leader before has let through"
+    assert stand.missing == "taking over: waiting for the pods that the earlier leader passed"
 
 
 async def test_a_leader_that_died_long_before_its_lease_ran_out_costs_no_more_time(stand: Stand) -> None:
@@ -215,7 +215,7 @@ async def test_a_standby_says_who_leads_and_what_troubles_it(stand: Stand) -> No
 
 async def test_changes_are_told_to_all_who_wait(stand: Stand) -> None:
     await stand.begins(DEAD, "500")
-    waiting = [asyncio.ensure_future(stand.takeover.change()) for _ in range(2)]
+    waiting = [asyncio.ensure_future(stand.takeover.wait_for_change()) for _ in range(2)]
     await stand.ready_after()
     await stand.clock.pass_by(0.01)
     assert [task.done() for task in waiting] == [True, True]

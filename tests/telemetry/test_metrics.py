@@ -31,7 +31,7 @@ def full_page() -> str:
     metrics.report_reflectors(lambda: [Feed()])
     metrics.report_lag(lambda: {"pods": 1.5})
     metrics.report_in_flight(lambda: 2)
-    metrics.report_restarts(lambda: {"feed pods": 4})
+    metrics.report_restarts(lambda: {"reflector pods": 4})
     metrics.report_rejection_cache(lambda: 5, lambda: 600)
     metrics.fell_back("filter", "stale", "pass")
     metrics.report_leadership(lambda: True, lambda: 14, lambda: 4.1)
@@ -91,7 +91,7 @@ def test_the_build_is_told() -> None:
         'extender_fallbacks_total{answer="pass",reason="stale",verb="filter"} 1.0',
         'extender_certificate_reloads_total{result="failed"} 1.0',
         'extender_certificate_files_unusable{cause="expired"} 1.0',
-        'extender_task_restarts_total{task="feed pods"} 4.0',
+        'extender_task_restarts_total{task="reflector pods"} 4.0',
         "extender_rejection_cache_hits_total 5.0",
         "extender_rejection_cache_bytes 600.0",
         'extender_request_failures_total{reason="malformed",verb="filter"} 1.0',

@@ -12,10 +12,10 @@ def page_after(*, fails: bool = False) -> dict[str, float]:
     """The series of preemption after one that took two victims, one of them against a budget."""
     metrics = Metrics("1.2.3")
     counted = metrics.preemption()
-    counted.began(2, 1)
-    counted.carried_out("error" if fails else "success", 0.25)
-    counted.ended("failed" if fails else "bound", 3.0)
-    counted.report(lambda: {"awaited": 4, "stuck": 1})
+    counted.record_start(2, 1)
+    counted.record_execution("error" if fails else "success", 0.25)
+    counted.record_end("failed" if fails else "bound", 3.0)
+    counted.report(lambda: {"terminating": 4, "stuck": 1})
     lines = re.findall(r"^(extender_preemption\S*) (\S+)$", metrics.render().decode(), re.MULTILINE)
     return {name: float(value) for name, value in lines}
 
@@ -39,4 +39,4 @@ def test_every_result_has_a_series_before_it_happens_so_that_the_first_error_sho
 
 def test_what_is_under_way_is_read_at_the_scrape() -> None:
     page = page_after()
-    assert (page['extender_preemptions{phase="awaited"}'], page['extender_preemptions{phase="stuck"}']) == (4, 1)
+    assert (page['extender_preemptions{phase="terminating"}'], page['extender_preemptions{phase="stuck"}']) == (4, 1)
