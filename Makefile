@@ -36,7 +36,7 @@ bench: $(READY) ## how long decisions take; everything, in most of an hour: exte
 	$(BIN)/extender bench --label short
 
 soak: $(READY) ## ten minutes of load under faults drawn from a seed; for others: make soak SECONDS=60 SEED=7
-	SOAK_SECONDS="$(or $(SECONDS),600)" SOAK_SEED="$(or $(SEED),1)" $(BIN)/pytest -m soak -s tests/simulate
+	SOAK_SECONDS="$(or $(SECONDS),600)" SOAK_SEED="$(or $(SEED),1)" $(BIN)/pytest -m soak -s tests/simulator
 
 e2e: $(READY) ## against a real control plane: make e2e KUBE_ASSETS_DIR=/dir/with/etcd,kube-apiserver,kube-scheduler
 	KUBE_ASSETS_DIR="$(KUBE_ASSETS_DIR)" $(BIN)/pytest -m e2e -rs tests/e2e

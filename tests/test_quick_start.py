@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from extender.simulate.apiserver import ApiServer
-from extender.simulate.extender_client import ExtenderStanza
-from extender.simulate.json_objects import node_of
-from extender.simulate.kinds import PODS
-from extender.simulate.scheduler import LoopSettings, SchedulingLoop
+from extender.simulator.apiserver.kinds import PODS
+from extender.simulator.apiserver.server import ApiServer
+from extender.simulator.json_objects import node_of
+from extender.simulator.scheduler.extender_client import ExtenderStanza
+from extender.simulator.scheduler.loop import LoopSettings, SchedulingLoop
 from tests.quick_start import follow, prepared, shell
-from tests.simulate.plain import namespace, node, pod
+from tests.simulator.plain import namespace, node, pod
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -17,15 +17,15 @@ from extender.cli.command import CommandError, Commands
 from extender.cli.files import read_bytes
 from extender.compose.bench_service import run_service
 from extender.compose.bench_subject import make_subject
-from extender.simulate.bench.bounds import Checked, check_bounds
-from extender.simulate.bench.children import ChildError
-from extender.simulate.bench.comparison import compare
-from extender.simulate.bench.contest import play_modes
-from extender.simulate.bench.modes import MODES, ModesLoad
-from extender.simulate.bench.playing import play_apart
-from extender.simulate.bench.report import ratio_table, tables
-from extender.simulate.bench.results import Played, Results, decode_results, encode_results, results_of
-from extender.simulate.bench.serving import play_served
+from extender.simulator.bench.bounds import Checked, check_bounds
+from extender.simulator.bench.children import ChildError
+from extender.simulator.bench.comparison import compare
+from extender.simulator.bench.contest import play_modes
+from extender.simulator.bench.modes import MODES, ModesLoad
+from extender.simulator.bench.playing import play_apart
+from extender.simulator.bench.report import ratio_table, tables
+from extender.simulator.bench.results import Played, Results, decode_results, encode_results, results_of
+from extender.simulator.bench.serving import play_served
 
 _WIDTH: Final = 200
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from extender.cli.command import CommandError
-from extender.simulate.report import Cost
-from extender.simulate.scenario import FreshnessCheck
+from extender.simulator.scenario.language import FreshnessCheck
+from extender.simulator.scenario.report import Cost
 
 _MEGABYTE: Final = 1e6
 

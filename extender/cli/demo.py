@@ -19,8 +19,8 @@ from extender.cli.simulate import simulate
 from extender.compose.embedded import service_running
 from extender.compose.event_loop import run_on_loop
 from extender.model.units import Address
-from extender.simulate.play import Player, StepFailed
-from extender.simulate.stage import Stage
+from extender.simulator.scenario.play import Player, StepFailed
+from extender.simulator.scenario.stage import Stage
 from extender.telemetry.logs import configure
 
 _SCENARIO: Final = "demo/scenario.yaml"

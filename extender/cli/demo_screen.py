@@ -11,8 +11,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from extender.simulate.overview import Overview, PodRow, look
-from extender.simulate.stage import Stage
+from extender.simulator.scenario.overview import Overview, PodRow, look
+from extender.simulator.scenario.stage import Stage
 
 _EVERY_SECONDS: Final = 0.25
 _TITLES: Final = 4

@@ -16,7 +16,7 @@ from extender.compose.embedded import FREE_PORT
 from extender.model.documents import DocumentError
 from extender.model.units import Address
 from extender.settings import API_VERSION, KIND, Settings, parse_settings
-from extender.simulate.scenario import BIND_PATH, Play, parse_scenario
+from extender.simulator.scenario.language import BIND_PATH, Play, parse_scenario
 
 
 def read_scenario(path: str) -> Play:

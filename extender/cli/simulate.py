@@ -18,10 +18,10 @@ from extender.compose.embedded import service_running
 from extender.compose.event_loop import run_on_loop
 from extender.index.audit import audit
 from extender.settings import Settings
-from extender.simulate.play import Narrator, Player, StepFailed
-from extender.simulate.report import Report
-from extender.simulate.scenario import Play
-from extender.simulate.stage import Stage
+from extender.simulator.scenario.language import Play
+from extender.simulator.scenario.play import Narrator, Player, StepFailed
+from extender.simulator.scenario.report import Report
+from extender.simulator.scenario.stage import Stage
 from extender.telemetry.logs import configure
 
 _SHOWN = 10  # pods and violations listed by name; the JSON form has them all

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
 
-from extender.simulate.apiserver import ApiServer
+from extender.simulator.apiserver.server import ApiServer
 from tests.server.raw import Wire, wire
 
 

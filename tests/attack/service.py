@@ -13,7 +13,7 @@ from pathlib import Path
 import yaml
 
 from extender.settings import Clients
-from extender.simulate.apiserver import ApiServer
+from extender.simulator.apiserver.server import ApiServer
 from tests.attack.attacks import Target
 from tests.cli.test_serve import OBJECTS, serving
 from tests.fakes import PATIENCE

@@ -4,11 +4,11 @@ import asyncio
 
 import orjson
 
-from extender.simulate.json_objects import JsonObject
-from extender.simulate.kinds import PODS
+from extender.simulator.apiserver.kinds import PODS
+from extender.simulator.json_objects import JsonObject
 from tests.attack.attacks import ATTACKS, Target
 from tests.server.raw import whole
-from tests.simulate.plain import pod
+from tests.simulator.plain import pod
 
 PATIENCE = 10.0
 DEPTH = 200  # as deep as the embedded API server writes

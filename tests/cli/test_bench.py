@@ -10,8 +10,8 @@ import yaml
 from extender.cli.command import CommandError
 from extender.cli.files import own_file
 from extender.cli.main import main
-from extender.simulate.bench.results import decode_results
-from tests.simulate.benching import APART, document
+from extender.simulator.bench.results import decode_results
+from tests.simulator.bench.benching import APART, document
 
 PROCESS = {"filter.p50", "filter.p99", "echo.p50", "echoAll.p50", "share.decode", "share.decide", "share.encode"}
 HTTP = {"filter.p50", "filter.p99", "echo.p50", "echoAll.p50", "requestsPerSecond", "bytesIn", "bytesOut", "ready"}
@@ -42,7 +42,7 @@ def test_it_plays_in_process_and_over_http_and_finds_no_drift(
     rows = {row.via: row.figures for row in decode_results(kept.read_bytes()).rows}
     assert rows["process"].keys() >= PROCESS
     assert rows["http"].keys() >= HTTP
-    assert rows["http"]["refusedShare"] < 1
+    assert rows["http"]["rejectedShare"] < 1
 
 
 def test_a_missed_bound_is_named_on_the_last_line_and_is_a_failure_of_the_check_only(

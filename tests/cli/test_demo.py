@@ -16,7 +16,7 @@ from rich.console import Console
 
 from extender.cli.demo_screen import page
 from extender.cli.main import main
-from extender.simulate.overview import Overview, PodRow, SpreadRow
+from extender.simulator.scenario.overview import Overview, PodRow, SpreadRow
 from tests.fakes import PATIENCE
 
 DEMO = (sys.executable, "-m", "extender", "demo", "--bind-address", "127.0.0.1:0")

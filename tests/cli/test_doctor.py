@@ -25,8 +25,8 @@ from extender.compose.embedded import FREE_PORT, service_running
 from extender.server.app import listening
 from extender.server.tls import ServerTls
 from extender.settings import Clients, Server, Tls
-from extender.simulate.apiserver import ApiServer
-from extender.simulate.faults import Call
+from extender.simulator.apiserver.fault_points import Call
+from extender.simulator.apiserver.server import ApiServer
 from tests.cli.test_serve import PENDING, QUESTION, configuration
 from tests.server.serving import app_with
 

@@ -15,11 +15,11 @@ from extender.compose.embedded import FREE_PORT, service_running
 from extender.compose.service import Service
 from extender.model.units import Duration
 from extender.settings import Kube, Server, Settings
-from extender.simulate.apiserver import ApiServer
-from extender.simulate.json_objects import JsonObject
-from extender.simulate.kinds import NODES, PODS
+from extender.simulator.apiserver.kinds import NODES, PODS
+from extender.simulator.apiserver.server import ApiServer
+from extender.simulator.json_objects import JsonObject
 from tests.fakes import until
-from tests.simulate.plain import HOSTNAME, anti_affinity, namespace, node, pod, term
+from tests.simulator.plain import HOSTNAME, anti_affinity, namespace, node, pod, term
 
 SETTINGS = Settings(server=Server(bind_address=FREE_PORT))
 PATIENT = Settings(

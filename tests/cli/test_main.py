@@ -24,8 +24,8 @@ def test_version_prints_what_is_installed(capsys: pytest.CaptureFixture[str]) ->
         (["config", "validate", "config/extender.yaml"], {"aiohttp", "kubernetes_asyncio", "cryptography", "rich"}),
         (["config", "generate"], {"aiohttp", "kubernetes_asyncio", "cryptography", "rich"}),
         (["certs", "--help"], {"aiohttp", "kubernetes_asyncio", "rich"}),
-        (["serve", "--help"], {"rich", "extender.simulate"}),
-        (["doctor", "--help"], {"extender.simulate"}),
+        (["serve", "--help"], {"rich", "extender.simulator"}),
+        (["doctor", "--help"], {"extender.simulator"}),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

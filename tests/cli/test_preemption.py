@@ -12,10 +12,10 @@ import yaml
 
 from extender.cli.scenarios import read_objects, scenario_settings
 from extender.compose.embedded import service_running
-from extender.simulate.json_objects import labels_of
-from extender.simulate.play import Player
-from extender.simulate.scenario import parse_scenario
-from extender.simulate.stage import Stage
+from extender.simulator.json_objects import labels_of
+from extender.simulator.scenario.language import parse_scenario
+from extender.simulator.scenario.play import Player
+from extender.simulator.scenario.stage import Stage
 
 SCENARIO = Path(__file__).parents[2] / "config" / "scenarios" / "preemption.yaml"
 

@@ -6,10 +6,10 @@ import pytest
 
 from extender.cli.scenarios import scenario_settings
 from extender.compose.embedded import service_running
-from extender.simulate.json_objects import JsonObject, labels_of
-from extender.simulate.play import Player
-from extender.simulate.scenario import parse_scenario
-from extender.simulate.stage import Stage
+from extender.simulator.json_objects import JsonObject, labels_of
+from extender.simulator.scenario.language import parse_scenario
+from extender.simulator.scenario.play import Player
+from extender.simulator.scenario.stage import Stage
 
 ZONE = "topology.kubernetes.io/zone"
 URGENT = {"matchLabels": {"app": "urgent"}}

@@ -19,16 +19,16 @@ from typing import Any
 import aiohttp
 import pytest
 
-from extender.simulate.apiserver import ApiServer, PlaneSettings
-from extender.simulate.extender_client import ExtenderStanza
-from extender.simulate.journal import Decision
-from extender.simulate.kinds import LEASES, PODS, Target
-from extender.simulate.scheduler import LoopSettings, SchedulingLoop
-from extender.simulate.verdict import violations
+from extender.simulator.apiserver.kinds import LEASES, PODS, Target
+from extender.simulator.apiserver.server import ApiServer, PlaneSettings
+from extender.simulator.oracle.journal import Decision
+from extender.simulator.oracle.violations import violations
+from extender.simulator.scheduler.extender_client import ExtenderStanza
+from extender.simulator.scheduler.loop import LoopSettings, SchedulingLoop
 from tests.cli.balancing import Balancer, balancing
 from tests.cli.test_serve import APART, QUESTION, configuration, serving
 from tests.fakes import PATIENCE
-from tests.simulate.plain import HOSTNAME, anti_affinity, namespace, node, pod, term
+from tests.simulator.plain import HOSTNAME, anti_affinity, namespace, node, pod, term
 
 DURATION = 3.0
 ELECTION = {

@@ -17,9 +17,9 @@ import pytest
 
 from extender.cli.serve import warn_of_unreadable
 from extender.settings import API_VERSION, KIND
-from extender.simulate.apiserver import ApiServer
+from extender.simulator.apiserver.server import ApiServer
 from tests.fakes import PATIENCE
-from tests.simulate.plain import HOSTNAME, anti_affinity, namespace, node, pod, term
+from tests.simulator.plain import HOSTNAME, anti_affinity, namespace, node, pod, term
 
 OBJECTS = [
     namespace("default"),

@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from extender.simulate.apiserver import ApiServer, PlaneSettings
+from extender.simulator.apiserver.server import ApiServer, PlaneSettings
 from tests.cli.test_serve import PENDING, QUESTION, configuration, ready, serving
 from tests.fakes import PATIENCE
 

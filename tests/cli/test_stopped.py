@@ -7,13 +7,13 @@ import signal
 from itertools import count
 from pathlib import Path
 
-from extender.simulate.apiserver import ApiServer
-from extender.simulate.kinds import PODS
-from extender.simulate.verdict import violations
+from extender.simulator.apiserver.kinds import PODS
+from extender.simulator.apiserver.server import ApiServer
+from extender.simulator.oracle.violations import violations
 from tests.cli.balancing import balancing
 from tests.cli.test_replicas import NODES, VARIANTS, api, traffic
 from tests.cli.test_serve import configuration, serving
-from tests.simulate.plain import pod
+from tests.simulator.plain import pod
 
 __all__ = ["api"]  # a fixture
 

@@ -10,12 +10,12 @@ import pytest
 from extender.compose.embedded import FREE_PORT, service_running
 from extender.compose.service import Service
 from extender.settings import Kube, Server, Settings, Watch
-from extender.simulate.apiserver import ApiServer
-from extender.simulate.json_objects import JsonObject
-from extender.simulate.kinds import PODS, Target
+from extender.simulator.apiserver.kinds import PODS, Target
+from extender.simulator.apiserver.server import ApiServer
+from extender.simulator.json_objects import JsonObject
 from tests.cli.test_serve import OBJECTS
 from tests.fakes import until
-from tests.simulate.plain import HOSTNAME, anti_affinity, pod, term
+from tests.simulator.plain import HOSTNAME, anti_affinity, pod, term
 
 DECISIVE = Settings(server=Server(bind_address=FREE_PORT))
 APART = pod("web-2", labels={"app": "web"}, affinity=anti_affinity(term(HOSTNAME, app="web")))

@@ -11,7 +11,7 @@ import msgspec
 from extender.compose.bench_service import _run
 from extender.model.units import Address
 from extender.settings import Settings
-from extender.simulate.apiserver import ApiServer
+from extender.simulator.apiserver.server import ApiServer
 
 
 async def test_it_listens_on_a_free_port_whatever_port_the_settings_name() -> None:

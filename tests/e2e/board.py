@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import aiohttp
 
-from extender.simulate.json_objects import (
+from extender.simulator.json_objects import (
     JsonObject,
     condition_of,
     is_terminating,

@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 import orjson
 
-from extender.simulate.json_objects import JsonObject, name_of, namespace_of
+from extender.simulator.json_objects import JsonObject, name_of, namespace_of
 
 NODES, NAMESPACES, PODS = "/api/v1/nodes", "/api/v1/namespaces", "/api/v1/pods"
 _MERGE = "application/merge-patch+json"

@@ -15,14 +15,14 @@ from typing import Any
 import yaml
 
 from extender.settings import Settings
-from extender.simulate.json_objects import JsonObject, name_of
+from extender.simulator.json_objects import JsonObject, name_of
 from tests.e2e.board import Board, following
 from tests.e2e.client import NAMESPACES, NODES, PODS, Api, connect, path_of, pod_path
 from tests.e2e.control_plane import CONFIG, EXTENDER_ACCOUNT, ControlPlane, scheduler_document
 from tests.e2e.judging import cycles_in, shadowing, violations
 from tests.e2e.serving import Extender
 from tests.fakes import PATIENCE
-from tests.simulate.plain import node
+from tests.simulator.plain import node
 
 _MANIFESTS = CONFIG.parent / "deploy" / "base"
 _NAMESPACE = EXTENDER_ACCOUNT.split(":")[2]

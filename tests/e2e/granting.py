@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from extender.simulate.json_objects import JsonObject, name_of
+from extender.simulator.json_objects import JsonObject, name_of
 from tests.deploy.building import DEPLOY, built
 from tests.e2e.client import Api
 from tests.e2e.control_plane import ControlPlane

@@ -20,8 +20,8 @@ from extender.kube.connection import Access
 from extender.kube.session import open_session
 from extender.kube.timing import SystemClock
 from extender.settings import Settings
-from extender.simulate.json_objects import JsonObject, name_of, node_of
-from extender.simulate.judge import SUCCESS, World, check, feasible
+from extender.simulator.json_objects import JsonObject, name_of, node_of
+from extender.simulator.oracle.brute_force import SUCCESS, World, check, feasible
 from tests.e2e.board import key_of
 from tests.e2e.client import NAMESPACES, NODES, PODS, Api
 from tests.e2e.serving import Extender

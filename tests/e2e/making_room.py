@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import orjson
 
-from extender.simulate.json_objects import JsonObject, name_of, namespace_of, node_of
+from extender.simulator.json_objects import JsonObject, name_of, namespace_of, node_of
 from tests.e2e.board import Board, following, key_of
 from tests.e2e.client import Api, connect, pod_path
 from tests.e2e.cluster import eventually_ready, permit
@@ -30,7 +30,7 @@ from tests.e2e.control_plane import ControlPlane, scheduler_document
 from tests.e2e.judging import cycles_in
 from tests.e2e.serving import Extender
 from tests.e2e.slow_writes import slow_writes
-from tests.simulate.plain import namespace, node, pod
+from tests.simulator.plain import namespace, node, pod
 
 _GATE: Final = "--feature-gates=SchedulerAsyncPreemption="
 WAYS: Final[Mapping[str, tuple[str, ...]]] = {"execute": (), "async": (f"{_GATE}true",), "sync": (f"{_GATE}false",)}

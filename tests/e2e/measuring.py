@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from extender.simulate.json_objects import JsonObject, node_of
-from extender.simulate.judge import World
+from extender.simulator.json_objects import JsonObject, node_of
+from extender.simulator.oracle.brute_force import World
 from tests.e2e import workloads
 from tests.e2e.board import Board, following, key_of
 from tests.e2e.client import Api, connect, pod_path

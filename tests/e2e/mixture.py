@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from extender.simulate.json_objects import JsonObject
+from extender.simulator.json_objects import JsonObject
 from tests.e2e.cluster import Cluster
-from tests.simulate.plain import HOSTNAME, ZONE, affinity, anti_affinity, namespace, pod, spread, term
+from tests.simulator.plain import HOSTNAME, ZONE, affinity, anti_affinity, namespace, pod, spread, term
 
 ZONES, PER_ZONE = 10, 25
 TEAMS = {"matchLabels": {"team": "a"}}

@@ -13,7 +13,7 @@ import aiohttp
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from extender.simulate.json_objects import JsonObject
+from extender.simulator.json_objects import JsonObject
 from tests.e2e.control_plane import CONFIG, HOST
 from tests.e2e.programs import Program, our_command
 

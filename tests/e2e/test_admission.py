@@ -21,14 +21,14 @@ from extender.kube.errors import KubeError, Refused
 from extender.kube.session import Session, open_session
 from extender.kube.timing import SystemClock
 from extender.kube.writer import Writer
-from extender.simulate.json_objects import JsonObject
+from extender.simulator.json_objects import JsonObject
 from extender.tasks.preemption_executor import REASON, TARGET
 from extender.tasks.requeue import REQUEUE_ANNOTATION
 from tests.e2e.client import Api, ApiFailure, connect, pod_path
 from tests.e2e.cluster import Cluster
 from tests.e2e.granting import ACCOUNT, NAMESPACE, applied, granted, kubeconfig_of_account
 from tests.fakes import PATIENCE
-from tests.simulate.plain import pod
+from tests.simulator.plain import pod
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from extender.simulate.json_objects import JsonObject
+from extender.simulator.json_objects import JsonObject
 from tests.e2e import mixture
 from tests.e2e.client import path_of
 from tests.e2e.cluster import Cluster

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from extender.simulate.json_objects import JsonObject
+from extender.simulator.json_objects import JsonObject
 from tests.e2e.cluster import Cluster
 from tests.e2e.programs import our_command
-from tests.simulate.plain import HOSTNAME, ZONE, anti_affinity, pod, spread, term
+from tests.simulator.plain import HOSTNAME, ZONE, anti_affinity, pod, spread, term
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 

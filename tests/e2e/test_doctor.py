@@ -14,14 +14,14 @@ import pytest
 import yaml
 
 from extender.kube.session import MERGE_PATCH
-from extender.simulate.json_objects import JsonObject
+from extender.simulator.json_objects import JsonObject
 from tests.e2e.cluster import Cluster, eventually_ready
 from tests.e2e.control_plane import scheduler_document
 from tests.e2e.granting import applied, granted, kubeconfig_of_account, without
 from tests.e2e.programs import ProgramError, our_command
 from tests.e2e.serving import Extender
 from tests.fakes import PATIENCE
-from tests.simulate.plain import pod
+from tests.simulator.plain import pod
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 

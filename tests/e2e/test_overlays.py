@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from extender.simulate.json_objects import JsonObject
+from extender.simulator.json_objects import JsonObject
 from tests.deploy.building import DEPLOY, OVERLAYS, of_kind, overlay, rules
 from tests.deploy.reading import blocks
 from tests.e2e.client import Api
@@ -24,7 +24,7 @@ from tests.e2e.granting import kubeconfig_of_account
 from tests.e2e.programs import our_command
 from tests.e2e.serving import Extender
 from tests.fakes import PATIENCE
-from tests.simulate.plain import HOSTNAME, anti_affinity, pod, term
+from tests.simulator.plain import HOSTNAME, anti_affinity, pod, term
 from tests.tools import tool
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]

@@ -24,7 +24,7 @@ from extender.kube.reader import Reader
 from extender.kube.session import Session, open_session
 from extender.kube.timing import SystemClock
 from extender.kube.writer import Writer
-from extender.simulate.json_objects import JsonObject
+from extender.simulator.json_objects import JsonObject
 from extender.tasks.preemption_executor import REASON, TARGET
 from extender.tasks.requeue import REQUEUE_ANNOTATION
 from tests.deploy.building import OVERLAYS, overlay
@@ -34,7 +34,7 @@ from tests.e2e.granting import NAMESPACE, applied, granted, kubeconfig_of_accoun
 from tests.e2e.programs import our_command
 from tests.e2e.serving import Extender
 from tests.fakes import PATIENCE
-from tests.simulate.plain import HOSTNAME, anti_affinity, pod, term
+from tests.simulator.plain import HOSTNAME, anti_affinity, pod, term
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 

@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
-from extender.simulate.json_objects import JsonObject
+from extender.simulator.json_objects import JsonObject
 from tests.e2e.cluster import Cluster
-from tests.simulate.plain import HOSTNAME, ZONE, affinity, anti_affinity, namespace, node, pod, spread, term
+from tests.simulator.plain import HOSTNAME, ZONE, affinity, anti_affinity, namespace, node, pod, spread, term
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 

@@ -11,7 +11,7 @@ import pytest
 from tests.e2e.cluster import Cluster
 from tests.e2e.programs import free_ports
 from tests.quick_start import follow, prepared, shell
-from tests.simulate.plain import HOSTNAME, anti_affinity, pod, term
+from tests.simulator.plain import HOSTNAME, anti_affinity, pod, term
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 

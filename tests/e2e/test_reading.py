@@ -9,12 +9,12 @@ import orjson
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from extender.simulate.json_objects import JsonObject
+from extender.simulator.json_objects import JsonObject
 from tests.e2e.client import pod_path
 from tests.e2e.cluster import Cluster, eventually_ready
 from tests.e2e.judging import disagreements
 from tests.e2e.serving import Extender
-from tests.simulate.plain import HOSTNAME, ZONE, affinity, anti_affinity, namespace, pod, spread, term
+from tests.simulator.plain import HOSTNAME, ZONE, affinity, anti_affinity, namespace, pod, spread, term
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 

@@ -9,10 +9,10 @@ import time
 
 import pytest
 
-from extender.simulate.json_objects import JsonObject
+from extender.simulator.json_objects import JsonObject
 from tests.e2e.board import key_of
 from tests.e2e.cluster import Cluster
-from tests.simulate.plain import HOSTNAME, ZONE, affinity, namespace, pod, term
+from tests.simulator.plain import HOSTNAME, ZONE, affinity, namespace, pod, term
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from extender.simulate.json_objects import JsonObject
-from tests.simulate.plain import HOSTNAME, ZONE, namespace, node, pod, spread, term
+from extender.simulator.json_objects import JsonObject
+from tests.simulator.plain import HOSTNAME, ZONE, namespace, node, pod, spread, term
 
 ZONES: Final = 10
 NAMESPACES: Final = 100

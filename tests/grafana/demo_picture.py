@@ -15,10 +15,10 @@ from extender.cli.files import own_file
 from extender.cli.scenarios import read_objects, read_scenario, scenario_settings
 from extender.compose.embedded import service_running
 from extender.model.units import Address
-from extender.simulate.overview import Overview, look
-from extender.simulate.play import Player
-from extender.simulate.scenario import Expect
-from extender.simulate.stage import Stage
+from extender.simulator.scenario.language import Expect
+from extender.simulator.scenario.overview import Overview, look
+from extender.simulator.scenario.play import Player
+from extender.simulator.scenario.stage import Stage
 from tests.grafana.files import FOLDER
 
 DEMO_PICTURE: Final = FOLDER / "pictures" / "demo.svg"

@@ -20,15 +20,15 @@ import yaml
 from extender.cli.main import main
 from extender.cli.scenarios import read_objects, read_scenario
 from extender.settings import API_VERSION, KIND
-from extender.simulate.api_errors import ApiError
-from extender.simulate.faults import Call, ConnectionCut, Faults
-from extender.simulate.kinds import NODES, PODS, Target
-from extender.simulate.play import Player
-from extender.simulate.stage import Stage
+from extender.simulator.apiserver.api_errors import ApiError
+from extender.simulator.apiserver.fault_points import Call, ConnectionCut, Faults
+from extender.simulator.apiserver.kinds import NODES, PODS, Target
+from extender.simulator.scenario.play import Player
+from extender.simulator.scenario.stage import Stage
 from tests.cli.test_serve import eventually, ready
 from tests.e2e.programs import Program, free_ports, our_command
 from tests.grafana.files import FOLDER
-from tests.simulate.plain import HOSTNAME, anti_affinity, pod, term
+from tests.simulator.plain import HOSTNAME, anti_affinity, pod, term
 
 SCENARIO = Path(__file__).resolve().parents[2] / "config" / "demo" / "scenario.yaml"
 _ROUNDS_TO_LIVE = 3

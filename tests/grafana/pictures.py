@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from extender.simulate.play import Player
-from extender.simulate.stage import Stage
+from extender.simulator.scenario.play import Player
+from extender.simulator.scenario.stage import Stage
 from tests.grafana.curves import Series, Span
 from tests.grafana.description import DASHBOARDS
 from tests.grafana.drawing import draw

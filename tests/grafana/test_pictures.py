@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from extender.simulate.overview import Overview, PodRow, SpreadRow
+from extender.simulator.scenario.overview import Overview, PodRow, SpreadRow
 from tests.grafana.curves import Series, Span
 from tests.grafana.demo_picture import DEMO_PICTURE, demo_svg, words
 from tests.grafana.description import DASHBOARDS

@@ -12,12 +12,12 @@ from extender.kube.errors import Expired, Unreachable
 from extender.kube.session import Session, open_session
 from extender.kube.timing import SystemClock
 from extender.kube.watch_freshness import WatchFreshness
-from extender.simulate.apiserver import ApiServer
-from extender.simulate.kinds import NAMESPACES as SIMULATED_NAMESPACES
-from extender.simulate.kinds import PODS as SIMULATED_PODS
+from extender.simulator.apiserver.kinds import NAMESPACES as SIMULATED_NAMESPACES
+from extender.simulator.apiserver.kinds import PODS as SIMULATED_PODS
+from extender.simulator.apiserver.server import ApiServer
 from extender.wire.kinds import NAMESPACES, PODS
 from tests.kube.scripted import END, ScriptedApi, body, bookmark, status, watch
-from tests.simulate.plain import namespace, pod
+from tests.simulator.plain import namespace, pod
 
 
 @asynccontextmanager

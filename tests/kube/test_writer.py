@@ -15,11 +15,11 @@ from extender.kube.errors import Conflict, NotFound, Refused, Throttled, Unreach
 from extender.kube.leases import Lease
 from extender.kube.session import open_session
 from extender.kube.writer import Writer
-from extender.simulate.apiserver import ApiServer
-from extender.simulate.kinds import DISRUPTION_BUDGETS, EVENTS, NAMESPACES, NODES, PODS
+from extender.simulator.apiserver.kinds import DISRUPTION_BUDGETS, EVENTS, NAMESPACES, NODES, PODS
+from extender.simulator.apiserver.server import ApiServer
 from tests.fakes import FakeClock
 from tests.kube.scripted import ScriptedApi, body, status
-from tests.simulate import plain
+from tests.simulator import plain
 
 NOON = datetime(2026, 11, 20, 12, 0, 0, 1234, tzinfo=UTC)
 POD = PodRef("default", "web", "uid-web")

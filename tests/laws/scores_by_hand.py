@@ -1,6 +1,6 @@
 """Raw scores by brute force over plain objects: every pod is looked at for every node, and nothing is kept.
 
-The other half of the oracle in `extender.simulate.judge`, which filters only. Nothing of the index or the rules enters.
+The other half of the oracle in `extender.simulator.oracle.brute_force`, which filters only. Nothing of the index or the rules enters.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from extender.simulate.json_objects import is_terminating, labels_of, name_of, namespace_of
-from extender.simulate.judge import Placed, World
-from extender.simulate.judge_terms import AFFINITY, ANTI_AFFINITY, Term, effective_selector, is_empty, is_parsable
-from extender.simulate.node_matching import matches_node_affinity, tolerates_taints
-from extender.simulate.selectors import selects
+from extender.simulator.json_objects import is_terminating, labels_of, name_of, namespace_of
+from extender.simulator.oracle.brute_force import Placed, World
+from extender.simulator.oracle.node_matching import matches_node_affinity, tolerates_taints
+from extender.simulator.oracle.terms import AFFINITY, ANTI_AFFINITY, Term, effective_selector, is_empty, is_parsable
+from extender.simulator.selectors import selects
 from tests.builders import PREFERRED, REQUIRED, Json
 from tests.laws.observing import Cluster
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.settings import Settings
-from extender.simulate.judge import UNPARSABLE_CONSTRAINT, feasible
-from extender.simulate.judge_terms import are_parsable
+from extender.simulator.oracle.brute_force import UNPARSABLE_CONSTRAINT, feasible
+from extender.simulator.oracle.terms import are_parsable
 from extender.verbs.prioritize import prioritize_nodes
 from tests.builders import Json, asking, settings
 from tests.deciding import filter_nodes

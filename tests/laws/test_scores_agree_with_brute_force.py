@@ -7,7 +7,7 @@ from hypothesis import given
 from extender.model.rejections import Code
 from extender.rules import interpod_affinity, topology_spread
 from extender.rules.frames import IndexFrame
-from extender.simulate.judge_terms import are_parsable, is_parsable
+from extender.simulator.oracle.terms import are_parsable, is_parsable
 from tests.builders import Json, settings
 from tests.laws.observing import built, shape_of
 from tests.laws.scores_by_hand import affinity_scores, names_of, spread_scores, world_of

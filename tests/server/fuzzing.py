@@ -25,11 +25,11 @@ from extender.compose.service import Service
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.settings import Settings
-from extender.simulate.apiserver import ApiServer
+from extender.simulator.apiserver.server import ApiServer
 from tests.builders import Json
 from tests.fakes import PATIENCE, until
 from tests.server.spoiling import Sent
-from tests.simulate.faulted import restarts
+from tests.simulator.scenario.faulted import restarts
 
 RECORDINGS: Final = Path(__file__).parents[1] / "recordings"
 _PIECE: Final = 1000

@@ -19,15 +19,15 @@ from extender.kube.options import WatchOptions
 from extender.kube.reflector import Reflector
 from extender.kube.session import open_session
 from extender.settings import Rules
-from extender.simulate.api_errors import ApiError
-from extender.simulate.apiserver import ApiServer, PlaneSettings
-from extender.simulate.faults import Call, ConnectionCut, Faults
-from extender.simulate.kinds import NAMESPACES, NODES, PODS
+from extender.simulator.apiserver.api_errors import ApiError
+from extender.simulator.apiserver.fault_points import Call, ConnectionCut, Faults
+from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS
+from extender.simulator.apiserver.server import ApiServer, PlaneSettings
 from extender.tasks.ports import ObjectReflector
 from extender.tasks.reflectors import Reflectors
 from extender.wire import kinds as wire
 from tests.fakes import FakeClock, until
-from tests.simulate import plain
+from tests.simulator import plain
 
 OPTIONS = WatchOptions(page_limit=7, max_silence=5.0, initial_silence=5.0)
 

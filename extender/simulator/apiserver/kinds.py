@@ -1,0 +1,116 @@
+"""The kinds that the embedded API server knows, and the reading of its URLs.
+
+A kind that the service needs one day is one more line in `KINDS`. Called by the store and the request handlers.
+"""
+
+from dataclasses import dataclass, field
+
+from extender.simulator.json_objects import JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One resource: where its URL stands and how its objects are called."""
+
+    plural: str
+    kind: str
+    group: str = ""
+    version: str = "v1"
+    namespaced: bool = True
+    has_status: bool = True
+    # What a bookmark of this kind carries beside metadata: Go's zero value of the type.
+    zero: JsonObject = field(default_factory=dict, hash=False)
+
+    @property
+    def api_version(self) -> str:
+        """`v1` or `group/version`, as objects carry it."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def qualified(self) -> str:
+        """`pods` or `leases.coordination.k8s.io`, as error messages name it."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+_SPEC_AND_STATUS: JsonObject = {"spec": {}, "status": {}}
+
+PODS = Kind("pods", "Pod", zero={"spec": {"containers": None}, "status": {}})
+NODES = Kind("nodes", "Node", namespaced=False, zero=_SPEC_AND_STATUS)
+NAMESPACES = Kind("namespaces", "Namespace", namespaced=False, zero=_SPEC_AND_STATUS)
+SERVICES = Kind("services", "Service", zero={"spec": {}, "status": {"loadBalancer": {}}})
+REPLICATION_CONTROLLERS = Kind("replicationcontrollers", "ReplicationController", zero=_SPEC_AND_STATUS)
+REPLICA_SETS = Kind("replicasets", "ReplicaSet", "apps", zero=_SPEC_AND_STATUS)
+STATEFUL_SETS = Kind("statefulsets", "StatefulSet", "apps", zero=_SPEC_AND_STATUS)
+CORE_EVENTS = Kind("events", "Event", has_status=False)
+EVENTS = Kind("events", "Event", "events.k8s.io", has_status=False)
+LEASES = Kind("leases", "Lease", "coordination.k8s.io", has_status=False, zero={"spec": {}})
+DISRUPTION_BUDGETS = Kind("poddisruptionbudgets", "PodDisruptionBudget", "policy", zero=_SPEC_AND_STATUS)
+PRIORITY_CLASSES = Kind(
+    "priorityclasses", "PriorityClass", "scheduling.k8s.io", namespaced=False, has_status=False, zero={"value": 0}
+)
+RESOURCE_QUOTAS = Kind("resourcequotas", "ResourceQuota", zero=_SPEC_AND_STATUS)
+
+KINDS = (
+    PODS,
+    NODES,
+    NAMESPACES,
+    SERVICES,
+    REPLICATION_CONTROLLERS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+    CORE_EVENTS,
+    EVENTS,
+    LEASES,
+    DISRUPTION_BUDGETS,
+    PRIORITY_CLASSES,
+    RESOURCE_QUOTAS,
+)
+_BY_URL = {(kind.group, kind.version, kind.plural): kind for kind in KINDS}
+_BY_OBJECT = {(kind.api_version, kind.kind): kind for kind in KINDS}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a URL points at. An empty name means the collection, an empty namespace all of them."""
+
+    kind: Kind
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+
+    @property
+    def key(self) -> str:
+        """The object's key in the store; sorts as etcd's keys do."""
+        return f"{self.namespace}/{self.name}" if self.kind.namespaced else self.name
+
+
+def kind_of(obj: JsonObject) -> Kind:
+    """The kind of a complete object; KeyError when the control plane does not know it."""
+    return _BY_OBJECT[obj["apiVersion"], obj["kind"]]
+
+
+def key_of(kind: Kind, obj: JsonObject) -> str:
+    """The key of an object of that kind in the store."""
+    metadata = obj["metadata"]
+    return f"{metadata['namespace']}/{metadata['name']}" if kind.namespaced else str(metadata["name"])
+
+
+def parse_path(path: str) -> Target | None:
+    """Read `/api/v1/namespaces/team-a/pods/web-1/binding` and its like; None for a path that is no resource."""
+    match path.strip("/").split("/"):
+        case ["api", version, first, *rest]:
+            group = ""
+        case ["apis", group, version, first, *rest]:
+            pass
+        case _:
+            return None
+    namespace, plural, names = "", first, rest
+    if first == "namespaces" and len(rest) > 1 and (group, version, rest[1]) in _BY_URL:
+        namespace, plural, *names = rest
+    kind = _BY_URL.get((group, version, plural))
+    match names:
+        case [] | [_] | [_, _] if kind is not None:
+            name, subresource = (*names, "", "")[:2]
+            return Target(kind, namespace, name, subresource)
+        case _:
+            return None

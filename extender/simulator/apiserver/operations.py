@@ -1,0 +1,157 @@
+"""Writes to the embedded control plane: create, replace, patch, delete, with the API server's preconditions.
+
+Called by the request handlers and directly by the scenario player; nothing here knows HTTP. What is special about
+pods (binding, eviction, deletion with grace) is in `pod_operations.py`.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from extender.simulator.apiserver import api_errors, defaulting, patching
+from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Kind, Target
+from extender.simulator.apiserver.store import Store, Stored
+from extender.simulator.json_objects import JsonObject, node_of, timestamp
+
+# What an update cannot change; taken over from the object as it is.
+_KEPT = (
+    "name",
+    "namespace",
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generation",
+)
+_NEEDS_VERSION = {"leases"}
+
+
+class Operations:
+    """The write side of the store, for one kind of object like another."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def create(self, kind: Kind, obj: JsonObject, *, namespace: str = "") -> Stored:
+        """Create an object; ApiError 404 without its namespace, 409 when the name is taken, 422 without a name."""
+        metadata = obj.setdefault("metadata", {})
+        if metadata.get("generateName") and not metadata.get("name"):
+            metadata["name"] = metadata["generateName"] + self.store.new_uid()[:5]
+        if not metadata.get("name"):
+            raise api_errors.invalid(f"{kind.kind}: name or generateName is required", field="metadata.name")
+        if kind.namespaced:
+            metadata["namespace"] = namespace = namespace or metadata.get("namespace") or ""
+            self._check_namespace(namespace)
+        key = Target(kind, namespace, metadata["name"]).key
+        if key in self.store.table(kind).objects:
+            raise api_errors.already_exists(kind, metadata["name"])
+        body = _body(obj)
+        defaulting.stamp(body, self.store.new_uid())
+        defaulting.complete_new(kind, body, self._priority(body))
+        if kind is PODS:
+            self.copy_topology(body)
+        return self.store.put(kind, body)
+
+    def replace(self, target: Target, obj: JsonObject) -> Stored:
+        """PUT: ApiError 409 when the object names a version or a uid that is not the present one."""
+        stored = self.store.find(target.kind, target.key)
+        body = _body(obj)
+        metadata = body.get("metadata") or {}
+        if target.kind.plural in _NEEDS_VERSION and not metadata.get("resourceVersion"):
+            problem = "metadata.resourceVersion: Invalid value: 0x0: must be specified for an update"
+            raise api_errors.invalid(f'{target.kind.qualified} "{target.name}" is invalid: {problem}')
+        return self._update(target, stored, body)
+
+    def patch(self, target: Target, patch: Any, content_type: str) -> Stored:
+        """PATCH; a version or uid inside the patch is a precondition, as in the real API."""
+        with self.store.working():
+            stored = self.store.find(target.kind, target.key)
+            return self._update(target, stored, patching.apply_patch(stored.read(), patch, content_type))
+
+    def change(self, kind: Kind, key: str, edit: Callable[[JsonObject], None]) -> Stored:
+        """Change an object in place, past all preconditions: what the server and its controllers do themselves."""
+        obj = self.store.find(kind, key).read()
+        edit(obj)
+        return self.store.put(kind, obj)
+
+    def delete(self, target: Target, options: JsonObject) -> JsonObject:
+        """DELETE; gives the object as it was last. ApiError 409 when a precondition on uid or version fails."""
+        stored = self.store.find(target.kind, target.key)
+        check_preconditions(target, stored.read(), options.get("preconditions") or {})
+        if target.kind is NAMESPACES:
+            self._terminate_namespace(target)
+        return self.store.remove(target.kind, target.key).read()
+
+    def copy_topology(self, pod: JsonObject) -> None:
+        """Give a bound pod the zone and region of its node (PodTopologyLabels, on by default since 1.35)."""
+        stored = self.store.table(NODES).objects.get(node_of(pod))
+        if stored is not None:  # the real API server takes unknown nodes, too
+            defaulting.copy_topology(pod, stored.read())
+
+    def _update(self, target: Target, stored: Stored, new: JsonObject) -> Stored:
+        kind, old = target.kind, stored.read()
+        metadata = new.setdefault("metadata", {})
+        wanted = {"uid": metadata.get("uid"), "resourceVersion": metadata.get("resourceVersion")}
+        check_preconditions(target, old, wanted)
+        _keep(metadata, old["metadata"])
+        if kind.has_status:
+            _take_over(new, old, {"spec"} if target.subresource == "status" else {"status"})
+        if new == old:  # nothing changed: no new version, no event
+            return stored
+        if new.get("spec") != old.get("spec") and "generation" in metadata:
+            metadata["generation"] += 1
+        return self.store.put(kind, new)
+
+    def _check_namespace(self, name: str) -> None:
+        namespace = self.store.find(NAMESPACES, name).read()
+        if namespace.get("status", {}).get("phase") == "Terminating":
+            message = f"unable to create new content in namespace {name} because it is being terminated"
+            raise api_errors.ApiError(403, "Forbidden", message)
+
+    def _priority(self, body: JsonObject) -> int | None:
+        name = (body.get("spec") or {}).get("priorityClassName")
+        if not name:
+            return None
+        return int(self.store.find(PRIORITY_CLASSES, name).read()["value"])
+
+    def _terminate_namespace(self, target: Target) -> None:
+        def mark(namespace: JsonObject) -> None:
+            namespace["metadata"]["deletionTimestamp"] = timestamp()
+            namespace["status"] = {"phase": "Terminating"}
+
+        self.change(target.kind, target.key, mark)
+        for kind, table in self.store.tables.items():
+            if kind.namespaced:
+                for key in [key for key in table.objects if key.startswith(f"{target.name}/")]:
+                    self.store.remove(kind, key)
+
+
+def check_preconditions(target: Target, obj: JsonObject, wanted: JsonObject) -> None:
+    """Raise ApiError 409 unless the object has the uid and the resourceVersion that are wanted (absent: any)."""
+    metadata = obj["metadata"]
+    uid, version = wanted.get("uid"), wanted.get("resourceVersion")
+    if uid and uid != metadata["uid"]:
+        problem = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {metadata['uid']}"
+        raise api_errors.conflict(target.kind, target.name, problem)
+    if version and version != metadata["resourceVersion"]:
+        raise api_errors.stale(target.kind, target.name)
+
+
+def _body(obj: JsonObject) -> JsonObject:
+    return {name: value for name, value in obj.items() if name not in {"kind", "apiVersion"}}
+
+
+def _keep(metadata: JsonObject, old: JsonObject) -> None:
+    for name in _KEPT:
+        if name in old:
+            metadata[name] = old[name]
+        else:
+            metadata.pop(name, None)
+    metadata["resourceVersion"] = old["resourceVersion"]
+
+
+def _take_over(new: JsonObject, old: JsonObject, names: set[str]) -> None:
+    for name in names:
+        if name in old:
+            new[name] = old[name]
+        else:
+            new.pop(name, None)

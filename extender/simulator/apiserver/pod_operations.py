@@ -1,0 +1,115 @@
+"""What is special about pods: binding, eviction, and deletion with a grace period and a stand-in for the kubelet.
+
+Called by the request handlers and the scenario player. The one clock here is the event loop's, for grace periods.
+"""
+
+import asyncio
+
+from extender.simulator.apiserver import api_errors
+from extender.simulator.apiserver.disruption_budgets import disruptions_allowed, matching_budgets
+from extender.simulator.apiserver.kinds import PODS, Target
+from extender.simulator.apiserver.operations import Operations, check_preconditions
+from extender.simulator.apiserver.store import Store
+from extender.simulator.json_objects import JsonObject, is_finished, is_terminating, node_of, set_condition, timestamp
+
+
+class PodOperations:
+    """Binds, evicts and ends pods; `kubelet_delay` seconds after it was asked to end, a bound pod is gone."""
+
+    def __init__(self, operations: Operations, *, kubelet_delay: float = 0.0) -> None:
+        self.store: Store = operations.store
+        self.operations = operations
+        self.kubelet_delay = kubelet_delay
+        self._ending: dict[str, asyncio.TimerHandle] = {}
+
+    def bind(self, target: Target, binding: JsonObject) -> None:
+        """POST pods/NAME/binding; ApiError 409 when the pod is bound, ending, gated, or not the one meant."""
+        pod = self.store.find(PODS, target.key).read()
+        metadata = binding.get("metadata") or {}
+        node = (binding.get("target") or {}).get("name")
+        if not node:
+            raise api_errors.invalid("target.name: Required value", field="target.name", kind="Binding")
+        if metadata.get("uid"):
+            check_preconditions(target, pod, {"uid": metadata["uid"]})
+        self._refuse_binding(target, pod)
+        pod["spec"]["nodeName"] = node
+        self.operations.copy_topology(pod)
+        annotations = {**(pod["metadata"].get("annotations") or {}), **(metadata.get("annotations") or {})}
+        if annotations:
+            pod["metadata"]["annotations"] = annotations
+        pod["status"].pop("nominatedNodeName", None)
+        set_condition(pod, {"type": "PodScheduled", "status": "True"})
+        self.store.put(PODS, pod)
+
+    def delete(self, target: Target, options: JsonObject) -> JsonObject:
+        """DELETE of a pod: a pending or finished one goes at once, a bound one after its grace or the kubelet's delay."""
+        pod = self.store.find(PODS, target.key).read()
+        check_preconditions(target, pod, options.get("preconditions") or {})
+        grace = self._grace(pod, options)
+        metadata = pod["metadata"]
+        if not is_terminating(pod) or grace < metadata.get("deletionGracePeriodSeconds", 0):
+            if not is_terminating(pod):
+                metadata["generation"] = metadata.get("generation", 1) + 1
+            metadata["deletionTimestamp"] = timestamp(grace)
+            metadata["deletionGracePeriodSeconds"] = grace
+            self.store.put(PODS, pod)
+            self._end_after(target.key, min(float(grace), self.kubelet_delay) if grace else 0.0)
+        return pod
+
+    def evict(self, target: Target, eviction: JsonObject) -> None:
+        """POST pods/NAME/eviction; ApiError 429 when a disruption budget forbids it, 500 when two budgets match."""
+        pod = self.store.find(PODS, target.key).read()
+        options = eviction.get("deleteOptions") or {}
+        check_preconditions(target, pod, options.get("preconditions") or {})
+        budgets = matching_budgets(self.store, pod)
+        if len(budgets) > 1:
+            message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+            raise api_errors.ApiError(500, "InternalError", message)
+        if node_of(pod) and not is_terminating(pod) and not is_finished(pod):
+            for budget in budgets:
+                if disruptions_allowed(self.store, budget) < 1:
+                    message = "Cannot evict pod as it would violate the pod's disruption budget."
+                    raise api_errors.too_many_requests(message, 0)
+        self.delete(target, options)
+
+    def stop(self) -> None:
+        """Drop what the kubelet still had to do."""
+        for timer in self._ending.values():
+            timer.cancel()
+        self._ending.clear()
+
+    def _refuse_binding(self, target: Target, pod: JsonObject) -> None:
+        if is_terminating(pod):
+            problem = f"pod {target.name} is being deleted, cannot be assigned to a host"
+        elif node_of(pod):
+            problem = f'pod {target.name} is already assigned to node "{node_of(pod)}"'
+        elif pod["spec"].get("schedulingGates"):
+            problem = f"pod {target.name} has non-empty .spec.schedulingGates"
+        else:
+            return
+        message = f'Operation cannot be fulfilled on pods/binding "{target.name}": {problem}'
+        details = {"name": target.name, "kind": "pods/binding"}
+        raise api_errors.ApiError(409, "Conflict", message, details=details)
+
+    @staticmethod
+    def _grace(pod: JsonObject, options: JsonObject) -> int:
+        if not node_of(pod) or is_finished(pod):
+            return 0
+        asked = options.get("gracePeriodSeconds")
+        return int(pod["spec"].get("terminationGracePeriodSeconds", 30) if asked is None else asked)
+
+    def _end_after(self, key: str, delay: float) -> None:
+        earlier = self._ending.pop(key, None)
+        if earlier is not None:
+            earlier.cancel()
+        if delay <= 0:
+            self._end(key)
+        else:
+            self._ending[key] = asyncio.get_running_loop().call_later(delay, self._end, key)
+
+    def _end(self, key: str) -> None:
+        self._ending.pop(key, None)
+        # A namespace may have taken the pod with it; a new pod of that name is not the one that was to end.
+        stored = self.store.table(PODS).objects.get(key)
+        if stored is not None and is_terminating(stored.read()):
+            self.store.remove(PODS, key)

@@ -1,0 +1,165 @@
+"""The query of a LIST or WATCH, read and checked once, and what it selects from stored objects and changes.
+
+The rules on resourceVersion are those of the API concepts page and KEP-3157 (WatchList). Called by `listing.py` and
+`watching.py`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import orjson
+
+from extender.simulator.apiserver import api_errors
+from extender.simulator.apiserver.kinds import Kind, Target
+from extender.simulator.apiserver.store import (
+    ADDED,
+    DELETED,
+    MODIFIED,
+    Change,
+    Stored,
+    object_prefix,
+    read_version,
+    watch_line,
+)
+from extender.simulator.selectors import Predicate, parse_query
+
+NOT_OLDER, EXACT = "NotOlderThan", "Exact"
+_NEEDS_MATCH = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+_MATCH_ALONE = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """ListOptions: absent numbers are 0, absent texts empty."""
+
+    version: int
+    has_version: bool
+    match: str
+    limit: int
+    continue_token: str
+    timeout: float
+    bookmarks: bool
+    initial_events: bool | None
+
+
+def read_query(parameters: Mapping[str, str]) -> Query:
+    """Read a query; ApiError 4xx (or 500 for a malformed version, as the real server) for what makes no sense."""
+    text = parameters.get("resourceVersion", "")
+    match = parameters.get("resourceVersionMatch", "")
+    query = Query(
+        version=read_version(text),
+        has_version=bool(text),
+        match=match,
+        limit=_number(parameters, "limit"),
+        continue_token=parameters.get("continue", ""),
+        timeout=float(_number(parameters, "timeoutSeconds")),
+        bookmarks=_flag(parameters.get("allowWatchBookmarks", "")),
+        initial_events=_flag(parameters["sendInitialEvents"]) if "sendInitialEvents" in parameters else None,
+    )
+    if match not in {"", NOT_OLDER, EXACT}:
+        raise _invalid_match(f'Unsupported value: "{match}": supported values: "Exact", "NotOlderThan", ""')
+    return query
+
+
+def check_list(query: Query) -> None:
+    """Refuse combinations that a LIST does not allow."""
+    if query.continue_token and (query.has_version and query.version != 0):
+        raise api_errors.bad_request("specifying resource version is not allowed when using continue")
+    if query.match and not query.has_version:
+        raise _invalid_match("Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided")
+    if query.match == EXACT and query.version == 0:
+        raise _invalid_match('Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0"')
+
+
+def check_watch(query: Query) -> None:
+    """Refuse combinations that a WATCH does not allow."""
+    if query.initial_events is not None and query.match != NOT_OLDER:
+        raise _invalid_match(f"Forbidden: {_NEEDS_MATCH}")
+    if query.initial_events is None and query.match:
+        raise _invalid_match(f"Forbidden: {_MATCH_ALONE}")
+
+
+class Selection:
+    """What a request is to see: which objects, and whether whole or only their metadata."""
+
+    def __init__(self, target: Target, parameters: Mapping[str, str], accept: str) -> None:
+        self.kind = target.kind
+        self._prefix = f"{target.namespace}/" if target.namespace else ""
+        field_selector = parameters.get("fieldSelector", "")
+        if target.name:  # the old form of watching one object by its URL
+            field_selector = f"{field_selector},metadata.name={target.name}"
+        self._check: Predicate | None = parse_query(parameters.get("labelSelector", ""), field_selector)
+        self.metadata_only = "as=PartialObjectMetadata" in accept
+        self.opening = object_prefix(_METADATA_KIND) if self.metadata_only else object_prefix(self.kind)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is left out, so that shared lines can be sent as they are."""
+        return self._check is None and not self._prefix and not self.metadata_only
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether a selector (not just a namespace) is at work."""
+        return self._check is not None
+
+    def holds(self, stored: Stored) -> bool:
+        """Whether the object is to be seen."""
+        if not stored.key.startswith(self._prefix):
+            return False
+        return self._check is None or self._check(stored.read())
+
+    def body(self, stored: Stored) -> bytes:
+        """The object's JSON as this request wants it."""
+        if not self.metadata_only:
+            return stored.body
+        return orjson.dumps({"metadata": stored.read()["metadata"]})
+
+    def line(self, change: Change) -> bytes | None:
+        """The watch line for a change; None when neither what was nor what is concerns this watch.
+
+        An object that leaves the selection is DELETED for this watcher, one that enters is ADDED; recorded from the
+        real server, the DELETED object is the new one.
+        """
+        if self.is_whole:
+            return change.line
+        is_seen = change.type != DELETED and self.holds(change.stored)
+        was_seen = change.previous is not None and self.holds(change.previous)
+        if not is_seen and not was_seen:
+            return None
+        event = (MODIFIED if was_seen else ADDED) if is_seen else DELETED
+        return watch_line(event, self.opening, self.body(change.stored))
+
+    def initial_line(self, stored: Stored) -> bytes:
+        """The ADDED line for an object that was there before the watch."""
+        return watch_line(ADDED, self.opening, self.body(stored))
+
+    def list_kind(self) -> tuple[str, str]:
+        """Kind and apiVersion of a LIST of these."""
+        kind = _METADATA_KIND if self.metadata_only else self.kind
+        return f"{kind.kind}List", kind.api_version
+
+
+_METADATA_KIND = Kind("", "PartialObjectMetadata", "meta.k8s.io")
+
+
+def _flag(text: str) -> bool:
+    return text in {"1", "true", "True"}
+
+
+def _number(parameters: Mapping[str, str], name: str) -> int:
+    text = parameters.get(name, "")
+    if text and not text.isdecimal():
+        raise api_errors.bad_request(f'{name}: strconv.ParseInt: parsing "{text}": invalid syntax')
+    return int(text or 0)
+
+
+def _invalid_match(problem: str) -> api_errors.ApiError:
+    field = "resourceVersionMatch"
+    details = {
+        "group": "meta.k8s.io",
+        "kind": "ListOptions",
+        "causes": [{"reason": "FieldValueForbidden", "message": problem, "field": field}],
+    }
+    return api_errors.ApiError(
+        422, "Invalid", f'ListOptions.meta.k8s.io "" is invalid: {field}: {problem}', details=details
+    )

@@ -1,0 +1,314 @@
+"""The embedded API server: HTTP in front of the store, on loopback, speaking what a real one speaks.
+
+A stand-in for trying and testing; no authentication, no admission, no conversion. It decides nothing: requests are
+read here and handed to listing, watching and the operations. Called by the scenario player and by tests.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import orjson
+from aiohttp import web
+
+from extender.simulator.apiserver import api_errors, listing
+from extender.simulator.apiserver.fault_points import Call, ConnectionCut, Faults, StreamEnd
+from extender.simulator.apiserver.kinds import PODS, Kind, Target, parse_path
+from extender.simulator.apiserver.operations import Operations
+from extender.simulator.apiserver.pod_operations import PodOperations
+from extender.simulator.apiserver.queries import Selection, check_list, check_watch, read_query
+from extender.simulator.apiserver.store import Store, Stored, complete
+from extender.simulator.apiserver.watching import Pulse, Watch
+from extender.simulator.json_objects import JsonObject
+
+_JSON = "application/json"
+_VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.2+simulated", "platform": "simulated"}
+_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_LARGEST_BODY = 64 * 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaneSettings:
+    """How the control plane behaves; times in seconds."""
+
+    history: int = 20_000  # changes kept per kind; a watch from before them gets 410
+    slow_after: int = 10_000  # changes a watcher may lag behind before it is cut
+    bookmark_every: float = 1.0  # the real server: about a minute
+    kubelet_delay: float = 0.0  # until a bound pod that was deleted is gone, at most its grace period
+    seed: int = 0  # of the uids
+    past: int = 1  # the version that the first object comes after
+
+
+class ApiServer:
+    """The server and what it serves: `store` to load and look into, `operations` and `pods` to write.
+
+    `async with ApiServer() as api:` starts it on an ephemeral port of 127.0.0.1; `api.url` is its address.
+    """
+
+    def __init__(self, settings: PlaneSettings | None = None, *, store: Store | None = None) -> None:
+        self.settings = settings or PlaneSettings()
+        self.store = store or Store(history=self.settings.history, seed=self.settings.seed, past=self.settings.past)
+        self.operations = Operations(self.store)
+        self.pods = PodOperations(self.operations, kubelet_delay=self.settings.kubelet_delay)
+        self.faults = Faults()
+        self.url = ""
+        self._server: web.Server | None = None
+        self._runner: web.ServerRunner | None = None
+        self._watches: set[Callable[[], None]] = set()
+        self._is_stopping = False
+
+    async def start(self, port: int = 0) -> None:
+        """Listen on 127.0.0.1; port 0 picks a free one."""
+        self._server = web.Server(self._answer, request_factory=_request, handler_cancellation=True)
+        self._is_stopping = False
+        self._runner = web.ServerRunner(self._server, access_log=None, shutdown_timeout=2.0)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", port)
+        await site.start()
+        host, actual = self._runner.addresses[0][:2]
+        self.url = f"http://{host}:{actual}"
+
+    async def stop(self) -> None:
+        """End all watches, close the port, forget pods that were ending."""
+        self.pods.stop()
+        await self._close()
+
+    async def restart(self, down: float = 0.0, *, new_history: bool = False) -> None:
+        """Drop every connection as a crash does, and be back on the same port after so many seconds.
+
+        With 0 nobody is refused meanwhile: who comes back at once finds the new server already. `new_history`: it has
+        been restored, and its resourceVersions start again lower.
+        """
+        port = int(self.url.rpartition(":")[2])
+        self.drop_connections()
+        if down:
+            await self._close()
+        if new_history:
+            self.store.begin_again()
+        if down:
+            await asyncio.sleep(down)
+            await self.start(port)
+
+    def drop_connections(self) -> None:
+        """Reset every connection there is."""
+        for handler in self._server.connections if self._server is not None else ():
+            if handler.transport is not None:
+                handler.transport.abort()
+
+    async def _close(self) -> None:
+        self._is_stopping = True
+        self.cut_watches()
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    def cut_watches(self) -> None:
+        """Wake every watch, so that it notices that the server is stopping."""
+        for wake in self._watches:
+            wake()
+
+    def kubeconfig(self) -> JsonObject:
+        """A kubeconfig that leads here."""
+        name = "simulated"
+        return {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": name,
+            "clusters": [{"name": name, "cluster": {"server": self.url}}],
+            "users": [{"name": name, "user": {}}],
+            "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        }
+
+    def write_kubeconfig(self, path: Path) -> Path:
+        """Write the kubeconfig to a file (JSON, which YAML readers take) and give its path."""
+        path.write_text(json.dumps(self.kubeconfig(), indent=2), encoding="utf-8")
+        return path
+
+    # -- requests
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        call = Call(request.method, request.path, request.query, parse_path(request.path))
+        try:
+            await self.faults.before_answer(call)
+            return await self._dispatch(request, call)
+        except api_errors.ApiError as error:
+            return _status(error)
+        except orjson.JSONDecodeError as error:
+            return _status(api_errors.bad_request(f"couldn't read the body: {error}"))
+        except ConnectionCut:
+            return _cut(request)
+        except ConnectionResetError:  # the client has gone away: nobody is left to be answered
+            return web.Response()
+
+    async def _dispatch(self, request: web.BaseRequest, call: Call) -> web.StreamResponse:
+        target = call.target
+        if target is None:
+            return await self._special(request, call)
+        if request.method != "GET":
+            body = await _body(request)
+            await self.faults.before_write(call)
+            answer = self._write(request, target, body)
+            await self.faults.after_write(call)
+            return answer
+        if target.name and not call.is_watch:
+            return _object(target.kind, self.store.find(target.kind, target.key))
+        if call.is_watch:
+            return await self._watch(request, target, call)
+        return await self._list(request, target, call)
+
+    async def _special(self, request: web.BaseRequest, call: Call) -> web.StreamResponse:
+        if call.path in {"/livez", "/readyz", "/healthz"}:
+            return web.Response(text="ok")
+        if call.path == "/version":
+            return _json(_VERSION)
+        if call.path == _REVIEWS and call.method == "POST":
+            review = await _body(request)
+            return _json({**review, "status": {"allowed": True}}, code=201)
+        raise api_errors.ApiError(404, "NotFound", "the server could not find the requested resource")
+
+    async def _list(self, request: web.BaseRequest, target: Target, call: Call) -> web.StreamResponse:
+        query = read_query(request.query)
+        check_list(query)
+        selection = Selection(target, request.query, request.headers.get("Accept", ""))
+        page = listing.list_page(self.store, self.store.table(target.kind), query, selection)
+        await self.faults.before_page(call)
+        opening, pieces = listing.head(page, selection), listing.chunks(page, selection)
+        if len(page.rows) <= listing.CHUNK:
+            return web.Response(body=opening + b"".join(pieces), content_type=_JSON)
+        response = await _stream(request)
+        await response.write(opening)
+        for piece in pieces:
+            await response.write(piece)
+            await asyncio.sleep(0)  # a large LIST must not hold up the loop that others share
+        return response
+
+    async def _watch(self, request: web.BaseRequest, target: Target, call: Call) -> web.StreamResponse:
+        query = read_query(request.query)
+        check_watch(query)
+        selection = Selection(target, request.query, request.headers.get("Accept", ""))
+        table = self.store.table(target.kind)
+        watch = Watch(self.store, table, query, selection, slow_after=self.settings.slow_after)
+        response = await _stream(request)
+        error = watch.expired_line() if watch.is_expired else self.faults.watch_error(call)
+        if error is not None:
+            await response.write(error)
+            return response
+        pulse = Pulse(watch, self.settings.bookmark_every)
+        self._watches.add(pulse.wake)
+        try:
+            await self._follow(call, watch, pulse, response)
+        except StreamEnd as end:
+            await response.write(end.last)
+        except ConnectionCut as cut:
+            await _cut_mid_stream(request, response, cut)
+        finally:
+            self._watches.discard(pulse.wake)
+            pulse.close()
+        return response
+
+    async def _follow(self, call: Call, watch: Watch, pulse: Pulse, response: web.StreamResponse) -> None:
+        for piece in watch.initial():
+            await self.faults.before_page(call)
+            await response.write(b"".join(await self.faults.watch_lines(call, [piece])))
+            await asyncio.sleep(0)
+        while not (pulse.is_over or self._is_stopping):
+            is_due = await pulse.bookmark_due()
+            lines = watch.news()
+            if lines is None:
+                return
+            if is_due and watch.may_bookmark:
+                lines.append(watch.bookmark())
+            if lines:
+                await response.write(b"".join(await self.faults.watch_lines(call, lines)))
+
+    def _write(self, request: web.BaseRequest, target: Target, body: Any) -> web.StreamResponse:
+        if target.kind is PODS and target.name and request.method in {"POST", "DELETE"}:
+            return self._write_pod(request, target, body)
+        if request.method == "POST" and not target.name:
+            stored = self.operations.create(target.kind, body, namespace=target.namespace)
+            return _object(target.kind, stored, code=201)
+        if request.method == "PUT" and target.name:
+            return _object(target.kind, self.operations.replace(target, body))
+        if request.method == "PATCH" and target.name:
+            return _object(target.kind, self.operations.patch(target, body, request.content_type))
+        if request.method == "DELETE" and target.name:
+            return _json(self.operations.delete(target, _delete_options(request, body)))
+        raise api_errors.ApiError(405, "MethodNotAllowed", "the server does not allow this method on the resource")
+
+    def _write_pod(self, request: web.BaseRequest, target: Target, body: Any) -> web.StreamResponse:
+        match request.method, target.subresource:
+            case "POST", "binding":
+                self.pods.bind(target, body)
+            case "POST", "eviction":
+                self.pods.evict(target, body)
+            case "DELETE", "":
+                return _json(self.pods.delete(target, _delete_options(request, body)))
+            case _:
+                raise api_errors.ApiError(404, "NotFound", "the server could not find the requested resource")
+        return _json(api_errors.success(), code=201)
+
+
+def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
+    loop = asyncio.get_running_loop()
+    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=_LARGEST_BODY)
+
+
+async def _body(request: web.BaseRequest) -> Any:
+    raw = await request.read()
+    return orjson.loads(raw) if raw else None
+
+
+def _delete_options(request: web.BaseRequest, body: Any) -> JsonObject:
+    """DeleteOptions come in the body or, as kubectl and some clients send the grace period, in the query."""
+    options: JsonObject = dict(body or {})
+    if "gracePeriodSeconds" in request.query and "gracePeriodSeconds" not in options:
+        options["gracePeriodSeconds"] = int(request.query["gracePeriodSeconds"])
+    return options
+
+
+async def _stream(request: web.BaseRequest) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": _JSON})
+    response.enable_chunked_encoding()
+    await response.prepare(request)
+    return response
+
+
+def _object(kind: Kind, stored: Stored, code: int = 200) -> web.Response:
+    return web.Response(body=complete(kind, stored.body), status=code, content_type=_JSON)
+
+
+def _json(obj: JsonObject, code: int = 200) -> web.Response:
+    return web.Response(body=orjson.dumps(obj), status=code, content_type=_JSON)
+
+
+def _status(error: api_errors.ApiError) -> web.Response:
+    retry = (error.status.get("details") or {}).get("retryAfterSeconds")
+    headers = {"Retry-After": str(retry)} if retry else {}
+    return web.Response(body=orjson.dumps(error.status), status=error.code, content_type=_JSON, headers=headers)
+
+
+def _cut(request: web.BaseRequest) -> web.Response:
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response()
+
+
+async def _cut_mid_stream(request: web.BaseRequest, response: web.StreamResponse, cut: ConnectionCut) -> None:
+    if cut.partial:
+        await response.write(cut.partial)
+        # Let the transport hand the part over before it is aborted, or the client would see nothing of it.
+        await asyncio.sleep(0)
+    _cut(request)

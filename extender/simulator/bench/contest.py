@@ -1,0 +1,102 @@
+"""One burst of pods played in each mode: how fast they are bound, who waited, and what broke a constraint.
+
+The service has a process of its own. The API server and the scheduling loop share another one, as the loop reads the
+server's store: both are stand-ins, and what they cost is the same in every mode. Called by the command line.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from multiprocessing.connection import Connection
+from statistics import median
+from time import process_time
+from typing import Any, Final
+
+from extender.simulator.bench.auditing import Audit
+from extender.simulator.bench.children import Calls, RunService, child_running
+from extender.simulator.bench.modes import MODES, Mode, ModesLoad
+from extender.simulator.bench.quantiles import Figures
+from extender.simulator.bench.results import Played, Row
+from extender.simulator.process_usage import processor_seconds
+from extender.simulator.scenario.language import Play
+from extender.simulator.scenario.play import Player
+from extender.simulator.scenario.report import Report
+from extender.simulator.scenario.stage import Stage
+
+_SUMMED: Final = ("violations", "pending")
+_COMPARED: Final = {"boundOfDecisive": "bound.perSecond", "decidedOfDecisive": "decided.perSecond"}
+
+
+def play_modes(load: ModesLoad, run_service: RunService) -> Iterator[Played]:
+    """Every mode with every seed, seed by seed, so that what slows the machine down for a while slows all modes."""
+    found: dict[Mode, list[Figures]] = {mode: [] for mode in MODES}
+    for seed in load.seeds:
+        for mode in MODES:
+            figures, audit = _play(load, mode, seed, run_service)
+            found[mode].append(figures)
+            yield Played([], audit)
+    joined = {mode: join(figures) for mode, figures in found.items()}
+    rows = [
+        Row(load.scenario.name, "http", load.place(mode), figures | ratios(figures, joined["decisive"]))
+        for mode, figures in joined.items()
+    ]
+    yield Played(rows, Audit((), 0))
+
+
+def join(runs: Sequence[Figures]) -> Figures:
+    """The median of each figure over the runs; of what must not be, the sum."""
+    return {name: (sum if name in _SUMMED else median)([run[name] for run in runs]) for name in runs[0]}
+
+
+def ratios(figures: Figures, decisive: Figures) -> Figures:
+    """A mode's speed as a multiple of that of the decisive one."""
+    return {name: figures[speed] / decisive[speed] for name, speed in _COMPARED.items() if decisive[speed]}
+
+
+def _play(load: ModesLoad, mode: Mode, seed: int, run_service: RunService) -> tuple[Figures, Audit]:
+    """One burst in one mode, on a cluster and with a service of its own."""
+    with child_running(run_stage, load.burst_in(mode), seed) as stage:
+        api_url = str(stage.receive())
+        with child_running(run_service, api_url, load.settings_in(mode)) as service:
+            address = service.receive()["real"]
+            used = processor_seconds(service.pid)
+            stage.tell("begin", address)
+            plane_seconds = float(stage.receive())
+            seconds = processor_seconds(service.pid) - used
+            waits: Figures = service.call("waits")
+            audit: Audit = service.call("audit")
+        report: Figures = stage.receive()
+    pods = {"extenderCpu.perPod": seconds / load.pods * 1000, "planeCpu.perPod": plane_seconds / load.pods * 1000}
+    return report | waits | pods, audit
+
+
+def run_stage(pipe: Connection, play: Play, seed: int) -> None:
+    """The life of the process that holds the cluster and its scheduler: says its address, and begins when told whom to ask."""
+    asyncio.run(_run(pipe, play, seed))
+
+
+async def _run(pipe: Connection, play: Play, seed: int) -> None:
+    async with Stage(play, seed) as stage:
+        told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        calls = Calls(pipe, asked={}, told={"begin": told.set_result})
+        calls.listen()
+        calls.say(stage.api.url)
+        either: tuple[asyncio.Future[Any], ...] = (told, asyncio.create_task(calls.stopped.wait()))
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not told.done():
+            return
+        used = process_time()
+        await stage.begin(told.result())
+        player = Player(stage)
+        await player.run(play.steps)
+        calls.say(process_time() - used)
+        calls.say(_figures(await player.finish()))
+        await calls.stopped.wait()
+
+
+def _figures(report: Report) -> Figures:
+    return {
+        "bound.perSecond": report.bound_per_second,
+        "decided.perSecond": report.decisions_per_second,
+        "pending": len(report.waiting),
+        "violations": len(report.violations),
+    }

@@ -1,0 +1,266 @@
+"""Pods, nodes and namespaces as bytes, in the form in which the apiserver watches and kube-scheduler asks.
+
+A template is written out once for each selector; making one pod of it is a few joins, so that 150,000 pods take
+seconds. Field order is that of the real components, and lengths are those of real objects (a bound pod: about 3 KB).
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import orjson
+
+from extender.simulator.bench.scenario import PodTemplate
+from extender.simulator.json_objects import JsonObject
+
+ZONE: Final = "topology.kubernetes.io/zone"
+HOSTNAME: Final = "kubernetes.io/hostname"
+SSD: Final = {"disktype": "ssd"}
+PLAIN: Final = PodTemplate(labels={"app": "plain"})
+
+_MADE: Final = "2026-01-01T00:00:00Z"
+_ON_A_NODE: Final = ("bound", "running", "ending")
+
+
+@dataclass(frozen=True, slots=True)
+class PodId:
+    """Which pod: its number, its selector, whether it wants an SSD, and where it belongs."""
+
+    number: int
+    selector: int
+    namespace: str
+    wants_ssd: bool = False
+    is_plain: bool = False
+
+    @property
+    def name(self) -> str:
+        """As a Deployment names its pods, more or less."""
+        return f"{'plain' if self.is_plain else 'pod'}-{self.selector}-{self.number}"
+
+    @property
+    def uid(self) -> str:
+        """A UID of the right length."""
+        return f"{self.number:08x}-0000-4000-8000-{self.selector:012x}"
+
+
+class PodWriter:
+    """Writes the pods of one template."""
+
+    def __init__(self, template: PodTemplate) -> None:
+        self._template = template
+        self._written = lru_cache(maxsize=None)(self._write)
+
+    def asking(self, pod: PodId) -> bytes:
+        """The pod as kube-scheduler sends it: pending, without managed fields and kind."""
+        return self.write("asking", pod)
+
+    def line(self, event: str, state: str, pod: PodId, node: str = "", zone: str = "") -> bytes:
+        """The watch line of an event after which the pod is in that state."""
+        return watch_line(event, self.write(state, pod, node, zone))
+
+    def write(self, state: str, pod: PodId, node: str = "", zone: str = "") -> bytes:
+        """The pod in one of the states, in the form of an item of a list (without kind).
+
+        `pending` as created, `bound` with its node and the zone label that binding adds, `running`, `ending`; `asking`
+        in the scheduler's form.
+        """
+        turn = pod.number % self._template.turns + 1
+        values = {b"name": pod.name, b"namespace": pod.namespace, b"uid": pod.uid, b"node": node, b"zone": zone}
+        pieces = self._written(state, pod.selector, turn, pod.wants_ssd)
+        return b"".join(values[piece].encode() if i % 2 else piece for i, piece in enumerate(pieces))
+
+    def owner_line(self, selector: int, namespace: str) -> bytes:
+        """The watch line of the ReplicaSet that the pods of a selector belong to."""
+        labels = _filled(self._template.labels, selector, 1)
+        metadata = {"name": f"pod-{selector}", "namespace": namespace, "resourceVersion": "1"}
+        body = {"kind": "ReplicaSet", "apiVersion": "apps/v1", "metadata": metadata}
+        return orjson.dumps({"type": "ADDED", "object": body | {"spec": {"selector": {"matchLabels": labels}}}})
+
+    def _write(self, state: str, selector: int, turn: int, wants_ssd: bool) -> list[bytes]:  # noqa: FBT001 (part of the key)
+        """The pod in pieces: text, the name of what goes in between, text, and so on."""
+        own = _filled({"labels": self._template.labels, "spec": self._template.spec}, selector, turn)
+        has_node = state in _ON_A_NODE
+        metadata: JsonObject = {
+            "name": "\0name\0",
+            "generateName": "pod-",
+            "namespace": "\0namespace\0",
+            "uid": "\0uid\0",
+            "resourceVersion": "1000",
+            "generation": 1,
+            "creationTimestamp": _MADE,
+            "labels": own["labels"] | ({ZONE: "\0zone\0"} if has_node else {}),
+            "ownerReferences": [_owner(selector)],
+        }
+        if state == "ending":
+            metadata |= {"deletionTimestamp": _MADE, "deletionGracePeriodSeconds": 30}
+        if state != "asking":
+            metadata["managedFields"] = _managed_fields(is_bound=has_node)
+        spec = _spec(own["spec"], wants_ssd=wants_ssd, has_node=has_node)
+        return orjson.dumps({"metadata": metadata, "spec": spec, "status": _STATUS[state]}).split(rb"\u0000")
+
+
+def watch_line(event: str, body: bytes) -> bytes:
+    """One line of a watch of pods."""
+    return b'{"type":"%s","object":{"kind":"Pod","apiVersion":"v1",%s}' % (event.encode(), body[1:])
+
+
+def _filled(value: Any, selector: int, turn: int) -> Any:
+    """A copy of a part of a template with `{v}` and `{t}` filled in."""
+    if isinstance(value, dict):
+        return {name: _filled(item, selector, turn) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_filled(item, selector, turn) for item in value]
+    if value == "{t}":
+        return turn
+    return value.replace("{v}", str(selector)) if isinstance(value, str) else value
+
+
+def _owner(selector: int) -> JsonObject:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "name": f"pod-{selector}",
+        "uid": f"{selector:08x}-1111-4000-8000-000000000000",
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def _spec(own: JsonObject, *, wants_ssd: bool, has_node: bool) -> JsonObject:
+    """Fields in the order in which the API writes them; what is not ours to vary is what defaulting makes of a pod."""
+    spec: JsonObject = {
+        "volumes": [{"name": "kube-api-access-x", "projected": {"sources": _TOKEN_SOURCES, "defaultMode": 420}}],
+        "containers": [_CONTAINER],
+        "restartPolicy": "Always",
+        "terminationGracePeriodSeconds": 30,
+        "dnsPolicy": "ClusterFirst",
+        "serviceAccountName": "default",
+        "serviceAccount": "default",
+    }
+    if wants_ssd:
+        spec["nodeSelector"] = SSD
+    if has_node:
+        spec["nodeName"] = "\0node\0"
+    spec["securityContext"] = {}
+    if "affinity" in own:
+        spec["affinity"] = own["affinity"]
+    spec |= {"schedulerName": "default-scheduler", "tolerations": _TOLERATIONS, "priority": 0}
+    spec |= {"enableServiceLinks": True, "preemptionPolicy": "PreemptLowerPriority"}
+    return spec | {name: value for name, value in own.items() if name != "affinity"}
+
+
+def node_line(number: int, zones: int) -> bytes:
+    """The watch line of a node; zones alternate, and of each zone's nodes every other one has an SSD."""
+    name = node_name(number)
+    labels = {"beta.kubernetes.io/arch": "amd64", "beta.kubernetes.io/os": "linux"}
+    labels |= SSD if has_ssd(number, zones) else {"disktype": "hdd"}
+    labels |= {"kubernetes.io/arch": "amd64", HOSTNAME: name, "kubernetes.io/os": "linux"}
+    labels |= {"node.kubernetes.io/instance-type": "large", "topology.kubernetes.io/region": "here"}
+    offered = {"cpu": "16", "memory": "64Gi", "pods": "110"}
+    body = {
+        "kind": "Node",
+        "apiVersion": "v1",
+        "metadata": {
+            "name": name,
+            "uid": name,
+            "resourceVersion": "1",
+            "labels": labels | {ZONE: zone_of(number, zones)},
+        },
+        "spec": {"podCIDR": "10.0.0.0/24"},
+        "status": {"capacity": offered, "allocatable": offered, "conditions": [{"type": "Ready", "status": "True"}]},
+    }
+    return orjson.dumps({"type": "ADDED", "object": body})
+
+
+def namespace_line(name: str, labels: dict[str, str], event: str = "ADDED") -> bytes:
+    """The watch line of a namespace."""
+    metadata = {"name": name, "resourceVersion": "1", "labels": {"kubernetes.io/metadata.name": name} | labels}
+    return orjson.dumps({"type": event, "object": {"kind": "Namespace", "apiVersion": "v1", "metadata": metadata}})
+
+
+def node_name(number: int) -> str:
+    """The name of a node."""
+    return f"node-{number}"
+
+
+def zone_of(number: int, zones: int) -> str:
+    """The zone of a node."""
+    return f"zone-{number % zones}"
+
+
+def has_ssd(number: int, zones: int) -> bool:
+    """Whether a node has an SSD."""
+    return number // zones % 2 == 0
+
+
+_TOLERATIONS: Final = [
+    {"key": f"node.kubernetes.io/{state}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+    for state in ("not-ready", "unreachable")
+]
+_TOKEN_SOURCES: Final = [
+    {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+    {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+    {
+        "downwardAPI": {
+            "items": [{"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}]
+        }
+    },
+]
+_AMOUNTS: Final = {"cpu": "100m", "memory": "500Mi"}
+_CONTAINER: Final[JsonObject] = {
+    "name": "main",
+    "image": "registry.example/team/service:1.0.0",
+    "ports": [{"name": "http", "containerPort": 8080, "protocol": "TCP"}],
+    "env": [{"name": "MODE", "value": "production"}],
+    "resources": {"limits": _AMOUNTS, "requests": _AMOUNTS},
+    "volumeMounts": [
+        {"name": "kube-api-access-x", "readOnly": True, "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}
+    ],
+    "terminationMessagePath": "/dev/termination-log",
+    "terminationMessagePolicy": "File",
+    "imagePullPolicy": "IfNotPresent",
+}
+_CONDITIONS: Final = [
+    {"type": kind, "status": "True", "lastProbeTime": None, "lastTransitionTime": _MADE}
+    for kind in ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
+]
+_PENDING: Final[JsonObject] = {"phase": "Pending", "qosClass": "Guaranteed"}
+_RUNNING: Final[JsonObject] = {
+    "phase": "Running",
+    "conditions": _CONDITIONS,
+    "hostIP": "10.1.2.3",
+    "podIP": "10.0.0.7",
+    "podIPs": [{"ip": "10.0.0.7"}],
+    "startTime": _MADE,
+    "containerStatuses": [
+        {
+            "name": "main",
+            "state": {"running": {"startedAt": _MADE}},
+            "ready": True,
+            "restartCount": 0,
+            "image": "registry.example/team/service:1.0.0",
+            "started": True,
+        }
+    ],
+    "qosClass": "Guaranteed",
+}
+_STATUS: Final[dict[str, JsonObject]] = {
+    "asking": _PENDING,
+    "pending": _PENDING,
+    "bound": {"phase": "Pending", "conditions": _CONDITIONS[-1:], "qosClass": "Guaranteed"},
+    "running": _RUNNING,
+    "ending": _RUNNING,
+}
+
+
+def _managed_fields(*, is_bound: bool) -> list[JsonObject]:
+    """Who set which field: dead weight on every watch line, skipped by a decoder but read by it."""
+    container: JsonObject = {f"f:{name}": {} for name in _CONTAINER}
+    spec = {"f:containers": {'k:{"name":"main"}': {".": {}, **container}}}
+    spec |= {f"f:{name}": {} for name in ("affinity", "dnsPolicy", "restartPolicy", "schedulerName", "securityContext")}
+    entries = [{"manager": "kube-controller-manager", "fieldsV1": {"f:metadata": {"f:labels": {}}, "f:spec": spec}}]
+    if is_bound:
+        status: JsonObject = {f"f:{name}": {} for name in _RUNNING}
+        entries.append({"manager": "kubelet", "fieldsV1": {"f:status": status}})
+    base = {"operation": "Update", "apiVersion": "v1", "time": _MADE, "fieldsType": "FieldsV1"}
+    return [base | entry for entry in entries]

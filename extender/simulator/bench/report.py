@@ -1,0 +1,165 @@
+"""Results as tables for people: one row a point, grouped by what was measured; and the ratios to an earlier run. Pure.
+
+Times are in milliseconds unless the heading says otherwise. Called by the command line, which prints.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from rich.table import Table
+
+from extender.simulator.bench.comparison import Compared, typical
+from extender.simulator.bench.results import Results, Row
+from extender.simulator.bench.scenario import DIMENSIONS
+
+# Heading and figure; a pair of figures is shown as their ratio.
+_Column = tuple[str, str | tuple[str, str]]
+
+_QUESTIONS: Final[tuple[_Column, ...]] = (
+    ("filter p50", "filter.p50"),
+    ("p99", "filter.p99"),
+    ("max", "filter.max"),
+    ("own p50", "own.p50"),
+    ("p99", "own.p99"),
+    ("echo p50", "echo.p50"),
+    ("p99", "echo.p99"),
+    ("× echo", ("filter.p50", "echo.p50")),
+    ("× echo of all", ("filter.p50", "echoAll.p50")),
+    ("decode", "share.decode"),
+    ("decide", "share.decide"),
+    ("encode", "share.encode"),
+    ("prioritize p50", "prioritize.p50"),
+    ("× echo", ("prioritize.p50", "prioritizeEcho.p50")),
+    ("requests/s", "requestsPerSecond"),
+    ("bytes in", "bytesIn"),
+    ("out", "bytesOut"),
+    ("rejected", "rejectedShare"),
+)
+_CLUSTER: Final[tuple[_Column, ...]] = (
+    ("load s", "load"),
+    ("ready s", "ready"),
+    ("MB", "rss"),
+    ("peak", "rssPeak"),
+    ("first p50", "first.p50"),
+    ("first max", "first.max"),
+    ("event p50", "event.p50"),
+    ("event max", "event.max"),
+    ("pause p99", "pause.p99"),
+    ("pause max", "pause.max"),
+    ("by the clock", "pauseWall.max"),
+    ("busy", "busyShare"),
+)
+_PROBES: Final[tuple[_Column, ...]] = (
+    ("events/s", "feed.eventsPerSecond"),
+    ("decode µs", "feedDecode.mean"),
+    ("by watch/s", "watch.eventsPerSecond"),
+    ("flood pause", "floodPause.max"),
+    ("relist pause", "relistPause.max"),
+    ("herd mean", "herd.mean"),
+    ("same names", "herdSame.mean"),
+    ("relabel max", "relabel.max"),
+    ("pods moved", "relabel.pods"),
+    ("relabel pause", "relabelPause.max"),
+    ("hostile max", "hostile.max"),
+    ("× alone", "hostile.slowdown"),
+    ("hostile MB", "hostile.rss"),
+)
+_MODES: Final[tuple[_Column, ...]] = (
+    ("bound/s", "bound.perSecond"),
+    ("× decisive", "boundOfDecisive"),
+    ("decided/s", "decided.perSecond"),
+    ("× decisive", "decidedOfDecisive"),
+    ("waited", "waited.share"),
+    ("mean wait", "waited.mean"),
+    ("waited s", "waited.seconds"),
+    ("gave up", "waited.inVain"),
+    ("extender CPU/pod", "extenderCpu.perPod"),
+    ("the rest CPU/pod", "planeCpu.perPod"),
+    ("pending", "pending"),
+    ("violations", "violations"),
+)
+_SECTIONS: Final = (("Questions", _QUESTIONS), ("Cluster", _CLUSTER), ("Probes", _PROBES), ("Modes", _MODES))
+_WHOLE_FROM: Final = 100
+_SHARES: Final = ("share.", "busyShare", "rejectedShare", "waited.share")
+_RATIOS: Final = (
+    "filter.p50",
+    "filter.p99",
+    "decide.p50",
+    "echo.p50",
+    "prioritize.p50",
+    "event.p50",
+    "rss",
+    "load",
+    "ready",
+    "bound.perSecond",
+    "decided.perSecond",
+)
+
+
+def tables(results: Results) -> Iterable[Table]:
+    """Every section for which there are figures; a column that no row has anything for is left out."""
+    for title, columns in _SECTIONS:
+        shown = [column for column in columns if any(_value(row, column[1]) is not None for row in results.rows)]
+        rows = [row for row in results.rows if any(_value(row, column[1]) is not None for column in shown)]
+        if shown:
+            yield _table(f"{title} (ms)", shown, rows)
+
+
+def ratio_table(compared: Sequence[Compared]) -> Table:
+    """New / old for each row that both runs have, and what is typical of all of them."""
+    columns = [name for name in _RATIOS if typical(compared, name) is not None]
+    places = _places([each.row for each in compared])
+    table = _empty("New / old", places, columns)
+    for each in compared:
+        table.add_row(*_names(each.row, places), *(_ratio(each.ratios.get(name)) for name in columns))
+    table.add_section()
+    table.add_row("all", *[""] * (len(places) + 1), *(_ratio(typical(compared, name)) for name in columns))
+    return table
+
+
+def _table(title: str, columns: Sequence[_Column], rows: Sequence[Row]) -> Table:
+    places = _places(rows)
+    table = _empty(title, places, [heading for heading, _ in columns])
+    for row in rows:
+        table.add_row(*_names(row, places), *(_text(row, figure) for _, figure in columns))
+    return table
+
+
+def _empty(title: str, places: Sequence[str], headings: Sequence[str]) -> Table:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for heading in ("scenario", "via", *places):
+        table.add_column(heading, no_wrap=True)
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    return table
+
+
+def _places(rows: Sequence[Row]) -> list[str]:
+    """The dimensions in which any of the rows has a place."""
+    return [name for name in DIMENSIONS if any(name in row.place for row in rows)]
+
+
+def _names(row: Row, places: Sequence[str]) -> list[str]:
+    return [row.scenario, row.via, *(str(row.place.get(name, "")) for name in places)]
+
+
+def _value(row: Row, figure: str | tuple[str, str]) -> float | None:
+    if isinstance(figure, str):
+        return row.figures.get(figure)
+    part, whole = (row.figures.get(name) for name in figure)
+    return part / whole if part is not None and whole else None
+
+
+def _text(row: Row, figure: str | tuple[str, str]) -> str:
+    value = _value(row, figure)
+    if value is None:
+        return ""
+    if not isinstance(figure, str):
+        return f"{value:.2f}"
+    if figure.startswith(_SHARES):
+        return f"{value:.0%}"
+    return f"{value:,.0f}" if value >= _WHOLE_FROM else f"{value:.3g}"
+
+
+def _ratio(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"

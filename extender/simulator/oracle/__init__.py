@@ -1,0 +1,1 @@
+"""Pod affinity and topology spread by brute force: what the answers of the service are compared with."""

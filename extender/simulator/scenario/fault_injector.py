@@ -1,0 +1,171 @@
+"""Plays the faults of a scenario at the points where the embedded API server asks whether to misbehave.
+
+Which fault strikes whom is drawn from the seed. `struck` counts what has happened, so that a test can tell a fault that
+was survived from one that never came. Set up by `scenario/stage.py`, changed by `scenario/play.py`.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from random import Random
+from typing import TypeVar
+
+import orjson
+
+from extender.simulator.apiserver import api_errors
+from extender.simulator.apiserver.fault_points import Call, ConnectionCut, Faults, StreamEnd
+from extender.simulator.scenario.faults import (
+    NAMES,
+    Condition,
+    Conflict,
+    CutLine,
+    EndWatch,
+    ErrorEvent,
+    Expire,
+    Fail,
+    HalfOpen,
+    HoldUp,
+    LoseAnswer,
+    LoseBookmarks,
+    Overtake,
+    RepeatEvents,
+    SlowPages,
+    Stall,
+    Throttle,
+    Verb,
+)
+
+FormT = TypeVar("FormT", bound=Condition)
+
+_INITIAL_END = b"initial-events-end"
+
+
+class Weather(Faults):
+    """The faults that are at work now, on top of what is `always` so."""
+
+    def __init__(self, rng: Random, always: Faults | None = None) -> None:
+        self.struck: Counter[str] = Counter()
+        self._rng = rng
+        self._always = always or Faults()
+        self._active: list[_Active] = []
+
+    def change(self, conditions: Iterable[Condition]) -> None:
+        """From now on these faults are at work and no others. What has fallen silent stays so."""
+        self._active = [_Active(form) for form in conditions]
+
+    async def before_answer(self, call: Call) -> None:
+        """Leave it unanswered, or refuse it."""
+        await self._always.before_answer(call)
+        self._hold_up(call)
+        if not call.is_watch and self._strikes(HalfOpen, call):
+            await asyncio.Event().wait()
+        if throttle := self._strikes(Throttle, call):
+            raise api_errors.too_many_requests("too many requests, please try again later", throttle.retry_after)
+        if failure := self._strikes(Fail, call):
+            raise api_errors.ApiError(failure.code, "InternalError", "etcdserver: no leader")
+        if "continue" in call.query and self._strikes(Expire, call):
+            raise api_errors.expired(api_errors.CONTINUE_EXPIRED)
+        if call.is_watch and self._strikes(Expire, call, form="status"):
+            raise api_errors.expired("too old resource version")
+
+    async def before_page(self, call: Call) -> None:
+        """Let it wait."""
+        await self._always.before_page(call)
+        if slow := self._strikes(SlowPages, call):
+            await asyncio.sleep(slow.time)
+
+    async def before_write(self, call: Call) -> None:
+        """Refuse it for what somebody else is said to have written."""
+        await self._always.before_write(call)
+        if call.target is not None and self._strikes(Conflict, call):
+            raise api_errors.stale(call.target.kind, call.target.name)
+
+    async def after_write(self, call: Call) -> None:
+        """Keep the answer."""
+        await self._always.after_write(call)
+        self._hold_up(call)
+        if self._strikes(LoseAnswer, call):
+            raise ConnectionCut
+
+    def watch_error(self, call: Call) -> bytes | None:
+        """410 at once."""
+        return _error_line(410, "Expired") if self._strikes(Expire, call, form="event") else None
+
+    async def watch_lines(self, call: Call, lines: Sequence[bytes]) -> Sequence[bytes]:
+        """Fewer, later, twice, or the end of it all."""
+        lines = await self._always.watch_lines(call, lines)
+        self._hold_up(call)
+        if self._strikes(LoseBookmarks, call):
+            lines = [line for line in lines if b'"BOOKMARK"' not in line or _INITIAL_END in line]
+        if not lines:
+            return lines
+        if self._strikes(RepeatEvents, call):
+            lines = [*lines, *lines]
+        await self._hold(call)
+        self._break(call, lines)
+        return lines
+
+    def _hold_up(self, call: Call) -> None:
+        """Before an answer, between a write and its answer, or before watchers are told: nobody gets any further."""
+        if hold := self._strikes(HoldUp, call):
+            time.sleep(self._rng.uniform(*hold.time))
+
+    async def _hold(self, call: Call) -> None:
+        if overtake := self._strikes(Overtake, call):
+            await asyncio.sleep(self._rng.uniform(*overtake.time))
+        if stall := self._strikes(Stall, call):
+            await asyncio.sleep(stall.time)
+        if self._strikes(HalfOpen, call):
+            await asyncio.Event().wait()
+
+    def _break(self, call: Call, lines: Sequence[bytes]) -> None:
+        if self._strikes(CutLine, call):
+            whole = b"".join(lines)
+            raise ConnectionCut(whole[: len(whole) - self._rng.randrange(1, len(lines[-1]))])
+        if self._strikes(EndWatch, call):
+            raise StreamEnd(b"".join(lines[: self._rng.randrange(len(lines) + 1)]))
+        if error := self._strikes(ErrorEvent, call):
+            raise StreamEnd(b"".join(lines) + _error_line(error.code, "InternalError"))
+
+    def _strikes(self, kind: type[FormT], call: Call, **having: str) -> FormT | None:
+        """The first fault of that kind that this call meets now; it is counted as having struck."""
+        for active in self._active:
+            form = active.form
+            if not isinstance(form, kind) or any(getattr(form, name) != value for name, value in having.items()):
+                continue
+            if active.meets(call) and self._rng.random() < form.probability:
+                active.count += 1
+                self.struck[NAMES[kind]] += 1
+                return form
+        return None
+
+
+class _Active:
+    """A fault at work, and how often it has struck."""
+
+    def __init__(self, form: Condition) -> None:
+        self.form = form
+        self.count = 0
+        self._until = time.monotonic() + form.lasts if form.lasts is not None else None
+
+    def meets(self, call: Call) -> bool:
+        form = self.form
+        if form.times is not None and self.count >= form.times:
+            return False
+        if self._until is not None and time.monotonic() >= self._until:
+            return False
+        if call.target is None or (form.kinds and call.target.kind.plural not in form.kinds):
+            return False
+        return _verb(call) in getattr(form, "verbs", (_verb(call),))
+
+
+def _verb(call: Call) -> Verb:
+    if call.is_watch:
+        return "watch"
+    return "read" if call.method == "GET" else "write"
+
+
+def _error_line(code: int, reason: str) -> bytes:
+    status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": reason, "code": code}
+    return orjson.dumps({"type": "ERROR", "object": {**status, "message": f"{reason}, by way of trial"}}) + b"\n"

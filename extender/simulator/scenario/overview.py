@@ -1,0 +1,79 @@
+"""What an onlooker wants to see of a stage: each pod and where it is, the skew of each workload, the refusals.
+
+Pure reading, made afresh for each look. Called by the demo.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from extender.simulator.apiserver.kinds import NODES
+from extender.simulator.json_objects import JsonObject, is_finished, is_terminating, labels_of, uid_of
+from extender.simulator.scenario.stage import Stage
+
+ZONE = "topology.kubernetes.io/zone"
+
+
+class PodRow(NamedTuple):
+    """A pod: its name with its namespace, its workload, its node and zone (empty while pending), and what is said."""
+
+    name: str
+    app: str
+    node: str
+    zone: str
+    message: str
+
+
+class SpreadRow(NamedTuple):
+    """A workload and the pods that it has in each zone, zones in the order of their names."""
+
+    app: str
+    counts: dict[str, int]
+
+    @property
+    def skew(self) -> int:
+        """The difference between the fullest and the emptiest zone."""
+        return max(self.counts.values(), default=0) - min(self.counts.values(), default=0)
+
+
+class Overview(NamedTuple):
+    """One look."""
+
+    pods: list[PodRow]
+    spreads: list[SpreadRow]
+    reasons: list[tuple[str, int]]
+
+
+def look(stage: Stage) -> Overview:
+    """The stage as it is now; O(pods)."""
+    zones = _zones(stage)
+    pods = [stored.read() for stored in stage.pods()]
+    rows = [_row(stage, pod, zones) for pod in pods if not is_finished(pod)]
+    return Overview(rows, _spreads(rows, zones.values()), stage.loop.reasons.most_common())
+
+
+def _zones(stage: Stage) -> dict[str, str]:
+    nodes = (stored.read() for stored in stage.api.store.table(NODES).latest())
+    return {node["metadata"]["name"]: labels_of(node).get(ZONE, "") for node in nodes}
+
+
+def _row(stage: Stage, pod: JsonObject, zones: dict[str, str]) -> PodRow:
+    metadata = pod["metadata"]
+    node = pod["spec"].get("nodeName") or ""
+    message = "" if node else stage.loop.messages.get(uid_of(pod), "")
+    return PodRow(
+        name=f"{metadata['namespace']}/{metadata['name']}",
+        app=labels_of(pod).get("app", ""),
+        node=node,
+        zone=zones.get(node, ""),
+        message="ending" if is_terminating(pod) else message,
+    )
+
+
+def _spreads(rows: list[PodRow], zones: Iterable[str]) -> list[SpreadRow]:
+    known = sorted(set(zones))
+    counts: dict[str, Counter[str]] = {}
+    for row in rows:
+        if row.app and row.zone:
+            counts.setdefault(row.app, Counter())[row.zone] += 1
+    return [SpreadRow(app, {zone: counts[app][zone] for zone in known}) for app in sorted(counts)]

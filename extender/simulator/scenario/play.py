@@ -1,0 +1,121 @@
+"""Plays the steps of a scenario on a stage, one after the other, and checks what the scenario expects.
+
+The result is a report that counts what was placed, what is pending and what broke a constraint. Called by the
+command line and by tests.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+
+from extender.simulator.apiserver.api_errors import ApiError
+from extender.simulator.process_usage import peak_megabytes
+from extender.simulator.scenario import actions
+from extender.simulator.scenario.faults import Condition, JumpClock, Restart
+from extender.simulator.scenario.language import (
+    Action,
+    Arrive,
+    ChangeNodes,
+    ChangePods,
+    ChangeWeather,
+    DeletePods,
+    Expect,
+    NodeGroup,
+    Pause,
+    RelabelNamespace,
+    Settle,
+    Step,
+)
+from extender.simulator.scenario.report import Report, is_within, make_report
+from extender.simulator.scenario.stage import Stage
+
+Narrator = Callable[[str], None]
+
+
+class StepFailed(Exception):  # noqa: N818 -- reads as what happened
+    """A step that cannot be taken, with its path in the scenario."""
+
+
+class Player:
+    """Takes steps. `narrate` is told the titles, and what did not go as expected."""
+
+    def __init__(self, stage: Stage, narrate: Narrator = lambda _: None) -> None:
+        self.stage = stage
+        self.failures: list[str] = []
+        self._narrate = narrate
+        self._arrivals: list[asyncio.Task[None]] = []
+        self._begun = time.monotonic()
+
+    async def run(self, steps: Iterable[Step]) -> None:
+        """Take the steps in order. StepFailed when one makes no sense on this cluster."""
+        for step in steps:
+            if step.title:
+                self._narrate(step.title)
+            try:
+                await self._take(step, step.action)
+            except (ValueError, ApiError) as error:
+                raise StepFailed(f"{step.path}: {error}") from error
+
+    async def finish(self) -> Report:
+        """Wait until all is quiet, stop scheduling, and judge what came of it."""
+        await self._settle(Settle(), "the end")
+        await self.stage.stop_scheduling()
+        return make_report(self.stage, self.failures, time.monotonic() - self._begun, peak_megabytes())
+
+    async def _take(self, step: Step, action: Action) -> None:
+        match action:
+            case Arrive(background=True):
+                self._arrivals.append(asyncio.create_task(actions.arrive(self.stage, action)))
+            case Arrive():
+                await actions.arrive(self.stage, action)
+            case Settle():
+                await self._settle(action, step.path)
+            case Pause():
+                await asyncio.sleep(action.time)
+            case Expect() if self.stage.without:
+                pass  # written for a run with everything in it
+            case Expect():
+                self._check(action, step.path)
+            case ChangeWeather():
+                await self._change_weather(action)
+            case _:
+                self._change(action)
+
+    def _change(self, action: Action) -> None:
+        match action:
+            case RelabelNamespace():
+                actions.relabel_namespace(self.stage, action)
+            case ChangePods():
+                actions.change_pods(self.stage, action)
+            case DeletePods():
+                actions.delete_pods(self.stage, action)
+            case NodeGroup():
+                actions.add_nodes(self.stage, action)
+            case ChangeNodes():
+                actions.change_nodes(self.stage, action)
+
+    async def _change_weather(self, action: ChangeWeather) -> None:
+        self.stage.weather.change(fault for fault in action.faults if isinstance(fault, Condition))
+        for fault in action.faults:
+            match fault:
+                case Restart():
+                    await self.stage.api.restart(fault.down, new_history=fault.new_history)
+                case JumpClock():
+                    self.stage.clock.jump(fault.by)
+
+    async def _settle(self, action: Settle, path: str) -> None:
+        while self._arrivals:
+            await self._arrivals.pop()
+        if not await self.stage.loop.settle(within=action.timeout, calm=action.calm):
+            self._fail(f"{path}: not quiet after {action.timeout}")
+
+    def _check(self, expected: Expect, path: str) -> None:
+        counts = {"placed": len(self.stage.loop.bound), "pending": len(self.stage.pending())}
+        for name, count in counts.items():
+            wanted = getattr(expected, name)
+            if wanted is not None and not is_within(count, wanted):
+                self._fail(f"{path}.{name}: expected {wanted}, got {count}")
+
+    def _fail(self, text: str) -> None:
+        self.failures.append(text)
+        self._narrate(text)

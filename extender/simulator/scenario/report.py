@@ -1,0 +1,143 @@
+"""What came of a played scenario, counted and judged; its last line, and its form as data.
+
+Pure, once the stage has stopped scheduling. Called by `scenario/play.py`; printed by the command line.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from extender.simulator.json_objects import JsonObject, name_of, namespace_of, uid_of
+from extender.simulator.oracle.violations import Violation, violations
+from extender.simulator.scenario.language import Amount
+from extender.simulator.scenario.stage import Stage
+from extender.simulator.scenario.synthetic import chosen
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a run cost those pods that a comparison is about: their filter answers in seconds, and memory in megabytes.
+
+    ``processor`` is the 99th percentile of the processor time from question to answer. All that the process did meanwhile
+    is in it, also for other pods, but not what an API server does, and nothing that other programs did: it can be compared.
+    """
+
+    answers: int
+    median: float
+    p99: float
+    processor: float
+    resident: float
+
+    def __str__(self) -> str:
+        """For people."""
+        times = f"p50 {self.median * 1000:.1f} ms, p99 {self.p99 * 1000:.1f} ms"
+        more = f"p99 of processor time {self.processor * 1000:.1f} ms, {self.resident:.0f} MB resident at most"
+        return f"{self.answers} answers, {times}, {more}"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The result of a run. `waiting` holds, for each pending pod, its name and why it was refused last."""
+
+    name: str
+    seed: int
+    seconds: float
+    placed: int
+    waiting: tuple[tuple[str, str], ...]
+    violations: tuple[Violation, ...]
+    failures: tuple[str, ...]
+    decisions: int
+    decisions_per_second: float
+    bound_per_second: float
+    calls: int
+    nodes_used: int
+    cost: Cost
+
+    @property
+    def last_line(self) -> str:
+        """The line that a run ends with."""
+        return f"placed {self.placed}, pending {len(self.waiting)}, violations {len(self.violations)}"
+
+    @property
+    def is_good(self) -> bool:
+        """No constraint was broken and everything came out as expected."""
+        return not self.violations and not self.failures
+
+    def document(self) -> JsonObject:
+        """The report as data."""
+        return {
+            "scenario": self.name,
+            "seed": self.seed,
+            "seconds": round(self.seconds, 3),
+            "placed": self.placed,
+            "pending": len(self.waiting),
+            "violations": [_violation(violation) for violation in self.violations],
+            "failures": list(self.failures),
+            "waiting": [{"pod": pod, "message": message} for pod, message in self.waiting],
+            "decisions": self.decisions,
+            "decisionsPerSecond": round(self.decisions_per_second, 1),
+            "boundPerSecond": round(self.bound_per_second, 1),
+            "extenderCalls": self.calls,
+            "nodesUsed": self.nodes_used,
+            "answers": {
+                "count": self.cost.answers,
+                "p50Seconds": round(self.cost.median, 6),
+                "p99Seconds": round(self.cost.p99, 6),
+                "p99ProcessorSeconds": round(self.cost.processor, 6),
+            },
+            "residentMegabytes": round(self.cost.resident, 1),
+        }
+
+
+def make_report(stage: Stage, failures: list[str], seconds: float, resident: float) -> Report:
+    """Count and judge. The judging takes time: O(pods) for each decision."""
+    loop = stage.loop
+    waiting = [(f"{namespace_of(pod)}/{name_of(pod)}", loop.messages.get(uid_of(pod), "")) for pod in stage.pending()]
+    return Report(
+        name=stage.play.scenario.name,
+        seed=stage.seed,
+        seconds=seconds,
+        placed=len(loop.bound),
+        waiting=tuple(waiting),
+        violations=tuple(violations(loop.journal, lag=stage.play.scenario.lag)),
+        failures=tuple(failures),
+        decisions=loop.journal.decisions,
+        decisions_per_second=loop.journal.rate(),
+        bound_per_second=loop.journal.bound_per_second(),
+        calls=loop.extender_calls,
+        nodes_used=len(Counter(loop.bound.values())),
+        cost=_cost(stage, resident),
+    )
+
+
+def _cost(stage: Stage, resident: float) -> Cost:
+    """Of the pods that both runs of a comparison have; without a comparison of all."""
+    comparison = stage.play.scenario.comparison
+    answers = stage.loop.answers
+    homes = sorted({each.namespace for each in answers})
+    left_out = set(chosen(comparison.without, homes)) if comparison else set()
+    counted = [each for each in answers if each.namespace not in left_out]
+    times = sorted(each.seconds for each in counted)
+    processor = sorted(each.processor for each in counted)
+    return Cost(len(times), _share(times, 50), _share(times, 99), _share(processor, 99), resident)
+
+
+def _share(ordered: list[float], percent: int) -> float:
+    """The value below which so many of a hundred lie; 0 where there are none."""
+    return ordered[len(ordered) * percent // 100] if ordered else 0.0
+
+
+def is_within(count: int, wanted: Amount) -> bool:
+    """Whether a count is the number wanted, or lies in the range."""
+    least, most = wanted if isinstance(wanted, tuple) else (wanted, wanted)
+    return least <= count <= most
+
+
+def _violation(violation: Violation) -> dict[str, Any]:
+    decision = violation.decision
+    return {
+        "decision": decision.number,
+        "pod": decision.name,
+        "node": decision.node,
+        "reason": violation.finding.reason,
+    }

@@ -1,0 +1,136 @@
+"""The embedded cluster that one scenario is played on: an API server, and the scheduling loop in front of it.
+
+Holds what the actions work on and counts what came of them; which steps are taken is `scenario/play.py`'s. The extender is
+started by the caller between `async with Stage(...)` and `begin`, since it reads this cluster like any other.
+"""
+
+from collections.abc import Sequence
+from random import Random
+from types import TracebackType
+from typing import Self
+
+from extender.simulator.apiserver.fault_points import Faults, SlowBindings, SlowWrites
+from extender.simulator.apiserver.kinds import PODS
+from extender.simulator.apiserver.server import ApiServer, PlaneSettings
+from extender.simulator.apiserver.store import Stored
+from extender.simulator.clocks import JumpingClock
+from extender.simulator.json_objects import JsonObject, is_finished, is_terminating
+from extender.simulator.scenario.fault_injector import Weather
+from extender.simulator.scenario.language import BIND_PATH, Play, SchedulerPart
+from extender.simulator.scenario.synthetic import make_cluster
+from extender.simulator.scheduler.extender_client import ExtenderStanza
+from extender.simulator.scheduler.loop import LoopSettings, SchedulingLoop, no_preemption
+from extender.simulator.scheduler.preemption import Preemption
+
+_PAST = 100_000  # so that a history that begins again is behind for as long as a play lasts
+
+
+class Stage:
+    """One cluster in memory. `api` is its API server, `loop` its scheduler once it has begun."""
+
+    def __init__(self, play: Play, seed: int, files: Sequence[JsonObject] = (), *, without: str = "") -> None:
+        """``without``: in namespaces that fit this pattern no pods arrive."""
+        scenario = play.scenario
+        self.without = without
+        self.play = play
+        self.seed = seed
+        self.rng = Random(seed)
+        self.clock = JumpingClock()  # the extender's, so that a step can make it jump
+        self.numbers: dict[str, int] = {}  # the last number given to pods, by the beginning of their names
+        plane = scenario.plane
+        self.api = ApiServer(
+            PlaneSettings(
+                history=plane.history,
+                slow_after=plane.slow_after,
+                bookmark_every=plane.bookmark_every,
+                kubelet_delay=plane.kubelet_delay,
+                seed=seed,
+                past=_PAST,
+            )
+        )
+        self.api.store.load(make_cluster(scenario.cluster, play.templates, files, self.rng))
+        self._loop: SchedulingLoop | None = None
+        self._preemption: Preemption | None = None
+        always = Faults()
+        if plane.write_delay:
+            always = SlowWrites(plane.write_delay)
+        elif scenario.scheduler.bind:
+            always = SlowBindings(scenario.scheduler.bind_delay, Random(seed))
+        self.weather = Weather(Random(seed), always)
+        self.weather.change(play.faults)
+        self.api.faults = self.weather
+
+    @property
+    def loop(self) -> SchedulingLoop:
+        """The scheduling loop. RuntimeError before `begin`."""
+        if self._loop is None:
+            raise RuntimeError("the stage has not begun to schedule")
+        return self._loop
+
+    async def __aenter__(self) -> Self:
+        await self.api.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self.stop_scheduling()
+        finally:
+            await self.api.stop()
+
+    async def begin(self, extender_url: str) -> None:
+        """Start to schedule, asking the extender at that address; an empty address: nobody is asked."""
+        part = self.play.scenario.scheduler
+        stanza = stanza_of(part, extender_url) if extender_url else None
+        settings = LoopSettings(
+            percentage_of_nodes_to_score=part.percentage_of_nodes_to_score,
+            bind_delay=(float(part.bind_delay[0]), float(part.bind_delay[1])),
+            cache_delay=part.cache_delay,
+            backoff=(part.pod_initial_backoff, part.pod_max_backoff),
+            seed=self.seed,
+        )
+        if part.preemption != "none":
+            self._preemption = Preemption(
+                self.api.store,
+                self.api.url,
+                stanza,
+                is_async=part.preemption == "async",
+                offers_bare=part.offers_bare_candidates,
+                seed=self.seed,
+            )
+        after_filter = self._preemption or no_preemption
+        self._loop = SchedulingLoop(self.api.store, self.api.url, stanza, settings, after_filter=after_filter)
+        if self._preemption is not None:
+            self._preemption.attach(self._loop.cache)
+        await self._loop.start()
+
+    async def stop_scheduling(self) -> None:
+        """End the loop; what it has decided can still be read. An error that had ended it is raised here."""
+        if self._loop is not None and self._loop.is_running:
+            await self._loop.stop()
+        if self._preemption is not None:
+            await self._preemption.close()
+
+    def pods(self) -> list[Stored]:
+        """All pods as they are now, by name."""
+        return self.api.store.table(PODS).latest()
+
+    def pending(self) -> list[JsonObject]:
+        """The pods that have no node yet."""
+        unbound = [stored.read() for stored in self.pods() if not stored.node]
+        return [pod for pod in unbound if not is_finished(pod) and not is_terminating(pod)]
+
+
+def stanza_of(part: SchedulerPart, extender_url: str) -> ExtenderStanza:
+    """The scenario's scheduler settings as the scheduler's `extenders` entry."""
+    return ExtenderStanza(
+        url_prefix=extender_url,
+        prioritize_verb="prioritize" if part.prioritize else "",
+        bind_verb=BIND_PATH.strip("/") if part.bind else "",
+        preempt_verb="preempt" if part.preemption != "none" else "",
+        weight=part.weight,
+        node_cache_capable=part.node_cache_capable,
+        ignorable=part.ignorable,
+        http_timeout=part.http_timeout,
+    )

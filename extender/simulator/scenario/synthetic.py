@@ -1,0 +1,131 @@
+"""Makers of nodes, namespaces and pods from the groups and templates of a scenario. Seeded, pure, no clock.
+
+Called by the stage that a scenario is played on.
+"""
+
+import copy
+import json
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from random import Random
+from typing import Any
+
+from extender.simulator.apiserver.defaulting import complete_loaded, copy_topology
+from extender.simulator.apiserver.kinds import kind_of
+from extender.simulator.json_objects import JsonObject, name_of, node_of
+from extender.simulator.scenario.language import Amount, Cluster, NamespaceGroup, NodeGroup, Running, Template
+
+_REPEAT = '"repeat"'
+HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+
+
+def draw(amount: Amount, rng: Random) -> int:
+    """The amount, or one drawn between its least and its most."""
+    return rng.randint(*amount) if isinstance(amount, tuple) else amount
+
+
+def chosen(pattern: str, names: Sequence[str]) -> list[str]:
+    """The names that a pattern such as `shop*` fits; several patterns are separated by commas."""
+    patterns = [part.strip() for part in pattern.split(",")]
+    return [name for name in names if any(fnmatchcase(name, part) for part in patterns)]
+
+
+def make_cluster(
+    cluster: Cluster, templates: dict[str, Template], files: Sequence[JsonObject], rng: Random
+) -> list[JsonObject]:
+    """All objects that are there at the start, complete: those of files, then nodes, namespaces and running pods."""
+    objects = [copy.deepcopy(obj) for obj in files]
+    for nodes in cluster.nodes:
+        objects += make_nodes(nodes, draw(nodes.count, rng))
+    for namespaces in cluster.namespaces:
+        objects += make_namespaces(namespaces, draw(namespaces.count, rng))
+    named = {kind: [obj for obj in objects if obj["kind"] == kind] for kind in ("Node", "Namespace")}
+    for running in cluster.running:
+        objects += make_running(
+            running,
+            templates[running.template],
+            draw(running.count, rng),
+            [name_of(obj) for obj in named["Namespace"]],
+            [name_of(obj) for obj in named["Node"]],
+        )
+    nodes_by_name = {name_of(node): node for node in named["Node"]}
+    for obj in objects:
+        complete_loaded(kind_of(obj), obj)
+        if obj["kind"] == "Pod" and node_of(obj) in nodes_by_name:
+            copy_topology(obj, nodes_by_name[node_of(obj)])
+    return objects
+
+
+def make_nodes(group: NodeGroup, count: int, first: int = 0) -> Iterator[JsonObject]:
+    """So many nodes of a group, numbered from `first`, zone by zone in turn."""
+    for number in range(first, first + count):
+        name = group.name.replace("{i}", str(number))
+        zone = group.zone.replace("{z}", str(number % group.zones))
+        resources = {"cpu": group.cpu, "memory": group.memory, "pods": str(group.pods)}
+        yield {
+            "kind": "Node",
+            "apiVersion": "v1",
+            "metadata": {"name": name, "labels": {HOSTNAME: name, ZONE: zone, **group.labels}},
+            "spec": {"taints": [dict(taint) for taint in group.taints]} if group.taints else {},
+            "status": {
+                "capacity": resources,
+                "allocatable": resources,
+                "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
+            },
+        }
+
+
+def make_namespaces(group: NamespaceGroup, count: int) -> Iterator[JsonObject]:
+    """So many namespaces of a group."""
+    for number in range(count):
+        name = group.name.replace("{i}", str(number))
+        yield {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name, "labels": dict(group.labels)}}
+
+
+def make_running(
+    group: Running, template: Template, count: int, namespaces: Sequence[str], nodes: Sequence[str]
+) -> Iterator[JsonObject]:
+    """So many bound pods, dealt to the namespaces and nodes that the group's patterns fit."""
+    homes, places = chosen(group.namespaces, namespaces), chosen(group.nodes, nodes)
+    prefix = group.name or f"{group.template}-old"
+    for number in range(count):
+        # Places change faster than homes: a node's pods then come from different namespaces.
+        home = homes[number // len(places) % len(homes)] if len(homes) > 1 else homes[0]
+        pod = make_pod(template, f"{prefix}-{number}", home, number)
+        pod["spec"]["nodeName"] = places[number % len(places)]
+        yield pod
+
+
+def make_pod(template: Template, name: str, namespace: str, number: int) -> JsonObject:
+    """One pod of a template; its number and variant are put where the template names them."""
+    requests = {"cpu": template.cpu, "memory": template.memory}
+    container = {"name": "main", "image": "registry.k8s.io/pause:3.10.1", "resources": {"requests": requests}}
+    spec = _numbered(template.spec, number, template.variants)
+    spec.setdefault("containers", [container])
+    metadata: JsonObject = {
+        "name": name,
+        "namespace": namespace,
+        "labels": _numbered(template.labels, number, template.variants),
+    }
+    if template.annotations:
+        metadata["annotations"] = _numbered(template.annotations, number, template.variants)
+    return {"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": spec}
+
+
+def _numbered(part: JsonObject | dict[str, str], number: int, variants: int) -> JsonObject:
+    text = json.dumps(part)
+    filled: JsonObject = json.loads(text.replace("{i}", str(number)).replace("{v}", str(number % variants)))
+    return _repeated(filled) if _REPEAT in text else filled
+
+
+def _repeated(part: Any) -> Any:
+    """The part with each `{repeat: N, each: X}` in it as a list; the innermost first, which takes the `{n}` in it."""
+    if isinstance(part, list):
+        return [_repeated(item) for item in part]
+    if not isinstance(part, dict):
+        return part
+    filled = {name: _repeated(value) for name, value in part.items()}
+    if filled.keys() != {"repeat", "each"}:
+        return filled
+    each = json.dumps(filled["each"])
+    return json.loads(f"[{','.join(each.replace('{n}', str(place)) for place in range(filled['repeat']))}]")

@@ -1,0 +1,197 @@
+"""The scheduling loop's own picture of the cluster: nodes, what is requested on them, and its own assumptions.
+
+Fed with the store's changes, late if so wished; a pod that was just decided on counts at once, as in the real
+scheduler. Pure bookkeeping: no awaiting, no HTTP. Called by `scheduler/loop.py`.
+"""
+
+from collections.abc import Iterable
+from enum import Enum
+from itertools import zip_longest
+from typing import NamedTuple
+
+from extender.model.resources import add, largest, parse_resources, total
+from extender.simulator.apiserver.store import DELETED, Change
+from extender.simulator.json_objects import JsonObject, condition_of, is_finished, labels_of, name_of, node_of, uid_of
+
+ZONE = "topology.kubernetes.io/zone"
+
+
+class Event(Enum):
+    """What happened, as far as a refused pod may hope from it."""
+
+    POD_BOUND = "assigned pod added"
+    POD_CHANGED = "assigned pod changed"
+    POD_GONE = "assigned pod deleted"
+    NOMINATION_CHANGED = "nomination changed or cleared"
+    NODE_ADDED = "node added"
+    NODE_GONE = "node deleted"
+    NODE_LABELS = "node labels changed"
+    NODE_TAINTS = "node taints or unschedulable changed"
+    NODE_RESOURCES = "node allocatable changed"
+    NODE_OTHER = "node annotations or conditions changed"
+
+
+class Claim(NamedTuple):
+    """What a pod takes, or would take, of a node."""
+
+    requests: dict[str, int]
+    priority: int
+
+
+class NodeState:
+    """A node and what is requested on it, in milli-CPU and units."""
+
+    __slots__ = ("allocatable", "claims", "name", "node", "requested", "taints")
+
+    def __init__(self, node: JsonObject) -> None:
+        self.name = name_of(node)
+        self.claims: dict[str, Claim] = {}
+        self.requested: dict[str, int] = {}
+        self.set_node(node)
+
+    def set_node(self, node: JsonObject) -> None:
+        """Take over the node object."""
+        self.node = node
+        self.taints = bool((node.get("spec") or {}).get("taints"))
+        status = node.get("status") or {}
+        self.allocatable = parse_resources(status.get("allocatable") or status.get("capacity") or {})
+
+    def claim(self, uid: str, claim: Claim) -> None:
+        """Count a pod in, in place of its earlier claim."""
+        self.release(uid)
+        self.claims[uid] = claim
+        add(self.requested, claim.requests)
+
+    def release(self, uid: str) -> None:
+        """Count a pod out."""
+        earlier = self.claims.pop(uid, None)
+        if earlier is not None:
+            add(self.requested, earlier.requests, -1)
+
+
+class SchedulerCache:
+    """All nodes in the order in which they are tried, and which pod counts where."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, NodeState] = {}
+        self.where: dict[str, str] = {}
+        self.assumed: set[str] = set()
+        self.nominated: dict[str, dict[str, Claim]] = {}
+        self._homeless: dict[str, dict[str, Claim]] = {}
+        self._order: list[NodeState] | None = None
+
+    def ordered(self) -> list[NodeState]:
+        """The nodes, one zone after the other in turn, as the real scheduler lines them up."""
+        if self._order is None:
+            zones: dict[str, list[NodeState]] = {}
+            for state in self.nodes.values():
+                zones.setdefault(labels_of(state.node).get(ZONE, ""), []).append(state)
+            rounds = zip_longest(*zones.values())
+            self._order = [state for round_ in rounds for state in round_ if state is not None]
+        return self._order
+
+    def assume(self, pod: JsonObject, node: str) -> None:
+        """Count a pod on the node just chosen for it, before anyone else knows."""
+        uid = uid_of(pod)
+        self.assumed.add(uid)
+        self.nominate(uid, "", Claim({}, 0))
+        self._put(uid, node, claim_of(pod))
+
+    def forget(self, uid: str) -> None:
+        """Take an assumption back."""
+        self.assumed.discard(uid)
+        self._drop(uid)
+
+    def nominate(self, uid: str, node: str, claim: Claim) -> bool:
+        """Note on which node room is held for a pending pod, none if empty; whether an earlier one changed."""
+        had = [name for name, pods in self.nominated.items() if uid in pods]
+        if had == ([node] if node else []):
+            return False
+        for name in had:
+            del self.nominated[name][uid]
+        if node:
+            self.nominated.setdefault(node, {})[uid] = claim
+        return bool(had)
+
+    def apply_pod(self, change: Change, pod: JsonObject) -> list[Event]:
+        """Take in one change of a pod; what refused pods may hope from it."""
+        uid, node = uid_of(pod), node_of(pod)
+        if change.type == DELETED or is_finished(pod):
+            self.assumed.discard(uid)
+            held = self.nominate(uid, "", Claim({}, 0))
+            return [Event.POD_GONE] if self._drop(uid) else [Event.NOMINATION_CHANGED] if held else []
+        if not node:
+            changed = self.nominate(uid, (pod.get("status") or {}).get("nominatedNodeName") or "", claim_of(pod))
+            return [Event.NOMINATION_CHANGED] if changed else []
+        was_known = uid in self.where and uid not in self.assumed
+        self.assumed.discard(uid)
+        self.nominate(uid, "", Claim({}, 0))
+        self._put(uid, node, claim_of(pod))
+        return [Event.POD_CHANGED] if was_known else [Event.POD_BOUND]
+
+    def apply_node(self, change: Change, node: JsonObject) -> list[Event]:
+        """Take in one change of a node; what refused pods may hope from it."""
+        name = name_of(node)
+        state = self.nodes.get(name)
+        if change.type == DELETED:
+            self._order = None
+            if state is not None:
+                self._homeless[name] = self.nodes.pop(name).claims
+            return [Event.NODE_GONE]
+        if state is None:
+            self._order = None
+            state = self.nodes[name] = NodeState(node)
+            for uid, claim in self._homeless.pop(name, {}).items():
+                state.claim(uid, claim)
+            return [Event.NODE_ADDED]
+        old = state.node
+        if labels_of(old).get(ZONE) != labels_of(node).get(ZONE):
+            self._order = None
+        state.set_node(node)
+        return list(_differences(old, node))
+
+    def _put(self, uid: str, node: str, claim: Claim) -> None:
+        self._drop(uid)
+        self.where[uid] = node
+        if node in self.nodes:
+            self.nodes[node].claim(uid, claim)
+        else:  # bound to a node not seen yet
+            self._homeless.setdefault(node, {})[uid] = claim
+
+    def _drop(self, uid: str) -> bool:
+        node = self.where.pop(uid, None)
+        if node is None:
+            return False
+        if node in self.nodes:
+            self.nodes[node].release(uid)
+        self._homeless.get(node, {}).pop(uid, None)
+        return True
+
+
+def _differences(old: JsonObject, new: JsonObject) -> Iterable[Event]:
+    old_spec, new_spec = old.get("spec") or {}, new.get("spec") or {}
+    old_status, new_status = old.get("status") or {}, new.get("status") or {}
+    if labels_of(old) != labels_of(new):
+        yield Event.NODE_LABELS
+    if any(old_spec.get(field) != new_spec.get(field) for field in ("taints", "unschedulable")):
+        yield Event.NODE_TAINTS
+    if old_status.get("allocatable") != new_status.get("allocatable"):
+        yield Event.NODE_RESOURCES
+    annotations = [obj["metadata"].get("annotations") for obj in (old, new)]
+    ready = [(condition_of(obj, "Ready") or {}).get("status") for obj in (old, new)]
+    if annotations[0] != annotations[1] or ready[0] != ready[1]:
+        yield Event.NODE_OTHER
+
+
+def claim_of(pod: JsonObject) -> Claim:
+    """The pod's requests (init containers count where they are larger) and its priority."""
+    spec = pod["spec"]
+    main = total(_requests(container) for container in spec.get("containers") or [])
+    first = largest(_requests(container) for container in spec.get("initContainers") or [])
+    requests = largest([main, first])
+    add(requests, parse_resources(spec.get("overhead") or {}))
+    return Claim(requests, int(spec.get("priority") or 0))
+
+
+def _requests(container: JsonObject) -> dict[str, int]:
+    return parse_resources((container.get("resources") or {}).get("requests") or {})

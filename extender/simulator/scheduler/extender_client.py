@@ -1,0 +1,161 @@
+"""The scheduler's side of the extender protocol: the requests it makes and how it takes the answers.
+
+It is as strict and as lenient as kube-scheduler's own client: any status but 200 fails the pod, an unknown name
+fails the call, no names at all are no nodes, and failed prioritize calls are forgotten. Called by `scheduler/loop.py`.
+https://kubernetes.io/docs/reference/config-api/kube-scheduler-config.v1/#kubescheduler-config-k8s-io-v1-Extender
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import aiohttp
+import orjson
+
+from extender.model.victims import Candidate
+from extender.simulator.json_objects import JsonObject
+from extender.simulator.scheduler.cache import NodeState
+from extender.simulator.scheduler.fit import UNRESOLVABLE, UNSCHEDULABLE, Refusal
+from extender.simulator.scheduler.queue import EXTENDER
+
+_POINTS = 10  # an extender's scores run from 0 to 10, the scheduler's from 0 to 100
+_OK = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtenderStanza:
+    """The `extenders` entry of KubeSchedulerConfiguration; an empty verb is not called."""
+
+    url_prefix: str
+    filter_verb: str = "filter"
+    prioritize_verb: str = "prioritize"
+    bind_verb: str = ""
+    preempt_verb: str = ""
+    weight: int = 1
+    node_cache_capable: bool = True
+    ignorable: bool = False
+    http_timeout: float = 5.0
+
+
+class ExtenderError(Exception):
+    """A call that failed, or an answer that the scheduler does not accept; fails the pod unless ignorable."""
+
+
+class FilterAnswer(NamedTuple):
+    """The nodes that passed, in the extender's order, and why the others did not where it says so."""
+
+    passed: list[NodeState]
+    rejections: dict[str, Refusal]
+
+
+class ExtenderClient:
+    """One extender."""
+
+    def __init__(self, stanza: ExtenderStanza, session: aiohttp.ClientSession) -> None:
+        self.stanza = stanza
+        self.calls = 0
+        self._session = session
+        self._timeout = aiohttp.ClientTimeout(total=stanza.http_timeout)
+
+    async def filter(self, pod: JsonObject, nodes: Sequence[NodeState]) -> FilterAnswer:
+        """Which of these nodes pass. Raises ExtenderError."""
+        if not self.stanza.filter_verb:
+            return FilterAnswer(list(nodes), {})
+        answer = _fields(await self._send(self.stanza.filter_verb, self._arguments(pod, nodes)))
+        if answer.get("error"):
+            raise ExtenderError(answer["error"])
+        rejections = {
+            name: Refusal(EXTENDER, UNSCHEDULABLE, reason or "") for name, reason in _map(answer, "failednodes")
+        }
+        for name, reason in _map(answer, "failedandunresolvablenodes"):  # wins over the other map
+            rejections[name] = Refusal(EXTENDER, UNRESOLVABLE, reason or "")
+        return FilterAnswer(self._passed(answer, nodes), rejections)
+
+    async def prioritize(self, pod: JsonObject, nodes: Sequence[NodeState]) -> dict[str, int]:
+        """Points to be added, by node; nothing when the call fails, as only that score is missing then."""
+        if not self.stanza.prioritize_verb:
+            return {}
+        try:
+            answer = await self._send(self.stanza.prioritize_verb, self._arguments(pod, nodes))
+            entries = [_fields(entry) for entry in answer or []]
+            scale = self.stanza.weight * _POINTS
+            return {str(entry.get("host", "")): int(entry.get("score", 0)) * scale for entry in entries}
+        except (ExtenderError, TypeError, ValueError):
+            return {}
+
+    async def bind(self, pod: JsonObject, node: str) -> str:
+        """Lets the extender bind the pod; returns what went wrong, empty where nothing did."""
+        meta = pod["metadata"]
+        body = {"PodName": meta["name"], "PodNamespace": meta["namespace"], "PodUID": meta["uid"], "Node": node}
+        try:
+            return str(_fields(await self._send(self.stanza.bind_verb, body)).get("error") or "")
+        except ExtenderError as error:
+            return str(error)
+
+    async def preempt(self, pod: JsonObject, candidates: Sequence[Candidate]) -> dict[str, tuple[list[str], int]]:
+        """The nodes that may be preempted on: the victims' uids and the violated budgets. Raises ExtenderError."""
+        brief = {
+            each.node: {
+                "Pods": [{"UID": victim.uid} for victim in each.victims],
+                "NumPDBViolations": each.pdb_violations,
+            }
+            for each in candidates
+        }
+        body = {"Pod": pod, "NodeNameToVictims": None, "NodeNameToMetaVictims": brief}
+        answer = _fields(await self._send(self.stanza.preempt_verb, body)).get("nodenametometavictims") or {}
+        left = {}
+        for node, victims in answer.items():
+            fields = _fields(victims)
+            uids = [str(_fields(each).get("uid", "")) for each in fields.get("pods") or []]
+            left[node] = uids, int(fields.get("numpdbviolations") or 0)
+        return left
+
+    def _passed(self, answer: JsonObject, nodes: Sequence[NodeState]) -> list[NodeState]:
+        if self.stanza.node_cache_capable and answer.get("nodenames") is not None:
+            names = answer["nodenames"]
+        elif answer.get("nodes") is not None:
+            names = [item["metadata"]["name"] for item in answer["nodes"].get("items") or []]
+        else:
+            return []
+        known = {state.name: state for state in nodes}
+        unknown = next((name for name in names if name not in known), None)
+        if unknown is not None:
+            raise ExtenderError(
+                f'extender "{self.stanza.url_prefix}" claims a filtered node "{unknown}" '
+                "which is not found in the input node list"
+            )
+        return [known[name] for name in names]
+
+    def _arguments(self, pod: JsonObject, nodes: Sequence[NodeState]) -> JsonObject:
+        if self.stanza.node_cache_capable:
+            return {"Pod": pod, "Nodes": None, "NodeNames": [state.name for state in nodes]}
+        items = [state.node for state in nodes]
+        return {"Pod": pod, "Nodes": {"metadata": {}, "items": items}, "NodeNames": None}
+
+    async def _send(self, verb: str, body: JsonObject) -> Any:
+        url = f"{self.stanza.url_prefix.rstrip('/')}/{verb}"
+        self.calls += 1
+        try:
+            async with self._session.post(
+                url,
+                data=orjson.dumps(body),
+                headers={"Content-Type": "application/json"},
+                timeout=self._timeout,
+            ) as response:
+                raw = await response.read()
+                if response.status != _OK:
+                    raise ExtenderError(f"failed {verb} with extender at URL {url}, code {response.status}")
+                return orjson.loads(raw)
+        except (aiohttp.ClientError, TimeoutError, orjson.JSONDecodeError) as error:
+            raise ExtenderError(f"{verb} {url}: {str(error) or type(error).__name__}") from error
+
+
+def _fields(answer: Any) -> JsonObject:
+    """The fields by lower-case name: Go's decoder does not mind the case."""
+    if not isinstance(answer, dict):
+        raise ExtenderError(f"cannot read a {type(answer).__name__} as an answer")
+    return {name.lower(): value for name, value in answer.items()}
+
+
+def _map(answer: JsonObject, name: str) -> list[tuple[str, str]]:
+    return list((answer.get(name) or {}).items())

@@ -1,0 +1,96 @@
+"""The scheduling loop's in-tree filters and its score, over its own cache: small stand-ins for the real plugins.
+
+NodeName, NodeUnschedulable, TaintToleration, NodeAffinity and NodeResourcesFit filter; LeastAllocated scores.
+InterPodAffinity and PodTopologySpread are missing on purpose: in offload mode they are the extender's. Pure.
+"""
+
+from typing import NamedTuple
+
+from extender.model.resources import CPU, MEMORY, PODS
+from extender.simulator.json_objects import JsonObject, uid_of
+from extender.simulator.oracle.node_matching import matches_node_affinity, required_terms, tolerates, untolerated
+from extender.simulator.scheduler.cache import Claim, NodeState, SchedulerCache, claim_of
+
+UNSCHEDULABLE, UNRESOLVABLE = "Unschedulable", "UnschedulableAndUnresolvable"
+_CORDONED = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+MIN_FEASIBLE_NODES = 100
+_LEAST_PERCENTAGE = 5
+
+
+class Refusal(NamedTuple):
+    """Why a node was left out: the plugin that said so, its code, and its reason."""
+
+    plugin: str
+    code: str
+    reason: str
+
+
+class Fit:
+    """One pod's question to the in-tree filters; asks each node once."""
+
+    def __init__(self, pod: JsonObject, cache: SchedulerCache) -> None:
+        self.pod = pod
+        self.cache = cache
+        self.claim = claim_of(pod)
+        self._wanted = list(self.claim.requests.items())
+        spec = pod["spec"]
+        self._has_affinity = bool(spec.get("nodeSelector")) or required_terms(pod) is not None
+        self._endures_cordon = any(tolerates(toleration, _CORDONED) for toleration in spec.get("tolerations") or [])
+
+    def rejection(self, state: NodeState) -> Refusal | None:
+        """The first filter that refuses the node; None when all let it through."""
+        if (state.node.get("spec") or {}).get("unschedulable") and not self._endures_cordon:
+            return Refusal("NodeUnschedulable", UNRESOLVABLE, "node(s) were unschedulable")
+        if state.taints and untolerated(self.pod, state.node) is not None:
+            return Refusal("TaintToleration", UNRESOLVABLE, "node(s) had untolerated taint(s)")
+        if self._has_affinity and not matches_node_affinity(self.pod, state.node):
+            return Refusal("NodeAffinity", UNRESOLVABLE, "node(s) didn't match Pod's node affinity/selector")
+        return self._no_room(state)
+
+    def score(self, state: NodeState) -> float:
+        """Points from 0 to 100: the share of CPU and memory that would be left (NodeResourcesFit, LeastAllocated)."""
+        return sum(self._left(state, resource) for resource in (CPU, MEMORY)) / 2
+
+    def _left(self, state: NodeState, resource: str) -> float:
+        there = state.allocatable.get(resource, 0)
+        taken = state.requested.get(resource, 0) + self.claim.requests.get(resource, 0)
+        return 0.0 if there <= 0 or taken > there else (there - taken) * 100 // there
+
+    def _no_room(self, state: NodeState) -> Refusal | None:
+        held = self._held(state)
+        if len(state.claims) + len(held) + 1 > state.allocatable.get(PODS, 0):
+            return Refusal("NodeResourcesFit", UNSCHEDULABLE, "Too many pods")
+        for resource, amount in self._wanted:
+            taken = state.requested.get(resource, 0) + sum(claim.requests.get(resource, 0) for claim in held)
+            if taken + amount > state.allocatable.get(resource, 0):
+                return Refusal("NodeResourcesFit", UNSCHEDULABLE, f"Insufficient {resource}")
+        return None
+
+    def _held(self, state: NodeState) -> list[Claim]:
+        """What is held on the node for nominated pods that are no less important than this one."""
+        nominated = self.cache.nominated.get(state.name)
+        if not nominated:
+            return []
+        own = uid_of(self.pod)
+        return [claim for uid, claim in nominated.items() if uid != own and claim.priority >= self.claim.priority]
+
+
+def nodes_to_find(percentage: int, total: int) -> int:
+    """How many passing nodes are enough (percentageOfNodesToScore); 0 percent means: by the size of the cluster."""
+    if total < MIN_FEASIBLE_NODES:
+        return total
+    if percentage == 0:
+        percentage = max(_LEAST_PERCENTAGE, 50 - total // 125)
+    if percentage >= 100:  # noqa: PLR2004 (all)
+        return total
+    return max(MIN_FEASIBLE_NODES, total * percentage // 100)
+
+
+def summary(total: int, rejections: dict[str, Refusal]) -> str:
+    """The message of a pod that fits nowhere, in the real scheduler's form."""
+    counts: dict[str, int] = {}
+    for rejection in rejections.values():
+        counts[rejection.reason] = counts.get(rejection.reason, 0) + 1
+    parts = sorted(f"{count} {reason}" for reason, count in counts.items())
+    text = f"0/{total} nodes are available"
+    return f"{text}: {', '.join(parts)}." if parts else f"{text}."

@@ -1,0 +1,357 @@
+"""A small scheduling loop that plays kube-scheduler's side of the extender protocol, one pod at a time.
+
+It knows the cluster from the store's changes (late by a setting), assumes its own decisions at once and binds them
+in the background through the API server, so that decisions run ahead of bindings as in a real cluster. It is a
+stand-in: the real engine is kube-scheduler. Called by the scenario player and by tests.
+"""
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import aiohttp
+
+from extender.simulator.apiserver.kinds import NODES, PODS, Kind
+from extender.simulator.apiserver.store import DELETED, Change, Store
+from extender.simulator.json_objects import JsonObject, is_finished, is_terminating, namespace_of, node_of, uid_of
+from extender.simulator.oracle.journal import Journal
+from extender.simulator.scheduler.cache import NodeState, SchedulerCache, claim_of
+from extender.simulator.scheduler.extender_client import ExtenderClient, ExtenderError, ExtenderStanza
+from extender.simulator.scheduler.fit import UNSCHEDULABLE, Fit, Refusal, nodes_to_find, summary
+from extender.simulator.scheduler.pod_writer import PodWriter
+from extender.simulator.scheduler.queue import EXTENDER, FIRST_BACKOFF, LONGEST_BACKOFF, QueuedPod, SchedulingQueue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopSettings:
+    """How the loop behaves; times in seconds, ranges drawn from the seed."""
+
+    percentage_of_nodes_to_score: int = 0
+    bind_delay: tuple[float, float] = (0.0, 0.0)
+    cache_delay: float = 0.0
+    backoff: tuple[float, float] = (FIRST_BACKOFF, LONGEST_BACKOFF)
+    scheduler_name: str = "default-scheduler"
+    seed: int = 0
+
+
+class AfterFilter(Protocol):
+    """What happens to a pod that fits nowhere: the room for preemption."""
+
+    async def __call__(self, pod: JsonObject, rejections: dict[str, Refusal]) -> str | None:
+        """The node to nominate; empty to clear the nomination, None to leave it as it is."""
+
+
+async def no_preemption(pod: JsonObject, rejections: dict[str, Refusal]) -> str | None:
+    """Without preemption a nomination stands only while its node is refused for a cause that might be cured."""
+    nominated = (pod.get("status") or {}).get("nominatedNodeName")
+    if not nominated:
+        return None
+    rejection = rejections.get(nominated)
+    return None if rejection is not None and rejection.code == UNSCHEDULABLE else ""
+
+
+class FitsNowhere(Exception):  # noqa: N818 -- an outcome, not an error
+    """No node passed: why, by node, and which plugins refused some (the extender, too, if it dropped one unsaid)."""
+
+    def __init__(self, rejections: dict[str, Refusal], plugins: set[str]) -> None:
+        super().__init__("fits nowhere")
+        self.rejections = rejections
+        self.plugins = plugins
+
+
+class Answer(NamedTuple):
+    """What one filter answer of the extender took, in seconds.
+
+    ``processor``: of them, those in which this thread worked, whatever at. Other programs on the machine add nothing, nor
+    does the making and patching of objects, which is an API server's work and not done in the extender's process.
+    """
+
+    namespace: str
+    seconds: float
+    processor: float
+
+
+class SchedulingLoop:
+    """Watches, queues, asks, decides and binds. `start()` it, `settle()` until quiet, `stop()` it."""
+
+    def __init__(
+        self,
+        store: Store,
+        api_url: str,
+        stanza: ExtenderStanza | None = None,
+        settings: LoopSettings | None = None,
+        *,
+        after_filter: AfterFilter = no_preemption,
+    ) -> None:
+        self.settings = settings or LoopSettings()
+        self.cache = SchedulerCache()
+        self.queue = SchedulingQueue(*self.settings.backoff)
+        self.journal = Journal(store)
+        self.messages: dict[str, str] = {}  # why a pending pod was refused last, by uid
+        self.reasons: Counter[str] = Counter()  # refusals so far, by reason; one for each pod and attempt
+        self.answers: list[Answer] = []
+        self.bound: dict[str, str] = {}  # the node by uid, of every binding that this loop has made
+        self._store = store
+        self._api_url = api_url
+        self._stanza = stanza
+        self._after_filter = after_filter
+        self._rng = random.Random(self.settings.seed)
+        self._wake = asyncio.Event()
+        self._background: set[asyncio.Task[None]] = set()
+        self._failures: list[BaseException] = []
+        self._tables = [(kind, store.table(kind)) for kind in (NODES, PODS)]
+        self._places = dict.fromkeys((NODES, PODS), 0)
+        self._first_node = 0
+        self._last_news = time.monotonic()
+        self._is_scheduling = False
+        self.is_running = False
+
+    async def start(self) -> None:
+        """Take in what is there and begin to schedule."""
+        for kind, table in self._tables:
+            for stored in table.latest():
+                self._take(kind, Change("ADDED", stored, None, b"", 0.0))
+            self._places[kind] = table.end
+        self._stops = [table.listen(self._wake.set) for _, table in self._tables]
+        connector = aiohttp.TCPConnector(limit=0)
+        self._session = aiohttp.ClientSession(connector=connector)
+        self._writer = PodWriter(self._session, self._api_url)
+        self._extender = ExtenderClient(self._stanza, self._session) if self._stanza else None
+        self._main = asyncio.create_task(self._run(), name="scheduling loop")
+        self.journal.hold_ups.begin()
+        self.is_running = True
+
+    async def stop(self) -> None:
+        """End the loop and what it has in flight. An error that ended it before is raised here."""
+        self.is_running = False
+        for stop in self._stops:
+            stop()
+        self.journal.close()
+        for task in (self._main, *self._background):
+            task.cancel()
+        results = await asyncio.gather(self._main, *self._background, return_exceptions=True)
+        await self._session.close()
+        for result in (*self._failures, *results):
+            if isinstance(result, Exception):
+                raise result
+
+    @property
+    def extender_calls(self) -> int:
+        """How many requests the extender has got."""
+        return self._extender.calls if self._extender else 0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a pod is active, being scheduled or being bound, or a change has not been taken in."""
+        behind = any(table.end != self._places[kind] for kind, table in self._tables)
+        return self._is_scheduling or not self.queue.is_idle or bool(self._background) or behind
+
+    async def settle(self, *, within: float = 60.0, calm: float = 0.3) -> bool:
+        """Wait until nothing has been going on for `calm` seconds; False when `within` seconds were not enough."""
+        try:
+            async with asyncio.timeout(within):
+                while self.is_busy or time.monotonic() - self._last_news < calm:
+                    if self._main.done():
+                        await self._main
+                    await asyncio.sleep(min(calm / 4, 0.05))
+        except TimeoutError:
+            return False
+        return True
+
+    # -- the loop
+
+    async def _run(self) -> None:
+        while True:
+            self._wake.clear()
+            due = self._catch_up()
+            queued = self.queue.pop(time.monotonic())
+            if queued is None:
+                await self._sleep_until(due)
+                continue
+            self._is_scheduling = True
+            await self._schedule(queued)
+            self._is_scheduling = False
+            self._last_news = time.monotonic()
+
+    async def _sleep_until(self, due: float | None) -> None:
+        times = [moment for moment in (due, self.queue.next_due()) if moment is not None]
+        delay = max(0.0, min(times) - time.monotonic()) if times else None
+        try:
+            async with asyncio.timeout(delay):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    def _catch_up(self) -> float | None:
+        """Take in all changes that are old enough to be known; when the next one will be."""
+        horizon = time.monotonic() - self.settings.cache_delay
+        next_due: float | None = None
+        for kind, table in self._tables:
+            changes = table.since(self._places[kind])
+            if changes is None:
+                raise RuntimeError(f"{kind.plural}: the history is too short for this loop; raise plane.history")
+            for change in changes:
+                if change.at > horizon:
+                    due = change.at + self.settings.cache_delay
+                    next_due = due if next_due is None else min(next_due, due)
+                    break
+                self._places[kind] += 1
+                self._take(kind, change)
+        return next_due
+
+    def _take(self, kind: Kind, change: Change) -> None:
+        now = self._last_news = time.monotonic()
+        obj = change.stored.read()
+        if kind is NODES:
+            events = self.cache.apply_node(change, obj)
+        else:
+            events = self.cache.apply_pod(change, obj)
+            self._queue_pod(change, obj, now)
+        for event in events:
+            self.queue.happened(event, now)
+
+    def _queue_pod(self, change: Change, pod: JsonObject, now: float) -> None:
+        uid = uid_of(pod)
+        is_ours = pod["spec"].get("schedulerName", self.settings.scheduler_name) == self.settings.scheduler_name
+        if change.type == DELETED or node_of(pod) or is_finished(pod) or is_terminating(pod):
+            self.queue.remove(uid)
+            self.messages.pop(uid, None)
+        elif is_ours and uid not in self.cache.assumed:
+            self.queue.put(pod, now)
+
+    # -- one pod
+
+    async def _schedule(self, queued: QueuedPod) -> None:
+        asked_at = time.monotonic()
+        pod = queued.pod
+        try:
+            node = await self._choose(pod)
+        except FitsNowhere as outcome:
+            self.queue.refuse(queued, outcome.plugins, time.monotonic())
+            self.reasons.update({rejection.reason for rejection in outcome.rejections.values()})
+            message = summary(len(self.cache.nodes), outcome.rejections)
+            nomination = await self._after_filter(pod, outcome.rejections)
+            self._report(queued, "Unschedulable", message, nomination)
+        except ExtenderError as error:
+            self.queue.fail(queued, time.monotonic())
+            self._report(queued, "SchedulerError", str(error), None)
+        else:
+            self._decide(queued, node, asked_at)
+
+    async def _choose(self, pod: JsonObject) -> str:
+        fit = Fit(pod, self.cache)
+        nominated = self.cache.nodes.get((pod.get("status") or {}).get("nominatedNodeName") or "")
+        if nominated is not None and fit.rejection(nominated) is None:
+            passed = await self._ask(pod, [nominated], {})
+            if passed:
+                return passed[0].name
+        rejections: dict[str, Refusal] = {}
+        sample = self._sample(fit, rejections)
+        passed = await self._ask(pod, sample, rejections)
+        if not passed:
+            plugins = {rejection.plugin for rejection in rejections.values()}
+            raise FitsNowhere(rejections, plugins | ({EXTENDER} if sample else set()))
+        return await self._best(pod, fit, passed)
+
+    def _sample(self, fit: Fit, rejections: dict[str, Refusal]) -> list[NodeState]:
+        """The first nodes that pass, beginning where the last pod's search ended, until there are enough."""
+        order = self.cache.ordered()
+        wanted = nodes_to_find(self.settings.percentage_of_nodes_to_score, len(order))
+        passed: list[NodeState] = []
+        seen = 0
+        for number in range(len(order)):
+            if len(passed) >= wanted:
+                break
+            seen += 1
+            state = order[(self._first_node + number) % len(order)]
+            rejection = fit.rejection(state)
+            if rejection is None:
+                passed.append(state)
+            else:
+                rejections[state.name] = rejection
+        self._first_node = (self._first_node + seen) % max(1, len(order))
+        return passed
+
+    async def _ask(self, pod: JsonObject, nodes: list[NodeState], rejections: dict[str, Refusal]) -> list[NodeState]:
+        if not nodes or self._extender is None:
+            return nodes
+        begun, worked = time.monotonic(), time.thread_time() - self._store.worked
+        try:
+            answer = await self._extender.filter(pod, nodes)
+        except ExtenderError:
+            if self._extender.stanza.ignorable:
+                return nodes
+            raise
+        finally:
+            seconds, processor = time.monotonic() - begun, time.thread_time() - self._store.worked - worked
+            self.answers.append(Answer(namespace_of(pod), seconds, processor))
+        rejections.update(answer.rejections)
+        return answer.passed
+
+    async def _best(self, pod: JsonObject, fit: Fit, passed: list[NodeState]) -> str:
+        if len(passed) == 1:
+            return passed[0].name
+        points = await self._extender.prioritize(pod, passed) if self._extender else {}
+        scores = {state.name: fit.score(state) + points.get(state.name, 0) for state in passed}
+        highest = max(scores.values())
+        return self._rng.choice([name for name, score in scores.items() if score == highest])
+
+    # -- what follows
+
+    def _decide(self, queued: QueuedPod, node: str, asked_at: float) -> None:
+        pod = queued.pod
+        if queued.uid not in self.queue.pods:  # deleted while it was being scheduled
+            return
+        self.cache.assume(pod, node)
+        self.journal.decided(asked_at, time.monotonic(), queued.uid, pod, node)
+        self._spawn(self._bind(queued, node, self._rng.uniform(*self.settings.bind_delay)))
+
+    async def _bind(self, queued: QueuedPod, node: str, delay: float) -> None:
+        if self._extender and self._extender.stanza.bind_verb:
+            problem = await self._extender.bind(queued.pod, node)  # at once: it is the API server that is slow then
+        else:
+            if delay:
+                await asyncio.sleep(delay)
+            problem = await self._writer.bind(queued.pod, node)
+        if not problem or self._stands(queued.uid, queued.pod, node):
+            self.bound[queued.uid] = node
+            self.messages.pop(queued.uid, None)
+            return
+        self.journal.undone(queued.uid, time.monotonic())
+        if queued.uid in self.cache.assumed:
+            self.cache.forget(queued.uid)
+        self.queue.fail(queued, time.monotonic())
+        self._report(queued, "SchedulerError", problem, None)
+        self._wake.set()
+
+    def _stands(self, uid: str, pod: JsonObject, node: str) -> bool:
+        """Whether the binding was made all the same: its answer may have been lost. The real one learns by its watch."""
+        key = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+        stored = self._store.table(PODS).objects.get(key)
+        return stored is not None and stored.node == node and uid_of(stored.read()) == uid
+
+    def _report(self, queued: QueuedPod, reason: str, message: str, nomination: str | None) -> None:
+        if queued.uid not in self.queue.pods:
+            return
+        self.messages[queued.uid] = message
+        if nomination is not None:
+            self.cache.nominate(queued.uid, nomination, claim_of(queued.pod))
+        patch = self._writer.refusal_patch(queued.pod, reason, message, nomination)
+        if patch is not None:
+            self._spawn(self._writer.patch_status(queued.pod, patch))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._background.discard(task)
+        self._last_news = time.monotonic()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failures.append(error)
+            self._main.cancel()

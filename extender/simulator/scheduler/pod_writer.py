@@ -1,0 +1,73 @@
+"""The scheduling loop's writes, over HTTP as the real scheduler makes them: bindings, conditions, nominations.
+
+Called by `scheduler/loop.py`; decides nothing.
+"""
+
+import aiohttp
+import orjson
+
+from extender.simulator.apiserver.patching import STRATEGIC
+from extender.simulator.json_objects import JsonObject, condition_of, name_of, namespace_of, timestamp, uid_of
+
+_CREATED = 201
+
+
+class PodWriter:
+    """Writes to pods, through one API server."""
+
+    def __init__(self, session: aiohttp.ClientSession, api_url: str) -> None:
+        self._session = session
+        self._api_url = api_url
+
+    async def bind(self, pod: JsonObject, node: str) -> str:
+        """POST the binding, for this very uid; empty when it was taken, else what is wrong."""
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": name_of(pod), "namespace": namespace_of(pod), "uid": uid_of(pod)},
+            "target": {"kind": "Node", "name": node},
+        }
+        try:
+            url = f"{self._url(pod)}/binding"
+            headers = {"Content-Type": "application/json"}
+            async with self._session.post(url, data=orjson.dumps(binding), headers=headers) as response:
+                answer = await response.read()
+                return "" if response.status == _CREATED else f"binding rejected: {answer.decode(errors='replace')}"
+        except aiohttp.ClientError as error:
+            return f"binding rejected: {error}"
+
+    async def patch_status(self, pod: JsonObject, patch: JsonObject) -> None:
+        """PATCH the pod's status; a failure is of no consequence, the next attempt reports again."""
+        url, headers = f"{self._url(pod)}/status", {"Content-Type": STRATEGIC}
+        try:
+            async with self._session.patch(url, data=orjson.dumps(patch), headers=headers) as response:
+                await response.read()
+        except aiohttp.ClientError:
+            return
+
+    @staticmethod
+    def refusal_patch(pod: JsonObject, reason: str, message: str, nomination: str | None) -> JsonObject | None:
+        """The patch that says why the pod is not scheduled; None when it says so already."""
+        old = condition_of(pod, "PodScheduled") or {}
+        status: JsonObject = {}
+        said = (old.get("status"), old.get("reason"), old.get("message"))
+        if said != ("False", reason, message):
+            condition = {
+                "type": "PodScheduled",
+                "status": "False",
+                "observedGeneration": pod["metadata"].get("generation", 1),
+                "lastProbeTime": None,
+                "lastTransitionTime": old.get("lastTransitionTime") if said[0] == "False" else timestamp(),
+                "reason": reason,
+                "message": message,
+            }
+            status["conditions"] = [condition]
+        current = (pod.get("status") or {}).get("nominatedNodeName") or ""
+        if nomination is not None and nomination != current:
+            status["nominatedNodeName"] = nomination or None
+        if not status:
+            return None
+        return {"metadata": {"uid": uid_of(pod)}, "status": status}
+
+    def _url(self, pod: JsonObject) -> str:
+        return f"{self._api_url}/api/v1/namespaces/{namespace_of(pod)}/pods/{name_of(pod)}"

@@ -1,0 +1,261 @@
+"""The scheduling loop's own preemption: a stand-in for kube-scheduler's DefaultPreemption, on resources only.
+
+It finds candidate nodes by dry run, has the extender judge them (preempt verb), chooses one and removes the victims,
+within the cycle or, as SchedulerAsyncPreemption has it, beside it. Strict as the real one: a victim that it does not
+know on that node or a candidate answered without victims fails the attempt. A node that only the extender refuses is a
+candidate without victims: it fails the attempt too, or from kubernetes#135486 on (``offers_bare``) is shown to the
+extender, who may find victims for it; without any it is left out. Plugged into the loop by `scenario/stage.py`.
+https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/
+"""
+
+import asyncio
+import random
+from collections.abc import Coroutine, Iterable
+from datetime import datetime
+from typing import Any
+
+import aiohttp
+
+from extender.model.victims import Candidate, Victim, best_candidates
+from extender.simulator.apiserver.disruption_budgets import disruptions_allowed, matching_budgets
+from extender.simulator.apiserver.kinds import PODS
+from extender.simulator.apiserver.store import Store
+from extender.simulator.json_objects import JsonObject, condition_of, is_terminating, name_of, uid_of
+from extender.simulator.scheduler.cache import NodeState, SchedulerCache
+from extender.simulator.scheduler.extender_client import ExtenderClient, ExtenderError, ExtenderStanza
+from extender.simulator.scheduler.fit import UNRESOLVABLE, UNSCHEDULABLE, Fit, Refusal
+from extender.simulator.scheduler.victim_writer import REASON, TARGET, VictimWriter
+
+_LEAST_PERCENT, _LEAST_NODES = 10, 100
+
+
+class Preemption:
+    """What happens to a pod that fits nowhere. `attach` it to the loop's cache; `close` it with the loop."""
+
+    def __init__(
+        self,
+        store: Store,
+        api_url: str,
+        stanza: ExtenderStanza | None,
+        *,
+        is_async: bool = True,
+        offers_bare: bool = False,
+        seed: int = 0,
+    ) -> None:
+        self.attempts = 0
+        self.failures: list[str] = []  # attempts that ended in an error, as the scheduler would log them
+        self._store = store
+        self._api_url = api_url
+        self._stanza = stanza
+        self._is_async = is_async
+        self._offers_bare = offers_bare
+        self._rng = random.Random(seed)
+        self._preempting: set[str] = set()
+        self._allowed: dict[str, int] = {}  # disruptions by budget, counted once for each attempt
+        self._background: set[asyncio.Task[None]] = set()
+        self._cache = SchedulerCache()
+        self._session: aiohttp.ClientSession | None = None
+
+    def attach(self, cache: SchedulerCache) -> None:
+        """Use the loop's picture of the cluster."""
+        self._cache = cache
+
+    async def close(self) -> None:
+        """End what is in flight."""
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        if self._session is not None:
+            await self._session.close()
+
+    async def __call__(self, pod: JsonObject, rejections: dict[str, Refusal]) -> str | None:
+        """The node to nominate; empty to clear the nomination, None to leave it as it is."""
+        nodes = self._pods_by_node()
+        self._allowed.clear()
+        if not self._is_eligible(pod, rejections, nodes):
+            return None
+        potential = [name for name, rejection in rejections.items() if rejection.code == UNSCHEDULABLE]
+        found = self._candidates(
+            pod, [self._cache.nodes[name] for name in potential if name in self._cache.nodes], nodes
+        )
+        if not found:
+            return ""
+        self.attempts += 1
+        try:
+            candidates = await self._judged(pod, found, nodes)
+        except ExtenderError as error:
+            self.failures.append(str(error))
+            return None
+        best = best_candidates(candidates)
+        return await self._act(pod, self._rng.choice(best), nodes) if best else None
+
+    # -- choosing
+
+    def _pods_by_node(self) -> dict[str, list[JsonObject]]:
+        """The pods that the store shows on each node where the cache counts them too. Read lazily: see `_NodePods`."""
+        found: dict[str, list[Any]] = {}
+        for stored in self._store.table(PODS).latest():
+            if stored.node:
+                found.setdefault(stored.node, []).append(stored)
+        return _NodePods(found, self._cache)
+
+    def _is_eligible(self, pod: JsonObject, rejections: dict[str, Refusal], nodes: dict[str, list[JsonObject]]) -> bool:
+        if pod["spec"].get("preemptionPolicy") == "Never" or uid_of(pod) in self._preempting:
+            return False
+        node = (pod.get("status") or {}).get("nominatedNodeName")
+        rejection = rejections.get(node or "")
+        if not node or rejection is None or rejection.code == UNRESOLVABLE:
+            return True
+        return not any(_is_victim(each) and _priority(each) < _priority(pod) for each in nodes.get(node, []))
+
+    def _candidates(
+        self, pod: JsonObject, states: list[NodeState], nodes: dict[str, list[JsonObject]]
+    ) -> list[tuple[Candidate, list[JsonObject]]]:
+        wanted = max(len(states) * _LEAST_PERCENT // 100, _LEAST_NODES)
+        turn = self._rng.randrange(len(states)) if states else 0
+        fit = Fit(pod, self._cache)
+        found: list[tuple[Candidate, list[JsonObject]]] = []
+        for state in states[turn:] + states[:turn]:
+            lower = [each for each in nodes.get(state.name, []) if _priority(each) < _priority(pod)]
+            dry = self._dry_run(fit, state, lower) if lower else None
+            if dry is not None:
+                found.append(dry)
+            if len(found) >= wanted:
+                break
+        return found
+
+    def _dry_run(
+        self, fit: Fit, state: NodeState, lower: list[JsonObject]
+    ) -> tuple[Candidate, list[JsonObject]] | None:
+        """The victims on one node, most important first; None where even all of them would not be enough."""
+        claims = {uid_of(each): state.claims[uid_of(each)] for each in lower}
+        for uid in claims:
+            state.release(uid)
+        victims: list[JsonObject] = []
+        fits = fit.rejection(state) is None
+        lower.sort(key=_importance)
+        violating = self._violating(lower) if fits else set()
+        for each in sorted(lower, key=lambda victim: uid_of(victim) not in violating):
+            state.claim(uid_of(each), claims[uid_of(each)])
+            if fits and fit.rejection(state) is not None:
+                state.release(uid_of(each))
+                victims.append(each)
+        for each in victims:
+            state.claim(uid_of(each), claims[uid_of(each)])
+        if not fits:
+            return None
+        victims.sort(key=_importance)
+        broken = sum(uid_of(each) in violating for each in victims)
+        return Candidate(state.name, tuple(map(_victim, victims)), broken), victims
+
+    def _violating(self, pods: Iterable[JsonObject]) -> set[str]:
+        left: dict[str, int] = {}
+        found: set[str] = set()
+        for pod in pods:
+            for budget in matching_budgets(self._store, pod):
+                key = uid_of(budget)
+                if key not in self._allowed:
+                    self._allowed[key] = disruptions_allowed(self._store, budget)
+                left[key] = left.get(key, self._allowed[key]) - 1
+                if left[key] < 0:
+                    found.add(uid_of(pod))
+        return found
+
+    async def _judged(
+        self, pod: JsonObject, found: list[tuple[Candidate, list[JsonObject]]], nodes: dict[str, list[JsonObject]]
+    ) -> list[Candidate]:
+        """What the extender leaves of the candidates. Raises ExtenderError."""
+        bare = {candidate.node for candidate, _ in found if not candidate.victims}
+        given = [candidate for candidate, _ in found if candidate.victims or self._offers_bare]
+        if bare and not given:
+            raise ExtenderError(f"expected at least one victim pod on node {min(bare)}")
+        if self._stanza is None or not self._stanza.preempt_verb:
+            return given
+        offered = {candidate.node for candidate in given}
+        answer = await ExtenderClient(self._stanza, self._http()).preempt(pod, given)
+        judged = []
+        for node, (uids, violations) in answer.items():
+            known = {uid_of(each): each for each in nodes.get(node, ())} if node in offered else {}
+            if not set(uids) <= set(known) or not (uids or node in bare):
+                raise ExtenderError(f"the extender answered victims on node {node} that are not there: {uids}")
+            if uids:
+                judged.append(Candidate(node, tuple(_victim(known[uid]) for uid in uids), violations))
+        return judged
+
+    # -- acting
+
+    async def _act(self, pod: JsonObject, chosen: Candidate, nodes: dict[str, list[JsonObject]]) -> str | None:
+        uids = {victim.uid for victim in chosen.victims}
+        victims = [each for each in nodes[chosen.node] if uid_of(each) in uids]
+        work = self._remove(pod, chosen.node, victims)
+        if self._is_async:
+            self._spawn(work)
+        else:
+            await work
+        return chosen.node
+
+    async def _remove(self, pod: JsonObject, node: str, victims: list[JsonObject]) -> None:
+        writer = VictimWriter(self._http(), self._api_url)
+        self._preempting.add(uid_of(pod))
+        try:
+            lower = [
+                uid for uid, claim in self._cache.nominated.get(node, {}).items() if claim.priority < _priority(pod)
+            ]
+            pending = [stored.read() for stored in self._store.table(PODS).latest() if not stored.node]
+            await asyncio.gather(*(writer.clear_nomination(each) for each in pending if uid_of(each) in lower))
+            await asyncio.gather(*(writer.remove(each) for each in victims if not is_terminating(each)))
+        finally:
+            self._preempting.discard(uid_of(pod))
+
+    def _http(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+        return self._session
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+
+class _NodePods(dict[str, list[JsonObject]]):
+    """The pods of a node, parsed when they are asked for: a dry run looks at few of the nodes."""
+
+    def __init__(self, stored: dict[str, list[Any]], cache: SchedulerCache) -> None:
+        super().__init__()
+        self._stored = stored
+        self._cache = cache
+
+    def get(self, node: str, default: Any = None) -> Any:
+        """As of a dict, for a node that may have no pods."""
+        return self[node] if node in self._stored else default
+
+    def __missing__(self, node: str) -> list[JsonObject]:
+        state = self._cache.nodes.get(node)
+        claims = state.claims if state is not None else {}
+        pods = [stored.read() for stored in self._stored.get(node, [])]
+        found = self[node] = [pod for pod in pods if uid_of(pod) in claims]
+        return found
+
+
+def _priority(pod: JsonObject) -> int:
+    return int(pod["spec"].get("priority") or 0)
+
+
+def _start(pod: JsonObject) -> str:
+    return str((pod.get("status") or {}).get("startTime") or "9999")
+
+
+def _importance(pod: JsonObject) -> tuple[int, str, str]:
+    """Sorts the most important first: the higher priority, then the longer running."""
+    return (-_priority(pod), _start(pod), name_of(pod))
+
+
+def _victim(pod: JsonObject) -> Victim:
+    started = (pod.get("status") or {}).get("startTime")
+    return Victim(uid_of(pod), _priority(pod), datetime.fromisoformat(started) if started else None)
+
+
+def _is_victim(pod: JsonObject) -> bool:
+    condition = condition_of(pod, TARGET)
+    return is_terminating(pod) and condition is not None and condition.get("reason") == REASON

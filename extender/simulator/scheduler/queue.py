@@ -1,0 +1,171 @@
+"""The scheduling queue: active pods by priority and time, pods that back off, and refused pods that wait for an event.
+
+Which event wakes which refused pod follows the queueing hints of the real scheduler as measured: a pod that the
+extender refused wakes on any event of pods and nodes and on its own update, but not on namespaces. Pure: time comes
+in as an argument. Called by `scheduler/loop.py`.
+"""
+
+import heapq
+from collections.abc import Collection
+
+from extender.simulator.json_objects import JsonObject, uid_of
+from extender.simulator.scheduler.cache import Event
+
+EXTENDER = "Extender"
+_FIT_EVENTS = {Event.POD_GONE, Event.POD_CHANGED, Event.NOMINATION_CHANGED, Event.NODE_ADDED, Event.NODE_RESOURCES}
+# What a pod refused by that plugin may hope from; the extender's refusals are woken by everything.
+_WAKES: dict[str, set[Event]] = {
+    EXTENDER: set(Event),
+    "NodeResourcesFit": _FIT_EVENTS,
+    "TaintToleration": {Event.NODE_ADDED, Event.NODE_TAINTS},
+    "NodeUnschedulable": {Event.NODE_ADDED, Event.NODE_TAINTS},
+    "NodeAffinity": {Event.NODE_ADDED, Event.NODE_LABELS},
+    "": {Event.NODE_ADDED},
+}
+FIRST_BACKOFF, LONGEST_BACKOFF = 1.0, 10.0
+
+
+class QueuedPod:
+    """A pending pod and its history in the queue."""
+
+    __slots__ = ("attempts", "backoff_until", "is_error", "plugins", "pod", "since", "uid")
+
+    def __init__(self, pod: JsonObject, now: float) -> None:
+        self.pod = pod
+        self.uid = uid_of(pod)
+        self.since = now
+        self.attempts = 0
+        self.plugins: frozenset[str] = frozenset()
+        self.backoff_until = 0.0
+        self.is_error = False
+
+    @property
+    def priority(self) -> int:
+        """The pod's priority as the API server resolved it."""
+        return int(self.pod["spec"].get("priority") or 0)
+
+
+class SchedulingQueue:
+    """Every pending pod is in exactly one place: active, backing off, waiting, gated, or being scheduled."""
+
+    def __init__(self, first_backoff: float = FIRST_BACKOFF, longest_backoff: float = LONGEST_BACKOFF) -> None:
+        self._first_backoff = first_backoff
+        self._longest_backoff = longest_backoff
+        self.pods: dict[str, QueuedPod] = {}
+        self.waiting: dict[str, QueuedPod] = {}
+        self.gated: dict[str, QueuedPod] = {}
+        self._active: list[tuple[int, float, int, QueuedPod]] = []
+        self._backoff: list[tuple[float, int, QueuedPod]] = []
+        self._place: dict[str, int] = {}
+        self._count = 0
+
+    def put(self, pod: JsonObject, now: float) -> None:
+        """A pending pod was created or has changed."""
+        uid = uid_of(pod)
+        queued = self.pods.get(uid)
+        if queued is None:
+            queued = self.pods[uid] = QueuedPod(pod, now)
+            self._sort_in(queued, now)
+            return
+        queued.pod = pod
+        if self.gated.pop(uid, None) is not None:
+            self._sort_in(queued, now)
+        elif uid in self.waiting and EXTENDER in queued.plugins:
+            self._wake(queued, now)
+
+    def remove(self, uid: str) -> None:
+        """The pod is bound or gone."""
+        self.pods.pop(uid, None)
+        self.waiting.pop(uid, None)
+        self.gated.pop(uid, None)
+        self._place.pop(uid, None)
+
+    def pop(self, now: float) -> QueuedPod | None:
+        """The next pod to schedule; a pod that backs off after a refusal comes early when nothing else is to do."""
+        self._end_backoffs(now)
+        while self._active:
+            *_, ticket, queued = heapq.heappop(self._active)
+            if self._take(queued, ticket):
+                return queued
+        for entry in sorted(self._backoff):
+            _, ticket, queued = entry
+            if not queued.is_error and self._take(queued, ticket):
+                return queued
+        return None
+
+    def refuse(self, queued: QueuedPod, plugins: Collection[str], now: float) -> None:
+        """The pod fits nowhere: wait for an event that one of these plugins cares for."""
+        queued.plugins = frozenset(plugins) or frozenset({""})
+        queued.is_error = False
+        queued.since = now
+        if self.pods.get(queued.uid) is queued:
+            self.waiting[queued.uid] = queued
+
+    def fail(self, queued: QueuedPod, now: float) -> None:
+        """Something went wrong: try again after the backoff, whatever happens meanwhile."""
+        queued.is_error = True
+        queued.since = now
+        if self.pods.get(queued.uid) is queued:
+            self._back_off(queued, now)
+
+    def happened(self, event: Event, now: float) -> None:
+        """Wake the refused pods that may hope from this event."""
+        for queued in [q for q in self.waiting.values() if any(event in _WAKES.get(p, set()) for p in q.plugins)]:
+            self._wake(queued, now)
+
+    def next_due(self) -> float | None:
+        """When the next backoff ends."""
+        return min((until for until, ticket, queued in self._backoff if self._holds(queued, ticket)), default=None)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no pod is active or backing off."""
+        return not self._place
+
+    def _sort_in(self, queued: QueuedPod, now: float) -> None:
+        if queued.pod["spec"].get("schedulingGates"):
+            self.gated[queued.uid] = queued
+        else:
+            self._activate(queued, now)
+
+    def _wake(self, queued: QueuedPod, now: float) -> None:
+        del self.waiting[queued.uid]
+        if queued.since + self._backoff_of(queued) > now:
+            self._back_off(queued, now)
+        else:
+            self._activate(queued, now)
+
+    def _activate(self, queued: QueuedPod, now: float) -> None:
+        queued.since = now
+        ticket = self._ticket(queued)
+        heapq.heappush(self._active, (-queued.priority, now, ticket, queued))
+
+    def _back_off(self, queued: QueuedPod, now: float) -> None:
+        queued.backoff_until = max(now, queued.since + self._backoff_of(queued))
+        heapq.heappush(self._backoff, (queued.backoff_until, self._ticket(queued), queued))
+
+    def _end_backoffs(self, now: float) -> None:
+        while self._backoff and self._backoff[0][0] <= now:
+            _, ticket, queued = heapq.heappop(self._backoff)
+            if self._holds(queued, ticket):
+                self._activate(queued, now)
+
+    def _take(self, queued: QueuedPod, ticket: int) -> bool:
+        if not self._holds(queued, ticket):
+            return False
+        del self._place[queued.uid]
+        queued.attempts += 1
+        return True
+
+    def _ticket(self, queued: QueuedPod) -> int:
+        """A number that is the pod's only valid entry in the heaps; older entries lapse."""
+        self._count += 1
+        self._place[queued.uid] = self._count
+        return self._count
+
+    def _holds(self, queued: QueuedPod, ticket: int) -> bool:
+        return self._place.get(queued.uid) == ticket and self.pods.get(queued.uid) is queued
+
+    def _backoff_of(self, queued: QueuedPod) -> float:
+        doublings = max(0, queued.attempts - 1)
+        return float(min(self._first_backoff * 2 ** min(doublings, 10), self._longest_backoff))

@@ -1,0 +1,85 @@
+"""The players in process: every figure is there, the cluster changes between questions, the audit sees drift."""
+
+import pytest
+
+from extender.compose.bench_subject import make_subject
+from extender.simulator.bench.asking import Player
+from extender.simulator.bench.auditing import recount
+from extender.simulator.bench.cluster import SyntheticCluster
+from extender.simulator.bench.comparison import compare
+from extender.simulator.bench.playing import fill, play
+from extender.simulator.bench.report import ratio_table, tables
+from extender.simulator.bench.results import results_of
+from tests.simulator.bench.benching import load
+
+QUESTIONS = {
+    f"{name}.{key}"
+    for name in ("filter", "own", "decode", "decide", "encode", "echo", "echoAll", "event", "first")
+    for key in ("p50", "p99", "max", "mean")
+}
+ALWAYS = {"share.decode", "share.decide", "share.encode", "requestsPerSecond", "bytesIn", "bytesOut", "rejectedShare"}
+MEASURES = ["questions", "events", "herd", "relabel", "hostile"]
+
+
+def test_a_play_has_every_figure_of_what_it_measures() -> None:
+    case = {"labels": [], "pods": [30], "selectors": [3], "names": [10], "answer": ["best5"], "measure": MEASURES}
+    played = play(load(cases=[case]), make_subject)
+    (only,) = played.rows
+    assert only.figures.keys() >= QUESTIONS | ALWAYS | {"rss", "load", "prioritize.p50", "prioritizeEcho.p50"}
+    assert only.figures.keys() >= {"feed.eventsPerSecond", "herd.mean", "herdSame.mean", "relabel.max", "relabel.pods"}
+    assert only.figures.keys() >= {"hostile.max", "hostile.slowdown", "hostile.rss"}
+    assert sum(only.figures[f"share.{part}"] for part in ("decode", "decide", "encode")) == pytest.approx(1)
+    assert only.place == {"pods": 30, "selectors": 3, "names": 10, "answer": "best5"}
+    assert played.audit.drift == ()
+    assert played.audit.groups > 0
+
+
+def test_what_is_not_measured_has_no_figure() -> None:
+    (only,) = play(load(), make_subject).rows
+    assert not {"feed.eventsPerSecond", "herd.mean", "relabel.max"} & only.figures.keys()
+
+
+def test_answered_pods_are_bound_and_counted_before_the_next_question() -> None:
+    small, subject = load(), make_subject()
+    cluster = SyntheticCluster(small)
+    fill(cluster, subject)
+    before = len(subject.index.pods)
+    (point,) = small.points
+    figures = Player(cluster, subject.index).play(subject.decisions(point.settings), point)
+    placed = [pod for pod in subject.index.pods.values() if pod.node and pod.name.split("-")[2].startswith("3000")]
+    assert figures["rejectedShare"] < 1
+    assert len(subject.index.pods) > before
+    assert placed
+    assert not subject.index.assumed.held, "each was seen on its node"
+
+
+def test_the_herd_is_refused_and_leaves_nothing_behind() -> None:
+    alone = {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"color": "nobody"}}}
+        ]
+    }
+    template = {"labels": {"color": "herd-{v}"}, "spec": {"affinity": {"podAffinity": alone}}}
+    case = {"labels": [], "pods": [30], "selectors": [3], "names": [10], "measure": ["herd"]}
+    (only,) = play(load(template=template, cases=[case]), make_subject).rows
+    assert only.figures["herd.rejectedShare"] == 1
+
+
+def test_the_audit_names_a_count_that_is_not_true() -> None:
+    small, subject = load(), make_subject()
+    cluster = SyntheticCluster(small)
+    fill(cluster, subject)
+    Player(cluster, subject.index).ask_first(subject.decisions(small.points[0].settings))
+    assert recount(subject.index).drift == ()
+    next(iter(subject.index.terms.owned())).add(0, 1)
+    assert len(recount(subject.index).drift) == 1
+
+
+def test_tables_show_rows_and_leave_out_what_was_not_measured() -> None:
+    results = results_of([play(load(), make_subject)])
+    questions, cluster = tables(results)
+    assert questions.row_count == cluster.row_count == 1
+    headings = [str(column.header) for column in questions.columns]
+    assert headings[:6] == ["scenario", "via", "pods", "selectors", "names", "answer"]
+    assert "prioritize p50" not in headings, "a decisive answer leaves nothing to prioritize"
+    assert ratio_table(compare(results.rows, results.rows)).row_count == 2

@@ -1,0 +1,112 @@
+"""A stand-in for an extender, with answers that a test sets, and the stage on which the loop meets it."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import web
+
+from extender.simulator.apiserver.kinds import NAMESPACES, PODS
+from extender.simulator.apiserver.server import ApiServer
+from extender.simulator.json_objects import JsonObject, condition_of
+from extender.simulator.scheduler.extender_client import ExtenderStanza
+from extender.simulator.scheduler.loop import LoopSettings, SchedulingLoop
+from tests.simulator.plain import namespace
+
+Answer = Callable[[JsonObject], Any]
+
+
+def accept_all(asked: JsonObject) -> JsonObject:
+    return {"NodeNames": asked["NodeNames"], "Nodes": asked["Nodes"], "Error": ""}
+
+
+def accept(*names: str) -> Answer:
+    return lambda asked: {"NodeNames": [name for name in asked["NodeNames"] if name in names]}
+
+
+def refuse_all(asked: JsonObject) -> JsonObject:
+    return {"NodeNames": [], "FailedAndUnresolvableNodes": dict.fromkeys(asked["NodeNames"], "refused by us")}
+
+
+def no_scores(_: JsonObject) -> list[JsonObject]:
+    return []
+
+
+class FakeExtender:
+    """Answers as it is told; `asked` holds every request as (verb, body). An answer may be an HTTP status."""
+
+    def __init__(self, answer: Answer = accept_all, scores: Answer = no_scores) -> None:
+        self.answer = answer
+        self.scores = scores
+        self.asked: list[tuple[str, JsonObject]] = []
+        self.url = ""
+
+    async def _handle(self, request: web.Request) -> web.Response:
+        verb, body = request.path.strip("/"), await request.json()
+        self.asked.append((verb, body))
+        answer = (self.answer if verb == "filter" else self.scores)(body)
+        if isinstance(answer, int):
+            return web.Response(status=answer)
+        if isinstance(answer, str):
+            return web.Response(text=answer, content_type="application/json")
+        return web.json_response(answer)
+
+    def filters_for(self, name: str) -> list[JsonObject]:
+        return [body for verb, body in self.asked if verb == "filter" and body["Pod"]["metadata"]["name"] == name]
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        app = web.Application(client_max_size=2**26)
+        app.router.add_post("/{verb}", self._handle)
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        try:
+            yield
+        finally:
+            await runner.cleanup()
+
+
+class Cluster:
+    """An API server and the loop in front of it."""
+
+    def __init__(self, api: ApiServer, loop: SchedulingLoop) -> None:
+        self.api = api
+        self.loop = loop
+
+    def create(self, obj: JsonObject) -> None:
+        self.api.operations.create(PODS, obj)
+
+    def pod(self, name: str) -> JsonObject:
+        return self.api.store.find(PODS, f"default/{name}").read()
+
+    def node_of(self, name: str) -> str:
+        return self.api.store.find(PODS, f"default/{name}").node
+
+    def reason_of(self, name: str) -> tuple[str, str]:
+        condition = condition_of(self.pod(name), "PodScheduled") or {}
+        return condition.get("reason", ""), condition.get("message", "")
+
+    async def quiet(self) -> None:
+        assert await self.loop.settle(within=10, calm=0.05)
+
+
+@asynccontextmanager
+async def cluster(
+    *objects: JsonObject,
+    extender: FakeExtender | None = None,
+    stanza: dict[str, Any] | None = None,
+    **settings: Any,
+) -> AsyncIterator[Cluster]:
+    """A cluster of these objects (and the namespace `default`) with a running loop."""
+    async with ApiServer() as api, (extender or FakeExtender()).running():
+        api.store.load(objects)
+        api.operations.create(NAMESPACES, namespace("default"))
+        entry = ExtenderStanza(url_prefix=extender.url, **(stanza or {})) if extender else None
+        loop = SchedulingLoop(api.store, api.url, entry, LoopSettings(**settings))
+        await loop.start()
+        try:
+            yield Cluster(api, loop)
+        finally:
+            await loop.stop()

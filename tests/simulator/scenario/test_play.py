@@ -1,0 +1,190 @@
+"""Playing steps on a stage, with an extender of the test's own: what each step does, what is counted and checked."""
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+
+from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS
+from extender.simulator.json_objects import JsonObject, labels_of, name_of
+from extender.simulator.scenario.language import parse_scenario
+from extender.simulator.scenario.play import Player, StepFailed
+from extender.simulator.scenario.stage import Stage
+from tests.simulator.fake_extender import FakeExtender, refuse_all
+from tests.simulator.plain import HOSTNAME, anti_affinity, term
+
+KEEP_APART = anti_affinity(term(HOSTNAME, app="web"))
+SETTLE: JsonObject = {"settle": {"calm": "50ms", "timeout": "10s"}}
+
+
+@asynccontextmanager
+async def playing(
+    *steps: JsonObject, extender: FakeExtender | None = None, seed: int = 1, **parts: Any
+) -> AsyncIterator[tuple[Player, Stage]]:
+    """A small cluster on which these steps have been taken."""
+    document = {
+        "apiVersion": "placement.extender.dev/v1alpha1",
+        "kind": "Scenario",
+        "name": "test",
+        "cluster": {"nodes": [{"count": 4, "zones": 2}], "namespaces": [{"count": 2, "name": "team-{i}"}]},
+        "templates": {"web": {"labels": {"app": "web"}, "spec": {"affinity": KEEP_APART}}, "db": {}},
+        "steps": list(steps),
+        **parts,
+    }
+    play = parse_scenario(document)
+    fake = extender or FakeExtender()
+    async with fake.running(), Stage(play, seed) as stage:
+        await stage.begin(fake.url)
+        player = Player(stage)
+        await player.run(play.steps)
+        yield player, stage
+
+
+def _names(stage: Stage) -> list[str]:
+    return [stored.key for stored in stage.pods()]
+
+
+def _arrive(template: str = "db", count: Any = 1, **more: Any) -> JsonObject:
+    return {"arrive": {"template": template, "count": count, **more}}
+
+
+async def test_pods_arrive_in_namespaces_in_turn_and_never_under_a_name_twice() -> None:
+    async with playing(_arrive(count=3), _arrive(count=1, namespaces="team-0")) as (_, stage):
+        assert _names(stage) == ["team-0/db-0", "team-0/db-2", "team-0/db-3", "team-1/db-1"]
+
+
+async def test_the_seed_draws_amounts_and_mixtures() -> None:
+    step = {"arrive": {"mix": {"web": 1, "db": 3}, "count": [5, 50]}}
+    seen: list[list[str]] = []
+    for seed in (1, 1, 2):
+        async with playing(step, seed=seed) as (_, stage):
+            seen.append(_names(stage))
+    assert seen[0] == seen[1] != seen[2]
+    assert 5 <= len(seen[0]) <= 50
+
+
+async def test_arrivals_in_the_background_are_waited_for_when_settling() -> None:
+    steps = (_arrive(count=5, rate=200, background=True), _arrive("web"), SETTLE)
+    async with playing(*steps) as (_, stage):
+        assert len(stage.loop.bound) == 6
+
+
+async def test_steps_change_namespaces_pods_and_nodes() -> None:
+    steps = (
+        {"relabelNamespace": {"namespaces": "team-*", "labels": {"env": "prod"}}},
+        {"relabelNamespace": {"namespaces": "team-1", "labels": {"env": ""}}},
+        _arrive(count=2, namespaces="team-0"),
+        SETTLE,
+        {"changePods": {"namespaces": "team-0", "labels": {"x": "1"}, "annotations": {"y": "2"}, "count": 1}},
+        {"changeNodes": {"action": "cordon", "nodes": "node-0"}},
+        {"changeNodes": {"action": "cordon", "nodes": "node-2"}},
+        {"changeNodes": {"action": "uncordon", "nodes": "node-2"}},
+        {"changeNodes": {"action": "relabel", "nodes": "node-2", "labels": {"disk": "ssd"}}},
+        {"changeNodes": {"action": "delete", "nodes": "node-1,node-3"}},
+        {"addNodes": {"count": 2, "name": "new-{i}"}},
+        {"addNodes": {"count": 2, "name": "node-{i}"}},
+    )
+    async with playing(*steps) as (_, stage):
+        namespaces, nodes = (
+            {stored.key: stored.read() for stored in stage.api.store.table(kind).latest()}
+            for kind in (NAMESPACES, NODES)
+        )
+        touched = [stored.read() for stored in stage.pods() if "x" in labels_of(stored.read())]
+    assert [labels_of(namespaces[name]).get("env") for name in ("team-0", "team-1")] == ["prod", None]
+    assert [found["metadata"]["annotations"] for found in touched] == [{"y": "2"}]
+    assert (nodes["node-0"]["spec"]["unschedulable"], nodes["node-2"]["spec"]) == (True, {})
+    assert labels_of(nodes["node-2"])["disk"] == "ssd"
+    assert sorted(nodes) == ["new-0", "new-1", "node-0", "node-1", "node-2", "node-3"]
+
+
+async def test_pods_are_deleted_by_selector_and_number() -> None:
+    steps = (_arrive("web", 3), SETTLE, {"deletePods": {"selector": {"app": "web"}, "count": 2}}, SETTLE)
+    async with playing(*steps) as (_, stage):
+        assert len(_names(stage)) == 1
+
+
+async def test_the_report_counts_what_was_placed_and_what_waits() -> None:
+    async with playing(_arrive(count=3), SETTLE) as (player, _):
+        report = await player.finish()
+    assert (report.last_line, report.is_good) == ("placed 3, pending 0, violations 0", True)
+    assert (report.decisions, report.calls, report.nodes_used) == (3, 6, 3)
+    async with playing(_arrive(), SETTLE, extender=FakeExtender(refuse_all)) as (player, _):
+        report = await player.finish()
+    assert report.last_line == "placed 0, pending 1, violations 0"
+    assert report.waiting == (("team-0/db-0", "0/4 nodes are available: 4 refused by us."),)
+
+
+async def test_what_an_extender_gets_wrong_is_counted() -> None:
+    crowding = FakeExtender(lambda asked: {"NodeNames": [name for name in asked["NodeNames"] if name == "node-0"]})
+    async with playing(_arrive("web", 3, namespaces="team-0"), extender=crowding) as (player, _):
+        report = await player.finish()
+    assert (report.last_line, report.is_good) == ("placed 3, pending 0, violations 2", False)
+    first = report.document()["violations"][0]
+    assert first == {
+        "decision": 2,
+        "pod": "team-0/web-1",
+        "node": "node-0",
+        "reason": "node(s) didn't match pod anti-affinity rules",
+    }
+
+
+async def test_a_disappointed_expectation_fails_the_run() -> None:
+    expect = {"expect": {"placed": [2, 5], "pending": 0}}
+    async with playing(_arrive(), SETTLE, expect) as (player, _):
+        report = await player.finish()
+    assert report.failures == ("steps[2].expect.placed: expected (2, 5), got 1",)
+    assert not report.is_good
+
+
+async def test_a_queue_that_does_not_come_to_rest_fails_the_run() -> None:
+    unhelpful = {"settle": {"timeout": "200ms"}}
+    async with playing(_arrive(), unhelpful, extender=FakeExtender(lambda _: 500)) as (player, _):
+        assert player.failures == ["steps[1].settle: not quiet after 200ms"]
+
+
+async def test_a_step_that_fits_nothing_is_told_with_its_path() -> None:
+    with pytest.raises(StepFailed, match=r'steps\[0\]\.arrive: no namespace fits "nowhere"'):
+        async with playing(_arrive(namespaces="nowhere")):
+            pass
+
+
+async def test_binds_are_delayed_by_the_scenarios_range() -> None:
+    async with playing(_arrive(), scheduler={"bindDelay": ["300ms", "300ms"]}) as (_, stage):
+        stored = stage.api.store.find(PODS, "team-0/db-0")
+        assert (name_of(stored.read()), stored.node) == ("db-0", "")
+        assert stage.loop.settings.bind_delay == (0.3, 0.3)
+
+
+async def test_faults_are_at_work_until_a_step_changes_them() -> None:
+    strict = {"fail": {"verbs": ["write"]}}
+    steps = ({"faults": [strict]}, _arrive(), {"pause": {"time": "50ms"}}, {"expect": {"placed": 0}})
+    backoff = {"podInitialBackoff": "20ms", "podMaxBackoff": "20ms"}
+    async with playing(*steps, {"faults": []}, SETTLE, faults=[{"cutLine": {}}], scheduler=backoff) as (player, stage):
+        assert (player.failures, len(stage.loop.bound)) == ([], 1)
+        assert stage.weather.struck["fail"] > 0
+    async with playing(faults=[strict]) as (_, stage):
+        assert (await _post(stage)) == 500
+
+
+async def _post(stage: Stage) -> int:
+    async with aiohttp.ClientSession() as session, session.post(f"{stage.api.url}/api/v1/nodes", json={}) as response:
+        return response.status
+
+
+async def test_a_restart_and_a_jump_of_the_clock_happen_once_when_their_step_is_taken() -> None:
+    faults = {"faults": [{"restart": {"newHistory": True, "down": "20ms"}}, {"jumpClock": {"by": "1h"}}]}
+    async with playing(_arrive(count=20), SETTLE, faults, _arrive(count=2), SETTLE) as (player, stage):
+        assert stage.api.store.version < 60
+        assert stage.clock.now() - time.monotonic() == pytest.approx(3600, abs=1)
+        report = await player.finish()
+    assert report.last_line == "placed 22, pending 0, violations 0"
+
+
+async def test_a_binding_whose_answer_is_lost_is_a_binding() -> None:
+    async with playing({"faults": [{"loseAnswer": {}}]}, _arrive(count=3), SETTLE) as (player, stage):
+        assert stage.weather.struck["loseAnswer"] == 3
+        report = await player.finish()
+    assert (report.last_line, report.decisions) == ("placed 3, pending 0, violations 0", 3)

@@ -1,0 +1,259 @@
+"""The loop by itself: its own filters, its order, its assumptions, and whom an event wakes."""
+
+import pytest
+
+from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS, Target
+from extender.simulator.json_objects import JsonObject
+from extender.simulator.oracle.journal import Decision, Undone
+from extender.simulator.scheduler.fit import nodes_to_find
+from tests.fakes import until
+from tests.simulator.fake_extender import Cluster, FakeExtender, accept_all, cluster, refuse_all
+from tests.simulator.plain import node, pod
+
+TAINT: JsonObject = {"key": "dedicated", "value": "db", "effect": "NoSchedule"}
+TOLERATION: JsonObject = {"key": "dedicated", "operator": "Equal", "value": "db", "effect": "NoSchedule"}
+
+
+def _decisions(there: Cluster) -> list[str]:
+    return [entry.pod["metadata"]["name"] for entry in there.loop.journal.entries if isinstance(entry, Decision)]
+
+
+@pytest.mark.parametrize(
+    ("obstacle", "asked", "reason"),
+    [
+        (node("n1", taints=[TAINT]), pod("a"), "1 node(s) had untolerated taint(s)"),
+        (node("n1", unschedulable=True), pod("a"), "1 node(s) were unschedulable"),
+        (node("n1"), pod("a", nodeSelector={"x": "y"}), "1 node(s) didn't match Pod's node affinity/selector"),
+        (node("n1", cpu="50m"), pod("a"), "1 Insufficient cpu"),
+    ],
+    ids=["taint", "cordon", "selector", "resources"],
+)
+async def test_the_own_filters_refuse_in_the_real_words(obstacle: JsonObject, asked: JsonObject, reason: str) -> None:
+    async with cluster(obstacle) as there:
+        there.create(asked)
+        await there.quiet()
+        assert there.reason_of("a") == ("Unschedulable", f"0/1 nodes are available: {reason}.")
+
+
+async def test_tolerated_taints_do_not_matter() -> None:
+    async with cluster(node("n1", taints=[TAINT])) as there:
+        there.create(pod("a", tolerations=[TOLERATION]))
+        await there.quiet()
+        assert there.node_of("a") == "n1"
+
+
+async def test_the_emptiest_node_is_taken() -> None:
+    async with cluster(node("n1"), node("n2"), pod("old", on="n1", cpu="2")) as there:
+        there.create(pod("a"))
+        await there.quiet()
+        assert there.node_of("a") == "n2"
+
+
+async def test_decisions_run_ahead_of_bindings_and_count_at_once() -> None:
+    async with cluster(node("n1", cpu="2"), node("n2", cpu="2"), bind_delay=(0.2, 0.2)) as there:
+        for name in ("a", "b", "c"):
+            there.create(pod(name, cpu="1500m"))
+        await until(lambda: len(_decisions(there)) == 2)
+        assert [there.node_of(name) for name in ("a", "b", "c")] == ["", "", ""]
+        await there.quiet()
+        assert sorted(there.node_of(name) for name in ("a", "b", "c")) == ["", "n1", "n2"]
+
+
+async def test_more_important_pods_come_first() -> None:
+    async with cluster() as there:
+        for number, priority in enumerate([0, 10, 5]):
+            there.create(pod(f"p{number}", priority=priority))
+        await there.quiet()
+        there.api.operations.create(NODES, node("n1"))
+        await there.quiet()
+        assert _decisions(there) == ["p1", "p2", "p0"]
+
+
+async def test_gated_pods_wait_for_their_gates() -> None:
+    extender = FakeExtender()
+    async with cluster(node("n1"), extender=extender) as there:
+        there.create(pod("a", schedulingGates=[{"name": "hold"}]))
+        await there.quiet()
+        assert extender.asked == []
+        there.api.operations.change(PODS, "default/a", lambda obj: obj["spec"].pop("schedulingGates"))
+        await until(lambda: there.node_of("a") == "n1")
+
+
+async def test_pods_of_another_scheduler_are_left_alone() -> None:
+    async with cluster(node("n1")) as there:
+        there.create(pod("a", schedulerName="other"))
+        await there.quiet()
+        assert there.node_of("a") == ""
+
+
+async def test_a_binding_that_is_rejected_undoes_the_decision_and_is_tried_again() -> None:
+    async with cluster(node("n1"), node("n2"), bind_delay=(0.05, 0.05)) as there:
+        there.create(pod("a"))
+        await until(lambda: _decisions(there))
+        there.api.operations.change(PODS, "default/a", lambda obj: obj["spec"].update(schedulingGates=[{"name": "x"}]))
+        await until(lambda: there.reason_of("a")[0] == "SchedulerError")
+        assert [type(entry) for entry in there.loop.journal.entries if isinstance(entry, Undone)] == [Undone]
+        assert there.loop.cache.nodes["n1"].claims == there.loop.cache.nodes["n2"].claims == {}
+
+
+async def test_a_pod_deleted_before_its_binding_leaves_nothing_behind() -> None:
+    async with cluster(node("n1"), bind_delay=(0.05, 0.05)) as there:
+        there.create(pod("a"))
+        await until(lambda: _decisions(there))
+        there.api.pods.delete(Target(PODS, "default", "a"), {})
+        await there.quiet()
+        assert there.loop.cache.nodes["n1"].claims == {}
+        assert there.loop.queue.pods == {}
+
+
+async def test_changes_reach_the_loop_after_the_cache_delay() -> None:
+    async with cluster(cache_delay=0.2) as there:
+        there.create(pod("a"))
+        await until(lambda: there.loop.messages)
+        there.api.operations.create(NODES, node("n1"))
+        added_at = there.api.store.table(NODES).changes[-1].at
+        await until(lambda: _decisions(there))
+        (decision,) = [entry for entry in there.loop.journal.entries if isinstance(entry, Decision)]
+        assert decision.asked_at >= added_at + 0.2
+
+
+async def test_each_search_begins_where_the_last_one_ended() -> None:
+    extender = FakeExtender()
+    nodes = [node(f"n{number:03}", "z1") for number in range(150)]
+    async with cluster(*nodes, extender=extender, percentage_of_nodes_to_score=1) as there:
+        for name in ("a", "b"):
+            there.create(pod(name))
+            await there.quiet()
+    first, second = (extender.filters_for(name)[0]["NodeNames"] for name in ("a", "b"))
+    names = [f"n{number:03}" for number in range(150)]
+    assert first == names[:100]
+    assert second == names[100:] + names[:50]
+
+
+async def test_nodes_are_tried_zone_by_zone_in_turn() -> None:
+    extender = FakeExtender()
+    async with cluster(node("a1", "a"), node("a2", "a"), node("b1", "b"), extender=extender) as there:
+        there.create(pod("p"))
+        await there.quiet()
+    assert extender.asked[0][1]["NodeNames"] == ["a1", "b1", "a2"]
+
+
+@pytest.mark.parametrize(
+    ("percentage", "total", "enough"),
+    [
+        (0, 5_000, 500),
+        (0, 99, 99),
+        (0, 100, 100),
+        (0, 1_000, 420),
+        (0, 10_000, 500),
+        (100, 5_000, 5_000),
+        (1, 5_000, 100),
+    ],
+)
+def test_enough_nodes_are_as_many_as_the_real_scheduler_looks_for(percentage: int, total: int, enough: int) -> None:
+    assert nodes_to_find(percentage, total) == enough
+
+
+async def test_room_held_for_a_nominated_pod_is_not_taken_by_a_lesser_one() -> None:
+    extender = FakeExtender(refuse_all)
+    async with cluster(node("n1", cpu="1"), extender=extender) as there:
+        there.create(pod("first", cpu="800m", priority=10))
+        await there.quiet()
+        extender.answer = lambda _: {"NodeNames": [], "FailedNodes": {"n1": "soon"}}
+        there.api.operations.change(PODS, "default/first", lambda obj: obj["status"].update(nominatedNodeName="n1"))
+        await there.quiet()
+        extender.answer = accept_all
+        there.create(pod("lesser", cpu="800m", priority=1))
+        await until(lambda: there.reason_of("lesser")[0])
+        assert there.reason_of("lesser")[1] == "0/1 nodes are available: 1 Insufficient cpu."
+
+
+# -- whom an event wakes
+
+
+def _annotate(obj: JsonObject) -> None:
+    obj["metadata"]["annotations"] = {"touched": "yes"}
+
+
+def _label(obj: JsonObject) -> None:
+    obj["metadata"]["labels"] = {**obj["metadata"]["labels"], "touched": "yes"}
+
+
+def _change(there: Cluster, event: str) -> None:
+    operations = there.api.operations
+    match event:
+        case "own annotation":
+            operations.change(PODS, "default/a", _annotate)
+        case "pod relabelled":
+            operations.change(PODS, "default/old", _label)
+        case "pod deleted":
+            there.api.pods.delete(Target(PODS, "default", "old"), {})
+        case "pod bound":
+            operations.create(PODS, pod("new", on="n1"))
+        case "node added":
+            operations.create(NODES, node("n2"))
+        case "node relabelled":
+            operations.change(NODES, "n1", _label)
+        case "node annotated":
+            operations.change(NODES, "n1", _annotate)
+        case "namespace relabelled":
+            operations.change(NAMESPACES, "default", _label)
+        case "node bigger":
+            operations.change(NODES, "n1", lambda obj: obj["status"]["allocatable"].update(cpu="4500m"))
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        "own annotation",
+        "pod relabelled",
+        "pod deleted",
+        "pod bound",
+        "node added",
+        "node relabelled",
+        "node annotated",
+        "node bigger",
+    ],
+)
+async def test_a_pod_refused_by_the_extender_is_woken_by(event: str) -> None:
+    extender = FakeExtender(refuse_all)
+    async with cluster(node("n1"), pod("old", on="n1"), extender=extender) as there:
+        there.create(pod("a"))
+        await there.quiet()
+        extender.asked.clear()
+        _change(there, event)
+        await until(lambda: extender.filters_for("a"))
+
+
+async def test_a_pod_refused_by_the_extender_is_not_woken_by_namespaces() -> None:
+    extender = FakeExtender(refuse_all)
+    async with cluster(node("n1"), pod("old", on="n1"), extender=extender) as there:
+        there.create(pod("a"))
+        await there.quiet()
+        extender.asked.clear()
+        _change(there, "namespace relabelled")
+        await there.quiet()
+        assert extender.asked == []
+
+
+@pytest.mark.parametrize(
+    ("event", "wakes"),
+    [
+        ("pod deleted", True),
+        ("node bigger", True),
+        ("node added", True),
+        ("own annotation", False),
+        ("node annotated", False),
+        ("node relabelled", False),
+        ("pod bound", False),
+    ],
+)
+async def test_a_pod_without_room_is_woken_only_by_room(event: str, *, wakes: bool) -> None:
+    async with cluster(node("n1", cpu="4"), pod("old", on="n1", cpu="1"), extender=FakeExtender()) as there:
+        there.create(pod("a", cpu="3500m"))
+        await there.quiet()
+        attempts = next(iter(there.loop.queue.pods.values())).attempts
+        queued = next(iter(there.loop.queue.pods.values()))
+        _change(there, event)
+        await there.quiet()
+        assert (queued.attempts > attempts) is wakes
