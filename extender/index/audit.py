@@ -50,15 +50,15 @@ def audit_steps(index: ClusterIndex) -> Iterator[Check]:
     for numbers in _slices(range(len(index.topology.nodes)), _NODES_A_STEP):
         yield partial(_check_nodes, index, numbers)
     carriers: _Carriers = {}
-    for signatures in _slices(list(index.signatures), _SHAPES_A_STEP):
+    for signatures in _slices(list(index.counts.signatures), _SHAPES_A_STEP):
         yield partial(_check_shapes, index, signatures, carriers)
     yield partial(_check_anchors, index)
-    for selection, groups in list(index.terms.asked()):
+    for selection, groups in list(index.counts.terms.asked()):
         for some in _slices(groups, _GROUPS_A_STEP):
             yield partial(_check_asked, index, selection, some)
-    for owner in list(index.terms.owned()):
+    for owner in list(index.counts.terms.owned()):
         yield partial(_check_owned, index, owner, carriers)
-    for _, spread_key, spread in list(index.spreads.asked()):
+    for _, spread_key, spread in list(index.counts.spreads.asked()):
         yield partial(_check_spread, index, spread_key, spread)
 
 
@@ -84,21 +84,21 @@ def _check_assumed(index: ClusterIndex) -> list[str]:
 
 def _stands(index: ClusterIndex, pod: Pod) -> bool:
     number = index.topology.find(pod.node)
-    return number is not None and pod.uid in index.pods_on(number)
+    return number is not None and pod.uid in index.nodes.pods_on(number)
 
 
 def _check_nodes(index: ClusterIndex, numbers: Sequence[int]) -> list[str]:
     """That the pods on some nodes are those of the table or assumed, and are counted there by their shapes."""
     problems = []
     for number in numbers:
-        pods = index.pods_on(number).values()
+        pods = index.nodes.pods_on(number).values()
         strangers = [pod for pod in pods if not _is_held(index, pod)]
-        problems += [f"pod {pod.full_name}: is on {index.node_names[number]}, and not held" for pod in strangers]
+        problems += [f"pod {pod.full_name}: is on {index.topology.names[number]}, and not held" for pod in strangers]
         true = Counter((pod.signature, pod.terminating) for pod in pods)
         counted = {key: _placed(index, key, number) for key in true}
-        if true != counted or any(pod.node != index.node_names[number] for pod in pods):
+        if true != counted or any(pod.node != index.topology.names[number] for pod in pods):
             problems.append(
-                f"pods on {index.node_names[number]}: {sum(counted.values())} counted, {true.total()} there"
+                f"pods on {index.topology.names[number]}: {sum(counted.values())} counted, {true.total()} there"
             )
     return problems
 
@@ -109,7 +109,7 @@ def _is_held(index: ClusterIndex, pod: Pod) -> bool:
 
 
 def _placed(index: ClusterIndex, key: tuple[PodSignature, bool], number: int) -> int:
-    counts_of_signature = index.signatures.find(key[0], terminating=key[1])
+    counts_of_signature = index.counts.signatures.find(key[0], terminating=key[1])
     return counts_of_signature.nodes.get(number, 0) if counts_of_signature else 0
 
 
@@ -124,7 +124,7 @@ def _check_shapes(index: ClusterIndex, signatures: Sequence[SignatureCounts], ca
         if not _is_kept(index, counts_of_signature):
             continue
         name = f"a shape of {signature.namespace}"
-        if not index.signatures.is_filed(counts_of_signature):
+        if not index.counts.signatures.is_filed(counts_of_signature):
             problems.append(f"{name}: is not filed under its namespace and labels")
         if any(
             pods != _standing(index, counts_of_signature, number) for number, pods in counts_of_signature.nodes.items()
@@ -133,7 +133,7 @@ def _check_shapes(index: ClusterIndex, signatures: Sequence[SignatureCounts], ca
         owners = [
             group
             for group, times in counts_of_signature.groups.items()
-            if isinstance(group, OwnerGroup) and index.terms.is_owned(group)
+            if isinstance(group, OwnerGroup) and index.counts.terms.is_owned(group)
             for _ in range(times)
         ]
         if Counter((each.role, each.term, each.weight) for each in owners) != Counter(terms_of(signature)):
@@ -145,10 +145,10 @@ def _check_shapes(index: ClusterIndex, signatures: Sequence[SignatureCounts], ca
 
 def _check_anchors(index: ClusterIndex) -> list[str]:
     """That the label keys by which shapes are found are those that selections anchor on. O(groups)."""
-    selections: set[Selection] = {selection for selection, _ in index.terms.asked()}
-    selections |= {selection for selection, _, _ in index.spreads.asked()}
+    selections: set[Selection] = {selection for selection, _ in index.counts.terms.asked()}
+    selections |= {selection for selection, _, _ in index.counts.spreads.asked()}
     true = Counter(each.anchor.key for each in selections if each.anchor is not None)
-    running = index.signatures.label_users()
+    running = index.counts.signatures.label_users()
     return [
         f"label {key}: {running.get(key, 0)} selections anchor on it, should be {true[key]}"
         for key in sorted(true.keys() | running.keys())
@@ -158,14 +158,14 @@ def _check_anchors(index: ClusterIndex) -> list[str]:
 
 def _is_kept(index: ClusterIndex, counts_of_signature: SignatureCounts) -> bool:
     return (
-        index.signatures.find(counts_of_signature.signature, terminating=counts_of_signature.terminating)
+        index.counts.signatures.find(counts_of_signature.signature, terminating=counts_of_signature.terminating)
         is counts_of_signature
     )
 
 
 def _standing(index: ClusterIndex, counts_of_signature: SignatureCounts, number: int) -> int:
     """How many pods of a shape stand on a node."""
-    here = index.pods_on(number).values()
+    here = index.nodes.pods_on(number).values()
     return sum(
         pod.terminating == counts_of_signature.terminating and pod.signature == counts_of_signature.signature
         for pod in here
@@ -188,13 +188,13 @@ def _pods_by_value(index: ClusterIndex, topology_key: str, signatures: Iterable[
 
 def _check_asked(index: ClusterIndex, selection: TermSelection, groups: Sequence[Group]) -> list[str]:
     """Some groups of one selection, whose members are found once for all of them."""
-    kept = [group for group in groups if index.terms.is_asked(selection, group)]
+    kept = [group for group in groups if index.counts.terms.is_asked(selection, group)]
     if not kept:
         return []
     asleep = [group for group in kept if (group in selection.live) is not bool(group.column.filled)]
     if asleep:
         return [f"term group over {group.key.key}: is live, or is not, against what nodes carry" for group in asleep]
-    reachable = index.signatures.reachable(shared_anchor(selection.pod_selectors), None)
+    reachable = index.counts.signatures.reachable(shared_anchor(selection.pod_selectors), None)
     selected = [each for each in reachable if _selects(index, selection, each.signature)]
     return [
         line
@@ -217,16 +217,16 @@ def _covers(index: ClusterIndex, who: PodSelector, signature: PodSignature) -> b
 
 
 def _check_owned(index: ClusterIndex, group: OwnerGroup, carriers: _Carriers) -> list[str]:
-    if not index.terms.is_owned(group):
+    if not index.counts.terms.is_owned(group):
         return []
     name = f"inverse group ({group.role.value}) over {group.key.key}"
-    if index.terms.is_offered(group) is not bool(group.key.filled):
+    if index.counts.terms.is_offered(group) is not bool(group.key.filled):
         return [f"{name}: is offered to questions, or is not, against what nodes carry"]
     noted = [each for each in carriers.get(group, ()) if _is_kept(index, each)]
     if len(noted) != group.askers:  # others have come since
         noted = [
             each
-            for counts_of_signature in index.signatures
+            for counts_of_signature in index.counts.signatures
             for each in [counts_of_signature] * counts_of_signature.groups.get(group, 0)
         ]
     true = _pods_by_value(index, group.key.key, noted)
@@ -234,10 +234,10 @@ def _check_owned(index: ClusterIndex, group: OwnerGroup, carriers: _Carriers) ->
 
 
 def _check_spread(index: ClusterIndex, key: SpreadKey, group: Group) -> list[str]:
-    if not index.spreads.is_asked(key, group):
+    if not index.counts.spreads.is_asked(key, group):
         return []
     true: Counter[str] = Counter()
-    for counts_of_signature in index.signatures.reachable(key.selector.anchor(), (key.namespace,)):
+    for counts_of_signature in index.counts.signatures.reachable(key.selector.anchor(), (key.namespace,)):
         signature = counts_of_signature.signature
         counts = (
             not counts_of_signature.terminating and not key.selector.is_empty and signature.namespace == key.namespace

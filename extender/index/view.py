@@ -1,7 +1,7 @@
-"""What decisions see of the index: readers only.
+"""What rules, verbs and the server see of the index: a Protocol of readers per room, and trials on the counts.
 
-`ClusterView` is all that rules, verbs and the server are given. A view is live: between two awaits it does not
-change, so a verb, which is one synchronous function, always sees one consistent state.
+A view is live: between two awaits it does not change, so a verb, which is one synchronous function, always sees one
+consistent state. The one exception is a trial (`Trials`), which changes counts inside its block.
 """
 
 from __future__ import annotations
@@ -208,8 +208,8 @@ class WhatIfView(Protocol):
         """All pods that were made to stand are gone again."""
 
 
-class ClusterView(Protocol):
-    """The read-only face of the index."""
+class NodesView(Protocol):
+    """Nodes and what is on them. Nodes are numbered; a number is valid until the node and its pods are gone."""
 
     @property
     def known(self) -> Mapping[str, NodeNumber]:
@@ -219,39 +219,74 @@ class ClusterView(Protocol):
     def topology_version(self) -> int:
         """Grows with every change of nodes."""
 
-    def compiled(self, signature: PodSignature) -> CompiledConstraints:
-        """The compiled question of a shape. O(1) when it has been asked before, else O(pods it counts)."""
-
-    def grounds(self, compiled: CompiledConstraints) -> int:
-        """A number that changes whenever the filter's answer to the question may have changed."""
-
-    def is_pending(self, compiled: CompiledConstraints) -> bool:
-        """Whether the filter's answer may hang on a pod whose node is not known yet. O(groups)."""
-
-    def expected(self, group: GroupView) -> Expected:
-        """Where the pods that are counted by the group and whose node is not known yet may stand.
-
-        O(assumed pods + such pods × their nodes).
-        """
-
-    def is_touched(self, signature: PodSignature) -> bool:
-        """Whether placing a pod of this shape can change another pod's answer, as far as anybody has asked."""
-
-    def key(self, topology_key: str) -> KeyView:
-        """The domains of a topology key."""
-
-    def node(self, number: NodeNumber) -> Node | None:
-        """The node of a number, None where pods claim a node that does not exist."""
-
     @property
     def node_names(self) -> Sequence[str]:
         """Names by node number."""
 
+    def node(self, number: NodeNumber) -> Node | None:
+        """The node of a number, None where pods are on a node that does not exist."""
+
+    def key(self, topology_key: str) -> KeyView:
+        """The domains of a topology key."""
+
     def requested(self, number: NodeNumber) -> Resources:
-        """What the pods on the node ask for together."""
+        """What the pods on the node request together."""
 
     def pods_on(self, number: NodeNumber) -> Mapping[str, Pod]:
-        """The pods that stand on the node, by UID."""
+        """The pods on the node, by UID."""
+
+    def has_below(self, priority: int) -> bool:
+        """Whether any pod on a node has a lower priority. O(distinct priorities)."""
+
+
+class CountsView(Protocol):
+    """Compiled constraints, and what their groups tell."""
+
+    def compiled(self, signature: PodSignature) -> CompiledConstraints:
+        """The compiled constraints of a pod signature. O(1) where they are kept, else O(pods that they count)."""
+
+    def grounds(self, compiled: CompiledConstraints) -> int:
+        """The dependency version of a filter result: it changes whenever the result may have changed. O(groups)."""
+
+    def is_touched(self, signature: PodSignature) -> bool:
+        """Whether placing such a pod can change the result for another pod whose constraints are compiled."""
+
+    def is_counted(self, pod: Pod, groups: AbstractSet[GroupView]) -> bool:
+        """Whether any of the groups counts this placed pod. O(groups that count it)."""
+
+
+class ClaimsView(Protocol):
+    """Nodes that pods lay claim to before the watch shows them there: assumed and nominated pods."""
+
+    def is_pending(self, compiled: CompiledConstraints) -> bool:
+        """Whether the filter result may depend on a pod whose node is not known yet. O(groups)."""
+
+    def expected(self, group: GroupView) -> Expected:
+        """Where the pods that the group counts and whose node is not known yet may be.
+
+        O(assumed pods + such pods × their nodes).
+        """
+
+    @property
+    def nominated(self) -> Mapping[str, Mapping[str, Pod]]:
+        """The nominated pods, by their status or by a plan, by node name and UID; no empty entry."""
+
+    def awaited(self, uid: str) -> str:
+        """The node that a plan promises to a pod, while any of its victims exists; else empty. O(victims)."""
+
+    def planned(self, uid: str) -> str:
+        """The node of the plan for a pod, until the plan is over; else empty."""
+
+    def leaving(self, node: str) -> list[Pod]:
+        """The victims of all plans for the node that still exist. O(pods nominated to it + victims)."""
+
+    @property
+    def claims_version(self) -> int:
+        """Grows with every change of nominations and disruption budgets."""
+
+
+class ObjectsView(Protocol):
+    """Objects as the watch shows them."""
 
     def pod(self, uid: str) -> Pod | None:
         """A pod by UID."""
@@ -263,34 +298,23 @@ class ClusterView(Protocol):
     def namespace_labels(self, name: str) -> Mapping[str, str] | None:
         """The labels of a Namespace object, None where there is none."""
 
-    def without(self, pods: Sequence[Pod]) -> AbstractContextManager[None]:
-        """Inside the block the pods do not count; ask for the question before the block, as it makes groups."""
-
-    def what_if(self) -> AbstractContextManager[WhatIfView]:
-        """As `without`, for pods that come and go inside the block one by one."""
-
-    def is_counted(self, pod: Pod, groups: AbstractSet[GroupView]) -> bool:
-        """Whether any of the groups counts this placed pod. O(groups that count it)."""
-
-    def has_below(self, priority: int) -> bool:
-        """Whether any pod that stands somewhere has a lower priority. O(distinct priorities)."""
-
-    @property
-    def nominated(self) -> Mapping[str, Mapping[str, Pod]]:
-        """The pods that are to come to a node, nominated or promised, by node name and UID; no empty entry."""
-
-    def awaited(self, uid: str) -> str:
-        """The node that a plan promises to a pod, while any of its victims is still there; else empty. O(victims)."""
-
-    def planned(self, uid: str) -> str:
-        """The node of the plan for a pod, as long as it is looked after; else empty."""
-
-    def leaving(self, node: str) -> list[Pod]:
-        """The pods that plans for the node are removing, and that are still there. O(pods to come + victims)."""
-
-    @property
-    def claims_version(self) -> int:
-        """Grows with every change of nominations, promises and disruption budgets."""
-
     def budgets_in(self, namespace: str) -> Collection[DisruptionBudget]:
         """The disruption budgets of a namespace."""
+
+
+class Trials(Protocol):
+    """Trials on the running counts: they change what every reader answers, until their block ends."""
+
+    def what_if(self) -> AbstractContextManager[WhatIfView]:
+        """Inside the block pods may be removed, put back or placed; all is undone when the block ends."""
+
+    def without(self, pods: Sequence[Pod]) -> AbstractContextManager[None]:
+        """Inside the block the pods do not count. Compile constraints before it, as that makes groups."""
+
+
+class IndexReaders(NodesView, CountsView, ClaimsView, ObjectsView, Protocol):
+    """All readers. A function that needs one room takes that room's view."""
+
+
+class ClusterView(IndexReaders, Trials, Protocol):
+    """All that verbs are given: the readers, and trials for the dry run of a preemption."""

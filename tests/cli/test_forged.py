@@ -89,7 +89,7 @@ async def test_a_forged_priority_removes_no_pod() -> None:
         assert await asked_to_preempt(forged, asking, vital.uid) == {"NodeNameToMetaVictims": {}}
         await forged.calm()
         assert forged.names() == {"vital", "tenant"}
-        assert forged.service.index.nominated == {}
+        assert forged.service.index.view.nominated == {}
 
 
 async def test_the_same_priority_is_believed_of_the_watch() -> None:
@@ -122,7 +122,7 @@ async def test_a_forged_preemption_policy_removes_no_pod() -> None:
 async def test_a_pod_that_the_watch_does_not_show_so_takes_no_place_and_removes_no_pod(lies: JsonObject) -> None:
     async with forging() as forged:
         forged.api.store.put(NODES, node("node-b", "z2"))
-        await until(lambda: "node-b" in forged.service.index.known)
+        await until(lambda: "node-b" in forged.service.index.view.known)
         asking = await forged.create("web", priority=HIGHEST)
         asking["metadata"] |= lies
         answers = await asyncio.gather(

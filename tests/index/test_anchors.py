@@ -95,10 +95,10 @@ def test_looking_for_members_goes_through_a_wide_term_once() -> None:
     """Not once for each of its namespaces, as long as few pods carry the label at all."""
     index = spaces()
     for _ in range(2):
-        index.signatures.acquire_label("app")
+        index.counts.signatures.acquire_label("app")
     Visited.seen[0] = 0
     anchor = Requirement("app", Operator.IN, Visited(names("app")))
-    found = [each.signature.namespace for each in index.signatures.reachable(anchor, Visited(names("ns")))]
+    found = [each.signature.namespace for each in index.counts.signatures.reachable(anchor, Visited(names("ns")))]
     assert found == ["ns3"]
     assert Visited.seen[0] <= 2 * MANY
 
@@ -109,22 +109,22 @@ class TestLabelKeys:
     def test_a_key_that_no_selection_anchors_on_any_more_is_given_up(self) -> None:
         index = spaces()
         owner = pod("owner", app="x", apart=[term(app="app7")])
-        index.compiled(owner.signature)
+        index.view.compiled(owner.signature)
         assert index.statistics()["anchor_labels"] == 1
-        index.questions.drop_all()
+        index.counts.questions.drop_all()
         assert index.statistics()["anchor_labels"] == 0
 
     def test_two_selections_share_a_key(self) -> None:
         index = spaces()
         for app in ("app7", "else"):
-            index.compiled(pod("asking", app=app, near=[term(app=app, namespaces=["ns3"])]).signature)
-        assert dict(index.signatures.label_users()) == {"app": 2}
+            index.view.compiled(pod("asking", app=app, near=[term(app=app, namespaces=["ns3"])]).signature)
+        assert dict(index.counts.signatures.label_users()) == {"app": 2}
         assert near(index, pod_json(near=[term(app="else", namespaces=["ns3"])])) == [{"n1": 1}]
 
     def test_shapes_that_come_later_are_found_by_a_key_that_is_taken_up_again(self) -> None:
         index, asked = spaces(), pod_json(near=[term(app="late")])
         assert near(index, asked) == [{}]
-        index.questions.drop_all()
+        index.counts.questions.drop_all()
         index.upsert(pod("late", on="n1", app="late"))
         assert near(index, asked) == [{"n1": 1}]
 
@@ -135,6 +135,6 @@ def test_a_selection_that_no_question_reads_does_not_note_namespaces_for_ever(mo
     question_of(index, asked)
     for number in range(20):
         index.upsert(namespace(f"ns{number}", team="a"))
-    (selection,) = {selection for selection, _ in index.terms.asked()}
+    (selection,) = {selection for selection, _ in index.counts.terms.asked()}
     assert len(selection.stale) <= 3
     assert near(index, asked) == [{"n1": 1}]

@@ -41,7 +41,7 @@ def cluster() -> ClusterIndex:
     made.upsert(pod("plain", "n1"))
     made.upsert(pod("other", "n2", "other", **APART))
     made.assume(pod("assumed"), ("n2",), 0.0)
-    made.compiled(pod("asking", **APART, **SPREAD).signature)
+    made.view.compiled(pod("asking", **APART, **SPREAD).signature)
     return made
 
 
@@ -53,24 +53,24 @@ def index() -> ClusterIndex:
 
 def plain(index: ClusterIndex) -> SignatureCounts:
     """Where the pods without a term are counted."""
-    found = index.signatures.find(pod("plain").signature, terminating=False)
+    found = index.counts.signatures.find(pod("plain").signature, terminating=False)
     assert found
     return found
 
 
 def apart(index: ClusterIndex) -> SignatureCounts:
     """Where the pod with a term is counted."""
-    found = index.signatures.find(pod("apart", **APART).signature, terminating=False)
+    found = index.counts.signatures.find(pod("apart", **APART).signature, terminating=False)
     assert found
     return found
 
 
 def nowhere(index: ClusterIndex) -> None:
-    del index._on_node[index.known["n1"]]["plain"]
+    del index.nodes._pods[index.view.known["n1"]]["plain"]
 
 
 def assumed_nowhere(index: ClusterIndex) -> None:
-    index._on_node[index.known["n2"]].clear()
+    index.nodes._pods[index.view.known["n2"]].clear()
 
 
 def stranger(index: ClusterIndex) -> None:
@@ -78,23 +78,23 @@ def stranger(index: ClusterIndex) -> None:
 
 
 def miscounted(index: ClusterIndex) -> None:
-    plain(index).nodes[index.known["n1"]] += 1
+    plain(index).nodes[index.view.known["n1"]] += 1
 
 
 def counted_elsewhere(index: ClusterIndex) -> None:
-    plain(index).nodes[index.known["n2"]] += 1
+    plain(index).nodes[index.view.known["n2"]] += 1
 
 
 def not_in_its_namespace(index: ClusterIndex) -> None:
-    index.signatures._by_namespace["ns"].discard(plain(index))
+    index.counts.signatures._by_namespace["ns"].discard(plain(index))
 
 
 def not_under_its_label(index: ClusterIndex) -> None:
-    index.signatures._by_label["app"]["web"]["ns"].discard(plain(index))
+    index.counts.signatures._by_label["app"]["web"]["ns"].discard(plain(index))
 
 
 def a_label_too_many(index: ClusterIndex) -> None:
-    index.signatures.acquire_label("tier")
+    index.counts.signatures.acquire_label("tier")
 
 
 def not_an_owner(index: ClusterIndex) -> None:
@@ -103,19 +103,19 @@ def not_an_owner(index: ClusterIndex) -> None:
 
 
 def asked_group(index: ClusterIndex) -> None:
-    next(iter(index.terms.asked()))[1][0].counts.clear()
+    next(iter(index.counts.terms.asked()))[1][0].counts.clear()
 
 
 def owned_group(index: ClusterIndex) -> None:
-    next(iter(index.terms.owned())).counts.clear()
+    next(iter(index.counts.terms.owned())).counts.clear()
 
 
 def not_offered(index: ClusterIndex) -> None:
-    index.terms._take_back(next(iter(index.terms.owned())))
+    index.counts.terms._take_back(next(iter(index.counts.terms.owned())))
 
 
 def spread_group(index: ClusterIndex) -> None:
-    next(iter(index.spreads.asked()))[2].counts.clear()
+    next(iter(index.counts.spreads.asked()))[2].counts.clear()
 
 
 def test_a_true_index_has_no_differences(index: ClusterIndex) -> None:

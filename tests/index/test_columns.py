@@ -106,7 +106,7 @@ def test_terms_over_keys_that_no_node_carries_cost_other_pods_nothing() -> None:
         index.upsert(pod(f"owner-{number}", on="n1", apart=[odd(f"k{number}", app="web")]))
         question_of(index, pod_json(near=[odd(f"n{number}", app="web")], spreads=[spread(f"s{number}", app="web")]))
     index.upsert(web := pod("web", on="n2", app="web"))
-    counts_of_signature = index.signatures.find(web.signature, terminating=False)
+    counts_of_signature = index.counts.signatures.find(web.signature, terminating=False)
     assert counts_of_signature is not None
     assert (counts_of_signature.groups, question_of(index, pod_json(app="web")).inverse) == ({}, ())
     assert audit(index) == []
@@ -154,16 +154,16 @@ class TestTheFirstAndTheLastNodeOfAKey:
 
     def test_the_terms_over_it_are_offered_once_and_taken_back_once(self) -> None:
         index = self.index()
-        versions = [index.terms.inverse_version]
+        versions = [index.counts.terms.inverse_version]
         for labels in ({"example.com/rack": "r1"}, {"example.com/rack": "r2"}, {}):
             index.upsert(node("n1", zone="z1", labels=labels))
-            versions.append(index.terms.inverse_version)
+            versions.append(index.counts.terms.inverse_version)
         assert [later - first for first, later in pairwise(versions)] == [
             2,
             0,
             2,
         ]  # that of the pod, and that of the question
-        assert [index.terms.is_offered(each) for each in index.terms.owned()] == [False, False]
+        assert [index.counts.terms.is_offered(each) for each in index.counts.terms.owned()] == [False, False]
 
 
 def test_columns_get_shorter_with_the_last_node_numbers() -> None:

@@ -30,8 +30,8 @@ def seen(index: ClusterIndex) -> object:
     """Counts, sizes, what is pending and what is requested."""
     counts = near(index, NEAR_WEB), spread_over(index, SPREAD_WEB)
     pending = index.view.is_pending(question_of(index, NEAR_WEB))
-    requested = {name: dict(index.view.requested(number)) for name, number in index.known.items()}
-    on_nodes = {name: sorted(index.view.pods_on(number)) for name, number in index.known.items()}
+    requested = {name: dict(index.view.requested(number)) for name, number in index.view.known.items()}
+    on_nodes = {name: sorted(index.view.pods_on(number)) for name, number in index.view.known.items()}
     sizes = {name: size for name, size in index.statistics().items() if name != "drifts"}
     return counts, pending, requested, on_nodes, sizes
 
@@ -52,4 +52,13 @@ def test_assumptions_end_afterwards_as_they_would_have_before() -> None:
     assert near(index, NEAR_WEB) == [{"z1": 2, "z2": 1}]
     assert not index.view.is_pending(question_of(index, NEAR_WEB))
     assert [group.pending for group in question_of(index, NEAR_WEB).affinity] == [0]
+    assert audit(index) == ANEW
+
+
+def test_a_change_of_a_node_that_a_drift_interrupts_is_applied_all_the_same() -> None:
+    index = zoned()
+    (group,) = question_of(index, NEAR_WEB).affinity
+    group.add(index.view.known["n2"], -1)  # type: ignore[attr-defined]  # a fault of ours
+    assert index.upsert(node("n2", zone="z3"))
+    assert near(index, NEAR_WEB) == [{"z1": 1, "z3": 1}]
     assert audit(index) == ANEW

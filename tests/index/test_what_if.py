@@ -18,7 +18,7 @@ ASKING = contender("asking", app="web", apart=[term("host", app="web")])
 
 def passing(held: ClusterIndex, compiled: CompiledConstraints | None = None) -> list[str]:
     filters = prepare_filters(compiled or held.view.compiled(ASKING.signature), IndexFrame())
-    return [held.view.node_names[node] for node in filters.passing(sorted(held.known.values()))]
+    return [held.view.node_names[node] for node in filters.passing(sorted(held.view.known.values()))]
 
 
 def web(name: str, on: str = "", **fields: object) -> Pod:
@@ -55,7 +55,7 @@ def test_a_pod_that_is_made_to_stand_counts_with_its_own_terms_too() -> None:
     held = cluster(stage("n1"), stage("n2"))
     coming = contender("coming", apart=[term("host", app="web")])
     with held.view.what_if() as tried:
-        tried.stand(coming, held.known["n1"])
+        tried.stand(coming, held.view.known["n1"])
         inside = passing(held)
         tried.leave()
         after = passing(held)
@@ -69,7 +69,7 @@ def test_afterwards_everything_is_as_it_was() -> None:
     before = held.view.grounds(compiled), held.statistics()
     with held.view.what_if() as tried:
         tried.take(there)
-        tried.stand(web("coming"), held.known["n2"])
+        tried.stand(web("coming"), held.view.known["n2"])
     assert (held.view.grounds(compiled), held.statistics()) == before
     assert audit(held) == []
     assert held.view.compiled(ASKING.signature) is compiled

@@ -55,8 +55,8 @@ def test_groups_go_with_the_last_question_that_asked_for_them(history: list[Step
         index, cluster = built([*history, Ask(pod_json("plain"))])
         _empty(index, cluster, order)
         index.view.compiled(shape_of(pod_json("plain")))
-    assert list(index.terms.owned()) == []
-    assert len(index.signatures) <= 1  # that of the pod that asked last
+    assert list(index.counts.terms.owned()) == []
+    assert len(index.counts.signatures) <= 1  # that of the pod that asked last
     sizes = index.statistics()
     assert {name: sizes[name] for name in KEPT_FOR_QUESTIONS} == {
         "questions": 1,

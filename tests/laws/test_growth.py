@@ -104,7 +104,7 @@ def standing() -> ClusterIndex:
     )
     question_of(made, pod_json(app="web", near=[term("zone", app="web")], spreads=[spread("zone", app="web")]))
     for each in list(made.pods.values()):
-        made.compiled(each.signature)
+        made.view.compiled(each.signature)
     return made
 
 
@@ -119,7 +119,7 @@ def test_pods_that_were_asked_about_and_deleted_leave_no_entry(
     here: list[Pod] = []
     for number in range(ROUNDS):
         here.append(made := make(number))
-        index.compiled(made.signature)
+        index.view.compiled(made.signature)
         index.upsert(made)
         index.assume(made, (), 0.0)
         if not together:
@@ -153,37 +153,39 @@ def test_objects_of_other_kinds_leave_no_entry() -> None:
 def test_a_few_questions_of_pods_that_have_gone_are_kept_for_the_next_replica(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled_constraints, "MOST_IDLE", 3)
     index, kept = standing(), {}
-    before = len(index.questions)
+    before = len(index.counts.questions)
     for number in range(10):
         made = asking(number)
         index.upsert(made)
-        kept[number] = index.compiled(made.signature), made
+        kept[number] = index.view.compiled(made.signature), made
         index.delete(made)
-    assert len(index.questions) == before + 3
-    assert [index.compiled(made.signature) is compiled for compiled, made in list(kept.values())[-3:]] == [True] * 3
+    assert len(index.counts.questions) == before + 3
+    assert [index.view.compiled(made.signature) is compiled for compiled, made in list(kept.values())[-3:]] == [
+        True
+    ] * 3
 
 
 def test_idle_questions_are_kept_within_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled_constraints, "MOST_IDLE_BYTES", 0)
     index = standing()
-    before = len(index.questions)
+    before = len(index.counts.questions)
     made = asking(1)
     index.upsert(made)
-    index.compiled(made.signature)
+    index.view.compiled(made.signature)
     index.delete(made)
-    assert len(index.questions) == before
+    assert len(index.counts.questions) == before
 
 
 def test_a_question_whose_pods_are_back_is_idle_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled_constraints, "MOST_IDLE", 1)
     index, made = standing(), asking(1)
     index.upsert(made)
-    compiled = index.compiled(made.signature)
+    compiled = index.view.compiled(made.signature)
     index.delete(made)
     index.upsert(made)
     for number in range(2, 6):
         other = asking(number)
         index.upsert(other)
-        index.compiled(other.signature)
+        index.view.compiled(other.signature)
         index.delete(other)
-    assert index.compiled(made.signature) is compiled
+    assert index.view.compiled(made.signature) is compiled

@@ -29,7 +29,7 @@ def test_no_offered_node_is_better_than_the_one_chosen(
 
     def exhausted(candidate: Candidate) -> Candidate | None:
         taken = [held.pods[victim.uid] for victim in candidate.victims]
-        removal = run.on(held.known[candidate.node], taken)
+        removal = run.on(held.view.known[candidate.node], taken)
         if removal is None:
             return None
         violations = removal.pdb_violations + candidate.pdb_violations

@@ -100,9 +100,9 @@ def passes_beside(conflicting: dict[str, list[Pod]], held: ClusterIndex, pod: Po
     """Whether our rules let the pod pass while these pods stand on their nodes."""
     with held.view.what_if() as tried:
         for name, each in ((name, each) for name, pods in conflicting.items() for each in pods):
-            tried.stand(each, held.known[name])
+            tried.stand(each, held.view.known[name])
         compiled = held.view.compiled(pod.signature)
-        return catalog.prepare_filters(compiled, IndexFrame()).rejection(held.known[node]) is None
+        return catalog.prepare_filters(compiled, IndexFrame()).rejection(held.view.known[node]) is None
 
 
 def rules_pass(held: ClusterIndex, pod: Pod, node: str, *, room: bool = False) -> bool:
@@ -111,7 +111,9 @@ def rules_pass(held: ClusterIndex, pod: Pod, node: str, *, room: bool = False) -
     ``room``: node fit counts too. It always does beside pods to come, as the scheduler may not know of them yet.
     """
     conflicting = rivals_of(pod, held, node)
-    if (conflicting or room) and node_fit.rejection(pod, held.view, held.known[node], conflicting) is Reason.NO_ROOM:
+    if (conflicting or room) and node_fit.rejection(
+        pod, held.view, held.view.known[node], conflicting
+    ) is Reason.NO_ROOM:
         return False
     return passes_beside({}, held, pod, node) and passes_beside({node: conflicting}, held, pod, node)
 

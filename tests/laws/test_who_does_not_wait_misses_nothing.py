@@ -23,11 +23,11 @@ COMING = ("p8", "p9")
 def _assume(index: ClusterIndex, bodies: tuple[Json, ...], places: tuple[list[str], ...]) -> None:
     for body, names in zip(bodies, places, strict=True):
         pod = decoded("pods", {**body, "metadata": {**body["metadata"]}, "status": {"phase": "Pending"}})
-        index.assume(pod, [name for name in names if name in index.known], now=0.0)  # type: ignore[arg-type]  # as the test gives it
+        index.assume(pod, [name for name in names if name in index.view.known], now=0.0)  # type: ignore[arg-type]  # as the test gives it
 
 
 def _passed(index: ClusterIndex, pod: Json, chosen: Settings) -> list[str]:
-    return list(filter_nodes(asking(pod, *sorted(index.known)), index.view, chosen, seed=1).passed)
+    return list(filter_nodes(asking(pod, *sorted(index.view.known)), index.view, chosen, seed=1).passed)
 
 
 @meets_its_case
@@ -45,10 +45,12 @@ def test_it_is_right_and_no_shorter_wherever_those_are_whose_place_is_not_known(
     index, _ = built(history, chosen)
     index.view.compiled(shape_of(pod))
     _assume(index, coming, places)
-    waits = should_wait(asking(pod, *sorted(index.known)), index.view, chosen)
+    waits = should_wait(asking(pod, *sorted(index.view.known)), index.view, chosen)
     case(not waits and index.view.is_pending(index.view.compiled(shape_of(pod))))
     answered = _passed(index, pod, chosen)
-    known = [[name for name in names if name in index.known] or [""] for names in places]  # nobody comes to another
+    known = [
+        [name for name in names if name in index.view.known] or [""] for names in places
+    ]  # nobody comes to another
     for nodes in itertools.product(*known):
         _assume(index, coming, tuple([node] for node in nodes))
         passing = _passed(index, pod, settings(answers={"shortlist": 0}))

@@ -77,8 +77,8 @@ def differences(case: Case) -> list[str]:
     expected = case.get("expectedIfFixed") or case["expected"]
     names = [node["metadata"]["name"] for node in case["nodes"]]
     nodes = [NODES.decode_object(orjson.dumps(node)) for node in case["nodes"]]
-    numbers = [index.known[name] for name in names]
-    question = index.compiled(pod.signature)
+    numbers = [index.view.known[name] for name in names]
+    question = index.view.compiled(pod.signature)
     by_name = _Answers(case, index, settings, question, IndexFrame(), names, numbers)
     by_node = _Answers(case, index, settings, question, RequestFrame(nodes), names, range(len(nodes)))
     return [
@@ -116,7 +116,7 @@ class _Answers:
         weight = settings.rules.inter_pod_affinity.hard_pod_affinity_weight
         self.scores: dict[str, PreparedScore] = {
             "interPodAffinity": interpod_affinity.prepare_score(question, frame, nodes, weight),
-            "podTopologySpread": topology_spread.prepare_score(question, index, frame, nodes),
+            "podTopologySpread": topology_spread.prepare_score(question, index.view, frame, nodes),
         }
 
     def compare(self, expected: Case) -> list[str]:

@@ -21,7 +21,7 @@ TOLERATES_GPU = {"key": "gpu", "operator": "Equal", "value": "yes", "effect": "N
 
 def verdict(asking: Pod, on: Node, *others: Pod, beside: tuple[Pod, ...] = ()) -> Reason | None:
     held = cluster(on, *others)
-    return rejection(asking, held.view, held.known[on.name], beside)
+    return rejection(asking, held.view, held.view.known[on.name], beside)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_the_number_of_pods_is_bounded_too() -> None:
 
 def test_a_resource_that_the_node_does_not_offer_is_not_there() -> None:
     held = cluster(stage())
-    room = free_resources_on(held.view, held.known["n1"])
+    room = free_resources_on(held.view, held.view.known["n1"])
     assert room is not None
     assert not room.takes({"vendor.example/device": 1})
     assert room.takes({"cpu": CPU, "vendor.example/device": 0})
@@ -87,7 +87,7 @@ def test_pods_that_are_to_come_are_counted_beside_those_that_stand_there() -> No
 def test_a_pod_taken_away_leaves_its_room_until_it_is_counted_back() -> None:
     there = contender("old", on="n1", cpu=4000)
     held = cluster(stage(), there)
-    room = free_resources_on(held.view, held.known["n1"])
+    room = free_resources_on(held.view, held.view.known["n1"])
     assert room is not None
     answers = [room.takes({"cpu": 1})]
     room.count(there, -1)
@@ -105,7 +105,7 @@ def test_a_pod_that_is_to_come_takes_one_of_the_pods_that_the_node_admits() -> N
 def test_a_pod_taken_away_frees_one_of_the_pods_that_the_node_admits_until_it_is_counted_back() -> None:
     there = contender("old", on="n1")
     held = cluster(stage(pods=1), there)
-    room = free_resources_on(held.view, held.known["n1"])
+    room = free_resources_on(held.view, held.view.known["n1"])
     assert room is not None
     answers = [room.takes({})]
     for sign in (-1, 1):

@@ -150,20 +150,20 @@ def counted(index: ClusterIndex) -> Json:
     """What an index holds and counts. Questions are left out: they are kept for the next time, so many at most."""
     stands = Counter(
         {
-            (id(placement.signature), placement.terminating, index.node_names[number]): pods
-            for placement in index.signatures
+            (id(placement.signature), placement.terminating, index.view.node_names[number]): pods
+            for placement in index.counts.signatures
             for number, pods in placement.nodes.items()
         }
     )
     return {
         "pods": sorted(map(repr, index.pods.values())),
-        "nodes": {name: repr(index.node(number)) for name, number in index.known.items()},
+        "nodes": {name: repr(index.view.node(number)) for name, number in index.view.known.items()},
         "namespaces": sorted(map(repr, index.namespaces.objects.values())),
         "standing": stands,
-        "requested": {name: dict(index.requested(number)) for name, number in index.known.items()},
-        "names": sorted(filter(None, index.node_names)),
-        "nominated": {node: sorted(pods) for node, pods in index.nominated.items()},
-        "pending": sum(placement.pending for placement in index.signatures),
+        "requested": {name: dict(index.view.requested(number)) for name, number in index.view.known.items()},
+        "names": sorted(filter(None, index.view.node_names)),
+        "nominated": {node: sorted(pods) for node, pods in index.view.nominated.items()},
+        "pending": sum(placement.pending for placement in index.counts.signatures),
         "rejected": len(index.rejected),
         "drifts": index.drifts,
     }

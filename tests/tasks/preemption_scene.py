@@ -94,7 +94,7 @@ class Scene:
 
     def filter(self, *names: str, **pod: Any) -> FilterResult:
         """The answer to filter, with the plan submitted that goes with it."""
-        args = asking(contender_json(**pod), *(names or self.index.known))
+        args = asking(contender_json(**pod), *(names or self.index.view.known))
         decision = self.filter_verb.decide(args, 0)
         if decision.plan is not None:
             self.preempting.submit(decision.plan)

@@ -47,12 +47,12 @@ def cluster() -> ClusterIndex:
         index.upsert(PODS.decode_object(orjson.dumps(pod_json(f"on-{name}", name))))
     index.assume(PODS.decode_object(orjson.dumps(pod_json("assumed"))), ("n3",), 0.0)
     index.assume(PODS.decode_object(orjson.dumps(pod_json("somewhere"))), ("n1", "n2"), 0.0)
-    index.compiled(PODS.decode_object(orjson.dumps(pod_json("asking"))).signature)
+    index.view.compiled(PODS.decode_object(orjson.dumps(pod_json("asking"))).signature)
     return index
 
 
 def counted(index: ClusterIndex) -> list[dict[str, int]]:
-    question = index.compiled(PODS.decode_object(orjson.dumps(pod_json("asking"))).signature)
+    question = index.view.compiled(PODS.decode_object(orjson.dumps(pod_json("asking"))).signature)
     groups = question.filter_groups()
     return [{group.key.value(domain): count for domain, count in group.counts.items()} for group in groups]
 
@@ -60,7 +60,7 @@ def counted(index: ClusterIndex) -> list[dict[str, int]]:
 async def test_a_planted_difference_is_found_and_cured() -> None:
     index = cluster()
     before = counted(index)
-    (group, *_) = (group for _, groups in index.terms.asked() for group in groups)
+    (group, *_) = (group for _, groups in index.counts.terms.asked() for group in groups)
     group.counts[next(iter(group.counts))] += 5
     assert len(audit(index)) == 1
     auditing = Auditing(index, partial(audit_steps, index), FakeClock(), 1.0)
@@ -85,7 +85,7 @@ async def test_a_true_index_is_left_alone() -> None:
 def test_a_change_that_cannot_be_counted_is_counted_anew_instead(gone: str) -> None:
     """A count that would become negative shows that one was lost before; nothing of the change is."""
     index = cluster()
-    for group in (group for _, groups in index.terms.asked() for group in groups):
+    for group in (group for _, groups in index.counts.terms.asked() for group in groups):
         group.counts.clear()
         group.levels.clear()
     pod = index.pods[gone]
@@ -101,4 +101,4 @@ def test_counting_anew_keeps_every_answer() -> None:
     index.rebuild()
     assert counted(index) == before
     assert index.statistics() == {**sizes, "drifts": 1}
-    assert index.is_pending(index.compiled(PODS.decode_object(orjson.dumps(pod_json("asking"))).signature))
+    assert index.view.is_pending(index.view.compiled(PODS.decode_object(orjson.dumps(pod_json("asking"))).signature))

@@ -39,7 +39,7 @@ class Asker:
 
     def ask(self, *names: str, **pod: Any) -> FilterDecision:
         """The decision about a pod of these fields, asked for these nodes or all."""
-        args = asking(contender_json("asking", **(pod or LONELY)), *(names or self.index.known))
+        args = asking(contender_json("asking", **(pod or LONELY)), *(names or self.index.view.known))
         return self.decide(args)
 
     def decide(self, args: ExtenderArgs) -> FilterDecision:

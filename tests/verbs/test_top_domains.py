@@ -55,7 +55,7 @@ def test_the_ranks_are_those_of_the_best_nodes(
     for number, (node, app, weight) in enumerate(placed):
         index.upsert(PODS.decode_object(orjson.dumps(_pod(f"p{number}", app, weight, f"n{node}"))))
     pod = PODS.decode_object(orjson.dumps(_pod("asking", "web", 3)))
-    compiled = index.compiled(pod.signature)
+    compiled = index.view.compiled(pod.signature)
     filters = catalog.prepare_filters(compiled, IndexFrame())
     groups = weighted_groups(compiled, 1)
     names = [f"n{number}" for number in sorted(asked)]
@@ -63,13 +63,13 @@ def test_the_ranks_are_those_of_the_best_nodes(
         return
     assert top_domains.applies(groups)
     ranked = top_domains.best_by_top_domains(
-        groups, filters, RequestedNodes(names, IndexFrame(), index), most, turn % len(names)
+        groups, filters, RequestedNodes(names, IndexFrame(), index.view), most, turn % len(names)
     )
 
     def rank(node: int) -> float:
         return float(sum(part.weight * part.group.counts.get(part.group.key.of_node[node], 0) for part in groups))
 
-    passing = filters.passing([index.known[name] for name in names])
+    passing = filters.passing([index.view.known[name] for name in names])
     assert [found for found, _ in ranked] == sorted(map(rank, passing), reverse=True)[:most]
     assert all(rank(node) == found and node in passing for found, node in ranked)
     assert len({node for _, node in ranked}) == len(ranked)
@@ -85,11 +85,16 @@ def test_as_many_nodes_are_found_as_are_wanted_however_many_refuse(refusing: int
     for name in names[:refusing]:
         index.upsert(PODS.decode_object(orjson.dumps(_pod(f"bad-{name}", "bad", 1, name))))
     index.upsert(PODS.decode_object(orjson.dumps(_pod("web", "web", 1, names[-1]))))
-    compiled = index.compiled(PODS.decode_object(orjson.dumps(_pod("asking", "web", 3))).signature)
+    compiled = index.view.compiled(PODS.decode_object(orjson.dumps(_pod("asking", "web", 3))).signature)
     filters, groups = catalog.prepare_filters(compiled, IndexFrame()), weighted_groups(compiled, 1)
     for most in (2, 3):
-        ranked = top_domains.best_by_top_domains(groups, filters, RequestedNodes(names, IndexFrame(), index), most, 0)
-        assert [index.node_names[node] for _, node in ranked] == [names[-1], *names[refusing : refusing + most - 1]]
+        ranked = top_domains.best_by_top_domains(
+            groups, filters, RequestedNodes(names, IndexFrame(), index.view), most, 0
+        )
+        assert [index.view.node_names[node] for _, node in ranked] == [
+            names[-1],
+            *names[refusing : refusing + most - 1],
+        ]
 
 
 @pytest.mark.parametrize("weight", [1, -1])
@@ -101,4 +106,4 @@ def test_only_preferences_that_attract_are_sought_from_the_top(weight: int) -> N
     raw = {"metadata": {"name": "p", "uid": "p", "namespace": "ns", "labels": {"app": "web"}}, "spec": spec}
     pod = PODS.decode_object(orjson.dumps(raw))
     index.upsert(pod)
-    assert top_domains.applies(weighted_groups(index.compiled(pod.signature), 0)) == (weight > 0)
+    assert top_domains.applies(weighted_groups(index.view.compiled(pod.signature), 0)) == (weight > 0)

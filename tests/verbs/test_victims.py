@@ -24,7 +24,7 @@ def removed(
 ) -> list[str] | None:
     """The names of the victims in the order of the answer; None where nothing helps."""
     held = cluster(*objects)
-    removal = DryRun(asking, held.view, across=across).on(held.known[node], taken, checks_room=room)
+    removal = DryRun(asking, held.view, across=across).on(held.view.known[node], taken, checks_room=room)
     assert audit(held) == [], "a dry run leaves no trace"
     return None if removal is None else [each.name for each in removal.victims]
 
@@ -72,14 +72,14 @@ def test_pods_that_a_budget_protects_are_spared_before_more_important_ones() -> 
 @pytest.mark.parametrize(("allowed", "violations"), [(0, 2), (1, 1), (2, 0)])
 def test_violated_budgets_are_counted_victim_by_victim(allowed: int, violations: int) -> None:
     held = cluster(stage(), web("w1"), web("w2"), budget(allowed=allowed, app="web"))
-    removal = DryRun(lonely(), held.view).on(held.known["n1"])
+    removal = DryRun(lonely(), held.view).on(held.view.known["n1"])
     assert removal is not None
     assert removal.candidate().pdb_violations == violations
 
 
 def test_a_pod_that_is_going_violates_no_budget() -> None:
     held = cluster(stage(), web("w1", terminating=True), budget(app="web"))
-    removal = DryRun(lonely(), held.view).on(held.known["n1"])
+    removal = DryRun(lonely(), held.view).on(held.view.known["n1"])
     assert removal is not None
     assert removal.pdb_violations == 0
 

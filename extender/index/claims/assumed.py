@@ -23,7 +23,7 @@ import msgspec
 
 from extender.index.counts.signature_counts import SignatureTable
 from extender.index.objects.deleted_pods import DeletedPods
-from extender.index.view import Expected, GroupView
+from extender.index.view import CompiledConstraints, Expected, GroupView
 from extender.model.objects import Pod
 
 
@@ -55,7 +55,14 @@ class AssumedPods:
     Of the former more is known soon, so a question may wait for them; it never waits for the latter. ``ended`` counts those that ended without the watch telling, ``expired`` those of them that ran out of time.
     """
 
-    def __init__(self, signatures: SignatureTable, count: Callable[[Pod, int], None], gone: DeletedPods) -> None:
+    def __init__(
+        self,
+        signatures: SignatureTable,
+        count: Callable[[Pod, int], None],
+        gone: DeletedPods,
+        known: Mapping[str, int],
+    ) -> None:
+        """``count`` adds a pod to its node (1) or removes it (-1); ``known``: numbers of the existing nodes, by name."""
         self.held: dict[str, Assumed] = {}
         self.several = 0
         self.doubted = 0
@@ -65,6 +72,7 @@ class AssumedPods:
         self._signatures = signatures
         self._count = count
         self._deleted = gone
+        self._known = known
         self._failed: set[str] = set()
 
     def assume(self, pod: Pod, nodes: tuple[str, ...], now: float, *, doubted: bool = False) -> None:
@@ -181,15 +189,19 @@ class AssumedPods:
         """How many assumptions ended without the watch telling, and why."""
         return {"expired": self.expired, "failed": self.ended - self.expired}
 
-    def expected(self, group: GroupView, known: Mapping[str, int]) -> Expected:
-        """By domain of the group, where the pods that it would count and whose node is not known may stand.
+    def is_pending(self, compiled: CompiledConstraints) -> bool:
+        """Whether the filter result may depend on a pod whose node is not known yet. O(groups)."""
+        return (self.several or self.doubted) > 0 and any(group.pending for group in compiled.filter_groups())
 
-        One whose nodes are all in the same domain is trusted to come there, like one that was given a single node,
-        unless it is in doubt.
+    def expected(self, group: GroupView) -> Expected:
+        """By domain of the group, where the pods that it would count and whose node is not known may be.
+
+        A pod whose nodes are all in the same domain is sure to come there, like one that was given a single node, unless
+        it is in doubt. O(assumed pods + such pods × their nodes).
         """
         sure: dict[int, int] = {}
         possible: dict[int, int] = {}
-        domains = group.domain_of
+        domains, known = group.domain_of, self._known
         for assumed in self.held.values():
             if assumed.pod.node:
                 continue

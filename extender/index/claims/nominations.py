@@ -7,12 +7,12 @@ Fact this rests on: a pod is filed under at most one node, and `_node_of` is the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from extender.model.objects import Pod
 
-_NOBODY: Mapping[str, Pod] = {}
+_NO_PODS: Mapping[str, Pod] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,10 @@ class Promise:
 
 
 class Nominations:
-    """Pods to come, by node name and UID. ``version`` grows with every change."""
+    """Nominated pods by node name and UID; ``pods`` are those that the watch shows. ``version`` grows with every change."""
 
-    def __init__(self) -> None:
+    def __init__(self, pods: Mapping[str, Pod]) -> None:
+        self._pods = pods
         self.by_node: dict[str, dict[str, Pod]] = {}
         self.promises: dict[str, Promise] = {}
         self.version = 0
@@ -41,19 +42,19 @@ class Nominations:
     def promise(self, pod: Pod, node: str, victims: Collection[str]) -> None:
         """From now on the pod counts as nominated to the node, whatever its status says, until ``withdraw``."""
         self.promises[pod.uid] = Promise(node, frozenset(victims))
-        self._file(pod.uid, pod)
+        self._file(pod.uid, self._pods.get(pod.uid, pod))
 
-    def withdraw(self, uid: str, pod: Pod | None) -> None:
-        """The status of the pod says it all by now (``pod`` as the index knows it); the plan itself is not over."""
+    def withdraw(self, uid: str) -> None:
+        """From now on the pod counts where its status nominates it; the plan itself is not over."""
         promise = self.promises.get(uid)
         if promise is not None and promise.holds:
             self.promises[uid] = replace(promise, holds=False)
-            self._file(uid, pod)
+            self._file(uid, self._pods.get(uid))
 
-    def forget(self, uid: str, pod: Pod | None) -> None:
+    def forget(self, uid: str) -> None:
         """The plan is over."""
         if self.promises.pop(uid, None) is not None:
-            self._file(uid, pod)
+            self._file(uid, self._pods.get(uid))
 
     def _file(self, uid: str, pod: Pod | None) -> None:
         node = self._wanted(uid, pod)
@@ -76,20 +77,22 @@ class Nominations:
         promise = self.promises.get(uid)
         return promise.node if promise is not None and promise.holds else pod.nominated_node
 
-    def awaited(self, uid: str, pods: Container[str]) -> str:
-        """The promised node while any of the victims is among these pods (UIDs), else empty. O(victims)."""
+    def awaited(self, uid: str) -> str:
+        """The node that a plan promises to a pod, while any of its victims exists; else empty. O(victims)."""
         promise = self.promises.get(uid)
-        return promise.node if promise is not None and any(each in pods for each in promise.victims) else ""
+        return promise.node if promise is not None and any(each in self._pods for each in promise.victims) else ""
 
-    def leaving(self, node: str) -> set[str]:
-        """The UIDs of the victims of all promises of the node. O(pods to come there + victims)."""
-        to_come = self.by_node.get(node, _NOBODY)
-        promises = [promise for uid in to_come if (promise := self.promises.get(uid)) is not None]
-        return {uid for promise in promises if promise.node == node for uid in promise.victims}
+    def planned(self, uid: str) -> str:
+        """The node of the plan for a pod, until the plan is over; else empty. O(1)."""
+        promise = self.promises.get(uid)
+        return "" if promise is None else promise.node
 
-    def on(self, node: str) -> Mapping[str, Pod]:
-        """The pods that are to come to the node, by UID. O(1)."""
-        return self.by_node.get(node, _NOBODY)
+    def leaving(self, node: str) -> list[Pod]:
+        """The victims of all plans for the node that still exist. O(pods nominated to it + victims)."""
+        nominated = self.by_node.get(node, _NO_PODS)
+        promises = [promise for uid in nominated if (promise := self.promises.get(uid)) is not None]
+        victims = {uid for promise in promises if promise.node == node for uid in promise.victims}
+        return [pod for uid in victims if (pod := self._pods.get(uid)) is not None]
 
     def statistics(self) -> dict[str, int]:
         """How many nominations and promises stand."""

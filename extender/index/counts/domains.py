@@ -223,6 +223,10 @@ class Topology:
         """The number of a node name that a node or a pod uses."""
         return self._numbers.get(name)
 
+    def node(self, number: int) -> Node | None:
+        """The node of a number, None where pods are on a node that does not exist. O(1)."""
+        return self.nodes[number]
+
     def key(self, topology_key: str) -> KeyDomains:
         """The domains of a key; on first use O(nodes), O(1) where no node carries it."""
         found = self.keys.get(topology_key)

@@ -1,16 +1,48 @@
-"""A what-if on the live counts: pods taken away, put back, or standing where they do not, and all undone in the end.
+"""Trials on the running counts: pods are removed, put back or placed, and everything is undone at the end.
 
-For the dry run of a preemption, which asks the same rules as the filter does, once per pod that it might spare. It
-is one synchronous block, so nobody else ever sees the counts in between; versions of groups are restored too, so what
-was remembered of answers stays good.
+The dry run of a preemption asks the same rules as the filter does, once per pod that it might spare. A trial is one
+synchronous block, so that no other code sees the counts in between. Group versions are restored too, so that what caches
+hold stays valid.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from extender.index.counts.counts import Counts
 from extender.index.counts.domains import Topology
 from extender.index.counts.groups import Group
 from extender.index.counts.signature_counts import SignatureTable
 from extender.model.objects import Pod
+
+
+class CountTrials:
+    """Opens trials. ``pods`` are those that the watch shows, by UID."""
+
+    def __init__(self, pods: Mapping[str, Pod], topology: Topology, counts: Counts) -> None:
+        self._pods = pods
+        self._topology = topology
+        self._counts = counts
+
+    @contextmanager
+    def what_if(self) -> Iterator[WhatIf]:
+        """Inside the block pods may be removed, put back or placed; all is undone when the block ends."""
+        tried = WhatIf(self._topology, self._counts.signatures)
+        try:
+            yield tried
+        finally:
+            tried.undo()
+
+    @contextmanager
+    def without(self, pods: Sequence[Pod]) -> Iterator[None]:
+        """Inside the block the pods do not count. Compile constraints before it: a group made inside would count them."""
+        with self.what_if() as tried:
+            for pod in pods:
+                held = self._pods.get(pod.uid)
+                if held is not None and held.node:
+                    tried.take(held)
+            yield
 
 
 class WhatIf:

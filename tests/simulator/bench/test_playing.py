@@ -71,7 +71,7 @@ def test_the_audit_names_a_count_that_is_not_true() -> None:
     fill(cluster, subject)
     Player(cluster, subject.index).ask_first(subject.decisions(small.points[0].settings))
     assert recount(subject.index).drift == ()
-    next(iter(subject.index.terms.owned())).add(0, 1)
+    next(iter(subject.index.counts.terms.owned())).add(0, 1)
     assert len(recount(subject.index).drift) == 1
 
 

@@ -96,7 +96,7 @@ class Witness:
 def _shown(index: ClusterIndex) -> dict[str, int]:
     """The number of the last beat that the index knows, by kind."""
     space = index.namespaces.objects.get(_WITNESS)
-    node = index.node(index.known[_WITNESS]) if _WITNESS in index.known else None
+    node = index.view.node(index.view.known[_WITNESS]) if _WITNESS in index.view.known else None
     pod = next((found for found in index.pods.values() if found.name == _WITNESS), None)
     return {
         "namespaces": int(dict(space.labels).get("beat", 0)) if space else 0,

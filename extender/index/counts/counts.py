@@ -1,0 +1,126 @@
+"""All running counts, joined: which tables a change of pods, nodes and namespaces must reach, and in which order.
+
+Everything here is derived from objects, so that `clear` and a recount bring back the truth after a fault of ours. The
+order in which a change of a node is applied keeps counts true: take the node's pods out of their groups, move the node,
+put them back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from functools import partial
+
+from extender.index.counts.compiled_constraints import ConstraintCompiler
+from extender.index.counts.domains import Topology, same_place
+from extender.index.counts.groups import Group
+from extender.index.counts.selections import Selections
+from extender.index.counts.signature_counts import SignatureCounts, SignatureTable
+from extender.index.counts.spread_counts import SpreadCounts
+from extender.index.counts.term_counts import TermCounts
+from extender.index.objects.namespaces import Namespaces
+from extender.index.objects.workloads import Workloads
+from extender.index.view import CompiledConstraints, GroupView
+from extender.model.objects import Namespace, Node, Pod, PodSignature
+from extender.settings import Rules
+
+
+class Counts:
+    """Pods per signature and per group, and the compiled constraints that read the groups."""
+
+    signatures: SignatureTable
+    selections: Selections
+    terms: TermCounts
+    spreads: SpreadCounts
+    questions: ConstraintCompiler
+
+    def __init__(
+        self, rules: Rules, topology: Topology, namespaces: Namespaces, workloads: Workloads, *, rejects_excess: bool
+    ) -> None:
+        self._topology = topology
+        self._namespaces = namespaces
+        self._workloads = workloads
+        self._compiler = partial(ConstraintCompiler, rules, rejects_excess=rejects_excess)
+        self.clear()
+
+    def clear(self) -> None:
+        """Makes every table anew and empty. The caller counts the pods again."""
+        self._namespaces.release_all()
+        self._topology.release_all()
+        self.signatures = SignatureTable(self._signature_added, self._signature_gone)
+        self.selections = Selections(self.signatures, self._namespaces)
+        self.terms = TermCounts(self._topology, self._namespaces, self.selections)
+        self.spreads = SpreadCounts(self._topology, self.selections)
+        self.questions = self._compiler(self.signatures, self.terms, self.spreads, self._namespaces, self._workloads)
+
+    def _signature_added(self, counts_of_signature: SignatureCounts) -> None:
+        self.terms.signature_added(counts_of_signature)
+        self.selections.signature_added(counts_of_signature)
+
+    def _signature_gone(self, counts_of_signature: SignatureCounts) -> None:
+        self.terms.signature_gone(counts_of_signature)
+        self.selections.signature_gone(counts_of_signature)
+
+    # -- changes --------------------------------------------------------------------------------------------------------
+
+    def change_node(self, number: int, new: Node | None, pods: Iterable[Pod]) -> None:
+        """Sets or removes a node that these pods are on. O(pods + labels), O(labels) where the pods count as before."""
+        moves = not same_place(self._topology.nodes[number], new)
+        here = self._signatures_of(pods) if moves else {}
+        for counts_of_signature, times in here.items():
+            _add(counts_of_signature.groups, number, -times)
+        turned = self._topology.put(number, new)
+        for counts_of_signature, times in here.items():
+            _add(counts_of_signature.groups, number, times)
+        for column in turned:  # after that: a group that starts to count now counts this node's pods with all others
+            self.terms.column_turned(column)
+            self.selections.column_turned(column)
+
+    def _signatures_of(self, pods: Iterable[Pod]) -> dict[SignatureCounts, int]:
+        found: dict[SignatureCounts, int] = {}
+        for pod in pods:
+            counts_of_signature = self.signatures.find(pod.signature, terminating=pod.terminating)
+            if counts_of_signature is not None:
+                found[counts_of_signature] = found.get(counts_of_signature, 0) + 1
+        return found
+
+    def change_namespace(self, name: str, new: Namespace | None) -> bool:
+        """Sets or removes a namespace; False where it was so before. O(pods that selectors now see differently)."""
+        if self._namespaces.objects.get(name) == new:
+            return False
+        self.selections.namespace_changed(name, self._namespaces.change(name, new))
+        return True
+
+    # -- readers --------------------------------------------------------------------------------------------------------
+
+    def compiled(self, signature: PodSignature) -> CompiledConstraints:
+        """The compiled constraints of pods with this signature."""
+        return self.questions.find(signature)
+
+    def grounds(self, compiled: CompiledConstraints) -> int:
+        """The dependency version of a filter result: versions only grow, so their sum never repeats. O(groups)."""
+        return self._topology.version + sum(group.version for group in compiled.filter_groups())
+
+    def is_touched(self, signature: PodSignature) -> bool:
+        """Whether placing such a pod can change the result for another pod whose constraints are compiled."""
+        counts_of_signature = self.signatures.find(signature, terminating=False)
+        if counts_of_signature is not None:
+            return bool(counts_of_signature.groups)
+        return not signature.affinity.is_empty or self.selections.would_count(
+            SignatureCounts(signature, terminating=False)
+        )
+
+    def is_counted(self, pod: Pod, groups: AbstractSet[GroupView]) -> bool:
+        """Whether any of the groups counts this placed pod. O(groups that count it)."""
+        counts_of_signature = self.signatures.find(pod.signature, terminating=pod.terminating)
+        return counts_of_signature is not None and any(group in groups for group in counts_of_signature.groups)
+
+    def statistics(self) -> dict[str, int]:
+        """How many signatures, groups and compiled constraints are kept, for metrics."""
+        parts = (self.signatures, self.terms, self.spreads, self.questions)
+        return {name: number for part in parts for name, number in part.statistics().items()}
+
+
+def _add(groups: Mapping[Group, int], number: int, pods: int) -> None:
+    for group, times in groups.items():
+        group.add(number, pods * times)

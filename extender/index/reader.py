@@ -1,0 +1,77 @@
+"""The implementation of `ClusterView`: each reader is a method of the room that holds the answer, bound once.
+
+A call through the view therefore costs one function call, not two. Rooms keep their identity for as long as the index
+lives, also across a recount, so that nothing that is bound here goes stale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+
+from extender.index.claims.assumed import AssumedPods
+from extender.index.claims.nominations import Nominations
+from extender.index.counts.counts import Counts
+from extender.index.counts.domains import Topology
+from extender.index.counts.what_if import CountTrials
+from extender.index.nodes.node_pods import NodePods
+from extender.index.objects.budgets import Budgets
+from extender.index.objects.namespaces import Namespaces
+from extender.model.objects import Pod
+
+
+class IndexReader:
+    """What rules, verbs and tasks read, by the Protocols of `view`."""
+
+    def __init__(
+        self,
+        pods: Mapping[str, Pod],
+        gone: Container[str],
+        namespaces: Namespaces,
+        budgets: Budgets,
+        topology: Topology,
+        nodes: NodePods,
+        counts: Counts,
+        assumed: AssumedPods,
+        nominations: Nominations,
+    ) -> None:
+        self._pods = pods
+        self._topology = topology
+        self._budgets = budgets
+        self._nominations = nominations
+        self.gone = gone
+        self.namespace_labels = namespaces.labels
+        self.budgets_in = budgets.of
+        self.known: Mapping[str, int] = topology.known
+        self.node_names = topology.names
+        self.node = topology.node
+        self.key = topology.key
+        self.pods_on = nodes.pods_on
+        self.requested = nodes.requested
+        self.has_below = nodes.has_below
+        self.compiled = counts.compiled
+        self.grounds = counts.grounds
+        self.is_touched = counts.is_touched
+        self.is_counted = counts.is_counted
+        self.is_pending = assumed.is_pending
+        self.expected = assumed.expected
+        self.nominated: Mapping[str, Mapping[str, Pod]] = nominations.by_node
+        self.awaited = nominations.awaited
+        self.planned = nominations.planned
+        self.leaving = nominations.leaving
+        trials = CountTrials(pods, topology, counts)
+        self.what_if = trials.what_if
+        self.without = trials.without
+
+    def pod(self, uid: str) -> Pod | None:
+        """A pod by UID."""
+        return self._pods.get(uid)
+
+    @property
+    def topology_version(self) -> int:
+        """Grows with every change of nodes."""
+        return self._topology.version
+
+    @property
+    def claims_version(self) -> int:
+        """Grows with every change of nominations and disruption budgets."""
+        return self._nominations.version + self._budgets.version
