@@ -1,6 +1,7 @@
-"""Which permissions the service needs under its settings: what it reads, what it writes, its Lease.
+"""Which permissions the service needs under its settings: those of its watches and of its other API calls.
 
-Values only; `doctor` asks the apiserver about each, and the manifests in deploy/ grant them.
+The other calls are the rows of `wire.api_calls`. `doctor` asks the API server about each permission, and the manifests in
+deploy/ grant them.
 https://kubernetes.io/docs/reference/access-authn-authz/rbac/
 """
 
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from extender.settings import Settings
+from extender.wire.api_calls import API_CALLS, LEASES_GROUP
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -26,12 +28,12 @@ class Permission:
 
     @property
     def is_needed(self) -> bool:
-        """Whether the service fails at what it is for without it; without events it only tells less."""
+        """Whether a function fails without it. Without events only information is lost."""
         return self.resource != "events"
 
     @property
     def asked(self) -> tuple[str, str, str, str, str, str]:
-        """As an access review wants it: verb, group, resource, subresource, namespace, name."""
+        """The arguments of an access review: verb, group, resource, subresource, namespace, name."""
         return self.verb, self.group, self.resource, self.subresource, self.namespace, self.name
 
     def __str__(self) -> str:
@@ -41,13 +43,13 @@ class Permission:
 
 
 def needed_permissions(settings: Settings) -> list[Permission]:
-    """All of them; nothing that these settings do not use. The Lease's only where its namespace is set."""
-    return [*_reads(settings), *_writes(settings), *_bind(settings), *_lease(settings)]
+    """All permissions that these settings use, each once. Those of the Lease only where its namespace is set."""
+    return [*_reads(settings), *_calls(settings)]
 
 
 def _reads(settings: Settings) -> Iterator[Permission]:
     for resource in ("namespaces", "nodes", "pods"):
-        yield from _watched("", resource, "the index is kept from it")
+        yield from _watched("", resource, "the index is built from it")
     spread = settings.rules.topology_spread
     if spread.enabled and (spread.defaulting_type == "System" or spread.default_constraints):
         why = "default constraints of topology spread deduce their selectors from it"
@@ -58,33 +60,21 @@ def _reads(settings: Settings) -> Iterator[Permission]:
         yield from _watched("policy", "poddisruptionbudgets", "preemption spares pods that a budget protects")
 
 
-def _writes(settings: Settings) -> Iterator[Permission]:
-    preempts = settings.preemption.mode == "execute"
-    if settings.rejected_pods.nominate_elsewhere or preempts:
-        yield Permission("", "pods", "status", "patch", "nominating elsewhere and preemption set nominatedNodeName")
-    if settings.rejected_pods.requeue or preempts:
-        yield Permission("", "pods", "", "patch", "requeueing annotates pods")
-    if preempts:
-        yield Permission("", "pods", "", "get", "a write that met another pod of the name looks again")
-        if settings.preemption.eviction == "evict":
-            yield Permission("", "pods", "eviction", "create", "preemption.eviction is evict")
-        else:
-            yield Permission("", "pods", "", "delete", "preemption.eviction is delete")
-        yield Permission("events.k8s.io", "events", "", "create", "preemption tells about victims")
-
-
-def _bind(settings: Settings) -> Iterator[Permission]:
-    if settings.server.paths.bind:
-        yield Permission("", "pods", "binding", "create", "server.paths.bind is set")
-
-
-def _lease(settings: Settings) -> Iterator[Permission]:
-    leading = settings.leader_election
-    if leading.enabled and leading.lease_namespace:
-        for verb in ("create", "get", "update"):
-            why = "leaderElection is on"
-            name = "" if verb == "create" else leading.lease_name
-            yield Permission("coordination.k8s.io", "leases", "", verb, why, leading.lease_namespace, name)
+def _calls(settings: Settings) -> Iterator[Permission]:
+    """One permission for each row that these settings need; rows that share a permission give it once."""
+    leases = settings.leader_election
+    found: dict[tuple[str, str, str, str], Permission] = {}
+    for call in API_CALLS:
+        what = (call.group, call.resource, call.subresource, call.verb)
+        if what in found or not call.is_needed(settings):
+            continue
+        if call.group != LEASES_GROUP:
+            found[what] = Permission(*what, call.why)
+        elif leases.lease_namespace:
+            # RBAC cannot restrict create by name: the object does not exist yet.
+            name = "" if call.verb == "create" else leases.lease_name
+            found[what] = Permission(*what, call.why, leases.lease_namespace, name)
+    yield from found.values()
 
 
 def _watched(group: str, resource: str, why: str) -> Iterator[Permission]:

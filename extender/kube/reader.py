@@ -1,6 +1,6 @@
-"""Single objects read afresh, for the moment in which the watch is not fresh enough: after a write met a conflict.
+"""Reads of single objects, where the watch is not fresh enough: after a write met a conflict.
 
-Uses the connections it is given; fails only with ``KubeError``. Decides nothing.
+Each call has a row in ``wire.api_calls``. Raises only ``KubeError``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from extender.wire.errors import WireError
 
 
 class Reader:
-    """Reads under one account. ``limit``: seconds for each call, all in all."""
+    """Reads under one account. ``limit``: seconds for each call in total."""
 
     def __init__(self, connection: Connection, limit: float = 10.0) -> None:
         self._connection = connection

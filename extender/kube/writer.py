@@ -1,10 +1,10 @@
-"""The effects on the cluster, one method each: typed, bounded in time, failing only with ``KubeError``.
+"""Writes to the cluster, one method each: typed, with a time limit, raising only ``KubeError``.
 
-Decides nothing and never tries twice: order, retries and rate belong to the loops in tasks, which see this class as
-``tasks.ports.ClusterWriter``. It has connections of its own, so a burst of evictions does not hold up a watch.
+Each call is one request by its row of ``wire.api_calls``. Order, retries and rate belong to the tasks, which use this
+class as ``tasks.ports.ClusterWriter``. It has connections of its own, so a burst of evictions does not delay a watch.
 
-Each write to a pod carries its UID: the apiserver answers 409 when the name has come to mean another pod. As always
-over a network, ``Unreachable`` leaves open whether the effect has happened.
+Each write to a pod carries its UID: the API server answers 409 when the name belongs to another pod by now. As always
+over a network, ``Unreachable`` leaves open whether the write has happened.
 """
 
 from __future__ import annotations
@@ -20,22 +20,25 @@ from extender.kube.errors import KubeError, Unreachable
 from extender.kube.leases import Lease, decode_lease, lease_body, micro_time
 from extender.kube.paths import events_path, lease_path, leases_path, pod_path
 from extender.kube.session import JSON, MERGE_PATCH, STRATEGIC_PATCH, Body, Connection
+from extender.wire import api_calls
+from extender.wire.api_calls import ApiCall
 
+_METHODS: Final = {"create": "POST", "get": "GET", "update": "PUT", "patch": "PATCH", "delete": "DELETE"}
 _LONGEST_NOTE: Final = 1024  # events.k8s.io/v1 refuses more
 _LONGEST_EVENT_NAME: Final = 236  # leaves room for the dot and 16 digits within 253
 
 
-# What is told of each call that has ended: its name, the result ("ok", "forbidden" or the
-# error's class in small letters), and seconds.
+# Called after each call with its name, its result ("ok", "forbidden", "cancelled" or the error's class in lower case)
+# and its seconds.
 Observe = Callable[[str, str, float], None]
 
 
 def _unobserved(_call: str, _result: str, _seconds: float) -> None:
-    """Nobody counts."""
+    """The default: calls are not counted."""
 
 
 class Writer:
-    """Writes under one account. ``limit``: seconds for each call, all in all. ``observe`` is told of each."""
+    """Writes under one account. ``limit``: seconds for each call in total. ``observe`` is called after each."""
 
     def __init__(
         self,
@@ -54,14 +57,13 @@ class Writer:
     # -- pods ---------------------------------------------------------------------------------------------------
 
     async def nominate(self, pod: PodRef, node: str) -> None:
-        """Set ``status.nominatedNodeName``; an empty ``node`` takes the nomination back (KEP-5278)."""
+        """Set ``status.nominatedNodeName``; an empty ``node`` clears it (KEP-5278)."""
         status = {"nominatedNodeName": node or None}
-        await self._patch(
-            "nominate", f"{pod_path(pod)}/status", MERGE_PATCH, {"metadata": {"uid": pod.uid}, "status": status}
-        )
+        body = {"metadata": {"uid": pod.uid}, "status": status}
+        await self._call(api_calls.NOMINATE, f"{pod_path(pod)}/status", body, MERGE_PATCH)
 
     async def set_condition(self, pod: PodRef, condition: PodCondition) -> None:
-        """Add or replace one condition, such as DisruptionTarget (KEP-3329), and leave the others alone."""
+        """Add or replace one condition, such as DisruptionTarget (KEP-3329), and keep the others."""
         entry = {
             "type": condition.type,
             "status": condition.status,
@@ -70,36 +72,36 @@ class Writer:
             "lastTransitionTime": condition.since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
         body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [entry]}}
-        await self._patch("set_condition", f"{pod_path(pod)}/status", STRATEGIC_PATCH, body)
+        await self._call(api_calls.SET_CONDITION, f"{pod_path(pod)}/status", body, STRATEGIC_PATCH)
 
     async def annotate(self, pod: PodRef, key: str, value: str | None) -> None:
         """Set one annotation of a pod; None removes it."""
         body = {"metadata": {"uid": pod.uid, "annotations": {key: value}}}
-        await self._patch("annotate", pod_path(pod), MERGE_PATCH, body)
+        await self._call(api_calls.ANNOTATE, pod_path(pod), body, MERGE_PATCH)
 
     async def delete(self, pod: PodRef, grace_seconds: int | None = None) -> None:
-        """Delete exactly this pod; None leaves the grace period to the pod. ``NotFound`` when it is gone already."""
-        await self._call("delete", "DELETE", pod_path(pod), _delete_options(pod, grace_seconds))
+        """Delete exactly this pod; None leaves the grace period to the pod. ``NotFound`` when it no longer exists."""
+        await self._call(api_calls.DELETE, pod_path(pod), _delete_options(pod, grace_seconds))
 
     async def evict(self, pod: PodRef, grace_seconds: int | None = None) -> None:
-        """Delete it if its disruption budget allows; ``Throttled`` if it does not (now)."""
+        """Delete it if its disruption budget allows; ``Throttled`` while the budget does not."""
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": pod.name, "namespace": pod.namespace},
             "deleteOptions": _delete_options(pod, grace_seconds),
         }
-        await self._call("evict", "POST", f"{pod_path(pod)}/eviction", body)
+        await self._call(api_calls.EVICT, f"{pod_path(pod)}/eviction", body)
 
     async def bind(self, pod: PodRef, node: str) -> None:
-        """Place the pod on ``node``; ``Conflict`` when it is placed already or the name means another pod."""
+        """Place the pod on ``node``; ``Conflict`` when it is bound already or the name belongs to another pod."""
         body = {
             "apiVersion": "v1",
             "kind": "Binding",
             "metadata": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
-        await self._call("bind", "POST", f"{pod_path(pod)}/binding", body)
+        await self._call(api_calls.BIND, f"{pod_path(pod)}/binding", body)
 
     # -- events -------------------------------------------------------------------------------------------------
 
@@ -126,40 +128,39 @@ class Writer:
                 "uid": pod.uid,
             },
         }
-        await self._call("create_event", "POST", events_path(pod.namespace), body)
+        await self._call(api_calls.CREATE_EVENT, events_path(pod.namespace), body)
 
     # -- leases -------------------------------------------------------------------------------------------------
 
     async def get_lease(self, namespace: str, name: str) -> Lease:
-        """The Lease as it is now; ``NotFound`` when nobody has made it."""
-        return _read_lease(await self._call("get_lease", "GET", lease_path(namespace, name), None))
+        """The Lease as it is now; ``NotFound`` when it does not exist."""
+        return _read_lease(await self._call(api_calls.GET_LEASE, lease_path(namespace, name), None))
 
     async def create_lease(self, lease: Lease) -> Lease:
-        """Make it; ``Conflict`` when somebody else was faster."""
-        return _read_lease(await self._call("create_lease", "POST", leases_path(lease.namespace), lease_body(lease)))
+        """Create it; ``Conflict`` when it exists already."""
+        return _read_lease(await self._call(api_calls.CREATE_LEASE, leases_path(lease.namespace), lease_body(lease)))
 
     async def update_lease(self, lease: Lease) -> Lease:
         """Replace it; ``Conflict`` when it is no longer at ``lease.resource_version``."""
         path = lease_path(lease.namespace, lease.name)
-        return _read_lease(await self._call("update_lease", "PUT", path, lease_body(lease)))
+        return _read_lease(await self._call(api_calls.UPDATE_LEASE, path, lease_body(lease)))
 
     # -- calls --------------------------------------------------------------------------------------------------
 
-    async def _call(self, name: str, method: str, path: str, body: Body | None, content_type: str = JSON) -> bytes:
+    async def _call(self, call: ApiCall, path: str, body: Body | None, content_type: str = JSON) -> bytes:
         now = asyncio.get_running_loop().time
         begun, result = now(), "cancelled"
         try:
-            answer = await self._connection.call(method, path, body=body, content_type=content_type, limit=self._limit)
+            answer = await self._connection.call(
+                _METHODS[call.verb], path, body=body, content_type=content_type, limit=self._limit
+            )
             result = "ok"
         except KubeError as error:
             result = "forbidden" if error.status == HTTPStatus.FORBIDDEN else type(error).__name__.lower()
             raise
         finally:
-            self._observe(name, result, now() - begun)
+            self._observe(call.name, result, now() - begun)
         return answer
-
-    async def _patch(self, name: str, path: str, content_type: str, body: Body) -> None:
-        await self._call(name, "PATCH", path, body, content_type)
 
 
 def _delete_options(pod: PodRef, grace_seconds: int | None) -> dict[str, object]:

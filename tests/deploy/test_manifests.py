@@ -14,6 +14,7 @@ import yaml
 from extender.cli.main import main
 from extender.doctor.permissions import needed_permissions
 from extender.settings import Settings, default_settings, parse_settings
+from extender.wire.api_calls import API_CALLS
 from tests.deploy.building import CLUSTER_SCOPED, DEPLOY, DEPLOYED, OVERLAYS, Json, built, load, of_kind, overlay, rules
 
 KUBERNETES = "1.36"
@@ -74,6 +75,33 @@ def all_needed() -> set[tuple[str, str, str]]:
 
 def test_the_roles_grant_what_the_service_needs_and_nothing_more() -> None:
     assert set(rules(built(DEPLOY / "base"), "ClusterRole")) == all_needed()
+
+
+def granted_calls(documents: list[Json]) -> set[tuple[str, str, str]]:
+    """What the roles grant apart from list and watch."""
+    return {rule for rule in rules(documents, "ClusterRole", "Role") if rule[2] not in {"list", "watch"}}
+
+
+def test_the_base_grants_every_declared_call_but_bind_and_the_bind_component_adds_that(tmp_path: Path) -> None:
+    declared = {(each.group, f"{each.resource}/{each.subresource}".rstrip("/"), each.verb) for each in API_CALLS}
+    bind = ("", "pods/binding", "create")
+    shutil.copytree(DEPLOY, tmp_path / "deploy")
+    with_bind = tmp_path / "deploy" / "with-bind"
+    with_bind.mkdir()
+    (with_bind / "kustomization.yaml").write_text("resources: [../base]\ncomponents: [../bind]\n", "utf-8")
+    assert granted_calls(built(DEPLOY / "base")) == declared - {bind}
+    assert granted_calls(built(with_bind)) == declared
+
+
+def test_the_admission_policy_names_every_declared_write_to_a_pod() -> None:
+    operations = {"patch": "UPDATE", "create": "CREATE", "delete": "DELETE"}
+    declared = {
+        f"{operations[each.verb]} {each.resource}/{each.subresource}".rstrip("/")
+        for each in API_CALLS
+        if each.resource == "pods" and each.verb in operations and each.name != "bind"
+    }
+    (policy,) = of_kind(built(DEPLOY / "base"), "ValidatingAdmissionPolicy")
+    assert set(re.findall(r'"([^"]+)"', policy["spec"]["validations"][0]["expression"])) == declared
 
 
 def test_the_reader_only_reads_and_the_writer_never_lists() -> None:

@@ -1,0 +1,95 @@
+"""Every call to the API server other than list and watch: its name, its permission, and the settings that need it.
+
+`kube.writer` and `kube.reader` make each call by its row, so that the row's name is the label of the metric.
+`doctor.permissions` asks for the permissions of the rows that the settings need, and deploy/base and deploy/bind grant
+exactly those of all rows. A new call begins with a row here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from extender.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class ApiCall:
+    """One call. ``verb`` and the resource are as RBAC names them; ``why`` is for the administrator who grants them."""
+
+    name: str
+    group: str
+    resource: str
+    subresource: str
+    verb: str
+    why: str
+    is_needed: Callable[[Settings], bool]
+
+
+def _preempts(settings: Settings) -> bool:
+    return settings.preemption.mode == "execute"
+
+
+def _nominates(settings: Settings) -> bool:
+    return settings.rejected_pods.nominate_elsewhere or _preempts(settings)
+
+
+def _requeues(settings: Settings) -> bool:
+    return settings.rejected_pods.requeue or _preempts(settings)
+
+
+def _evicts(settings: Settings) -> bool:
+    return _preempts(settings) and settings.preemption.eviction == "evict"
+
+
+def _deletes(settings: Settings) -> bool:
+    return _preempts(settings) and settings.preemption.eviction == "delete"
+
+
+def _binds(settings: Settings) -> bool:
+    return bool(settings.server.paths.bind)
+
+
+def _elects_a_leader(settings: Settings) -> bool:
+    return settings.leader_election.enabled
+
+
+LEASES_GROUP: Final = "coordination.k8s.io"
+EVENTS_GROUP: Final = "events.k8s.io"
+
+NOMINATE: Final = ApiCall(
+    "nominate", "", "pods", "status", "patch", "nominating elsewhere and preemption set nominatedNodeName", _nominates
+)
+SET_CONDITION: Final = ApiCall(
+    "set_condition", "", "pods", "status", "patch", "preemption marks its victims as DisruptionTarget", _preempts
+)
+ANNOTATE: Final = ApiCall("annotate", "", "pods", "", "patch", "requeueing annotates pods", _requeues)
+UID_OF: Final = ApiCall("uid_of", "", "pods", "", "get", "a write that met a conflict reads the pod's UID", _preempts)
+EVICT: Final = ApiCall("evict", "", "pods", "eviction", "create", "preemption.eviction is evict", _evicts)
+DELETE: Final = ApiCall("delete", "", "pods", "", "delete", "preemption.eviction is delete", _deletes)
+CREATE_EVENT: Final = ApiCall(
+    "create_event", EVENTS_GROUP, "events", "", "create", "preemption records events about its victims", _preempts
+)
+BIND: Final = ApiCall("bind", "", "pods", "binding", "create", "server.paths.bind is set", _binds)
+CREATE_LEASE: Final = ApiCall(
+    "create_lease", LEASES_GROUP, "leases", "", "create", "leaderElection is on", _elects_a_leader
+)
+GET_LEASE: Final = ApiCall("get_lease", LEASES_GROUP, "leases", "", "get", "leaderElection is on", _elects_a_leader)
+UPDATE_LEASE: Final = ApiCall(
+    "update_lease", LEASES_GROUP, "leases", "", "update", "leaderElection is on", _elects_a_leader
+)
+
+API_CALLS: Final = (
+    NOMINATE,
+    SET_CONDITION,
+    ANNOTATE,
+    UID_OF,
+    EVICT,
+    DELETE,
+    CREATE_EVENT,
+    BIND,
+    CREATE_LEASE,
+    GET_LEASE,
+    UPDATE_LEASE,
+)
