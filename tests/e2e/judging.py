@@ -21,7 +21,8 @@ from extender.kube.session import open_session
 from extender.kube.timing import SystemClock
 from extender.settings import Settings
 from extender.simulator.json_objects import JsonObject, name_of, node_of
-from extender.simulator.oracle.brute_force import SUCCESS, World, check, feasible
+from extender.simulator.oracle.brute_force import SUCCESS, check, feasible
+from extender.simulator.oracle.cluster_state import ClusterState
 from tests.e2e.board import key_of
 from tests.e2e.client import NAMESPACES, NODES, PODS, Api
 from tests.e2e.serving import Extender
@@ -47,21 +48,21 @@ async def violations(api: Api, scheduler_log: str) -> list[str]:
     """
     (pods, _), (nodes, _), (namespaces, _) = [await api.list(path) for path in (PODS, NODES, NAMESPACES)]
     placed = {key_of(pod): pod for pod in pods if node_of(pod)}
-    return judge_in_order(placed, decision_order(scheduler_log), World(nodes, namespaces))
+    return judge_in_order(placed, decision_order(scheduler_log), ClusterState(nodes, namespaces))
 
 
-def judge_in_order(placed: dict[str, JsonObject], order: Sequence[str], world: World) -> list[str]:
+def judge_in_order(placed: dict[str, JsonObject], order: Sequence[str], state: ClusterState) -> list[str]:
     """A line for each violation. O(pods) for each decision."""
     decided = [name for name in order if name in placed]
     for name in placed.keys() - set(decided):
-        world.place(name, placed[name], node_of(placed[name]))
+        state.place(name, placed[name], node_of(placed[name]))
     found = []
     for number, name in enumerate(decided):
         pod, node = placed[name], node_of(placed[name])
-        finding = check(pod, node, world)
-        if finding != SUCCESS:
-            found.append(f"decision {number}: {name} on {node}: {finding.reason}")
-        world.place(name, pod, node)
+        status = check(pod, node, state)
+        if status != SUCCESS:
+            found.append(f"decision {number}: {name} on {node}: {status.reason}")
+        state.place(name, pod, node)
     return found
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from extender.simulator.json_objects import JsonObject, node_of
-from extender.simulator.oracle.brute_force import World
+from extender.simulator.oracle.cluster_state import ClusterState
 from tests.e2e import workloads
 from tests.e2e.board import Board, following, key_of
 from tests.e2e.client import Api, connect, pod_path
@@ -110,9 +110,9 @@ class Course:
 
     def _violations(self, bound: dict[str, JsonObject], log: str) -> list[str]:
         size = self._size
-        world = World(workloads.nodes(size.nodes), workloads.namespaces())
+        state = ClusterState(workloads.nodes(size.nodes), workloads.namespaces())
         standing = self._workload.running(min(size.existing, JUDGED), size.nodes)
-        return judge_in_order(bound | {key_of(pod): pod for pod in standing}, decision_order(log), world)
+        return judge_in_order(bound | {key_of(pod): pod for pod in standing}, decision_order(log), state)
 
     def _document(self, extender: Extender | None) -> JsonObject:
         if extender is None:

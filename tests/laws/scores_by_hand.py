@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from extender.simulator.json_objects import is_terminating, labels_of, name_of, namespace_of
-from extender.simulator.oracle.brute_force import Placed, World
+from extender.simulator.oracle.cluster_state import ClusterState, Placed
 from extender.simulator.oracle.node_matching import matches_node_affinity, tolerates_taints
 from extender.simulator.oracle.terms import AFFINITY, ANTI_AFFINITY, Term, effective_selector, is_empty, is_parsable
 from extender.simulator.selectors import selects
@@ -19,14 +19,14 @@ from tests.laws.observing import Cluster
 HOSTNAME = "kubernetes.io/hostname"
 
 
-def world_of(cluster: Cluster) -> World:
+def state_of(cluster: Cluster) -> ClusterState:
     """The pods that count, on the nodes that there are."""
-    world = World(cluster.of("nodes"), cluster.of("namespaces"))
+    state = ClusterState(cluster.of("nodes"), cluster.of("namespaces"))
     for number, pod in enumerate(cluster.of("pods")):
         node = pod["spec"].get("nodeName")
         if node and pod["status"]["phase"] not in {"Succeeded", "Failed"}:
-            world.place(f"{number}", pod, node)
-    return world
+            state.place(f"{number}", pod, node)
+    return state
 
 
 def terms_of(pod: Json, side: str, part: str) -> list[tuple[int, Term]]:
@@ -38,57 +38,57 @@ def terms_of(pod: Json, side: str, part: str) -> list[tuple[int, Term]]:
     return [(weight, Term(raw, namespace_of(pod))) for weight, raw in pairs]
 
 
-def affinity_scores(pod: Json, world: World, hard_weight: int) -> dict[str, int] | None:
+def affinity_scores(pod: Json, state: ClusterState, hard_weight: int) -> dict[str, int] | None:
     """The raw score of each node; None where no pair of a pod and a term adds anything."""
-    added = [item for placed in world.pods() for item in _pairs(pod, placed, world, hard_weight)]
+    added = [item for placed in state.pods() for item in _pairs(pod, placed, state, hard_weight)]
     if not added:
         return None
     return {
         name: sum(weight for weight, key, value in added if labels_of(node).get(key) == value)
-        for name, node in world.nodes.items()
+        for name, node in state.nodes.items()
     }
 
 
-def _pairs(pod: Json, placed: Placed, world: World, hard_weight: int) -> Iterator[tuple[int, str, str]]:
+def _pairs(pod: Json, placed: Placed, state: ClusterState, hard_weight: int) -> Iterator[tuple[int, str, str]]:
     """Weight, key and value for each term of either pod that selects the other one."""
     for sign, side in ((1, AFFINITY), (-1, ANTI_AFFINITY)):
         for weight, term in terms_of(pod, side, PREFERRED):
-            if term.selects_for_incoming(placed.pod, world.namespaces):
-                yield from _in_domain(sign * weight, term, placed, world)
+            if term.selects_for_incoming(placed.pod, state.namespaces):
+                yield from _in_domain(sign * weight, term, placed, state)
         for weight, term in terms_of(placed.pod, side, PREFERRED):
-            if term.selects_for_existing(pod, world.namespaces):
-                yield from _in_domain(sign * weight, term, placed, world)
+            if term.selects_for_existing(pod, state.namespaces):
+                yield from _in_domain(sign * weight, term, placed, state)
     for _, term in terms_of(placed.pod, AFFINITY, REQUIRED) if hard_weight else ():
-        if term.selects_for_existing(pod, world.namespaces):
-            yield from _in_domain(hard_weight, term, placed, world)
+        if term.selects_for_existing(pod, state.namespaces):
+            yield from _in_domain(hard_weight, term, placed, state)
 
 
-def _in_domain(weight: int, term: Term, placed: Placed, world: World) -> Iterator[tuple[int, str, str]]:
-    value = world.domain(placed.node, term.key)
+def _in_domain(weight: int, term: Term, placed: Placed, state: ClusterState) -> Iterator[tuple[int, str, str]]:
+    value = state.domain(placed.node, term.key)
     if value is not None:
         yield weight, term.key, value
 
 
-def spread_scores(pod: Json, world: World, names: Sequence[str]) -> dict[str, int] | None:
+def spread_scores(pod: Json, state: ClusterState, names: Sequence[str]) -> dict[str, int] | None:
     """The raw score of each of these nodes by the pod's own soft constraints; None where it has none."""
     soft = [c for c in pod["spec"].get("topologySpreadConstraints", ()) if c["whenUnsatisfiable"] == "ScheduleAnyway"]
     if not soft:
         return None
-    judged = [name for name in names if _has_keys(world.nodes[name], soft)]
+    judged = [name for name in names if _has_keys(state.nodes[name], soft)]
     totals = dict.fromkeys(names, 0.0)
     for constraint in soft:
-        weight = math.log(_size(constraint, world, judged) + 2)
+        weight = math.log(_size(constraint, state, judged) + 2)
         for name in judged:
-            totals[name] += _count(pod, constraint, soft, world, name) * weight + (constraint["maxSkew"] - 1)
+            totals[name] += _count(pod, constraint, soft, state, name) * weight + (constraint["maxSkew"] - 1)
     return {name: math.floor(total + 0.5) for name, total in totals.items()}
 
 
-def _size(constraint: Json, world: World, judged: Sequence[str]) -> int:
+def _size(constraint: Json, state: ClusterState, judged: Sequence[str]) -> int:
     key = constraint["topologyKey"]
-    return len(judged) if key == HOSTNAME else len({world.domain(name, key) for name in judged})
+    return len(judged) if key == HOSTNAME else len({state.domain(name, key) for name in judged})
 
 
-def _count(pod: Json, constraint: Json, soft: Sequence[Json], world: World, name: str) -> int:
+def _count(pod: Json, constraint: Json, soft: Sequence[Json], state: ClusterState, name: str) -> int:
     """The pods that count against the node: its own by hostname, else those of its domain on nodes that take part."""
     key = constraint["topologyKey"]
     if key == HOSTNAME:
@@ -96,8 +96,8 @@ def _count(pod: Json, constraint: Json, soft: Sequence[Json], world: World, name
     else:
         taken = {
             other
-            for other, node in world.nodes.items()
-            if world.domain(other, key) == world.domain(name, key)
+            for other, node in state.nodes.items()
+            if state.domain(other, key) == state.domain(name, key)
             and _has_keys(node, soft)
             and _is_included(pod, constraint, node)
         }
@@ -106,7 +106,7 @@ def _count(pod: Json, constraint: Json, soft: Sequence[Json], world: World, name
         return 0
     return sum(
         placed.node in taken and not is_terminating(placed.pod) and selects(selector, labels_of(placed.pod))
-        for placed in world.pods(namespace_of(pod))
+        for placed in state.pods(namespace_of(pod))
     )
 
 

@@ -18,7 +18,7 @@ from tests.strategies import Step, histories, pods
 def expected(pod: Json, cluster: Cluster) -> dict[str, tuple[str, str]]:
     """The judge's word on each node."""
     found = feasible(pod, cluster.of("nodes"), cluster.of("namespaces"), cluster.of("pods"))
-    return {name: (finding.code, finding.reason) for name, finding in found.items()}
+    return {name: (status.code, status.reason) for name, status in found.items()}
 
 
 @given(histories(), st.lists(pods(), min_size=3, max_size=6))

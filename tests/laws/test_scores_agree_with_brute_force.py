@@ -10,7 +10,7 @@ from extender.rules.frames import IndexFrame
 from extender.simulator.oracle.terms import are_parsable, is_parsable
 from tests.builders import Json, settings
 from tests.laws.observing import built, shape_of
-from tests.laws.scores_by_hand import affinity_scores, names_of, spread_scores, world_of
+from tests.laws.scores_by_hand import affinity_scores, names_of, spread_scores, state_of
 from tests.strategies import Step, histories, pods
 
 HARD_WEIGHT = 5
@@ -31,7 +31,7 @@ def test_affinity_scores_are_sums_over_all_pods_and_terms(history: list[Step], p
     if not are_parsable(pod):
         assert score.status.code is Code.ERROR
         return
-    by_hand = affinity_scores(pod, world_of(cluster), HARD_WEIGHT)
+    by_hand = affinity_scores(pod, state_of(cluster), HARD_WEIGHT)
     assert (score.status.code is Code.SKIP) is (by_hand is None)
     assert by_hand is None or dict(zip(names, score.raw(), strict=True)) == by_hand
 
@@ -47,6 +47,6 @@ def test_spread_scores_are_weighted_counts_of_all_pods(history: list[Step], pod:
     if not all(is_parsable(each["labelSelector"]) for each in soft):
         assert score.status.code is Code.ERROR
         return
-    by_hand = spread_scores(pod, world_of(cluster), names)
+    by_hand = spread_scores(pod, state_of(cluster), names)
     assert (score.status.code is Code.SKIP) is (by_hand is None)
     assert by_hand is None or dict(zip(names, score.raw(), strict=True)) == by_hand

@@ -32,7 +32,7 @@ from tests.simulator import plain
 OPTIONS = WatchOptions(page_limit=7, max_silence=5.0, initial_silence=5.0)
 
 
-class Weather(Faults):
+class FaultInjector(Faults):
     """Every so often: an error instead of an answer, a line cut in the middle, lines twice, a bookmark kept back."""
 
     def __init__(self, seed: int) -> None:
@@ -48,7 +48,7 @@ class Weather(Faults):
         self.struck.add(str(code))
         if code == 410 and not call.is_watch and "continue" not in call.query:
             code = 500  # a list without a token cannot be too old
-        raise ApiError(code, "Expired" if code == 410 else "Unlucky", "bad weather")
+        raise ApiError(code, "Expired" if code == 410 else "Unlucky", "injected")
 
     async def watch_lines(self, call: Call, lines: Sequence[bytes]) -> Sequence[bytes]:
         """Send them, or something like them."""
@@ -72,7 +72,7 @@ class Weather(Faults):
         if self.is_fair or self.rng.random() > 0.1:
             return None
         self.struck.add("error event")
-        status = {"kind": "Status", "code": self.rng.choice([410, 500]), "message": "bad weather"}
+        status = {"kind": "Status", "code": self.rng.choice([410, 500]), "message": "injected"}
         return json.dumps({"type": "ERROR", "object": status}).encode() + b"\n"
 
 
@@ -92,9 +92,9 @@ class NoWatches(Faults):
 class Plane:
     """An embedded control plane, an index that follows it, and somebody who changes it all the time."""
 
-    def __init__(self, server: ApiServer, weather: Weather, seed: int) -> None:
+    def __init__(self, server: ApiServer, injector: FaultInjector, seed: int) -> None:
         self.server = server
-        self.weather = weather
+        self.fault_injector = injector
         self.rng = Random(seed)
         self.index = ClusterIndex(Rules())
         self.reflectors: Reflectors | None = None
@@ -144,13 +144,13 @@ async def keep(run: Callable[[], Awaitable[None]]) -> None:
 @asynccontextmanager
 async def plane(seed: int, options: WatchOptions) -> AsyncIterator[Plane]:
     """A plane whose feeds run; a pump that dies fails the test."""
-    weather = Weather(seed)
+    injector = FaultInjector(seed)
     async with ApiServer(PlaneSettings(bookmark_every=0.01, history=200, seed=seed)) as server:
-        server.faults = weather
+        server.faults = injector
         server.operations.create(NAMESPACES, plain.namespace("default"))
         for number in range(4):
             server.operations.create(NODES, plain.node(f"node-{number}", f"z{number % 2}"))
-        found, clock = Plane(server, weather, seed), FakeClock()
+        found, clock = Plane(server, injector, seed), FakeClock()
         async with open_session(Access(host=server.url), clock) as session, asyncio.TaskGroup() as group:
             kinds: list[wire.Kind[Any]] = [wire.NAMESPACES, wire.NODES, wire.PODS]
             feeds: list[ObjectReflector] = [
@@ -165,7 +165,7 @@ async def plane(seed: int, options: WatchOptions) -> AsyncIterator[Plane]:
 
 @pytest.mark.parametrize("watch_list", [True, False], ids=["streaming lists", "pages"])
 @pytest.mark.parametrize("seed", range(5))
-async def test_after_any_weather_the_index_is_the_cluster_and_its_counts_are_true(
+async def test_after_any_faults_the_index_is_the_cluster_and_its_counts_are_true(
     seed: int,
     watch_list: bool,  # noqa: FBT001 (a case)
 ) -> None:
@@ -177,12 +177,12 @@ async def test_after_any_weather_the_index_is_the_cluster_and_its_counts_are_tru
                 found.server.store.compact()
             if number % 7 == 0:
                 await asyncio.sleep(0.001)
-        found.weather.is_fair = True
+        found.fault_injector.is_fair = True
         await until(lambda: found.held() == found.real())
         assert audit(found.index) == []
         assert found.reflectors is not None
         assert found.reflectors.is_ready
-    assert len(found.weather.struck) >= 3, "there was weather"
+    assert len(found.fault_injector.struck) >= 3, "faults were injected"
 
 
 async def test_a_restarted_server_with_a_new_history_is_taken_over_as_it_is(unused_tcp_port: int) -> None:

@@ -20,7 +20,8 @@ from extender.simulator.json_objects import (
     node_of,
     uid_of,
 )
-from extender.simulator.oracle.brute_force import SUCCESS, Finding, World, check
+from extender.simulator.oracle.brute_force import SUCCESS, Status, check
+from extender.simulator.oracle.cluster_state import ClusterState
 from extender.simulator.oracle.journal import Decision, Happened, Journal, Undone
 from extender.simulator.oracle.terms import AFFINITY, ANTI_AFFINITY, required_pod_terms
 
@@ -29,11 +30,11 @@ class Violation(NamedTuple):
     """A placement that broke a constraint, and which."""
 
     decision: Decision
-    finding: Finding
+    status: Status
 
     def __str__(self) -> str:
         """One line for a report."""
-        return f"decision {self.decision.number}: {self.decision.name} on {self.decision.node}: {self.finding.reason}"
+        return f"decision {self.decision.number}: {self.decision.name} on {self.decision.node}: {self.status.reason}"
 
 
 def violations(journal: Journal, *, lag: float = 0.25) -> list[Violation]:
@@ -55,18 +56,18 @@ def violations(journal: Journal, *, lag: float = 0.25) -> list[Violation]:
             since = felt(entry.asked_at) - lag
             recent = [item for item in recent if felt(item.change.at) >= since]
             failed = {uid: each for uid, each in failed.items() if felt(each[0]) >= since and uid != entry.uid}
-            finding = replay.judge(entry, recent, [each for _, each in failed.values()])
-            if finding != SUCCESS:
-                found.append(Violation(entry, finding))
+            status = replay.judge(entry, recent, [each for _, each in failed.values()])
+            if status != SUCCESS:
+                found.append(Violation(entry, status))
             replay.decide(entry)
     return found
 
 
 class Replay:
-    """The world as it was at each point of a journal."""
+    """The state as it was at each point of a journal."""
 
     def __init__(self, journal: Journal) -> None:
-        self.world = World()
+        self.state = ClusterState()
         self._decided: dict[str, Decision] = {}
         for kind, rows in journal.start.items():
             for stored in rows:
@@ -82,32 +83,32 @@ class Replay:
         self._show(entry.kind, _after(entry.change), _before(entry.change))
 
     def take_back(self, entry: Happened) -> None:
-        """Show the world as it was before a change."""
+        """Show the state as it was before a change."""
         self._show(entry.kind, _before(entry.change), _after(entry.change))
 
     def decide(self, decision: Decision) -> None:
         """Count a pod where the loop has put it."""
         self._decided[decision.uid] = decision
-        self.world.place(decision.uid, decision.pod, decision.node)
+        self.state.place(decision.uid, decision.pod, decision.node)
 
     def undo_decision(self, uid: str) -> Decision | None:
         """Count a pod no longer whose binding failed."""
         decision = self._decided.pop(uid, None)
         if decision is not None:
-            self.world.remove(uid)
+            self.state.remove(uid)
         return decision
 
-    def judge(self, decision: Decision, recent: list[Happened], failed: list[Decision]) -> Finding:
+    def judge(self, decision: Decision, recent: list[Happened], failed: list[Decision]) -> Status:
         """What is wrong with a placement now; nothing if it was right by a state that could still be believed in."""
-        finding = self._check(decision)
-        if finding == SUCCESS:
-            return finding
+        status = self._check(decision)
+        if status == SUCCESS:
+            return status
         windows = [[entry for entry in recent if entry.kind is kind] for kind in (NAMESPACES, NODES, PODS)]
         for believed in self._believable(decision, failed):
             with self._standing(believed):
                 if self._was_right(decision, windows):
                     return SUCCESS
-        return finding
+        return status
 
     def _believable(self, decision: Decision, failed: list[Decision]) -> Iterator[list[Decision]]:
         """Sets of pods that failed just now and may be thought to stand where they were put.
@@ -125,17 +126,17 @@ class Replay:
             yield [each for each in failed if self._domain(each.node, key) != here]
 
     def _domain(self, node: str, key: str) -> str | None:
-        return self.world.domain(node, key) if node in self.world.nodes else None
+        return self.state.domain(node, key) if node in self.state.nodes else None
 
     @contextmanager
     def _standing(self, believed: list[Decision]) -> Iterator[None]:
         for each in believed:
-            self.world.place(each.uid, each.pod, each.node)
+            self.state.place(each.uid, each.pod, each.node)
         try:
             yield
         finally:
             for each in believed:
-                self.world.remove(each.uid)
+                self.state.remove(each.uid)
 
     def _was_right(self, decision: Decision, windows: list[list[Happened]]) -> bool:
         """Whether the placement is right without the newest changes of each kind; kinds arrive independently."""
@@ -175,11 +176,11 @@ class Replay:
         decision = self._decided.get(uid_of(pod))
         return node_of(pod) or (decision.node if decision is not None else "")
 
-    def _check(self, decision: Decision) -> Finding:
+    def _check(self, decision: Decision) -> Status:
         # A node that went away under the decision breaks no constraint; the pod will be gone with it.
-        if decision.node not in self.world.nodes:
+        if decision.node not in self.state.nodes:
             return SUCCESS
-        return check(decision.pod, decision.node, self.world)
+        return check(decision.pod, decision.node, self.state)
 
     def _show(self, kind: Kind, stored: Stored | None, other: Stored | None) -> None:
         if kind is PODS:
@@ -187,27 +188,27 @@ class Replay:
         elif kind is NODES:
             self._show_node(stored, other)
         elif stored is not None:
-            self.world.namespaces[stored.key] = labels_of(stored.read())
+            self.state.namespaces[stored.key] = labels_of(stored.read())
         elif other is not None:
-            self.world.namespaces.pop(other.key, None)
+            self.state.namespaces.pop(other.key, None)
 
     def _show_node(self, stored: Stored | None, other: Stored | None) -> None:
         if stored is not None:
-            self.world.set_node(stored.read())
+            self.state.set_node(stored.read())
         elif other is not None:
-            self.world.remove_node(other.key)
+            self.state.remove_node(other.key)
 
     def _show_pod(self, stored: Stored | None, other: Stored | None) -> None:
         if stored is None:
             if other is not None:
-                self.world.remove(uid_of(other.read()))
+                self.state.remove(uid_of(other.read()))
             return
         pod = stored.read()
         node = self._node_of(pod)
         if node:
-            self.world.place(uid_of(pod), pod, node)
+            self.state.place(uid_of(pod), pod, node)
         else:
-            self.world.remove(uid_of(pod))
+            self.state.remove(uid_of(pod))
 
 
 def _keys(pod: JsonObject) -> set[str]:

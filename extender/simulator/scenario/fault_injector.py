@@ -41,7 +41,7 @@ FormT = TypeVar("FormT", bound=Condition)
 _INITIAL_END = b"initial-events-end"
 
 
-class Weather(Faults):
+class FaultInjector(Faults):
     """The faults that are at work now, on top of what is `always` so."""
 
     def __init__(self, rng: Random, always: Faults | None = None) -> None:

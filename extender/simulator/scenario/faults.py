@@ -1,16 +1,18 @@
 """What can go wrong at the embedded API server, as scenarios write it: one form for each fault, read strictly.
 
-A condition lasts and strikes by chance; a blow falls once, when its step is taken. Nothing happens here: `scenario/fault_injector.py`
-plays the conditions, `scenario/play.py` deals the blows. Called by `scenario/language.py`.
+A condition lasts and strikes at random; a single fault happens once, when its step is taken. Nothing is injected here:
+`fault_injector.py` applies the conditions, `play.py` the single faults. Called by `language.py`.
 """
 
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
 from msgspec import Meta, Struct
 
+from extender.model.documents import DocumentError, read_document
 from extender.model.units import Duration
 from extender.simulator.apiserver.kinds import KINDS
-from extender.simulator.scenario.parts import read_part
+
+PartT = TypeVar("PartT", bound=Struct)
 
 _PLURALS: Final = frozenset(kind.plural for kind in KINDS)
 
@@ -196,3 +198,14 @@ def _read_each(raw: object, forms: dict[str, Any], path: str, problems: list[str
         fault: Fault | None = read_part(document[name], forms[name], f"{place}.{name}", problems)
         found += [fault] if fault is not None else []
     return found
+
+
+def read_part(document: object, kind: type[PartT], path: str, problems: list[str]) -> PartT | None:
+    """One part of a scenario, or None when it cannot be read; adds every problem to `problems`, with `path` in front."""
+    try:
+        return read_document(document, kind)
+    except DocumentError as error:
+        # A problem of the whole part has no path of its own: "expected a mapping".
+        for text in error.problems:
+            problems += [f"{path}: {text}" if text.startswith("expected") else f"{path}.{text.lstrip('.')}"]
+        return None

@@ -11,8 +11,7 @@ from msgspec import Meta, Struct
 
 from extender.model.documents import DocumentError, read_document, without_nulls
 from extender.model.units import ByteSize, Duration
-from extender.simulator.scenario.faults import Condition, Fault, read_conditions, read_faults
-from extender.simulator.scenario.parts import read_part
+from extender.simulator.scenario.faults import Condition, Fault, read_conditions, read_faults, read_part
 
 # A number, or a least and a most from which the seed draws. Their limits are checked by hand: msgspec 0.22 crashes
 # on a union of a constrained number and a tuple.
@@ -163,7 +162,7 @@ class Expect(_Part, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeWeather:
+class ChangeFaults:
     """From now on the API server has these faults and no others; blows among them fall one after the other."""
 
     faults: tuple[Fault, ...]
@@ -179,7 +178,7 @@ Action: TypeAlias = (
     | Settle
     | Pause
     | Expect
-    | ChangeWeather
+    | ChangeFaults
 )
 ACTIONS: Final[dict[str, type[Any]]] = {
     "arrive": Arrive,
@@ -191,7 +190,7 @@ ACTIONS: Final[dict[str, type[Any]]] = {
     "settle": Settle,
     "pause": Pause,
     "expect": Expect,
-    "faults": ChangeWeather,
+    "faults": ChangeFaults,
 }
 
 
@@ -333,7 +332,7 @@ def _read_steps(raw: tuple[dict[str, Any], ...], place: str, problems: list[str]
 
 def _read_action(verb: str, document: object, path: str, problems: list[str]) -> Action | None:
     if verb == "faults":
-        return ChangeWeather(read_faults(document, path, problems))
+        return ChangeFaults(read_faults(document, path, problems))
     action: Action | None = read_part(document, ACTIONS[verb], path, problems)
     return action
 

@@ -15,9 +15,9 @@ from extender.simulator.scenario.faults import Condition, JumpClock, Restart
 from extender.simulator.scenario.language import (
     Action,
     Arrive,
+    ChangeFaults,
     ChangeNodes,
     ChangePods,
-    ChangeWeather,
     DeletePods,
     Expect,
     NodeGroup,
@@ -76,8 +76,8 @@ class Player:
                 pass  # written for a run with everything in it
             case Expect():
                 self._check(action, step.path)
-            case ChangeWeather():
-                await self._change_weather(action)
+            case ChangeFaults():
+                await self._change_faults(action)
             case _:
                 self._change(action)
 
@@ -94,8 +94,8 @@ class Player:
             case ChangeNodes():
                 actions.change_nodes(self.stage, action)
 
-    async def _change_weather(self, action: ChangeWeather) -> None:
-        self.stage.weather.change(fault for fault in action.faults if isinstance(fault, Condition))
+    async def _change_faults(self, action: ChangeFaults) -> None:
+        self.stage.fault_injector.change(fault for fault in action.faults if isinstance(fault, Condition))
         for fault in action.faults:
             match fault:
                 case Restart():

@@ -139,5 +139,5 @@ def _violation(violation: Violation) -> dict[str, Any]:
         "decision": decision.number,
         "pod": decision.name,
         "node": decision.node,
-        "reason": violation.finding.reason,
+        "reason": violation.status.reason,
     }

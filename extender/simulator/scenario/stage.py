@@ -15,7 +15,7 @@ from extender.simulator.apiserver.server import ApiServer, PlaneSettings
 from extender.simulator.apiserver.store import Stored
 from extender.simulator.clocks import JumpingClock
 from extender.simulator.json_objects import JsonObject, is_finished, is_terminating
-from extender.simulator.scenario.fault_injector import Weather
+from extender.simulator.scenario.fault_injector import FaultInjector
 from extender.simulator.scenario.language import BIND_PATH, Play, SchedulerPart
 from extender.simulator.scenario.synthetic import make_cluster
 from extender.simulator.scheduler.extender_client import ExtenderStanza
@@ -56,9 +56,9 @@ class Stage:
             always = SlowWrites(plane.write_delay)
         elif scenario.scheduler.bind:
             always = SlowBindings(scenario.scheduler.bind_delay, Random(seed))
-        self.weather = Weather(Random(seed), always)
-        self.weather.change(play.faults)
-        self.api.faults = self.weather
+        self.fault_injector = FaultInjector(Random(seed), always)
+        self.fault_injector.change(play.faults)
+        self.api.faults = self.fault_injector
 
     @property
     def loop(self) -> SchedulingLoop:

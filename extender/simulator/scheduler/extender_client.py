@@ -15,7 +15,7 @@ import orjson
 from extender.model.victims import Candidate
 from extender.simulator.json_objects import JsonObject
 from extender.simulator.scheduler.cache import NodeState
-from extender.simulator.scheduler.fit import UNRESOLVABLE, UNSCHEDULABLE, Refusal
+from extender.simulator.scheduler.fit import UNRESOLVABLE, UNSCHEDULABLE, Rejection
 from extender.simulator.scheduler.queue import EXTENDER
 
 _POINTS = 10  # an extender's scores run from 0 to 10, the scheduler's from 0 to 100
@@ -45,7 +45,7 @@ class FilterAnswer(NamedTuple):
     """The nodes that passed, in the extender's order, and why the others did not where it says so."""
 
     passed: list[NodeState]
-    rejections: dict[str, Refusal]
+    rejections: dict[str, Rejection]
 
 
 class ExtenderClient:
@@ -65,10 +65,10 @@ class ExtenderClient:
         if answer.get("error"):
             raise ExtenderError(answer["error"])
         rejections = {
-            name: Refusal(EXTENDER, UNSCHEDULABLE, reason or "") for name, reason in _map(answer, "failednodes")
+            name: Rejection(EXTENDER, UNSCHEDULABLE, reason or "") for name, reason in _map(answer, "failednodes")
         }
         for name, reason in _map(answer, "failedandunresolvablenodes"):  # wins over the other map
-            rejections[name] = Refusal(EXTENDER, UNRESOLVABLE, reason or "")
+            rejections[name] = Rejection(EXTENDER, UNRESOLVABLE, reason or "")
         return FilterAnswer(self._passed(answer, nodes), rejections)
 
     async def prioritize(self, pod: JsonObject, nodes: Sequence[NodeState]) -> dict[str, int]:

@@ -17,7 +17,7 @@ MIN_FEASIBLE_NODES = 100
 _LEAST_PERCENTAGE = 5
 
 
-class Refusal(NamedTuple):
+class Rejection(NamedTuple):
     """Why a node was left out: the plugin that said so, its code, and its reason."""
 
     plugin: str
@@ -37,14 +37,14 @@ class Fit:
         self._has_affinity = bool(spec.get("nodeSelector")) or required_terms(pod) is not None
         self._endures_cordon = any(tolerates(toleration, _CORDONED) for toleration in spec.get("tolerations") or [])
 
-    def rejection(self, state: NodeState) -> Refusal | None:
+    def rejection(self, state: NodeState) -> Rejection | None:
         """The first filter that refuses the node; None when all let it through."""
         if (state.node.get("spec") or {}).get("unschedulable") and not self._endures_cordon:
-            return Refusal("NodeUnschedulable", UNRESOLVABLE, "node(s) were unschedulable")
+            return Rejection("NodeUnschedulable", UNRESOLVABLE, "node(s) were unschedulable")
         if state.taints and untolerated(self.pod, state.node) is not None:
-            return Refusal("TaintToleration", UNRESOLVABLE, "node(s) had untolerated taint(s)")
+            return Rejection("TaintToleration", UNRESOLVABLE, "node(s) had untolerated taint(s)")
         if self._has_affinity and not matches_node_affinity(self.pod, state.node):
-            return Refusal("NodeAffinity", UNRESOLVABLE, "node(s) didn't match Pod's node affinity/selector")
+            return Rejection("NodeAffinity", UNRESOLVABLE, "node(s) didn't match Pod's node affinity/selector")
         return self._no_room(state)
 
     def score(self, state: NodeState) -> float:
@@ -56,14 +56,14 @@ class Fit:
         taken = state.requested.get(resource, 0) + self.claim.requests.get(resource, 0)
         return 0.0 if there <= 0 or taken > there else (there - taken) * 100 // there
 
-    def _no_room(self, state: NodeState) -> Refusal | None:
+    def _no_room(self, state: NodeState) -> Rejection | None:
         held = self._held(state)
         if len(state.claims) + len(held) + 1 > state.allocatable.get(PODS, 0):
-            return Refusal("NodeResourcesFit", UNSCHEDULABLE, "Too many pods")
+            return Rejection("NodeResourcesFit", UNSCHEDULABLE, "Too many pods")
         for resource, amount in self._wanted:
             taken = state.requested.get(resource, 0) + sum(claim.requests.get(resource, 0) for claim in held)
             if taken + amount > state.allocatable.get(resource, 0):
-                return Refusal("NodeResourcesFit", UNSCHEDULABLE, f"Insufficient {resource}")
+                return Rejection("NodeResourcesFit", UNSCHEDULABLE, f"Insufficient {resource}")
         return None
 
     def _held(self, state: NodeState) -> list[Claim]:
@@ -86,7 +86,7 @@ def nodes_to_find(percentage: int, total: int) -> int:
     return max(MIN_FEASIBLE_NODES, total * percentage // 100)
 
 
-def summary(total: int, rejections: dict[str, Refusal]) -> str:
+def summary(total: int, rejections: dict[str, Rejection]) -> str:
     """The message of a pod that fits nowhere, in the real scheduler's form."""
     counts: dict[str, int] = {}
     for rejection in rejections.values():

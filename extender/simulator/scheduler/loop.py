@@ -21,7 +21,7 @@ from extender.simulator.json_objects import JsonObject, is_finished, is_terminat
 from extender.simulator.oracle.journal import Journal
 from extender.simulator.scheduler.cache import NodeState, SchedulerCache, claim_of
 from extender.simulator.scheduler.extender_client import ExtenderClient, ExtenderError, ExtenderStanza
-from extender.simulator.scheduler.fit import UNSCHEDULABLE, Fit, Refusal, nodes_to_find, summary
+from extender.simulator.scheduler.fit import UNSCHEDULABLE, Fit, Rejection, nodes_to_find, summary
 from extender.simulator.scheduler.pod_writer import PodWriter
 from extender.simulator.scheduler.queue import EXTENDER, FIRST_BACKOFF, LONGEST_BACKOFF, QueuedPod, SchedulingQueue
 
@@ -41,11 +41,11 @@ class LoopSettings:
 class AfterFilter(Protocol):
     """What happens to a pod that fits nowhere: the room for preemption."""
 
-    async def __call__(self, pod: JsonObject, rejections: dict[str, Refusal]) -> str | None:
+    async def __call__(self, pod: JsonObject, rejections: dict[str, Rejection]) -> str | None:
         """The node to nominate; empty to clear the nomination, None to leave it as it is."""
 
 
-async def no_preemption(pod: JsonObject, rejections: dict[str, Refusal]) -> str | None:
+async def no_preemption(pod: JsonObject, rejections: dict[str, Rejection]) -> str | None:
     """Without preemption a nomination stands only while its node is refused for a cause that might be cured."""
     nominated = (pod.get("status") or {}).get("nominatedNodeName")
     if not nominated:
@@ -57,7 +57,7 @@ async def no_preemption(pod: JsonObject, rejections: dict[str, Refusal]) -> str 
 class FitsNowhere(Exception):  # noqa: N818 -- an outcome, not an error
     """No node passed: why, by node, and which plugins refused some (the extender, too, if it dropped one unsaid)."""
 
-    def __init__(self, rejections: dict[str, Refusal], plugins: set[str]) -> None:
+    def __init__(self, rejections: dict[str, Rejection], plugins: set[str]) -> None:
         super().__init__("fits nowhere")
         self.rejections = rejections
         self.plugins = plugins
@@ -92,7 +92,7 @@ class SchedulingLoop:
         self.queue = SchedulingQueue(*self.settings.backoff)
         self.journal = Journal(store)
         self.messages: dict[str, str] = {}  # why a pending pod was refused last, by uid
-        self.reasons: Counter[str] = Counter()  # refusals so far, by reason; one for each pod and attempt
+        self.reasons: Counter[str] = Counter()  # rejections so far, by reason; one for each pod and attempt
         self.answers: list[Answer] = []
         self.bound: dict[str, str] = {}  # the node by uid, of every binding that this loop has made
         self._store = store
@@ -249,7 +249,7 @@ class SchedulingLoop:
             passed = await self._ask(pod, [nominated], {})
             if passed:
                 return passed[0].name
-        rejections: dict[str, Refusal] = {}
+        rejections: dict[str, Rejection] = {}
         sample = self._sample(fit, rejections)
         passed = await self._ask(pod, sample, rejections)
         if not passed:
@@ -257,7 +257,7 @@ class SchedulingLoop:
             raise FitsNowhere(rejections, plugins | ({EXTENDER} if sample else set()))
         return await self._best(pod, fit, passed)
 
-    def _sample(self, fit: Fit, rejections: dict[str, Refusal]) -> list[NodeState]:
+    def _sample(self, fit: Fit, rejections: dict[str, Rejection]) -> list[NodeState]:
         """The first nodes that pass, beginning where the last pod's search ended, until there are enough."""
         order = self.cache.ordered()
         wanted = nodes_to_find(self.settings.percentage_of_nodes_to_score, len(order))
@@ -276,7 +276,7 @@ class SchedulingLoop:
         self._first_node = (self._first_node + seen) % max(1, len(order))
         return passed
 
-    async def _ask(self, pod: JsonObject, nodes: list[NodeState], rejections: dict[str, Refusal]) -> list[NodeState]:
+    async def _ask(self, pod: JsonObject, nodes: list[NodeState], rejections: dict[str, Rejection]) -> list[NodeState]:
         if not nodes or self._extender is None:
             return nodes
         begun, worked = time.monotonic(), time.thread_time() - self._store.worked
@@ -340,7 +340,7 @@ class SchedulingLoop:
         self.messages[queued.uid] = message
         if nomination is not None:
             self.cache.nominate(queued.uid, nomination, claim_of(queued.pod))
-        patch = self._writer.refusal_patch(queued.pod, reason, message, nomination)
+        patch = self._writer.rejection_patch(queued.pod, reason, message, nomination)
         if patch is not None:
             self._spawn(self._writer.patch_status(queued.pod, patch))
 

@@ -23,8 +23,8 @@ from extender.simulator.apiserver.store import Store
 from extender.simulator.json_objects import JsonObject, condition_of, is_terminating, name_of, uid_of
 from extender.simulator.scheduler.cache import NodeState, SchedulerCache
 from extender.simulator.scheduler.extender_client import ExtenderClient, ExtenderError, ExtenderStanza
-from extender.simulator.scheduler.fit import UNRESOLVABLE, UNSCHEDULABLE, Fit, Refusal
-from extender.simulator.scheduler.victim_writer import REASON, TARGET, VictimWriter
+from extender.simulator.scheduler.fit import UNRESOLVABLE, UNSCHEDULABLE, Fit, Rejection
+from extender.simulator.scheduler.pod_writer import REASON, TARGET, VictimWriter
 
 _LEAST_PERCENT, _LEAST_NODES = 10, 100
 
@@ -68,7 +68,7 @@ class Preemption:
         if self._session is not None:
             await self._session.close()
 
-    async def __call__(self, pod: JsonObject, rejections: dict[str, Refusal]) -> str | None:
+    async def __call__(self, pod: JsonObject, rejections: dict[str, Rejection]) -> str | None:
         """The node to nominate; empty to clear the nomination, None to leave it as it is."""
         nodes = self._pods_by_node()
         self._allowed.clear()
@@ -99,7 +99,9 @@ class Preemption:
                 found.setdefault(stored.node, []).append(stored)
         return _NodePods(found, self._cache)
 
-    def _is_eligible(self, pod: JsonObject, rejections: dict[str, Refusal], nodes: dict[str, list[JsonObject]]) -> bool:
+    def _is_eligible(
+        self, pod: JsonObject, rejections: dict[str, Rejection], nodes: dict[str, list[JsonObject]]
+    ) -> bool:
         if pod["spec"].get("preemptionPolicy") == "Never" or uid_of(pod) in self._preempting:
             return False
         node = (pod.get("status") or {}).get("nominatedNodeName")

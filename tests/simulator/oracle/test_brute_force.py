@@ -11,18 +11,18 @@ from extender.simulator.apiserver.kinds import NAMESPACES, PODS
 from extender.simulator.apiserver.store import Store
 from extender.simulator.json_objects import JsonObject, is_finished
 from extender.simulator.oracle.brute_force import (
-    AFFINITY_REFUSED,
-    ANTI_AFFINITY_REFUSED,
-    EXISTING_REFUSED,
-    SPREAD_REFUSED,
+    AFFINITY_REJECTED,
+    ANTI_AFFINITY_REJECTED,
+    EXISTING_REJECTED,
+    SPREAD_REJECTED,
     SPREAD_UNLABELLED,
     SUCCESS,
-    Finding,
     InterPodAffinity,
+    Status,
     TopologySpread,
-    World,
     feasible,
 )
+from extender.simulator.oracle.cluster_state import ClusterState
 from extender.simulator.oracle.default_constraints import constraints_in_force
 from extender.simulator.oracle.journal import Decision, Journal, Undone
 from extender.simulator.oracle.violations import violations
@@ -41,23 +41,23 @@ def _cases(name: str) -> Iterator[JsonObject]:
         yield from map(json.loads, lines)
 
 
-def _answers(case: JsonObject) -> dict[str, dict[str, Finding]]:
-    world = World(case["nodes"], case.get("namespaces") or [])
+def _answers(case: JsonObject) -> dict[str, dict[str, Status]]:
+    state = ClusterState(case["nodes"], case.get("namespaces") or [])
     for number, existing in enumerate(case["pods"]):
         on = existing["spec"].get("nodeName")
         if on and not is_finished(existing):
-            world.place(str(number), existing, on)
+            state.place(str(number), existing, on)
     owners = [(kind, owner) for field, kind in OWNERS.items() for owner in case.get(field) or []]
     defaults = case["config"]["topologySpread"]["defaultConstraints"] or []
     constraints = constraints_in_force(case["pod"], defaults, case.get("services") or [], owners)
-    apart, even = InterPodAffinity(case["pod"], world), TopologySpread(case["pod"], world, constraints)
+    apart, even = InterPodAffinity(case["pod"], state), TopologySpread(case["pod"], state, constraints)
     return {
-        "interPodAffinity": {name: apart.check(name) for name in world.nodes},
-        "podTopologySpread": {name: even.check(name) for name in world.nodes},
+        "interPodAffinity": {name: apart.check(name) for name in state.nodes},
+        "podTopologySpread": {name: even.check(name) for name in state.nodes},
     }
 
 
-def _agree(ours: Finding, theirs: Finding) -> bool:
+def _agree(ours: Status, theirs: Status) -> bool:
     """Reasons that quote a parse error are compared by their beginning."""
     quotes = ours.reason.endswith(": ") and theirs.reason.startswith(ours.reason)
     return ours == theirs or (quotes and ours.code == theirs.code)
@@ -68,14 +68,14 @@ def _differs(case: JsonObject) -> bool:
     return any(not _agree(ours[plugin][name], found) for plugin in theirs for name, found in theirs[plugin].items())
 
 
-def _expected(case: JsonObject) -> dict[str, dict[str, Finding]]:
-    found: dict[str, dict[str, Finding]] = {}
+def _expected(case: JsonObject) -> dict[str, dict[str, Status]]:
+    found: dict[str, dict[str, Status]] = {}
     for plugin in ("interPodAffinity", "podTopologySpread"):
         answer = (case.get("expectedIfFixed") or case["expected"])[plugin]
         first = answer["preFilter"]
         all_alike = first["code"] not in {"Success", "Skip"}
         found[plugin] = {
-            name: Finding(**(first if all_alike else answer["filter"][name]))
+            name: Status(**(first if all_alike else answer["filter"][name]))
             for name in (item["metadata"]["name"] for item in case["nodes"])
         }
     return found
@@ -98,21 +98,21 @@ def test_every_kind_of_refusal_has_its_code_and_reason() -> None:
     assert feasible(keep_apart, nodes, [], pods) == {
         "free": SUCCESS,
         "near": SUCCESS,
-        "shared": ANTI_AFFINITY_REFUSED,
-        "shy": EXISTING_REFUSED,
+        "shared": ANTI_AFFINITY_REJECTED,
+        "shy": EXISTING_REJECTED,
         "bare": SUCCESS,
     }
     come_near = pod("api", affinity=affinity(term(ZONE, app="cache")))
     assert feasible(come_near, nodes, [], pods) == {
         "near": SUCCESS,
-        **dict.fromkeys(("free", "shared", "shy", "bare"), AFFINITY_REFUSED),
+        **dict.fromkeys(("free", "shared", "shy", "bare"), AFFINITY_REJECTED),
     }
     even = pod("web", labels={"app": "web"}, topologySpreadConstraints=[spread(labels={"app": "web"})])
     assert feasible(even, nodes, [], pods) == {
         "free": SUCCESS,
         "near": SUCCESS,
-        "shared": SPREAD_REFUSED,
-        "shy": EXISTING_REFUSED,
+        "shared": SPREAD_REJECTED,
+        "shy": EXISTING_REJECTED,
         "bare": SPREAD_UNLABELLED,
     }
 

@@ -127,7 +127,7 @@ async def run(document: dict[str, Any], *, bound: float, seed: int = 1) -> Outco
         await until(lambda: service.readiness.is_ready and held(service.index) == real(stage))
         return Outcome(
             report=report,
-            struck=stage.weather.struck,
+            struck=stage.fault_injector.struck,
             differences=audit(service.index),
             restarts=restarts(service),
             lies=witness.lies,

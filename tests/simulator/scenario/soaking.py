@@ -108,7 +108,7 @@ async def soak(seconds: float, seed: int) -> Soak:
             result.kept.append(_kept(service))
             result.placed += len(stage.loop.bound)
             stage.loop.bound.clear()
-        result.struck = dict(stage.weather.struck)
+        result.struck = dict(stage.fault_injector.struck)
     return result
 
 
@@ -118,7 +118,7 @@ def _steps(document: JsonObject, rng: Random) -> Sequence[Step]:
     steps: list[JsonObject] = [load]
     for _ in range(_PAUSES):
         steps += [
-            {"faults": _weather(rng)},
+            {"faults": _random_faults(rng)},
             {"deletePods": {"selector": _LOADED, "count": ARRIVING // _PAUSES}},
             rng.choice(_CHANGES),
             {"pause": {"time": f"{rng.randrange(300, 1000)}ms"}},
@@ -127,7 +127,7 @@ def _steps(document: JsonObject, rng: Random) -> Sequence[Step]:
     return parse_scenario({**document, "steps": steps}).steps
 
 
-def _weather(rng: Random) -> list[JsonObject]:
+def _random_faults(rng: Random) -> list[JsonObject]:
     """Up to three lasting faults, and now and then a blow."""
     found: list[JsonObject] = []
     for name, fields, most in rng.sample(_CONDITIONS, rng.randrange(4)):

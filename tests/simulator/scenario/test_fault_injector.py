@@ -14,9 +14,8 @@ from extender.simulator.apiserver.kinds import NAMESPACES as NAMESPACE_KIND
 from extender.simulator.apiserver.kinds import PODS as POD_KIND
 from extender.simulator.apiserver.server import ApiServer, PlaneSettings
 from extender.simulator.json_objects import JsonObject
-from extender.simulator.scenario.fault_injector import Weather
-from extender.simulator.scenario.faults import CONDITIONS, Condition
-from extender.simulator.scenario.parts import read_part
+from extender.simulator.scenario.fault_injector import FaultInjector
+from extender.simulator.scenario.faults import CONDITIONS, Condition, read_part
 from tests.fakes import until
 from tests.simulator.client import NAMESPACES, PODS, Client, Stream, connect, names
 from tests.simulator.plain import namespace, pod
@@ -32,7 +31,7 @@ async def api() -> AsyncIterator[ApiServer]:
         yield server
 
 
-def strike(api: ApiServer, name: str, **fields: object) -> Weather:
+def strike(api: ApiServer, name: str, **fields: object) -> FaultInjector:
     """The server has this one fault from now on."""
     problems: list[str] = []
     form = read_part(fields, CONDITIONS[name], name, problems)
@@ -40,11 +39,11 @@ def strike(api: ApiServer, name: str, **fields: object) -> Weather:
     return _set(api, form)
 
 
-def _set(api: ApiServer, *conditions: Condition) -> Weather:
-    weather = Weather(Random(1))
-    weather.change(conditions)
-    api.faults = weather
-    return weather
+def _set(api: ApiServer, *conditions: Condition) -> FaultInjector:
+    injector = FaultInjector(Random(1))
+    injector.change(conditions)
+    api.faults = injector
+    return injector
 
 
 async def watching(client: Client, api: ApiServer) -> Stream:
@@ -61,7 +60,7 @@ async def rest(stream: Stream) -> bytes:
 
 
 async def test_a_line_is_cut_in_the_middle(api: ApiServer) -> None:
-    weather = strike(api, "cutLine")
+    injector = strike(api, "cutLine")
     reader, writer = await asyncio.open_connection("127.0.0.1", int(api.url.rpartition(":")[2]))
     writer.write(f"GET {PODS}?watch=true&resourceVersion={api.store.version} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
     await reader.readuntil(b"\r\n\r\n")
@@ -71,7 +70,7 @@ async def test_a_line_is_cut_in_the_middle(api: ApiServer) -> None:
     assert b"\r\n{" in got
     assert not got.endswith(b"0\r\n\r\n"), "the end of a chunked body"
     assert b"}}\n" not in got
-    assert weather.struck == {"cutLine": 1}
+    assert injector.struck == {"cutLine": 1}
 
 
 async def _everything(reader: asyncio.StreamReader) -> bytes:
@@ -132,13 +131,13 @@ async def test_a_stalled_watch_tells_everything_late(client: Client, api: ApiSer
 async def test_a_half_open_watch_tells_nothing_and_does_not_end_and_its_peers_are_well(
     client: Client, api: ApiServer
 ) -> None:
-    weather = strike(api, "halfOpen", times=1)
+    injector = strike(api, "halfOpen", times=1)
     dead = await watching(client, api)
     create(api, "a")
-    await until(lambda: weather.struck["halfOpen"] == 1)
+    await until(lambda: injector.struck["halfOpen"] == 1)
     alive = await client.watch(PODS, resourceVersion=api.store.version - 1)
     assert names([(await alive.next())["object"]]) == ["a"]
-    weather.change([])
+    injector.change([])
     create(api, "b")
     assert names([(await alive.next())["object"]]) == ["b"]
     with pytest.raises(TimeoutError):
@@ -146,9 +145,9 @@ async def test_a_half_open_watch_tells_nothing_and_does_not_end_and_its_peers_ar
 
 
 async def test_a_half_open_request_is_never_answered(client: Client, api: ApiServer) -> None:
-    weather = strike(api, "halfOpen", verbs=["read"], kinds=["pods"])
+    injector = strike(api, "halfOpen", verbs=["read"], kinds=["pods"])
     asking = asyncio.create_task(client.get(PODS))
-    await until(lambda: weather.struck["halfOpen"] == 1)
+    await until(lambda: injector.struck["halfOpen"] == 1)
     assert (await client.get(NAMESPACES))[0] == 200
     assert not asking.done()
     asking.cancel()
@@ -178,24 +177,24 @@ async def test_one_kind_overtakes_another(client: Client, api: ApiServer) -> Non
 
 async def test_bookmarks_are_lost_but_for_the_end_of_a_streaming_list() -> None:
     async with ApiServer(PlaneSettings(bookmark_every=0.005)) as api, connect(api.url) as client:
-        weather = strike(api, "loseBookmarks")
+        injector = strike(api, "loseBookmarks")
         api.operations.create(NAMESPACE_KIND, namespace("default"))
         options = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
         stream = await client.watch(PODS, **options)
         assert (await stream.next())["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
-        await until(lambda: weather.struck["loseBookmarks"] > 3)
+        await until(lambda: injector.struck["loseBookmarks"] > 3)
         create(api, "a")
         assert (await stream.next())["type"] == "ADDED"
 
 
 async def test_each_page_comes_late(client: Client, api: ApiServer) -> None:
-    weather = strike(api, "slowPages", time="50ms")
+    injector = strike(api, "slowPages", time="50ms")
     create(api, "a", "b")
     begun = time.monotonic()
     _, page = await client.get(PODS, limit=1)
     await client.get(PODS, limit=1, **{"continue": page["metadata"]["continue"]})
     assert time.monotonic() - begun >= 0.1
-    assert weather.struck == {"slowPages": 2}
+    assert injector.struck == {"slowPages": 2}
 
 
 async def test_too_many_requests_name_the_time_to_wait(client: Client, api: ApiServer) -> None:
@@ -227,20 +226,20 @@ async def test_a_write_is_done_and_its_answer_is_lost(client: Client, api: ApiSe
 
 
 async def test_a_fault_strikes_those_kinds_so_often_and_so_long_as_it_says(client: Client, api: ApiServer) -> None:
-    weather = strike(api, "fail", kinds=["pods"], times=2)
+    injector = strike(api, "fail", kinds=["pods"], times=2)
     codes = [(await client.get(path))[0] for path in (NAMESPACES, PODS, PODS, PODS)]
     assert codes == [200, 500, 500, 200]
     strike(api, "fail", lasts="0s")
     assert (await client.get(PODS))[0] == 200
-    assert weather.struck == {"fail": 2}
+    assert injector.struck == {"fail": 2}
 
 
 async def test_chance_is_drawn_from_the_seed(client: Client, api: ApiServer) -> None:
     seen = []
     for seed in (1, 1, 2):
-        weather = Weather(Random(seed))
-        weather.change([CONDITIONS["fail"](probability=0.5)])
-        api.faults = weather
+        injector = FaultInjector(Random(seed))
+        injector.change([CONDITIONS["fail"](probability=0.5)])
+        api.faults = injector
         seen.append([(await client.get(PODS))[0] for _ in range(12)])
     assert seen[0] == seen[1] != seen[2]
     assert set(seen[0]) == {200, 500}
@@ -256,6 +255,6 @@ async def test_what_is_always_so_stays_so(client: Client, api: ApiServer) -> Non
             self.seen += 1
 
     always = Counting()
-    api.faults = Weather(Random(1), always)
+    api.faults = FaultInjector(Random(1), always)
     await client.get(PODS)
     assert always.seen == 1

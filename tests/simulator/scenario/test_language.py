@@ -11,7 +11,7 @@ from extender.model.documents import DocumentError
 from extender.model.units import Duration
 from extender.simulator.json_objects import JsonObject, labels_of, name_of, namespace_of, node_of
 from extender.simulator.scenario.faults import CutLine, JumpClock, LoseBookmarks, Restart
-from extender.simulator.scenario.language import Arrive, ChangeWeather, Play, Template, parse_scenario
+from extender.simulator.scenario.language import Arrive, ChangeFaults, Play, Template, parse_scenario
 from extender.simulator.scenario.synthetic import chosen, draw, make_cluster, make_pod
 from tests.simulator.plain import ZONE, node, pod
 
@@ -112,8 +112,8 @@ def test_faults_stand_in_a_section_or_a_step_with_what_they_leave_open_filled_in
     play = _play(faults=[{"loseBookmarks": {"kinds": ["nodes"]}}, {"cutLine": None}], steps=[*steps, {"faults": None}])
     assert play.faults == (LoseBookmarks(kinds=("nodes",)), CutLine())
     first, second = (step.action for step in play.steps)
-    assert first == ChangeWeather((CutLine(probability=1.0), Restart(new_history=True), JumpClock(by=Duration(60))))
-    assert second == ChangeWeather(())
+    assert first == ChangeFaults((CutLine(probability=1.0), Restart(new_history=True), JumpClock(by=Duration(60))))
+    assert second == ChangeFaults(())
 
 
 @pytest.mark.parametrize(
