@@ -17,15 +17,14 @@ from extender.cli.command import CommandError, Commands
 from extender.cli.files import read_bytes
 from extender.compose.bench_service import run_service
 from extender.compose.bench_subject import make_subject
-from extender.simulator.bench.bounds import Checked, check_bounds
-from extender.simulator.bench.children import ChildError
-from extender.simulator.bench.comparison import compare
-from extender.simulator.bench.contest import play_modes
-from extender.simulator.bench.modes import MODES, ModesLoad
-from extender.simulator.bench.playing import play_apart
-from extender.simulator.bench.report import ratio_table, tables
-from extender.simulator.bench.results import Played, Results, decode_results, encode_results, results_of
-from extender.simulator.bench.serving import play_served
+from extender.simulator.bench.measurement.child_process import ChildError
+from extender.simulator.bench.measurement.in_process import play_apart
+from extender.simulator.bench.measurement.mode_bursts import play_modes
+from extender.simulator.bench.measurement.over_http import play_served
+from extender.simulator.bench.reporting.comparison import Checked, check_bounds, compare
+from extender.simulator.bench.reporting.runs import Played, Results, decode_results, encode_results, results_of
+from extender.simulator.bench.reporting.tables import ratio_table, tables
+from extender.simulator.bench.workload.modes import MODES, ModesLoad
 
 _WIDTH: Final = 200
 

@@ -14,8 +14,8 @@ from extender.cli.command import CommandError
 from extender.cli.files import own_file, read_yaml
 from extender.cli.scenarios import read_scenario, scenario_settings
 from extender.model.documents import DocumentError
-from extender.simulator.bench.modes import KIND, ModesLoad, parse_modes, plan_modes
-from extender.simulator.bench.scenario import Bounded, Load, labels_in, parse_bench, plan
+from extender.simulator.bench.workload.modes import KIND, ModesLoad, parse_modes, plan_modes
+from extender.simulator.bench.workload.scenario import Bounded, Load, labels_in, parse_bench, plan
 
 SCENARIOS: Final = "scenarios/bench"
 

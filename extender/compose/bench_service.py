@@ -20,11 +20,10 @@ from extender.compose.version import installed_version
 from extender.server.app import listening, make_app
 from extender.server.collaborators import Verbs
 from extender.settings import Settings
-from extender.simulator.bench.auditing import recount
-from extender.simulator.bench.children import Calls
-from extender.simulator.bench.echo import echo_filter, echo_scores
-from extender.simulator.bench.heartbeat import Heartbeat
-from extender.simulator.bench.quantiles import Figures
+from extender.simulator.bench.measurement.child_process import Calls
+from extender.simulator.bench.measurement.service_probes import Heartbeat, echo_filter, echo_scores
+from extender.simulator.bench.measurement.subject import recount
+from extender.simulator.bench.reporting.figures import Figures
 from extender.tasks.filter_service import FilterService
 from extender.telemetry.metrics import Metrics
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult

@@ -15,7 +15,7 @@ from extender.compose.gc_policy import freeze_gc
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import Pod
 from extender.settings import Settings
-from extender.simulator.bench.subject import Decisions, Subject
+from extender.simulator.bench.measurement.subject import Decisions, Subject
 from extender.verbs.filter.pipeline import FilterVerb
 from extender.verbs.prioritize import prioritize_watched
 from extender.verbs.watched_pod import watched_pod

@@ -10,7 +10,7 @@ import yaml
 from extender.cli.command import CommandError
 from extender.cli.files import own_file
 from extender.cli.main import main
-from extender.simulator.bench.results import decode_results
+from extender.simulator.bench.reporting.runs import decode_results
 from tests.simulator.bench.benching import APART, document
 
 PROCESS = {"filter.p50", "filter.p99", "echo.p50", "echoAll.p50", "share.decode", "share.decide", "share.encode"}

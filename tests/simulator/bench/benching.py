@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from extender.simulator.bench.scenario import BenchScenario, Load, parse_bench, plan
+from extender.simulator.bench.workload.scenario import BenchScenario, Load, parse_bench, plan
 
 SHIPPED = sorted(Path("config/scenarios/bench").glob("*.yaml"))
 APART = {

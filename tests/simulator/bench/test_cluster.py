@@ -4,10 +4,9 @@ from collections import Counter
 
 import orjson
 
-from extender.simulator.bench.cluster import SyntheticCluster
-from extender.simulator.bench.lives import lives
-from extender.simulator.bench.pods import ZONE
-from extender.simulator.bench.questions import ConstraintCompiler
+from extender.simulator.bench.workload.cluster import SyntheticCluster
+from extender.simulator.bench.workload.pods import ZONE
+from extender.simulator.bench.workload.traffic import RequestMaker, pod_events
 from extender.wire.extender_v1 import decode_args
 from extender.wire.kinds import NODES, PODS, REPLICA_SETS
 from tests.simulator.bench.benching import load
@@ -18,7 +17,7 @@ def test_existing_pods_carry_the_terms_of_the_asking_ones_and_the_zone_of_their_
     pod = PODS.decode_event(next(cluster.pod_lines())).object
     assert pod is not None
     assert pod.is_placed
-    asking = decode_args(ConstraintCompiler(cluster, 5, seed=1).filter_body(cluster.asker(0))).pod
+    asking = decode_args(RequestMaker(cluster, 5, seed=1).filter_body(cluster.asker(0))).pod
     assert pod.signature.affinity == asking.signature.affinity
     assert pod.signature.labels == {**asking.signature.labels, ZONE: cluster.zone_named(pod.node)}
 
@@ -39,7 +38,7 @@ def test_pods_beyond_the_room_of_a_selector_carry_no_terms() -> None:
 
 def test_a_question_names_known_nodes_once_and_windows_move_on() -> None:
     cluster = SyntheticCluster(load())
-    questions = ConstraintCompiler(cluster, 10, seed=1)
+    questions = RequestMaker(cluster, 10, seed=1)
     asked = [decode_args(questions.filter_body(cluster.asker(number))).node_names or [] for number in range(20)]
     assert all(len(set(names)) == 10 and set(names) <= set(cluster.nodes) for names in asked)
     assert len({tuple(names) for names in asked}) > 10
@@ -48,7 +47,7 @@ def test_a_question_names_known_nodes_once_and_windows_move_on() -> None:
 def test_a_pod_with_a_node_selector_is_asked_about_on_fitting_nodes_only() -> None:
     cluster = SyntheticCluster(load(asking={"nodeSelectorShare": 1}))
     nodes = {node.name: node for line in cluster.node_lines() if (node := NODES.decode_event(line).object)}
-    args = decode_args(ConstraintCompiler(cluster, 200, seed=1).filter_body(cluster.asker(0)))
+    args = decode_args(RequestMaker(cluster, 200, seed=1).filter_body(cluster.asker(0)))
     named = [nodes[name] for name in args.node_names or []]
     assert len(named) == 100, "every other node of a zone has an SSD"
     assert all(args.pod.signature.node_affinity.matches(node.name, node.labels) for node in named)
@@ -56,7 +55,7 @@ def test_a_pod_with_a_node_selector_is_asked_about_on_fitting_nodes_only() -> No
 
 def test_a_prioritize_question_names_what_filter_let_through() -> None:
     cluster = SyntheticCluster(load())
-    body = ConstraintCompiler(cluster, 10, seed=1).prioritize_body(cluster.asker(0), ["node-3", "node-1"])
+    body = RequestMaker(cluster, 10, seed=1).prioritize_body(cluster.asker(0), ["node-3", "node-1"])
     assert decode_args(body).node_names == ["node-3", "node-1"]
 
 
@@ -87,7 +86,7 @@ def test_owners_exist_where_the_scenario_wants_them() -> None:
 
 def test_a_life_is_five_events_and_leaves_nothing() -> None:
     cluster, alive = SyntheticCluster(load()), dict[str, str]()
-    source = lives(cluster, 1)
+    source = pod_events(cluster, 1)
     for _ in range(250):
         event = PODS.decode_event(next(source).line)
         assert event.object is not None

@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from extender.model.documents import DocumentError
-from extender.simulator.bench.modes import KIND
-from extender.simulator.bench.scenario import parse_bench, plan
+from extender.simulator.bench.workload.modes import KIND
+from extender.simulator.bench.workload.scenario import parse_bench, plan
 from tests.simulator.bench.benching import SHIPPED, document, scenario
 
 

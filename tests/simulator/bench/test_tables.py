@@ -2,10 +2,9 @@
 
 from rich.table import Table
 
-from extender.simulator.bench.auditing import Audit
-from extender.simulator.bench.comparison import compare
-from extender.simulator.bench.report import ratio_table, tables
-from extender.simulator.bench.results import Played, Row, results_of
+from extender.simulator.bench.reporting.comparison import compare
+from extender.simulator.bench.reporting.runs import Audit, Played, Row, results_of
+from extender.simulator.bench.reporting.tables import ratio_table, tables
 
 POINT = Row("w1", "process", {"pods": 30, "selectors": 3, "names": 10, "answer": "all"}, {"filter.p50": 1.5})
 FIGURES = {"bound.perSecond": 120.4, "boundOfDecisive": 0.3, "waited.share": 0.03, "violations": 0.0}

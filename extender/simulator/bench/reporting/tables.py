@@ -8,9 +8,9 @@ from typing import Final
 
 from rich.table import Table
 
-from extender.simulator.bench.comparison import Compared, typical
-from extender.simulator.bench.results import Results, Row
-from extender.simulator.bench.scenario import DIMENSIONS
+from extender.simulator.bench.reporting.comparison import Compared, typical
+from extender.simulator.bench.reporting.runs import Results, Row
+from extender.simulator.bench.workload.scenario import DIMENSIONS
 
 # Heading and figure; a pair of figures is shown as their ratio.
 _Column = tuple[str, str | tuple[str, str]]

@@ -10,14 +10,13 @@ from collections.abc import Sequence
 from time import perf_counter_ns, thread_time_ns
 
 from extender.index.cluster import ClusterIndex
-from extender.simulator.bench.cluster import SyntheticCluster
-from extender.simulator.bench.echo import echo_filter, echo_scores
-from extender.simulator.bench.pods import PodId
-from extender.simulator.bench.quantiles import Figures, milliseconds
-from extender.simulator.bench.questions import ConstraintCompiler
-from extender.simulator.bench.scenario import Point
-from extender.simulator.bench.subject import Decisions, apply
-from extender.simulator.bench.times import Times
+from extender.simulator.bench.measurement.service_probes import echo_filter, echo_scores
+from extender.simulator.bench.measurement.subject import Decisions, apply
+from extender.simulator.bench.reporting.figures import Figures, Times, milliseconds
+from extender.simulator.bench.workload.cluster import SyntheticCluster
+from extender.simulator.bench.workload.pods import PodId
+from extender.simulator.bench.workload.scenario import Point
+from extender.simulator.bench.workload.traffic import RequestMaker
 from extender.wire.extender_v1 import decode_args, encode_filter, encode_priorities
 from extender.wire.kinds import PODS
 
@@ -37,7 +36,7 @@ class Player:
     def play(self, decisions: Decisions, point: Point) -> Figures:
         """Ask as many questions of one point as the scenario wants, after a few that are not counted."""
         scenario = self._cluster.load.scenario
-        questions = ConstraintCompiler(self._cluster, point.names, scenario.seed)
+        questions = RequestMaker(self._cluster, point.names, scenario.seed)
         for _ in range(_WARM_UP):
             self._ask(decisions, questions, Times())
         times = Times()
@@ -49,7 +48,7 @@ class Player:
         """Ask once for each selector: what a question costs that has never been asked before."""
         load = self._cluster.load
         questions, times = (
-            ConstraintCompiler(self._cluster, min(500, len(self._cluster.nodes)), load.scenario.seed),
+            RequestMaker(self._cluster, min(500, len(self._cluster.nodes)), load.scenario.seed),
             Times(),
         )
         for _ in range(max(load.selectors, load.scenario.template.turns)):
@@ -60,7 +59,7 @@ class Player:
         self._asked += 1
         return self._cluster.asker(self._asked)
 
-    def _ask(self, decisions: Decisions, questions: ConstraintCompiler, times: Times) -> None:
+    def _ask(self, decisions: Decisions, questions: RequestMaker, times: Times) -> None:
         pod = self._next_asker()
         self._apply(self._cluster.writer.line("ADDED", "pending", pod), times)
         body = questions.filter_body(pod)

@@ -6,7 +6,7 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-from extender.simulator.bench.children import Calls, Child, ChildError
+from extender.simulator.bench.measurement.child_process import Calls, Child, ChildError
 
 
 def double(pipe: Connection) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from extender.simulator.bench.heartbeat import Heartbeat
+from extender.simulator.bench.measurement.service_probes import Heartbeat
 
 
 async def _with_heartbeat(block: float, *, by_work: bool) -> dict[str, float]:

@@ -11,11 +11,11 @@ from typing import Any, Final
 import orjson
 
 from extender.index.cluster import ClusterIndex
-from extender.simulator.bench.asking import Player
-from extender.simulator.bench.cluster import SyntheticCluster
-from extender.simulator.bench.quantiles import Figures, milliseconds
-from extender.simulator.bench.scenario import Point
-from extender.simulator.bench.subject import Decisions, apply
+from extender.simulator.bench.measurement.in_process_player import Player
+from extender.simulator.bench.measurement.subject import Decisions, apply
+from extender.simulator.bench.reporting.figures import Figures, milliseconds
+from extender.simulator.bench.workload.cluster import SyntheticCluster
+from extender.simulator.bench.workload.scenario import Point
 from extender.simulator.process_usage import resident_megabytes
 from extender.wire.extender_v1 import decode_args, encode_filter
 from extender.wire.kinds import PODS

@@ -4,10 +4,8 @@ from typing import Any
 
 import pytest
 
-from extender.simulator.bench.auditing import Audit
-from extender.simulator.bench.bounds import check_bounds
-from extender.simulator.bench.comparison import compare, typical
-from extender.simulator.bench.results import Played, Row, decode_results, encode_results, results_of
+from extender.simulator.bench.reporting.comparison import check_bounds, compare, typical
+from extender.simulator.bench.reporting.runs import Audit, Played, Row, decode_results, encode_results, results_of
 from tests.simulator.bench.benching import scenario
 
 

@@ -11,15 +11,14 @@ from time import perf_counter_ns
 from typing import Any, Final
 
 from extender.settings import Settings
-from extender.simulator.bench.asking import Player
-from extender.simulator.bench.auditing import recount
-from extender.simulator.bench.cluster import SyntheticCluster
-from extender.simulator.bench.hostile import ask_beside_hostile
-from extender.simulator.bench.probes import ask_herd, feed_events, relabel_namespace
-from extender.simulator.bench.quantiles import Figures
-from extender.simulator.bench.results import Played, Row
-from extender.simulator.bench.scenario import Load, Point
-from extender.simulator.bench.subject import MakeSubject, Subject, apply
+from extender.simulator.bench.measurement.hostile_pods import ask_beside_hostile
+from extender.simulator.bench.measurement.in_process_player import Player
+from extender.simulator.bench.measurement.probes import ask_herd, feed_events, relabel_namespace
+from extender.simulator.bench.measurement.subject import MakeSubject, Subject, apply, recount
+from extender.simulator.bench.reporting.figures import Figures
+from extender.simulator.bench.reporting.runs import Played, Row
+from extender.simulator.bench.workload.cluster import SyntheticCluster
+from extender.simulator.bench.workload.scenario import Load, Point
 from extender.simulator.process_usage import resident_megabytes
 from extender.wire.kinds import NAMESPACES, NODES, PODS, REPLICA_SETS, Kind
 

@@ -11,11 +11,10 @@ from statistics import median
 from time import process_time
 from typing import Any, Final
 
-from extender.simulator.bench.auditing import Audit
-from extender.simulator.bench.children import Calls, RunService, child_running
-from extender.simulator.bench.modes import MODES, Mode, ModesLoad
-from extender.simulator.bench.quantiles import Figures
-from extender.simulator.bench.results import Played, Row
+from extender.simulator.bench.measurement.child_process import Calls, RunService, child_running
+from extender.simulator.bench.reporting.figures import Figures
+from extender.simulator.bench.reporting.runs import Audit, Played, Row
+from extender.simulator.bench.workload.modes import MODES, Mode, ModesLoad
 from extender.simulator.process_usage import processor_seconds
 from extender.simulator.scenario.language import Play
 from extender.simulator.scenario.play import Player

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from extender.simulator.bench.connection import BadAnswer, Connection
+from extender.simulator.bench.measurement.http_connection import BadAnswer, Connection
 
 
 async def _echo(request: web.Request) -> web.Response:

@@ -1,15 +1,17 @@
-"""What is measured: an index with its decisions, put together by the command line just as the service is.
+"""What is measured: an index with its decisions, composed as for the service; and the recount of the index afterwards.
 
-Protocols and nothing more, so that the bench neither builds a service of its own nor imports one.
+Protocols, so that the bench neither builds a service of its own nor imports one.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import Namespace, Node, Pod, Workload
 from extender.settings import Settings
+from extender.simulator.bench.reporting.runs import Audit
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 from extender.wire.kinds import Event
 
@@ -49,3 +51,12 @@ def apply(index: ClusterIndex, event: Event[T]) -> None:
         index.delete(event.object)
     else:
         index.upsert(event.object)
+
+
+_GROUPS = ("term_groups", "inverse_groups", "spread_groups")
+
+
+def recount(index: ClusterIndex) -> Audit:
+    """Everything: 3 s with 150,000 pods and 4,000 groups."""
+    sizes = index.statistics()
+    return Audit(tuple(audit(index)), sum(sizes[name] for name in _GROUPS))

@@ -1,8 +1,33 @@
-"""What a player has measured at one point, in nanoseconds and bytes, and the figures that come of it."""
+"""Measured times and the figures made of them: median, 99th percentile, longest and mean, in milliseconds."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import ceil
+from statistics import fmean
 
-from extender.simulator.bench.quantiles import Figures, milliseconds, shares
+NANOSECONDS_PER_MILLISECOND = 1e6
+
+Figures = dict[str, float]
+
+
+def quantile(times: Sequence[int], share: float) -> int:
+    """The least of the times that at least that share of them does not exceed (nearest rank); ``share`` is above 0."""
+    return sorted(times)[ceil(len(times) * share) - 1]
+
+
+def milliseconds(times: Sequence[int], name: str) -> Figures:
+    """`name.p50`, `.p99`, `.max` and `.mean` of times in nanoseconds; nothing where there are none."""
+    if not times:
+        return {}
+    found = {"p50": quantile(times, 0.5), "p99": quantile(times, 0.99), "max": max(times), "mean": fmean(times)}
+    return {f"{name}.{key}": value / NANOSECONDS_PER_MILLISECOND for key, value in found.items()}
+
+
+def shares(parts: Mapping[str, Sequence[int]]) -> Figures:
+    """`share.NAME` of each part in the sum of all, from 0 to 1."""
+    whole = sum(map(sum, parts.values()))
+    return {f"share.{name}": sum(times) / whole for name, times in parts.items()} if whole else {}
+
 
 _TIMED = ("filter", "decode", "decide", "encode", "rejected", "echo", "prioritize", "event", "own")
 

@@ -10,12 +10,11 @@ from time import thread_time_ns
 from typing import Final
 
 from extender.index.cluster import ClusterIndex
-from extender.simulator.bench.cluster import SyntheticCluster
-from extender.simulator.bench.lives import lives
-from extender.simulator.bench.pods import PLAIN, PodId, PodWriter, namespace_line
-from extender.simulator.bench.quantiles import Figures, milliseconds
-from extender.simulator.bench.questions import ConstraintCompiler
-from extender.simulator.bench.subject import Decisions, apply
+from extender.simulator.bench.measurement.subject import Decisions, apply
+from extender.simulator.bench.reporting.figures import Figures, milliseconds
+from extender.simulator.bench.workload.cluster import SyntheticCluster
+from extender.simulator.bench.workload.pods import PLAIN, PodId, PodWriter, namespace_line
+from extender.simulator.bench.workload.traffic import RequestMaker, pod_events
 from extender.wire.extender_v1 import decode_args, encode_filter
 from extender.wire.kinds import NAMESPACES, PODS
 
@@ -29,7 +28,7 @@ def feed_events(cluster: SyntheticCluster, index: ClusterIndex) -> Figures:
 
     `feed.eventsPerSecond` counts these lines on one core; `feedDecode` is decoding alone.
     """
-    lines = [moment.line for moment in islice(lives(cluster, 10_000_000), _EVENTS)]
+    lines = [moment.line for moment in islice(pod_events(cluster, 10_000_000), _EVENTS)]
     decode, whole = list[int](), list[int]()
     for line in lines:
         started = thread_time_ns()
@@ -48,7 +47,7 @@ def ask_herd(cluster: SyntheticCluster, index: ClusterIndex, decisions: Decision
     `herd`: with the window of names moved on, as it does with default sampling. `herdSame`: with the very same bytes,
     as without sampling.
     """
-    questions = ConstraintCompiler(cluster, names, cluster.load.scenario.seed)
+    questions = RequestMaker(cluster, names, cluster.load.scenario.seed)
     askers = [cluster.asker(20_000_000 + number) for number in range(_HERD)]
     first = [(pod, questions.filter_body(pod)) for pod in askers]
     for pod in askers:
@@ -106,7 +105,7 @@ def relabel_namespace(cluster: SyntheticCluster, index: ClusterIndex, decisions:
 
     `relabel` is the event itself, `relabelAfter` the first question after it, `relabel.pods` how many pods moved.
     """
-    questions, name = ConstraintCompiler(cluster, names, cluster.load.scenario.seed), "ns-1"
+    questions, name = RequestMaker(cluster, names, cluster.load.scenario.seed), "ns-1"
     moves, after = list[int](), list[int]()
     for number in range(_MOVES):
         labels = {} if number % 2 == 0 else cluster.part.namespace_labels

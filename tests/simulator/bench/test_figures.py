@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.simulator.bench.quantiles import milliseconds, quantile, shares
+from extender.simulator.bench.reporting.figures import milliseconds, quantile, shares
 
 TIMES = st.lists(st.integers(0, 50), min_size=1, max_size=200)
 

@@ -1,14 +1,15 @@
-"""Whether the figures keep the bounds that the scenarios set. Pure: rows in, sentences out.
+"""A run's figures against the bounds of its scenarios, and against an earlier run. Pure.
 
-A bound applies to every row that has its figure and stands where it says. One that no row of the run can be held
-against is no miss: a run of the label `short` has no point with 150,000 pods.
+A bound applies to every row that has its figure and stands where it says. A bound without any row to compare is not
+missed: a run of the label `short` has no point with 150,000 pods.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import geometric_mean
 
-from extender.simulator.bench.results import Row, rows_by_key
-from extender.simulator.bench.scenario import Bound, Bounded
+from extender.simulator.bench.reporting.runs import Row, rows_by_key
+from extender.simulator.bench.workload.scenario import Bound, Bounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +61,32 @@ def _compare(bound: Bound, value: float, text: str) -> str:
     if bound.at_least is not None and value < bound.at_least:
         return f"{bound.figure} is {value:.4g}{text}, at least {bound.at_least:g} is wanted"
     return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One row that both runs have, with the ratio new / old of every figure that both have and that is not zero."""
+
+    row: Row
+    ratios: dict[str, float]
+
+
+def compare(rows: Sequence[Row], earlier: Sequence[Row]) -> list[Compared]:
+    """Every row that stands in both runs, in the order of the new one."""
+    old = rows_by_key(earlier)
+    return [Compared(row, _ratios(row, old[row.key])) for row in rows if row.key in old]
+
+
+def typical(compared: Sequence[Compared], figure: str) -> float | None:
+    """The geometric mean of a figure's ratios over all rows; None where no row has it."""
+    ratios = [each.ratios[figure] for each in compared if figure in each.ratios]
+    return geometric_mean(ratios) if ratios else None
+
+
+def _ratios(row: Row, old: Row) -> dict[str, float]:
+    both = row.figures.keys() & old.figures.keys()
+    return {
+        name: row.figures[name] / old.figures[name]
+        for name in sorted(both)
+        if row.figures[name] > 0 and old.figures[name] > 0
+    }

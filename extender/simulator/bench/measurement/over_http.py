@@ -10,14 +10,13 @@ from contextlib import ExitStack
 from itertools import groupby
 from typing import Final
 
-from extender.simulator.bench.auditing import Audit
-from extender.simulator.bench.children import Child, ChildError, RunService, child_running
-from extender.simulator.bench.cluster import SyntheticCluster
-from extender.simulator.bench.plane import run_plane
-from extender.simulator.bench.quantiles import Figures
-from extender.simulator.bench.remote import RemotePlayer
-from extender.simulator.bench.results import Played, Row
-from extender.simulator.bench.scenario import Load, Point
+from extender.simulator.bench.measurement.apiserver_process import run_plane
+from extender.simulator.bench.measurement.child_process import Child, ChildError, RunService, child_running
+from extender.simulator.bench.measurement.http_player import RemotePlayer
+from extender.simulator.bench.reporting.figures import Figures
+from extender.simulator.bench.reporting.runs import Audit, Played, Row
+from extender.simulator.bench.workload.cluster import SyntheticCluster
+from extender.simulator.bench.workload.scenario import Load, Point
 from extender.simulator.process_usage import peak_megabytes, processor_seconds, resident_megabytes
 
 _FLOOD: Final = 15_000

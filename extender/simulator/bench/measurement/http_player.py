@@ -13,14 +13,13 @@ from typing import Any, Final
 
 import orjson
 
-from extender.simulator.bench.children import Child
-from extender.simulator.bench.cluster import SyntheticCluster
-from extender.simulator.bench.connection import Connection
-from extender.simulator.bench.pods import PodId
-from extender.simulator.bench.quantiles import Figures, milliseconds
-from extender.simulator.bench.questions import ConstraintCompiler
-from extender.simulator.bench.scenario import Point
-from extender.simulator.bench.times import Times
+from extender.simulator.bench.measurement.child_process import Child
+from extender.simulator.bench.measurement.http_connection import Connection
+from extender.simulator.bench.reporting.figures import Figures, Times, milliseconds
+from extender.simulator.bench.workload.cluster import SyntheticCluster
+from extender.simulator.bench.workload.pods import PodId
+from extender.simulator.bench.workload.scenario import Point
+from extender.simulator.bench.workload.traffic import RequestMaker
 
 _WARM_UP: Final = 50
 _NOTHING: Final = b"[]"
@@ -61,7 +60,7 @@ class RemotePlayer:
     def ask(self, point: Point, count: int) -> Times:
         """So many questions, at most so many a second as the scenario says."""
         asking, times = self.cluster.load.scenario.asking, Times()
-        questions = ConstraintCompiler(self.cluster, point.names, self.cluster.load.scenario.seed + self.asked)
+        questions = RequestMaker(self.cluster, point.names, self.cluster.load.scenario.seed + self.asked)
         due = time.perf_counter()
         for _ in range(count):
             self._ask(questions, times)
@@ -72,7 +71,7 @@ class RemotePlayer:
     def ask_first(self, point: Point) -> Figures:
         """Ask once for each selector: what a question costs that has never been asked before."""
         load = self.cluster.load
-        questions, times = ConstraintCompiler(self.cluster, point.names, load.scenario.seed), Times()
+        questions, times = RequestMaker(self.cluster, point.names, load.scenario.seed), Times()
         for _ in range(max(load.selectors, load.scenario.template.turns)):
             self._ask(questions, times)
         return milliseconds([*times.filter, *times.rejected], "first")
@@ -83,7 +82,7 @@ class RemotePlayer:
         lines = self.real.get("/metrics").decode().splitlines()
         return next((int(float(line.removeprefix(start))) for line in lines if line.startswith(start)), 0)
 
-    def _ask(self, questions: ConstraintCompiler, times: Times) -> None:
+    def _ask(self, questions: RequestMaker, times: Times) -> None:
         """One question with its echoes. The pod is bound only then, as its events would hold up whatever comes next."""
         pod = self._next_asker()
         body = questions.filter_body(pod)
@@ -110,7 +109,7 @@ class RemotePlayer:
         self.asked += 1
         return self.cluster.asker(self.asked - 1)
 
-    def _prioritize(self, questions: ConstraintCompiler, pod: PodId, names: list[str], times: Times) -> int:
+    def _prioritize(self, questions: RequestMaker, pod: PodId, names: list[str], times: Times) -> int:
         """Ask for scores if there is a choice, as the scheduler does; gives how many came."""
         if len(names) == 1:
             return 0

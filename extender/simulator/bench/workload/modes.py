@@ -11,7 +11,7 @@ import msgspec
 
 from extender.model.documents import DocumentError, read_document, without_nulls
 from extender.settings import Settings
-from extender.simulator.bench.scenario import Bound, Part, Place, Positive, labelled
+from extender.simulator.bench.workload.scenario import Bound, Part, Place, Positive, labelled
 from extender.simulator.scenario.language import BIND_PATH, Arrive, Expect, Play, Step
 
 Mode: TypeAlias = Literal["decisive", "bind", "cooperative"]

@@ -15,11 +15,11 @@ import orjson
 from extender.simulator.apiserver import kinds
 from extender.simulator.apiserver.server import ApiServer, PlaneSettings
 from extender.simulator.apiserver.store import ADDED, DELETED, MODIFIED, Store, Stored
-from extender.simulator.bench.children import Calls
-from extender.simulator.bench.cluster import SyntheticCluster
-from extender.simulator.bench.lives import lives
-from extender.simulator.bench.pods import PodId, namespace_line
-from extender.simulator.bench.scenario import Load
+from extender.simulator.bench.measurement.child_process import Calls
+from extender.simulator.bench.workload.cluster import SyntheticCluster
+from extender.simulator.bench.workload.pods import PodId, namespace_line
+from extender.simulator.bench.workload.scenario import Load
+from extender.simulator.bench.workload.traffic import pod_events
 from extender.simulator.json_objects import JsonObject
 
 _TICK_SECONDS: Final = 0.02
@@ -54,7 +54,7 @@ class Plane:
         self._cluster = cluster
         self._rate = 0.0
         self.told = 0  # pod events so far
-        self._lives = lives(cluster, 50_000_000)
+        self._lives = pod_events(cluster, 50_000_000)
         self._placed: deque[tuple[PodId, str]] = deque()
         self.store.load(_foundation(cluster))
         self.store.table(kinds.PODS).fill(self._existing(), self.store.version + cluster.load.pods)

@@ -3,13 +3,13 @@
 import pytest
 
 from extender.compose.bench_subject import make_subject
-from extender.simulator.bench.asking import Player
-from extender.simulator.bench.auditing import recount
-from extender.simulator.bench.cluster import SyntheticCluster
-from extender.simulator.bench.comparison import compare
-from extender.simulator.bench.playing import fill, play
-from extender.simulator.bench.report import ratio_table, tables
-from extender.simulator.bench.results import results_of
+from extender.simulator.bench.measurement.in_process import fill, play
+from extender.simulator.bench.measurement.in_process_player import Player
+from extender.simulator.bench.measurement.subject import recount
+from extender.simulator.bench.reporting.comparison import compare
+from extender.simulator.bench.reporting.runs import results_of
+from extender.simulator.bench.reporting.tables import ratio_table, tables
+from extender.simulator.bench.workload.cluster import SyntheticCluster
 from tests.simulator.bench.benching import load
 
 QUESTIONS = {

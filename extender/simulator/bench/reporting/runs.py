@@ -9,9 +9,15 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from extender.simulator.bench.auditing import Audit
-from extender.simulator.bench.quantiles import Figures
-from extender.simulator.bench.scenario import DIMENSIONS, Place
+from extender.simulator.bench.reporting.figures import Figures
+from extender.simulator.bench.workload.scenario import DIMENSIONS, Place
+
+
+class Audit(Struct, frozen=True):
+    """Every difference that was found, and how many groups were recounted."""
+
+    drift: tuple[str, ...]
+    groups: int
 
 
 class Row(Struct, frozen=True):

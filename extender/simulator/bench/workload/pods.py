@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import orjson
 
-from extender.simulator.bench.scenario import PodTemplate
+from extender.simulator.bench.workload.scenario import PodTemplate
 from extender.simulator.json_objects import JsonObject
 
 ZONE: Final = "topology.kubernetes.io/zone"

@@ -7,7 +7,7 @@ anti-affinity and hard spread hold from the start. Lines are made one at a time 
 import math
 from collections.abc import Iterator
 
-from extender.simulator.bench.pods import (
+from extender.simulator.bench.workload.pods import (
     PLAIN,
     PodId,
     PodWriter,
@@ -18,7 +18,7 @@ from extender.simulator.bench.pods import (
     watch_line,
     zone_of,
 )
-from extender.simulator.bench.scenario import Load
+from extender.simulator.bench.workload.scenario import Load
 
 _SPREAD_OF_SELECTORS = 1000  # a single selector reaches all namespaces, a thousandth of a cluster stays in one
 
