@@ -15,9 +15,9 @@ from extender.index.counts.domains import Topology
 from extender.index.counts.groups import IndexDriftError
 from extender.index.nodes.node_pods import NodePods
 from extender.index.objects.budgets import Budgets
+from extender.index.objects.changes import PodSubscribers, Subscribable
 from extender.index.objects.deleted_pods import DeletedPods
 from extender.index.objects.namespaces import Namespaces
-from extender.index.objects.pod_listeners import PodListeners
 from extender.index.objects.workloads import Workloads
 from extender.index.reader import IndexReader
 from extender.index.view import ClusterView
@@ -38,7 +38,7 @@ class ClusterIndex:
         self.workloads = Workloads()
         self.budgets = Budgets()
         self.gone = DeletedPods()
-        self.pod_listeners = PodListeners()
+        self.pod_changes = PodSubscribers()
         self.topology = Topology()
         self.nodes = NodePods()
         self.counts = Counts(rules, self.topology, self.namespaces, self.workloads, rejects_excess=rejects_excess)
@@ -123,7 +123,7 @@ class ClusterIndex:
                 if pod is not None:
                     self.counts.questions.count_pod(pod.signature, sign)
         self.nominations.change(uid, new)
-        self.pod_listeners.notify(uid)
+        self.pod_changes.notify(uid, old, new)
         return True
 
     def _count(self, pod: Pod, sign: int) -> None:
@@ -146,9 +146,10 @@ class ClusterIndex:
             self.topology.release(number)
         return True
 
-    def unwatched_version(self) -> int:
-        """Grows with every change that may help a rejected pod and that the scheduler does not watch."""
-        return self.namespaces.version + self.workloads.version + self.assumed.ended
+    @property
+    def unwatched_changes(self) -> tuple[Subscribable, ...]:
+        """The sources of changes that may help a rejected pod and that the scheduler does not watch."""
+        return self.namespaces.changes, self.workloads.changes, self.assumed.unconfirmed
 
     def assume(self, pod: Pod, nodes: Sequence[str], now: float, *, doubted: bool = False) -> None:
         """From now on the pod counts on the node, or with several nodes as undetermined between them.

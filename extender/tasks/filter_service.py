@@ -96,7 +96,7 @@ class FilterService:
         self._answered = answered
         self._known_until = known_until
         self._forgotten = asyncio.Event()
-        index.assumed.on_settled = self._forgotten.set
+        index.assumed.changes.subscribe(lambda _: self._forgotten.set())
 
     async def filter(self, args: ExtenderArgs) -> FilterResult:
         """Decides a request. The pod's earlier assumption ends first: a new request means that the last attempt failed."""

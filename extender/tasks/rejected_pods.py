@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
 from extender.index.claims.rejected_pods import Grounds, RejectedPods
+from extender.index.objects.changes import Subscribable
 from extender.index.view import ClusterView
 from extender.kube.effects import PodRef
 from extender.kube.errors import KubeError, NotFound
@@ -42,8 +43,9 @@ class RejectedPodsIndex(Protocol):
     def rejected(self) -> RejectedPods:
         """Pods that the filter rejected; the index removes those that are bound or deleted."""
 
-    def unwatched_version(self) -> int:
-        """Grows with every change that may help a rejected pod and that kube-scheduler does not watch."""
+    @property
+    def unwatched_changes(self) -> tuple[Subscribable, ...]:
+        """The sources of changes that may help a rejected pod and that kube-scheduler does not watch."""
 
     def assume(self, pod: Pod, nodes: Sequence[str], now: float, *, doubted: bool = False) -> None:
         """Counts the pod on the node that it is nominated to."""

@@ -7,6 +7,7 @@ rejected pod that the change concerns, and one write for each pod that now has a
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from dataclasses import dataclass
 from typing import Final
@@ -26,7 +27,7 @@ from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 _LOG = logging.getLogger(__name__)
 
 REQUEUE_ANNOTATION: Final = "placement.extender.dev/requeued"
-_POLL_SECONDS: Final = 0.1
+_BATCH_SECONDS: Final = 0.1  # changes that follow a review within this time share the next one
 _PODS_PER_SLICE: Final = 20  # pods looked at before the event loop serves requests again
 
 
@@ -66,13 +67,22 @@ class Requeuer:
 
     async def run(self) -> None:
         """Reviews the rejected pods after each change that the scheduler does not watch, until cancelled."""
-        seen = self._index.unwatched_version()
-        while True:
-            await self._clock.sleep(_POLL_SECONDS)
-            now = self._index.unwatched_version()
-            if now != seen:
-                seen = now
+        changed = asyncio.Event()
+
+        def wake(_change: object) -> None:
+            changed.set()
+
+        for source in self._index.unwatched_changes:
+            source.subscribe(wake)
+        try:
+            while True:
+                await changed.wait()
+                changed.clear()
                 await self._review()
+                await self._clock.sleep(_BATCH_SECONDS)
+        finally:
+            for source in self._index.unwatched_changes:
+                source.unsubscribe(wake)
 
     async def _review(self) -> None:
         for number, (pod, version) in enumerate(self._index.rejected):

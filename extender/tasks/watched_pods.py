@@ -16,7 +16,7 @@ import asyncio
 from collections import Counter
 from typing import Final, Protocol
 
-from extender.index.objects.pod_listeners import PodListeners
+from extender.index.objects.changes import PodSubscribers
 from extender.index.view import ClusterView
 from extender.model.objects import Pod, PodSignature
 from extender.tasks.ports import Clock
@@ -33,8 +33,8 @@ class ListenedIndex(Protocol):
         """The readers."""
 
     @property
-    def pod_listeners(self) -> PodListeners:
-        """Callbacks for changes of single pods."""
+    def pod_changes(self) -> PodSubscribers:
+        """Subscriptions to the changes of single pods."""
 
 
 class WatchedPods:
@@ -89,10 +89,14 @@ class WatchedPods:
 
     async def _wait_for(self, asked: Pod) -> None:
         changed = asyncio.Event()
+
+        def wake(_change: object) -> None:
+            changed.set()
+
         deadline = self._clock.now() + self._wait
         self.waits += 1
         self._waiting += 1
-        self._index.pod_listeners.add(asked.uid, changed.set)
+        self._index.pod_changes.subscribe(asked.uid, wake)
         try:
             while self._may_change(asked, self.look_up(asked)) and (left := deadline - self._clock.now()) > 0:
                 changed.clear()
@@ -101,5 +105,5 @@ class WatchedPods:
         except TimeoutError:
             return
         finally:
-            self._index.pod_listeners.remove(asked.uid, changed.set)
+            self._index.pod_changes.unsubscribe(asked.uid, wake)
             self._waiting -= 1

@@ -152,6 +152,6 @@ async def test_a_pod_that_becomes_known_while_its_request_waits_is_answered_at_o
         made = pod("late", labels={"app": "late"})
         made["metadata"]["uid"] = "uid-late"
         waiting = asyncio.create_task(forged.post("filter", Pod=made, NodeNames=["node-a"]))
-        await until(lambda: len(forged.service.index.pod_listeners))
+        await until(lambda: len(forged.service.index.pod_changes))
         forged.api.store.put(PODS, orjson.loads(orjson.dumps(made)))
         assert (await waiting)["NodeNames"] == ["node-a"]

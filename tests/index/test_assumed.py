@@ -204,7 +204,7 @@ class TestDoubt:
 
     def test_a_question_need_not_wait_for_it_any_more(self) -> None:
         index, told = assumed(zoned(), WEB, "n1", "n2", now=0.0), list[int]()
-        index.assumed.on_settled = lambda: told.append(index.assumed.several)
+        index.assumed.changes.subscribe(lambda _: told.append(index.assumed.several))
         index.assumed.review(5.0, self.LIMITS)
         assert told == [0]
 

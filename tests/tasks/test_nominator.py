@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sized
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -11,9 +11,10 @@ import orjson
 import pytest
 
 from extender.index.audit import audit
+from extender.index.claims.assumed import Limits
 from extender.index.cluster import ClusterIndex
 from extender.kube.errors import Conflict, NotFound
-from extender.kube.timing import SystemClock
+from extender.kube.timing import Clock, SystemClock
 from extender.settings import Settings
 from extender.tasks.nominator import Nominator, NominatorOptions
 from extender.tasks.rejected_pods import RejectedPodWrites
@@ -22,7 +23,7 @@ from extender.verbs.filter.nominate_elsewhere import find_node_elsewhere
 from extender.wire.extender_v1 import FilterResult, decode_args
 from extender.wire.kinds import NAMESPACES, NODES, PODS
 from tests.deciding import filter_nodes
-from tests.fakes import FakeWriter, until
+from tests.fakes import FakeClock, FakeWriter, until
 
 JsonObject = dict[str, Any]
 
@@ -59,7 +60,7 @@ OTHER: JsonObject = {
 class Scene:
     """Four nodes of which the scheduler asks about two, with a web pod on the first three."""
 
-    def __init__(self, *, nominates: bool = True, requeues: bool = True) -> None:
+    def __init__(self, *, nominates: bool = True, requeues: bool = True, clock: Clock | None = None) -> None:
         self.settings = Settings(placement="cooperative")
         self.index = ClusterIndex(self.settings.rules)
         self.writer = FakeWriter()
@@ -72,7 +73,7 @@ class Scene:
         def find(pod: Any) -> tuple[str, bool]:
             return find_node_elsewhere(pod, self.index.view, self.settings, 0)
 
-        self.writes, clock = RejectedPodWrites(), SystemClock()
+        self.writes, clock = RejectedPodWrites(), clock or SystemClock()
         nominating, requeueing = NominatorOptions(nominates, per_second=1000), RequeuerOptions(requeues, 1000)
         self.nominator = Nominator(self.index, self.writer, self.writes, clock, nominating, find)
         self.requeuer = Requeuer(self.index, self.writer, self.writes, clock, requeueing, find)
@@ -100,6 +101,10 @@ class Scene:
             self.relabel("ns", team="a")
             await until(lambda: bool(self.requeued()))
         return self.requeued()
+
+    def subscribers(self) -> tuple[Sized, ...]:
+        """The lists of subscribers to the changes that the scheduler does not watch."""
+        return self.index.namespaces.changes, self.index.workloads.changes, self.index.assumed.unconfirmed
 
     def requeued(self) -> list[str]:
         """The pods whose annotation was patched."""
@@ -230,6 +235,33 @@ async def test_a_pod_is_not_requeued_for_a_change_that_does_not_concern_it() -> 
     assert not scene.ask("elsewhere", ALONE, "n0", "n1").passed  # n3 passes our rules, and was not asked about
     assert not scene.ask("asking", NEAR, "n0", "n1").passed
     assert await scene.requeued_by_relabelling() == ["asking"]
+
+
+async def test_the_requeuer_does_nothing_at_all_until_something_changes() -> None:
+    clock = FakeClock()
+    scene = Scene(nominates=False, clock=clock)
+    scene.relabel("ns", team="b")
+    assert not scene.ask("asking", NEAR, "n0", "n1").passed
+    async with scene.running():
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert clock.slept == []
+        scene.relabel("ns", team="a")
+        await until(lambda: bool(scene.requeued()))
+    assert scene.requeued() == ["asking"]
+    assert [len(source) for source in scene.subscribers()] == [0, 0, 0]
+
+
+async def test_an_assumption_that_expires_requeues_a_pod_that_it_kept_out() -> None:
+    scene = Scene(nominates=False)
+    scene.show("passing", ALONE)
+    scene.index.assume(scene.index.pods["passing"], ("n3",), 0.0)
+    assert not scene.ask("asking", ALONE, "n0", "n3").passed
+    async with scene.running():
+        await until(lambda: all(len(source) for source in scene.subscribers()))
+        scene.index.assumed.review(60.0, Limits(expiry=30.0, failure_grace=2.0))
+        await until(lambda: bool(scene.requeued()))
+    assert scene.requeued() == ["asking"]
 
 
 async def test_a_pod_that_is_gone_is_no_cause_for_alarm(caplog: pytest.LogCaptureFixture) -> None:

@@ -37,7 +37,7 @@ async def lasting(index: ClusterIndex, clock: FakeClock) -> float:
     verb, options = FilterVerb(index.view, Settings()), AssumedPodOptions(expiry=120.0)
     filter_service = FilterService(index, pods, clock, options, verb, Random(1), KeptPlans(), lambda _, __: None)
     begun, ended = clock.time, list[float]()
-    index.assumed.on_settled = lambda: ended.append(clock.time)
+    index.assumed.unconfirmed.subscribe(lambda _: ended.append(clock.time))
     task = asyncio.create_task(filter_service.run())
     await until(lambda: ended)
     task.cancel()

@@ -52,7 +52,7 @@ async def test_a_request_is_answered_as_soon_as_the_watch_shows_its_pod() -> Non
     looking.index.upsert(pod("other"))
     shown = looking.show()
     assert await task is shown
-    assert len(looking.index.pod_listeners) == 0
+    assert len(looking.index.pod_changes) == 0
     assert sum(looking.pods.rejected().values()) == 0
 
 
@@ -71,7 +71,7 @@ async def test_a_pod_that_the_watch_does_not_show_in_time_is_refused_for_the_mom
     looking = Looking(wait=0.01)
     assert await looking.pods.find(pod("web")) is Unconfirmed.NOT_SHOWN
     assert looking.pods.rejected()["not_shown"] == 1
-    assert len(looking.index.pod_listeners) == 0
+    assert len(looking.index.pod_changes) == 0
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ async def test_requests_for_made_up_pods_do_not_take_all_places() -> None:
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)
-    assert len(looking.index.pod_listeners) == 0
+    assert len(looking.index.pod_changes) == 0
     task = await looking.asked(pod("web"))  # their places are free again
     shown = looking.show()
     assert await task is shown

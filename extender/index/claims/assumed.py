@@ -22,6 +22,7 @@ from math import inf
 import msgspec
 
 from extender.index.counts.signature_counts import SignatureTable
+from extender.index.objects.changes import Subscribers
 from extender.index.objects.deleted_pods import DeletedPods
 from extender.index.view import CompiledConstraints, Expected, GroupView
 from extender.model.objects import Pod
@@ -52,7 +53,9 @@ class Assumed:
 class AssumedPods:
     """All assumed pods by UID. ``several`` counts those whose node is not known yet, ``doubted`` those in doubt.
 
-    Of the former more is known soon, so a question may wait for them; it never waits for the latter. ``ended`` counts those that ended without the watch telling, ``expired`` those of them that ran out of time.
+    The node of the former is known soon, so a filter request may wait for them; it never waits for the latter. ``ended``
+    counts the assumptions that ended although no watch event ended them, ``expired`` those of them that ran out of time.
+    ``changes`` tells of each assumption that ends or comes into doubt, ``unconfirmed`` of those that ``ended`` counts.
     """
 
     def __init__(
@@ -68,7 +71,8 @@ class AssumedPods:
         self.doubted = 0
         self.expired = 0
         self.ended = 0
-        self.on_settled: Callable[[], None] = _nobody
+        self.changes: Subscribers[Assumed] = Subscribers()
+        self.unconfirmed: Subscribers[Assumed] = Subscribers()
         self._signatures = signatures
         self._count = count
         self._deleted = gone
@@ -104,7 +108,7 @@ class AssumedPods:
             self.doubted -= 1
         elif not assumed.pod.node:
             self.several -= 1
-        self.on_settled()
+        self.changes.notify(assumed, None)
         return assumed
 
     def observe(self, uid: str, old: Pod | None, new: Pod | None) -> None:
@@ -156,12 +160,14 @@ class AssumedPods:
         read = min(now, known_until)
         late = [uid for uid, assumed in self.held.items() if read - assumed.since >= limits.expiry]
         self.expired += len(late)
-        count = sum(self.settle(uid) is not None for uid in {*ended, *late})
-        self.ended += count
+        over = [assumed for uid in {*ended, *late} if (assumed := self.settle(uid)) is not None]
+        self.ended += len(over)
+        for assumed in over:
+            self.unconfirmed.notify(assumed, None)
         for uid, assumed in self.held.items():
             if not assumed.doubted and now - assumed.since >= limits.doubt:
                 self._doubt(uid, assumed)
-        return count
+        return len(over)
 
     def _doubt(self, uid: str, assumed: Assumed) -> None:
         """From now on the pod stands on one of its nodes or nowhere. O(groups that count it)."""
@@ -170,10 +176,10 @@ class AssumedPods:
             self._count(assumed.pod, -1)
         else:
             self.several -= 1
-        self.held[uid] = replace(assumed, pod=msgspec.structs.replace(assumed.pod, node=""), doubted=True)
+        doubted = replace(assumed, pod=msgspec.structs.replace(assumed.pod, node=""), doubted=True)
+        self.held[uid] = doubted
         self.doubted += 1
-        if not assumed.pod.node:
-            self.on_settled()
+        self.changes.notify(assumed, doubted)
 
     def excuse(self, seconds: float) -> None:
         """Leaves so many seconds out of the age of every assumption: nobody could have heard of them. O(assumed pods)."""
@@ -213,7 +219,3 @@ class AssumedPods:
                 for domain in places - {0}:
                     found[domain] = found.get(domain, 0) + times
         return Expected(sure, possible)
-
-
-def _nobody() -> None:
-    """Nobody waits for an assumption to end."""

@@ -86,9 +86,11 @@ class Counts:
 
     def change_namespace(self, name: str, new: Namespace | None) -> bool:
         """Sets or removes a namespace; False where it was so before. O(pods that selectors now see differently)."""
-        if self._namespaces.objects.get(name) == new:
+        old = self._namespaces.objects.get(name)
+        if old == new:
             return False
         self.selections.namespace_changed(name, self._namespaces.change(name, new))
+        self._namespaces.changes.notify(old, new)
         return True
 
     # -- readers --------------------------------------------------------------------------------------------------------

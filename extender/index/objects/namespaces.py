@@ -9,16 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 
+from extender.index.objects.changes import Subscribers
 from extender.model.labels import Labels
 from extender.model.objects import Namespace
 from extender.model.selectors import LabelSelector
 
 
 class Namespaces:
-    """Namespace objects by name, and the set of names that each registered selector selects."""
+    """Namespace objects by name, and the set of names that each registered selector selects.
+
+    `Counts` notifies the subscribers to ``changes``, after it has corrected the groups that a change concerns.
+    """
 
     def __init__(self) -> None:
         self.version = 0
+        self.changes: Subscribers[Namespace] = Subscribers()
         self.objects: dict[str, Namespace] = {}
         self._selected: dict[LabelSelector, set[str]] = {}
         self._users: dict[LabelSelector, int] = {}

@@ -6,6 +6,7 @@ The selector joins those of all Services that match the pod and that of its cont
 
 from __future__ import annotations
 
+from extender.index.objects.changes import Subscribers
 from extender.model.objects import PodSignature, Workload
 from extender.model.selectors import LabelSelector, Requirement, selector
 
@@ -21,6 +22,7 @@ class Workloads:
 
     def __init__(self) -> None:
         self.version = 0
+        self.changes: Subscribers[Workload] = Subscribers()
         self.objects: dict[str, Workload] = {}
         self._services: dict[str, dict[str, Workload]] = {}
         self._service_versions: dict[str, int] = {}
@@ -35,11 +37,12 @@ class Workloads:
             self._drop_service(old)
         if new is None:
             del self.objects[key]
-            return True
-        self.objects[key] = new
-        if new.kind == "Service":
-            self._services.setdefault(new.namespace, {})[key] = new
-            self._service_versions[new.namespace] = self.version
+        else:
+            self.objects[key] = new
+            if new.kind == "Service":
+                self._services.setdefault(new.namespace, {})[key] = new
+                self._service_versions[new.namespace] = self.version
+        self.changes.notify(old, new)
         return True
 
     def _drop_service(self, old: Workload) -> None:
