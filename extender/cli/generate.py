@@ -13,6 +13,7 @@ from typing import Final, get_args
 
 from extender.cli.command import CommandError, Commands
 from extender.cli.files import read_bytes, read_settings
+from extender.rules import catalog
 from extender.settings import Mode, Settings, default_settings
 from extender.verbs.prioritize import has_scores
 
@@ -23,7 +24,6 @@ SERVICE_HOST: Final = "placement-extender.placement-extender.svc"
 _KUBEADM: Final = "/etc/kubernetes/scheduler.conf"
 SCHEDULER_KUBECONFIG: Final = {"sidecar": _KUBEADM, "second-scheduler": "", "service": _KUBEADM}
 
-_OFFLOADED: Final = {"InterPodAffinity": "inter_pod_affinity", "PodTopologySpread": "topology_spread"}
 _TEN_TIMES: Final = (  # the default weights times ten: config/README.md, "The scale of scores"
     "TaintToleration, weight: 30",
     "NodeAffinity, weight: 20",
@@ -161,7 +161,7 @@ def _disabled(settings: Settings) -> list[str]:
     """The plugins in whose place we decide."""
     if settings.mode == "augment":
         return []
-    return [plugin for plugin, rule in _OFFLOADED.items() if getattr(settings.rules, rule).enabled]
+    return [plugin for plugin, rule in catalog.replaced_plugins() if rule.is_enabled(settings.rules)]
 
 
 def _stanza(settings: Settings, layout: str, trust: Trust, host: str) -> Iterator[str]:

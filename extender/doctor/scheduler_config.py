@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from extender.doctor.facts import Finding
 from extender.doctor.scheduler_fields import examine_fields, misspelt
 from extender.model.units import Duration
+from extender.rules import catalog
 from extender.settings import Settings
 from extender.verbs.prioritize import has_scores
 
@@ -19,7 +20,6 @@ Document = Mapping[str, Any]
 
 _LARGEST_WEIGHT: Final = 10
 _DEFAULT_TIMEOUT: Final = 5.0
-_PLUGINS: Final = {"InterPodAffinity": "inter_pod_affinity", "PodTopologySpread": "topology_spread"}
 _LOCAL: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 _CHECK: Final = "scheduler"
 
@@ -166,9 +166,9 @@ def _plugins(document: Document, settings: Settings) -> Iterator[Finding]:
     for profile in profiles:
         name, plugins = profile.get("schedulerName", "default-scheduler"), profile.get("plugins") or {}
         everywhere = _disabled(plugins, "multiPoint")
-        for plugin, rule in _PLUGINS.items():
+        for plugin, rule in catalog.replaced_plugins():
             is_off = plugin in everywhere or "*" in everywhere
-            ours = settings.mode == "offload" and getattr(settings.rules, rule).enabled
+            ours = settings.mode == "offload" and rule.is_enabled(settings.rules)
             if ours and not is_off:
                 partly = plugin in _disabled(plugins, "filter") | _disabled(plugins, "score")
                 problem = f"profile {name}: {plugin} is {'off at some points only' if partly else 'still on'}, so it counts all pods as well"

@@ -1,19 +1,25 @@
-"""The rules in the scheduler's order, put together: topology spread first, then inter-pod affinity.
+"""The list of all rules, and what they say together. To add a rule: its own file, and a line in `RULES`.
 
-The first rule that refuses a node gives the reason; which nodes pass does not depend on the order.
+The order is kube-scheduler's: topology spread before inter-pod affinity. The first rule that rejects a node gives the
+reason; which nodes pass does not depend on the order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 from extender.index.view import ClusterView, CompiledConstraints
 from extender.model.rejections import Code, Reason
-from extender.rules import interpod_affinity, topology_spread
-from extender.rules.excess import ExcessFilter
+from extender.rules.excess import Limits
 from extender.rules.frames import Frame
-from extender.rules.rule import PreparedFilter, PreparedScore, Status
+from extender.rules.interpod_affinity import InterPodAffinity
+from extender.rules.rule import PreparedFilter, PreparedScore, Rule, Status
+from extender.rules.topology_spread import TopologySpread
+from extender.settings import Rules
+
+RULES: tuple[Rule, ...] = (Limits(), TopologySpread(), InterPodAffinity())
 
 # The weight that kube-scheduler gives to each of the two plugins.
 PLUGIN_WEIGHT = 2
@@ -63,23 +69,60 @@ class PreparedFilters:
         return next((reason for each in self.filters if (reason := each.rejection(node)) is not None), None)
 
 
+Parts = Sequence[tuple[Rule, CompiledConstraints]]
+"""Active rules, each with the constraints that it is to judge by."""
+
+
+def prepare(parts: Parts, frame: Frame) -> PreparedFilters:
+    """Prepares the filters of these rules; one that turns out to let every node pass is left out."""
+    filters = [rule.prepare_filter(part, frame) for rule, part in parts]
+    return PreparedFilters(tuple([each for each in filters if each.status.code is not Code.SKIP]))
+
+
+def active(compiled: CompiledConstraints) -> Parts:
+    """The rules that may reject a node for such a pod."""
+    return [(rule, compiled) for rule in RULES if rule.is_active(compiled)]
+
+
 def prepare_filters(compiled: CompiledConstraints, frame: Frame) -> PreparedFilters:
-    """Prepares every rule's filter; a rule that is switched off asks nothing, so it skips."""
-    if compiled.excess is not None:
-        return PreparedFilters((ExcessFilter(compiled.excess),))
-    every: tuple[PreparedFilter, ...] = (
-        topology_spread.prepare_filter(compiled, frame),
-        interpod_affinity.prepare_filter(compiled, frame),
-    )
-    return PreparedFilters(tuple(each for each in every if each.status.code is not Code.SKIP))
+    """Prepares the filter of every active rule. O(terms + constraints × distinct counts)."""
+    filters = [rule.prepare_filter(compiled, frame) for rule in RULES if rule.is_active(compiled)]
+    return PreparedFilters(tuple([each for each in filters if each.status.code is not Code.SKIP]))
+
+
+def lasting_parts(compiled: CompiledConstraints) -> Parts:
+    """For the dry run: what can be prepared once, whatever pods come and go."""
+    parts = [(rule, rule.lasting_part(compiled)) for rule in RULES if rule.is_active(compiled)]
+    return [(rule, part) for rule, part in parts if part is not None and rule.is_active(part)]
+
+
+def recounted_parts(compiled: CompiledConstraints) -> Parts:
+    """For the dry run: what has to be prepared again after each pod that comes or goes."""
+    parts = [(rule, rule.recounted_part(compiled)) for rule in RULES if rule.is_active(compiled)]
+    return [(rule, part) for rule, part in parts if part is not None and rule.is_active(part)]
+
+
+def dependency_version(compiled: CompiledConstraints, view: ClusterView) -> int:
+    """A number that changes whenever the filter's answer may have changed: a sum of numbers that only grow. O(groups).
+
+    Caches of filter and preemption results compare it, together with the serial number of the constraints.
+    """
+    return view.grounds(compiled) + sum([rule.version(compiled) for rule in RULES])
+
+
+def scoring_rules(compiled: CompiledConstraints, rules: Rules) -> Sequence[Rule]:
+    """The rules that have something to add to the nodes' scores. O(terms)."""
+    return [rule for rule in RULES if rule.has_scores(compiled, rules)]
 
 
 def prepare_scores(
-    compiled: CompiledConstraints, view: ClusterView, frame: Frame, nodes: Sequence[int], hard_weight: int
+    compiled: CompiledConstraints, view: ClusterView, frame: Frame, nodes: Sequence[int], rules: Rules
 ) -> list[PreparedScore]:
     """Every rule's score over these nodes, without those that have nothing to add or cannot be computed."""
-    every: tuple[PreparedScore, ...] = (
-        topology_spread.prepare_score(compiled, view, frame, nodes),
-        interpod_affinity.prepare_score(compiled, frame, nodes, hard_weight),
-    )
-    return [each for each in every if each.status.code is Code.SUCCESS]
+    every = [rule.prepare_score(compiled, view, frame, nodes, rules) for rule in scoring_rules(compiled, rules)]
+    return [each for each in every if each is not None and each.status.code is Code.SUCCESS]
+
+
+def replaced_plugins() -> Sequence[tuple[str, Rule]]:
+    """The in-tree plugins that rules replace in offload mode where they are enabled, by name."""
+    return sorted([(rule.plugin, rule) for rule in RULES if rule.plugin], key=itemgetter(0))

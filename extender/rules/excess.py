@@ -1,7 +1,7 @@
 """A pod that asks for more than the configured limits allow: every node refuses it, and the text names the limit.
 
-Nothing of what it asks was compiled, so no other rule is asked. In augment mode such a pod never comes here: its
-question is empty, and the in-tree plugins decide.
+Nothing of what it asks was compiled, so the rules that count pods are inactive for it. In augment mode such a pod never
+comes here: its compiled constraints are empty, and the in-tree plugins decide.
 """
 
 from __future__ import annotations
@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from extender.index.view import ClusterView, CompiledConstraints
 from extender.model.objects import Excess
 from extender.model.rejections import Code, Reason
+from extender.rules.frames import Frame
 from extender.rules.rule import Status
+from extender.settings import Rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +44,45 @@ class ExcessFilter:
     def rejected(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
         """All of them."""
         yield Reason.OVER_LIMIT, nodes
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The rule: active for a pod above a limit, whatever happens in the cluster."""
+
+    plugin: str = ""
+    ranks_by_counts: bool = False
+
+    def is_enabled(self, _rules: Rules) -> bool:
+        """Always."""
+        return True
+
+    def is_active(self, compiled: CompiledConstraints) -> bool:
+        """For a pod that is to be rejected."""
+        return compiled.excess is not None
+
+    def version(self, _compiled: CompiledConstraints) -> int:
+        """Depends on the pod alone, and a pod's signature does not change."""
+        return 0
+
+    def prepare_filter(self, compiled: CompiledConstraints, _frame: Frame) -> ExcessFilter:
+        """The filter of an active rule."""
+        assert compiled.excess is not None  # noqa: S101 (for the type checker: the rule is active)
+        return ExcessFilter(compiled.excess)
+
+    def lasting_part(self, compiled: CompiledConstraints) -> CompiledConstraints | None:
+        """All of it: no pod that leaves changes anything."""
+        return compiled
+
+    def recounted_part(self, _compiled: CompiledConstraints) -> CompiledConstraints | None:
+        """None."""
+        return None
+
+    def has_scores(self, _compiled: CompiledConstraints, _rules: Rules) -> bool:
+        """No."""
+        return False
+
+    def prepare_score(
+        self, _compiled: CompiledConstraints, _view: ClusterView, _frame: Frame, _nodes: Sequence[int], _rules: Rules
+    ) -> None:
+        """None."""

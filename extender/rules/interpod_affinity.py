@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from extender.index.view import Column, CompiledConstraints, GroupView, WeightedGroup
+from extender.index.view import ClusterView, Column, CompiledConstraints, GroupView, WeightedGroup
 from extender.model.rejections import Code, Reason
 from extender.rules.frames import Frame
 from extender.rules.rule import MAX_SCORE, SKIP, SUCCESS, Status
+from extender.settings import Rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,34 +88,6 @@ def _lost(reason: Reason, before: Sequence[int], after: Sequence[int]) -> Iterat
         yield reason, [node for node in before if node not in stayed]
 
 
-def prepare_filter(compiled: CompiledConstraints, frame: Frame) -> AffinityFilter:
-    """The filter of a question. O(terms)."""
-    if compiled.affinity_errors:
-        return AffinityFilter(Status(Code.UNRESOLVABLE, f"parsing pod: {_joined(compiled.affinity_errors)}"))
-    inverse = [group for group in compiled.inverse if frame.may_count(group)]
-    if not (compiled.affinity or compiled.anti or inverse):
-        return AffinityFilter(SKIP)
-
-    def near(group: GroupView) -> Clause:
-        return Clause(frame.domains(group.key), frame.near(group))
-
-    def apart(group: GroupView) -> Clause:
-        return Clause(frame.domains(group.key), frame.against(group))
-
-    nobody = not any(map(frame.may_count, compiled.affinity))
-    first_pod = nobody and compiled.matches_itself
-    nears = tuple(map(near, compiled.affinity))
-    nowhere = not first_pod and not all(clause.counts for clause in nears)
-    return AffinityFilter(
-        SUCCESS,
-        near=nears,
-        first_pod=first_pod,
-        apart=tuple(map(apart, compiled.anti)),
-        inverse=tuple(map(apart, inverse)),
-        rejects_all=Reason.AFFINITY if nowhere else _full(compiled, frame),
-    )
-
-
 def _full(compiled: CompiledConstraints, frame: Frame) -> Reason | None:
     """The reason against every node where anti-affinity leaves none, and no other clause refuses any. O(terms)."""
     if compiled.affinity:
@@ -165,13 +138,73 @@ def weighted_groups(compiled: CompiledConstraints, hard_weight: int) -> list[Wei
     return [part for part in every if part.group.counts]
 
 
-def prepare_score(compiled: CompiledConstraints, frame: Frame, nodes: Sequence[int], hard_weight: int) -> AffinityScore:
-    """The score of a question over these nodes; Skip where no (pod, term) pair adds anything. O(terms)."""
-    errors = compiled.affinity_errors
-    if errors:
-        return AffinityScore(Status(Code.ERROR, f"failed to parse pod: {_joined(errors)}"), nodes)
-    parts = tuple(
-        (part.weight, Clause(frame.domains(part.group.key), part.group.counts))
-        for part in weighted_groups(compiled, hard_weight)
-    )
-    return AffinityScore(SUCCESS if parts else SKIP, nodes, parts)
+@dataclass(frozen=True, slots=True)
+class InterPodAffinity:
+    """The rule. Everything that it depends on is counted in groups."""
+
+    plugin: str = "InterPodAffinity"
+    ranks_by_counts: bool = True
+
+    def is_enabled(self, rules: Rules) -> bool:
+        """By `rules.interPodAffinity.enabled`."""
+        return rules.inter_pod_affinity.enabled
+
+    def is_active(self, compiled: CompiledConstraints) -> bool:
+        """For a pod with required terms, and for one that required anti-affinity of existing pods may select."""
+        return bool(compiled.affinity or compiled.anti or compiled.inverse or compiled.affinity_errors)
+
+    def version(self, _compiled: CompiledConstraints) -> int:
+        """Nothing but groups."""
+        return 0
+
+    def prepare_filter(self, compiled: CompiledConstraints, frame: Frame) -> AffinityFilter:
+        """The filter of a question. O(terms)."""
+        if compiled.affinity_errors:
+            return AffinityFilter(Status(Code.UNRESOLVABLE, f"parsing pod: {_joined(compiled.affinity_errors)}"))
+        inverse = [group for group in compiled.inverse if frame.may_count(group)]
+        if not (compiled.affinity or compiled.anti or inverse):
+            return AffinityFilter(SKIP)
+
+        def near(group: GroupView) -> Clause:
+            return Clause(frame.domains(group.key), frame.near(group))
+
+        def apart(group: GroupView) -> Clause:
+            return Clause(frame.domains(group.key), frame.against(group))
+
+        nobody = not any(map(frame.may_count, compiled.affinity))
+        first_pod = nobody and compiled.matches_itself
+        nears = tuple(map(near, compiled.affinity))
+        nowhere = not first_pod and not all(clause.counts for clause in nears)
+        return AffinityFilter(
+            SUCCESS,
+            near=nears,
+            first_pod=first_pod,
+            apart=tuple(map(apart, compiled.anti)),
+            inverse=tuple(map(apart, inverse)),
+            rejects_all=Reason.AFFINITY if nowhere else _full(compiled, frame),
+        )
+
+    def lasting_part(self, compiled: CompiledConstraints) -> CompiledConstraints | None:
+        """Anti-affinity in both directions: each node is judged by the counts of the moment."""
+        return replace(compiled, affinity=())
+
+    def recounted_part(self, compiled: CompiledConstraints) -> CompiledConstraints | None:
+        """Required affinity: the privilege of the first pod depends on all counts together."""
+        return replace(compiled, anti=(), inverse=()) if compiled.affinity or compiled.affinity_errors else None
+
+    def has_scores(self, compiled: CompiledConstraints, rules: Rules) -> bool:
+        """Where any (pod, term) pair adds something."""
+        return bool(weighted_groups(compiled, rules.inter_pod_affinity.hard_pod_affinity_weight))
+
+    def prepare_score(
+        self, compiled: CompiledConstraints, _view: ClusterView, frame: Frame, nodes: Sequence[int], rules: Rules
+    ) -> AffinityScore:
+        """The score of a question over these nodes; Skip where no (pod, term) pair adds anything. O(terms)."""
+        errors = compiled.affinity_errors
+        if errors:
+            return AffinityScore(Status(Code.ERROR, f"failed to parse pod: {_joined(errors)}"), nodes)
+        parts = tuple(
+            (part.weight, Clause(frame.domains(part.group.key), part.group.counts))
+            for part in weighted_groups(compiled, rules.inter_pod_affinity.hard_pod_affinity_weight)
+        )
+        return AffinityScore(SUCCESS if parts else SKIP, nodes, parts)

@@ -1,7 +1,7 @@
 """The shape of a rule: prepared once for a question, then asked for many nodes.
 
-A rule answers twice: as a filter (which nodes pass, and why one does not) and as a score. Positions are those of the
-`Frame` that the rule was prepared with. Nothing here costs more when there are more pods.
+A `Rule` is one entry of `catalog.RULES`. It answers twice: as a filter (which nodes pass, and why one does not) and as
+a score. Positions are those of the `Frame` that it was prepared with. Nothing here costs more when there are more pods.
 """
 
 from __future__ import annotations
@@ -10,7 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from extender.index.view import ClusterView, CompiledConstraints
 from extender.model.rejections import Code, Reason
+from extender.rules.frames import Frame
+from extender.settings import Rules
 
 MAX_SCORE = 100
 
@@ -60,3 +63,51 @@ class PreparedScore(Protocol):
 
     def normalized(self) -> list[int]:
         """The scores brought to 0–100 over the nodes, as NormalizeScore does."""
+
+
+class Rule(Protocol):
+    """One scheduling rule: all that the verbs and their caches have to know of it.
+
+    What a rule counts by pods is compiled by the index into groups of `CompiledConstraints`; changes of these groups
+    and of the nodes invalidate every cache by themselves. Whatever else a rule depends on goes into `version`.
+    """
+
+    @property
+    def plugin(self) -> str:
+        """The in-tree plugin in whose place the rule decides in offload mode; empty where there is none."""
+
+    @property
+    def ranks_by_counts(self) -> bool:
+        """Whether `verbs/search/ranking.py` can rank nodes by the rule's groups, without scoring each of them."""
+
+    def is_enabled(self, rules: Rules) -> bool:
+        """Whether the settings make the rule ours to decide."""
+
+    def is_active(self, compiled: CompiledConstraints) -> bool:
+        """Whether the rule may reject a node for such a pod. O(1)."""
+
+    def version(self, compiled: CompiledConstraints) -> int:
+        """What the filter's answer depends on besides nodes and groups: a number that only grows, 0 for nothing. O(1).
+
+        It is asked for inactive rules too, as the change may be that the rule becomes active.
+        """
+
+    def prepare_filter(self, compiled: CompiledConstraints, frame: Frame) -> PreparedFilter:
+        """The filter for such a pod."""
+
+    def lasting_part(self, compiled: CompiledConstraints) -> CompiledConstraints | None:
+        """For the dry run: the constraints whose filter stays right while pods come and go; None where there are none.
+
+        Such a filter reads the live counts for each node and rests on no sum or minimum taken when it was prepared.
+        """
+
+    def recounted_part(self, compiled: CompiledConstraints) -> CompiledConstraints | None:
+        """For the dry run: the other constraints, whose filter is prepared again after each change; None without any."""
+
+    def has_scores(self, compiled: CompiledConstraints, rules: Rules) -> bool:
+        """Whether the rule has something to add to the nodes' scores. O(terms)."""
+
+    def prepare_score(
+        self, compiled: CompiledConstraints, view: ClusterView, frame: Frame, nodes: Sequence[int], rules: Rules
+    ) -> PreparedScore | None:
+        """The score over these nodes; None for a rule that never has any."""

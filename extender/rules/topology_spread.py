@@ -16,6 +16,7 @@ from extender.model.rejections import Code, Reason
 from extender.model.spread import global_minimum, largest_allowed, round_half_away, topology_weight
 from extender.rules.frames import Frame
 from extender.rules.rule import MAX_SCORE, SKIP, SUCCESS, Status
+from extender.settings import Rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +68,6 @@ class SpreadFilter:
             if clause.counts.get(domain, 0) > clause.limit:
                 return Reason.SPREAD_SKEW
         return None
-
-
-def prepare_filter(compiled: CompiledConstraints, frame: Frame) -> SpreadFilter:
-    """The filter of a question. O(constraints × distinct counts)."""
-    if compiled.hard_error:
-        text = f"get constraints from pod: obtaining pod's hard topology spread constraints: {compiled.hard_error}"
-        return SpreadFilter(Status(Code.ERROR, text))
-    if not compiled.hard:
-        return SpreadFilter(SKIP)
-    clauses = tuple(_clause(ask, frame) for ask in compiled.hard)
-    return SpreadFilter(SUCCESS, clauses, _rejects_all(compiled, clauses, frame))
 
 
 def _rejects_all(compiled: CompiledConstraints, clauses: Sequence[HardClause], frame: Frame) -> Reason | None:
@@ -146,22 +136,6 @@ class SpreadScore:
         return [0 if node in ignored else score_of[score] for node, score in zip(self.nodes, raw, strict=True)]
 
 
-def prepare_score(compiled: CompiledConstraints, view: ClusterView, frame: Frame, nodes: Sequence[int]) -> SpreadScore:
-    """The score of a question over these nodes. O(nodes × constraints)."""
-    if compiled.soft_error:
-        text = f"calculating preScoreState: obtaining pod's soft topology spread constraints: {compiled.soft_error}"
-        return SpreadScore(Status(Code.ERROR, text), nodes)
-    if not compiled.soft:
-        return SpreadScore(SKIP, nodes)
-    labelled = [frame.domains(view.key(ask.constraint.topology_key)) for ask in compiled.soft]
-    ignored: frozenset[int] = frozenset()
-    if compiled.soft_needs_all_keys:
-        ignored = frozenset([node for column in labelled for node in nodes if not column[node]])
-    judged = [node for node in nodes if node not in ignored] if ignored else nodes
-    clauses = [_soft(ask, column, frame, judged) for ask, column in zip(compiled.soft, labelled, strict=True)]
-    return SpreadScore(SUCCESS, nodes, tuple(clauses), ignored)
-
-
 def _soft(ask: CompiledSpread, labelled: Column, frame: Frame, judged: Sequence[int]) -> SoftClause:
     """A clause with its weight, which grows with the number of domains among the nodes that are judged."""
     group, constraint = ask.group, ask.constraint
@@ -171,3 +145,62 @@ def _soft(ask: CompiledSpread, labelled: Column, frame: Frame, judged: Sequence[
         unlabelled = group.key.number_of.get("", 0)  # nodes without the key count as one more value, ""
         size = len({labelled[node] or unlabelled for node in judged})
     return SoftClause(frame.domains(group.key), labelled, group.counts, constraint.max_skew, topology_weight(size))
+
+
+@dataclass(frozen=True, slots=True)
+class TopologySpread:
+    """The rule. Everything that it depends on is counted in groups."""
+
+    plugin: str = "PodTopologySpread"
+    ranks_by_counts: bool = True
+
+    def is_enabled(self, rules: Rules) -> bool:
+        """By `rules.topologySpread.enabled`."""
+        return rules.topology_spread.enabled
+
+    def is_active(self, compiled: CompiledConstraints) -> bool:
+        """For a pod with hard constraints."""
+        return bool(compiled.hard or compiled.hard_error)
+
+    def version(self, _compiled: CompiledConstraints) -> int:
+        """Nothing but groups."""
+        return 0
+
+    def prepare_filter(self, compiled: CompiledConstraints, frame: Frame) -> SpreadFilter:
+        """The filter of a question. O(constraints × distinct counts)."""
+        if compiled.hard_error:
+            text = f"get constraints from pod: obtaining pod's hard topology spread constraints: {compiled.hard_error}"
+            return SpreadFilter(Status(Code.ERROR, text))
+        if not compiled.hard:
+            return SpreadFilter(SKIP)
+        clauses = tuple(_clause(ask, frame) for ask in compiled.hard)
+        return SpreadFilter(SUCCESS, clauses, _rejects_all(compiled, clauses, frame))
+
+    def lasting_part(self, _compiled: CompiledConstraints) -> CompiledConstraints | None:
+        """None: skew is measured against the minimum of all domains."""
+        return None
+
+    def recounted_part(self, compiled: CompiledConstraints) -> CompiledConstraints | None:
+        """All of it."""
+        return compiled
+
+    def has_scores(self, compiled: CompiledConstraints, _rules: Rules) -> bool:
+        """Where there are soft constraints."""
+        return bool(compiled.soft)
+
+    def prepare_score(
+        self, compiled: CompiledConstraints, view: ClusterView, frame: Frame, nodes: Sequence[int], _rules: Rules
+    ) -> SpreadScore:
+        """The score of a question over these nodes. O(nodes × constraints)."""
+        if compiled.soft_error:
+            text = f"calculating preScoreState: obtaining pod's soft topology spread constraints: {compiled.soft_error}"
+            return SpreadScore(Status(Code.ERROR, text), nodes)
+        if not compiled.soft:
+            return SpreadScore(SKIP, nodes)
+        labelled = [frame.domains(view.key(ask.constraint.topology_key)) for ask in compiled.soft]
+        ignored: frozenset[int] = frozenset()
+        if compiled.soft_needs_all_keys:
+            ignored = frozenset([node for column in labelled for node in nodes if not column[node]])
+        judged = [node for node in nodes if node not in ignored] if ignored else nodes
+        clauses = [_soft(ask, column, frame, judged) for ask, column in zip(compiled.soft, labelled, strict=True)]
+        return SpreadScore(SUCCESS, nodes, tuple(clauses), ignored)

@@ -16,6 +16,7 @@ from extender.index.view import ClusterView
 from extender.kube.effects import PodRef
 from extender.kube.errors import KubeError, NotFound
 from extender.model.objects import Pod
+from extender.rules import catalog
 
 _LOG = logging.getLogger(__name__)
 
@@ -82,7 +83,7 @@ def is_writable(pod: Pod, view: ClusterView) -> bool:
 def dependency_version(pod: Pod, view: ClusterView) -> Grounds:
     """The version of everything that the result for the pod depends on; None where it depends on undetermined pods."""
     compiled = view.compiled(pod.signature)
-    return None if view.is_pending(compiled) else (compiled.serial, view.grounds(compiled))
+    return None if view.is_pending(compiled) else (compiled.serial, catalog.dependency_version(compiled, view))
 
 
 def is_unchanged(pod: Pod, version: Grounds, view: ClusterView) -> bool:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from hypothesis import given
 
+from extender.index.cluster import ClusterIndex
 from extender.model.rejections import Code
-from extender.rules import interpod_affinity, topology_spread
 from extender.rules.frames import IndexFrame
+from extender.rules.interpod_affinity import InterPodAffinity
+from extender.rules.rule import PreparedScore
+from extender.rules.topology_spread import TopologySpread
 from extender.simulator.oracle.terms import are_parsable, is_parsable
 from tests.builders import Json, settings
 from tests.laws.observing import built, shape_of
@@ -22,12 +25,17 @@ NO_DEFAULTS = settings(
 )
 
 
+def _score(rule: InterPodAffinity | TopologySpread, index: ClusterIndex, pod: Json, nodes: list[int]) -> PreparedScore:
+    compiled = index.view.compiled(shape_of(pod))
+    return rule.prepare_score(compiled, index.view, IndexFrame(), nodes, NO_DEFAULTS.rules)
+
+
 @given(histories(), pods())
 def test_affinity_scores_are_sums_over_all_pods_and_terms(history: list[Step], pod: Json) -> None:
     index, cluster = built(history, NO_DEFAULTS)
     names = names_of(cluster)
     nodes = [index.view.known[name] for name in names]
-    score = interpod_affinity.prepare_score(index.view.compiled(shape_of(pod)), IndexFrame(), nodes, HARD_WEIGHT)
+    score = _score(InterPodAffinity(), index, pod, nodes)
     if not are_parsable(pod):
         assert score.status.code is Code.ERROR
         return
@@ -41,7 +49,7 @@ def test_spread_scores_are_weighted_counts_of_all_pods(history: list[Step], pod:
     index, cluster = built(history, NO_DEFAULTS)
     names = names_of(cluster)
     nodes = [index.view.known[name] for name in names]
-    score = topology_spread.prepare_score(index.view.compiled(shape_of(pod)), index.view, IndexFrame(), nodes)
+    score = _score(TopologySpread(), index, pod, nodes)
     constraints = pod["spec"].get("topologySpreadConstraints", [])
     soft = [each for each in constraints if each["whenUnsatisfiable"] == "ScheduleAnyway"]
     if not all(is_parsable(each["labelSelector"]) for each in soft):

@@ -14,9 +14,10 @@ from extender.model.node_affinity import NodeAffinity
 from extender.model.objects import Node, Pod
 from extender.model.rejections import Code
 from extender.model.taints import first_untolerated
-from extender.rules import interpod_affinity, topology_spread
 from extender.rules.frames import Frame, IndexFrame, RequestFrame
+from extender.rules.interpod_affinity import InterPodAffinity
 from extender.rules.rule import PreparedFilter, PreparedScore
+from extender.rules.topology_spread import TopologySpread
 from extender.settings import Settings, parse_settings
 from extender.wire.extender_v1 import ExtenderArgs
 from extender.wire.kinds import (
@@ -104,8 +105,8 @@ class _Answers:
     ) -> None:
         self.names = dict(zip(names, positions, strict=True))
         self.filters: dict[str, PreparedFilter] = {
-            "interPodAffinity": interpod_affinity.prepare_filter(question, frame),
-            "podTopologySpread": topology_spread.prepare_filter(question, frame),
+            "interPodAffinity": InterPodAffinity().prepare_filter(question, frame),
+            "podTopologySpread": TopologySpread().prepare_filter(question, frame),
         }
         passing: Sequence[int] = [self.names[name] for name in _admitted(case)]
         for each in self.filters.values():
@@ -113,10 +114,9 @@ class _Answers:
         self.feasible = sorted(name for name, position in self.names.items() if position in passing)
         self.scored: list[str] = case.get("scoreNodes", self.feasible)
         nodes = [self.names[name] for name in self.scored]
-        weight = settings.rules.inter_pod_affinity.hard_pod_affinity_weight
         self.scores: dict[str, PreparedScore] = {
-            "interPodAffinity": interpod_affinity.prepare_score(question, frame, nodes, weight),
-            "podTopologySpread": topology_spread.prepare_score(question, index.view, frame, nodes),
+            "interPodAffinity": InterPodAffinity().prepare_score(question, index.view, frame, nodes, settings.rules),
+            "podTopologySpread": TopologySpread().prepare_score(question, index.view, frame, nodes, settings.rules),
         }
 
     def compare(self, expected: Case) -> list[str]:

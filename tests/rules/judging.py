@@ -9,6 +9,7 @@ from extender.model.rejections import Code, Reason
 from extender.rules import catalog
 from extender.rules.frames import IndexFrame
 from extender.rules.rule import PreparedScore
+from extender.settings import InterPodAffinity, Rules
 from extender.wire.kinds import PODS
 from tests.builders import Json
 
@@ -49,7 +50,8 @@ def scored(index: ClusterIndex, asked: Json, *names: str, hard_weight: int = 1) 
     """What each rule that has something to add gives these nodes, or all nodes."""
     compiled = index.view.compiled(PODS.decode_object(orjson.dumps(asked)).signature)
     nodes = [index.view.known[name] for name in names or sorted(index.view.known)]
-    return catalog.prepare_scores(compiled, index.view, IndexFrame(), nodes, hard_weight)
+    rules = Rules(inter_pod_affinity=InterPodAffinity(hard_pod_affinity_weight=hard_weight))
+    return catalog.prepare_scores(compiled, index.view, IndexFrame(), nodes, rules)
 
 
 def raw(index: ClusterIndex, asked: Json, *names: str, hard_weight: int = 1) -> list[int] | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from extender.index.view import ClusterView, GroupView, NodeNumber, WhatIfView
@@ -83,7 +83,8 @@ class DryRun:
     """The dry run for one preemptor. ``across``: for anti-affinity victims may stand elsewhere in the node's domain.
 
     To be made while every pod counts, and used before anything changes. ``done`` are the nodes that were judged to the
-    end. What a node costs is taken from one budget (`MOST_WORK`); once it is spent no node helps.
+    end. What a node costs is taken from one budget (`MOST_WORK`); once it is spent no node helps. ``is_hopeless``: the
+    pod fits nowhere, whichever pods leave. ``has_constraints``: a rule may reject the pod on some node.
     """
 
     def __init__(self, pod: Pod, view: ClusterView, *, across: bool = False, has_nominated: bool = False) -> None:
@@ -97,15 +98,12 @@ class DryRun:
         self._question = compiled = view.compiled(pod.signature)
         self._groups = frozenset(compiled.filter_groups())
         self._counted: dict[tuple[PodSignature, bool], bool] = {}
-        # Anti-affinity is judged by the counts as they are at each moment. Only affinity and skew have to be prepared
-        # again after a pod has gone: by the first-pod rule and by the least count.
-        self._lasting = catalog.prepare_filters(replace(compiled, affinity=(), hard=()), IndexFrame())
-        self._passing = replace(compiled, anti=(), inverse=())
-
-    @property
-    def is_hopeless(self) -> bool:
-        """Whether the pod fits nowhere, whoever leaves: its constraints cannot be read."""
-        return catalog.prepare_filters(self._question, IndexFrame()).failure is not None
+        active = catalog.active(compiled)
+        self.is_hopeless = catalog.prepare(active, IndexFrame()).failure is not None
+        self.has_constraints = bool(active) and not self.is_hopeless
+        # What can be judged by the counts of each moment is prepared once, the rest again after each change.
+        self._lasting = catalog.prepare(catalog.lasting_parts(compiled), IndexFrame())
+        self._recounted = catalog.recounted_parts(compiled)
 
     def is_spent(self) -> bool:
         """Whether the budget is used up."""
@@ -122,11 +120,6 @@ class DryRun:
 
     def _charge_judging(self) -> None:
         self._work += _JUDGING + len(self._groups)
-
-    @property
-    def has_constraints(self) -> bool:
-        """Whether our rules could refuse the pod at all because of pods that stand somewhere."""
-        return bool(self._groups)
 
     @contextmanager
     def beside_nominated(self) -> Iterator[DryRun]:
@@ -193,15 +186,15 @@ class DryRun:
     def passes(self, number: NodeNumber) -> bool:
         """Whether our rules let the pod pass on the node as the counts are now."""
         self._charge_judging()
-        if not self._groups:
+        if not self.has_constraints:
             return True
         if self._lasting.rejection(number) is not None:
             return False
-        return catalog.prepare_filters(self._passing, IndexFrame()).rejection(number) is None
+        return catalog.prepare(self._recounted, IndexFrame()).rejection(number) is None
 
     def passes_beside(self, conflicting: Sequence[Pod], number: NodeNumber, tried: WhatIfView) -> bool:
         """The same with the rivals standing there. They may bring terms that nobody had, so the question is put anew."""
-        if not self._groups and not any(each.signature.affinity.required_anti for each in conflicting):
+        if not self.has_constraints and not any(each.signature.affinity.required_anti for each in conflicting):
             return True
         self._charge_judging()
         for each in conflicting:

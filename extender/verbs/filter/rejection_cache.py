@@ -2,7 +2,7 @@
 
 Every cluster event makes kube-scheduler ask again for every rejected pod (measured: 200 rejected pods and 20 bindings are
 4,000 calls). An entry is valid for the same serial number of the compiled constraints, the same names and the same
-dependency version, which the index changes whenever the answer may have changed, so it is never stale. Not cached are
+dependency version, which changes whenever the answer may have changed, so it is never stale. Not cached are
 answers that depend on assumed pods whose node is undetermined, and those that give one reason for every node: to decide
 them again costs no more.
 """
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from extender.index.view import ClusterView, CompiledConstraints
 from extender.model.objects import PodSignature
+from extender.rules.catalog import dependency_version
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult, encode_filter
 
 _OVERHEAD = 500
@@ -47,7 +48,7 @@ class RejectionCache:
         known = self._held.get(key)
         if known is None:
             return None
-        if known.serial == compiled.serial and known.version == view.grounds(compiled):
+        if known.serial == compiled.serial and known.version == dependency_version(compiled, view):
             self.hits += 1
             return known.result
         self._delete(key)
@@ -58,7 +59,7 @@ class RejectionCache:
         if not (self._most_bytes and args.raw_names) or args.nodes is not None:
             return
         if result.unresolvable and not (result.failed or result.error or result.told):
-            self._put((args.pod.signature, args.raw_names), compiled.serial, view.grounds(compiled), result)
+            self._put((args.pod.signature, args.raw_names), compiled.serial, dependency_version(compiled, view), result)
 
     def _put(self, key: tuple[PodSignature, bytes], serial: int, version: int, result: FilterResult) -> None:
         encoded = encode_filter(result)

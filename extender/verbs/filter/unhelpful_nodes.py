@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 from extender.index.view import ClusterView, NodeNumber
 from extender.model.bounded import BoundedCache
 from extender.model.objects import Pod, PodSignature
+from extender.rules.catalog import dependency_version
 
 _MOST_BYTES: Final = 8 * 2**20
 _OVERHEAD: Final = 500
@@ -55,4 +56,4 @@ class UnhelpfulNodeCache:
 
 def _grounds(pod: Pod, view: ClusterView) -> _Grounds:
     compiled = view.compiled(pod.signature)
-    return compiled.serial, view.grounds(compiled), view.claims_version
+    return compiled.serial, dependency_version(compiled, view), view.claims_version

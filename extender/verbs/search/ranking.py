@@ -13,6 +13,7 @@ from operator import itemgetter
 from extender.index.view import ClusterView, Column, CompiledConstraints, GroupView, KeyView
 from extender.model.labels import HOSTNAME
 from extender.model.spread import topology_weight
+from extender.rules import catalog
 from extender.rules.catalog import PreparedFilters
 from extender.rules.interpod_affinity import weighted_groups
 from extender.settings import Settings
@@ -53,12 +54,16 @@ def best_passing(search: Search, most: int, turn: int) -> Ranked:
     """Up to ``most`` positions that pass, with their ranks, best first, starting from the name number ``turn``.
 
     Without preferences O(most) names are looked at; with one rule's preferences it ends as soon as ``most`` nodes of
-    the best possible rank are found. Only where both rules have preferences all passing nodes are scored.
+    the best possible rank are found. Only where several rules have preferences, or one that counts no pods, are all
+    passing nodes scored.
     """
     compiled, asked = search.compiled, search.asked
-    groups = weighted_groups(compiled, search.settings.rules.inter_pod_affinity.hard_pod_affinity_weight)
-    if groups and compiled.soft:
+    scoring = catalog.scoring_rules(compiled, search.settings.rules)
+    if not scoring:
+        return _unranked(search, most, turn)
+    if len(scoring) > 1 or not scoring[0].ranks_by_counts:
         return _scored(search, most, turn)
+    groups = weighted_groups(compiled, search.settings.rules.inter_pod_affinity.hard_pod_affinity_weight)
     if groups and asked.view is not None and len(asked) >= _LONG and top_domains.applies(groups):
         return top_domains.best_by_top_domains(groups, search.filters, asked, most, turn)
     parts = [_part(part.weight, part.group, search) for part in groups]

@@ -12,7 +12,6 @@ from extender.index.view import ClusterView, CompiledConstraints
 from extender.rules import catalog
 from extender.rules.catalog import PLUGIN_WEIGHT
 from extender.rules.frames import Frame
-from extender.rules.interpod_affinity import weighted_groups
 from extender.rules.rule import MAX_SCORE
 from extender.settings import Settings
 
@@ -30,15 +29,14 @@ class Points:
 
 def has_points(compiled: CompiledConstraints, settings: Settings) -> bool:
     """Whether any rule has something to add. O(terms)."""
-    return bool(compiled.soft or weighted_groups(compiled, settings.rules.inter_pod_affinity.hard_pod_affinity_weight))
+    return bool(catalog.scoring_rules(compiled, settings.rules))
 
 
 def points(
     compiled: CompiledConstraints, view: ClusterView, settings: Settings, frame: Frame, nodes: Sequence[int]
 ) -> Points:
     """In-tree points of the nodes among themselves: 0 to 200 for each rule that has something to add."""
-    weight = settings.rules.inter_pod_affinity.hard_pod_affinity_weight
-    scores = [each.normalized() for each in catalog.prepare_scores(compiled, view, frame, nodes, weight)]
+    scores = [each.normalized() for each in catalog.prepare_scores(compiled, view, frame, nodes, settings.rules)]
     if not scores:
         return Points()
     totals = [PLUGIN_WEIGHT * total for total in map(sum, zip(*scores, strict=True))]

@@ -1,0 +1,232 @@
+"""A further rule takes part in every verb, and no cache answers stale for it: its own code and the list are enough."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from extender.index.cluster import ClusterIndex
+from extender.index.view import ClusterView, CompiledConstraints
+from extender.model.objects import Object
+from extender.model.rejections import Reason
+from extender.rules import catalog
+from extender.rules.frames import Frame
+from extender.rules.rule import SUCCESS, Status
+from extender.settings import Rules
+from extender.tasks.rejected_pods import dependency_version, is_unchanged
+from extender.verbs.filter.nominate_elsewhere import find_node_elsewhere
+from extender.verbs.filter.pipeline import FilterDecision, FilterVerb
+from extender.verbs.preempt.decision import PreemptionDecision, decide_preemption
+from extender.verbs.prioritize import prioritize_nodes
+from extender.wire.extender_v1 import ExtenderArgs
+from tests.builders import asking, preempting, settings, term
+from tests.contenders import cluster, contender, contender_json, stage
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedNodes:
+    """Rejects the nodes of a set; gives every other node its number as score."""
+
+    closed: frozenset[int]
+    nodes: Sequence[int] = ()
+    status: Status = SUCCESS
+    rejects_all: Reason | None = None
+
+    def passing(self, nodes: Sequence[int]) -> Sequence[int]:
+        """Those that are not closed."""
+        return [node for node in nodes if node not in self.closed]
+
+    def rejection(self, node: int) -> Reason | None:
+        """Closed nodes look cordoned."""
+        return Reason.CORDONED if node in self.closed else None
+
+    def rejected(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
+        """The closed ones."""
+        yield Reason.CORDONED, [node for node in nodes if node in self.closed]
+
+    def raw(self) -> list[int]:
+        """The nodes' own numbers."""
+        return list(self.nodes)
+
+    def normalized(self) -> list[int]:
+        """The same: they are small."""
+        return self.raw()
+
+
+@dataclass
+class Closing:
+    """A rule without groups: some nodes are closed, to all pods that it applies to, until it says otherwise."""
+
+    closed: frozenset[int] = frozenset()
+    scores: bool = False
+    changes: int = field(default=0)
+    plugin: str = ""
+    ranks_by_counts: bool = False
+
+    def close(self, *nodes: int) -> None:
+        """The rule changes its mind."""
+        self.closed = frozenset(nodes)
+        self.changes += 1
+
+    def is_enabled(self, _rules: Rules) -> bool:
+        return True
+
+    def is_active(self, _compiled: CompiledConstraints) -> bool:
+        return bool(self.closed)
+
+    def version(self, _compiled: CompiledConstraints) -> int:
+        return self.changes
+
+    def prepare_filter(self, _compiled: CompiledConstraints, _frame: Frame) -> ClosedNodes:
+        return ClosedNodes(self.closed)
+
+    def lasting_part(self, compiled: CompiledConstraints) -> CompiledConstraints | None:
+        return compiled
+
+    def recounted_part(self, _compiled: CompiledConstraints) -> CompiledConstraints | None:
+        return None
+
+    def has_scores(self, _compiled: CompiledConstraints, _rules: Rules) -> bool:
+        return self.scores
+
+    def prepare_score(
+        self, _compiled: CompiledConstraints, _view: ClusterView, _frame: Frame, nodes: Sequence[int], _rules: Rules
+    ) -> ClosedNodes:
+        return ClosedNodes(frozenset(), nodes)
+
+
+@pytest.fixture
+def closing(monkeypatch: pytest.MonkeyPatch) -> Closing:
+    """The further rule, in the list."""
+    rule = Closing()
+    monkeypatch.setattr(catalog, "RULES", (*catalog.RULES, rule))
+    return rule
+
+
+LONELY: dict[str, Any] = {"priority": 100, "apart": [term("host", app="web")]}
+PLAIN: dict[str, Any] = {"priority": 100}
+NAMES = ("n0", "n1")
+WEB_ON_BOTH: tuple[Object, ...] = (
+    contender("w0", on="n0", app="web", priority=1),
+    contender("w1", on="n1", app="web", priority=1),
+)
+
+
+class Asker:
+    """Two nodes and a third one, one filter verb, and a pod that asks for the two."""
+
+    def __init__(self, *objects: Object, **sections: Any) -> None:
+        self.index: ClusterIndex = cluster(stage("n0"), stage("n1"), stage("n2"), *objects)
+        self.settings = settings(**sections)
+        self.verb = FilterVerb(self.index.view, self.settings)
+
+    def args(self, *names: str, **fields: Any) -> ExtenderArgs:
+        return asking(contender_json("asking", **(fields or PLAIN)), *(names or NAMES))
+
+    def ask(self, *names: str, **fields: Any) -> FilterDecision:
+        return self.verb.decide(self.args(*names, **fields), 0)
+
+    def offered(self, **fields: Any) -> PreemptionDecision:
+        """The preempt verb's decision where the scheduler offers both nodes, each with its web pod as victim."""
+        args = preempting(contender_json("asking", **fields), {"n0": ["uid-w0"], "n1": ["uid-w1"]})
+        return decide_preemption(args, self.index.view, self.settings, 0)
+
+
+def test_it_rejects_nodes_for_pods_without_any_constraints(closing: Closing) -> None:
+    asker = Asker()
+    assert list(asker.ask().result.passed) == ["n0", "n1"]
+    closing.close(0)
+    assert list(asker.ask().result.passed) == ["n1"]
+
+
+def test_the_rejection_cache_does_not_answer_after_it_has_changed_its_mind(closing: Closing) -> None:
+    asker = Asker(preemption={"mode": "off"})
+    closing.close(0, 1)
+    first = asker.ask().result
+    assert set(first.unresolvable.values()) == {Reason.CORDONED.text}
+    asker.ask()
+    assert asker.verb.rejections.hits == 1
+    closing.close(0)
+    assert list(asker.ask().result.passed) == ["n1"]
+    closing.close(0, 1)
+    assert not asker.ask().result.passed
+    assert asker.verb.rejections.hits == 1
+
+
+def test_a_rejection_by_another_rule_is_decided_again_once_it_becomes_active(closing: Closing) -> None:
+    """The version counts while the rule is inactive, too: here only the text of one node changes."""
+    asker = Asker(*WEB_ON_BOTH, preemption={"mode": "off"})
+    asker.ask(**LONELY)
+    closing.close(0)
+    texts = asker.ask(**LONELY).result.unresolvable
+    assert (asker.verb.rejections.hits, set(texts)) == (0, {"n0", "n1"})
+
+
+def test_no_pod_is_preempted_on_a_node_that_it_closes(closing: Closing) -> None:
+    asker = Asker(*WEB_ON_BOTH, contender("w2", on="n2", app="web", priority=1))
+    closing.close(0)
+    plan = asker.ask(**LONELY).plan
+    assert plan is not None
+    assert plan.node == "n1"
+
+
+def test_nodes_where_preemption_did_not_help_are_tried_again_after_it_has_changed_its_mind(closing: Closing) -> None:
+    asker = Asker(*WEB_ON_BOTH, contender("w2", on="n2", app="web", priority=1))
+    closing.close(0, 1)
+    args = asker.args(**LONELY)
+    assert asker.verb.decide(args, 0).plan is None
+    assert asker.verb.unhelpful.without(args.pod, [0, 1], asker.index.view) == []
+    closing.close(0)
+    assert asker.verb.unhelpful.without(args.pod, [0, 1], asker.index.view) == [0, 1]
+    plan = asker.verb.decide(args, 0).plan
+    assert plan is not None
+    assert plan.node == "n1"
+
+
+@pytest.mark.parametrize("fields", [PLAIN, LONELY], ids=["without constraints", "with constraints"])
+def test_an_offered_node_that_it_closes_is_not_taken(closing: Closing, fields: dict[str, Any]) -> None:
+    asker = Asker(*WEB_ON_BOTH)
+    closing.close(0)
+    plan = asker.offered(**fields).plan
+    assert plan is not None
+    assert plan.node == "n1"
+    closing.close(1)
+    plan = asker.offered(**fields).plan
+    assert plan is not None
+    assert plan.node == "n0"
+
+
+def test_a_pod_is_not_nominated_to_a_node_that_it_closes(closing: Closing) -> None:
+    asker = Asker()
+    pod = asker.args().pod
+    closing.close(0, 1)
+    assert find_node_elsewhere(pod, asker.index.view, asker.settings, 0) == ("n2", True)
+    version = dependency_version(pod, asker.index.view)
+    assert is_unchanged(pod, version, asker.index.view)
+    closing.close(0, 1, 2)
+    assert not is_unchanged(pod, version, asker.index.view)
+    assert find_node_elsewhere(pod, asker.index.view, asker.settings, 0) == ("", False)
+
+
+def test_its_scores_are_added_and_choose_the_node(closing: Closing) -> None:
+    asker = Asker(placement="decisive", answers={"scoreScale": "inTree", "shortlist": 50})
+    assert prioritize_nodes(asker.args("n0", "n1", "n2"), asker.index.view, asker.settings) == {}
+    closing.scores = True
+    scores = prioritize_nodes(asker.args("n0", "n1", "n2"), asker.index.view, asker.settings)
+    assert scores == {"n0": 0, "n1": catalog.PLUGIN_WEIGHT, "n2": 2 * catalog.PLUGIN_WEIGHT}
+    assert list(asker.ask("n0", "n1", "n2").result.passed) == ["n2"]
+    closing.close(2)
+    assert list(asker.ask("n0", "n1", "n2").result.passed) == ["n1"]
+
+
+def test_a_plugin_is_replaced_by_the_rule_that_claims_it(closing: Closing) -> None:
+    assert [plugin for plugin, _ in catalog.replaced_plugins()] == ["InterPodAffinity", "PodTopologySpread"]
+    closing.plugin = "NodePorts"
+    assert [plugin for plugin, _ in catalog.replaced_plugins()] == [
+        "InterPodAffinity",
+        "NodePorts",
+        "PodTopologySpread",
+    ]
