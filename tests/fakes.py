@@ -106,7 +106,7 @@ class FakeFeed:
         """Whether something that was queued has not been told."""
         return not self._queue.empty()
 
-    async def caught_up(self) -> None:
+    async def wait_until_handled(self) -> None:
         """Wait until it has."""
         await until(lambda: not self.is_behind)
 

@@ -84,7 +84,7 @@ def replica_of(
     identity = f"{socket.gethostname()}_{uuid.uuid4()}"
     # By the connections for reading: those for writing may all be waiting, and must not cost us the Lease.
     leases = Writer(
-        session.reads, settings.lease_name, identity, limit=settings.renew_deadline / 2, observe=metrics.wrote
+        session.reads, settings.lease_name, identity, limit=settings.renew_deadline / 2, observe=metrics.record_write
     )
     options = LeaderElectionOptions(
         namespace=settings.lease_namespace or namespace,

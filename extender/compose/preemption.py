@@ -110,7 +110,7 @@ def make_preemption(
     replica: Replica,
 ) -> PreemptionTask:
     """The task with connections, a pace and metrics of its own. It begins once the index holds the whole cluster."""
-    writer = replica.guard(Writer(session.removals, COMPONENT, socket.gethostname(), observe=metrics.wrote))
+    writer = replica.guard(Writer(session.removals, COMPONENT, socket.gethostname(), observe=metrics.record_write))
     rate_limiter = RateLimiter(clock, settings.max_parallel_deletes, settings.writes_per_second)
     backoff = BackoffOptions(settings.backoff.initial, settings.backoff.max)
     retrying = RetryingWriter(rate_limiter, Reader(session.removals), clock, backoff, rng)

@@ -115,7 +115,7 @@ def service_of_cluster(
     reflectors = _reflectors(index, over_limits, settings, session, clock, rng)
     metrics = _metrics(index, filter_verb)
     replica = replica_of(settings.leader_election, namespace, session, reflectors, clock, rng, metrics)
-    writer = replica.guard(Writer(session.writes, COMPONENT, socket.gethostname(), observe=metrics.wrote))
+    writer = replica.guard(Writer(session.writes, COMPONENT, socket.gethostname(), observe=metrics.record_write))
     jobs: list[Job] = [*reflectors.jobs(), *replica.jobs()]
 
     def find(pod: Pod) -> tuple[str, bool]:

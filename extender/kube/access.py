@@ -1,6 +1,6 @@
-"""What an account may do, as the apiserver says, and what time it is there. For people who look for mistakes.
+"""Access reviews and the wall clock of the API server, for `extender doctor`.
 
-Decides nothing; fails only with ``KubeError``.
+Raises only ``KubeError``.
 https://kubernetes.io/docs/reference/access-authn-authz/authorization/#checking-api-access
 """
 
@@ -29,7 +29,7 @@ class _Review(msgspec.Struct):
 
 
 class AccessReviews:
-    """Questions about one account: ``account`` as RBAC names it, or empty for whoever the connection is."""
+    """Reviews for one account: ``account`` as RBAC names it, or empty for the account of the connection."""
 
     def __init__(self, connection: Connection, account: str = "") -> None:
         self._connection = connection
@@ -53,13 +53,13 @@ class AccessReviews:
             raise Unreachable(f"{kind}: {from_msgspec(error)}") from None
 
     async def server_time(self) -> datetime | None:
-        """The apiserver's wall clock to the second; None where it does not say."""
+        """The API server's wall clock to the second; None where it sends no date."""
         text = await self._connection.date()
         return parsedate_to_datetime(text) if text else None
 
 
 def _groups_of(account: str) -> list[str]:
-    """The groups that the apiserver itself gives an account."""
+    """The groups that the API server adds to an account."""
     groups = ["system:authenticated"]
     if account.startswith(_SERVICE_ACCOUNT):
         namespace = account.removeprefix(_SERVICE_ACCOUNT).partition(":")[0]

@@ -1,7 +1,7 @@
-"""Which apiserver to connect to, and as whom. A value only.
+"""Which API server to connect to, and with which account. A value only.
 
-Apart from ``credentials``, which imports the Kubernetes client: that takes half a second, and commands that connect to
-nothing do without.
+Separate from ``credentials``, which imports the Kubernetes client: the import takes half a second, which commands without
+a connection save.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ ACCOUNT_FOLDER: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Which apiserver. The first that is set wins: ``host``, ``in_cluster``, ``kubeconfig``; else the default files.
+    """Which API server. The first that is set wins: ``host``, ``in_cluster``, ``kubeconfig``; else the default files.
 
     ``context`` empty means the kubeconfig's current one. ``host`` is a plain URL without credentials, for servers on
     loopback. ``account_folder`` holds ``token`` and ``ca.crt``.

@@ -1,4 +1,4 @@
-"""Where the apiserver is and who we are to it: an explicit host, the pod's service account, or a kubeconfig.
+"""Address and credentials of the API server: an explicit host, the pod's service account, or a kubeconfig.
 
 Gives the client's Configuration with a hook that keeps its token fresh; opens no connection. Called by ``session``.
 

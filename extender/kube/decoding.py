@@ -1,7 +1,7 @@
 """Lines and pages to typed objects, a slice at a time, so that a burst never holds the loop for long.
 
 Synchronous and without I/O; ``list_watch`` gives way to others between slices. What cannot be decoded is counted and
-named once in the log, never raised: one strange object must not blind us to the others.
+named once in the log, never raised: one invalid object must not hide the others.
 
 What the decoder refuses is tried a second time in a simpler form (`wire.simplify`). That may take long, so a slice ends
 before it, and ``list_watch`` has the line or item simplified in turns.

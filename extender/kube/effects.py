@@ -1,6 +1,6 @@
-"""What the service writes into the cluster, as values: whom an effect is for, and what it says.
+"""What the service writes to pods, as values: a reference to the pod, a condition, an event.
 
-Used by ``writer`` here and by the loops that decide to write. No I/O.
+Used by ``writer`` and by the tasks that decide to write. No I/O.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class PodRef:
-    """One pod, and no namesake: with ``uid`` a write fails with ``Conflict`` when the name now means another pod."""
+    """One pod: with ``uid`` a write fails with ``Conflict`` when the name belongs to another pod by now."""
 
     namespace: str
     name: str

@@ -1,6 +1,6 @@
-"""The few ways in which the apiserver can fail us, and the one map from HTTP answers and client exceptions to them.
+"""The errors of API server calls, and the one mapping from HTTP answers and client exceptions to them.
 
-Nothing but these errors leaves this package. Callers act on the class: forget the object, read it again, wait, give up.
+This package raises no other errors. Callers act on the class: forget the object, read it again, wait, give up.
 Status codes and their meaning: https://kubernetes.io/docs/reference/using-api/api-concepts/ and API conventions.
 """
 
@@ -20,14 +20,16 @@ from kubernetes_asyncio.config import ConfigException
 
 from extender.wire.kinds import decode_status
 
-NO_CONNECTION: Final = "NoConnection"  # our own reason: nobody took the call, so whoever does next may be a new server
+NO_CONNECTION: Final = (
+    "NoConnection"  # not a reason of the API: no connection was accepted, so the next answer may come from a new server
+)
 DEFAULT_RETRY_AFTER: Final = 1.0
 LONGEST_RETRY_AFTER: Final = 60.0
 _MESSAGE_LENGTH: Final = 500  # proxies answer whole HTML pages
 
 
 class KubeError(Exception):
-    """What an apiserver call may raise. ``status`` is 0 where no answer came; ``reason`` is the API's own word."""
+    """What an apiserver call may raise. ``status`` is 0 where no answer came; ``reason`` is that of the API."""
 
     def __init__(self, message: str, *, status: int = 0, reason: str = "", retry_after: float = 0.0) -> None:
         super().__init__(message)
@@ -37,11 +39,11 @@ class KubeError(Exception):
 
 
 class NotFound(KubeError):
-    """Raised on 404: the object is gone, or the resource is not served."""
+    """Raised on 404: the object does not exist, or the resource is not served."""
 
 
 class Conflict(KubeError):
-    """Raised on 409: it exists already, its resourceVersion moved on, or the UID is another one's."""
+    """Raised on 409: it exists already, its resourceVersion has changed, or the UID is that of another object."""
 
 
 class Refused(KubeError):
@@ -61,7 +63,7 @@ class Unreachable(KubeError):
 
 
 class TooLarge(KubeError):
-    """Raised when an answer is longer than whoever asked will hold in memory. Asking for less may help."""
+    """Raised when an answer exceeds the caller's limit. A request for less may succeed."""
 
 
 class BadAccess(KubeError):
@@ -96,7 +98,7 @@ def _class_of(status: int, message: str) -> type[KubeError]:
 
 
 def _retry_after(headers: Mapping[str, str], from_body: int) -> float:
-    """Seconds to wait, at most a minute: a date or a day from some proxy must not leave us blind."""
+    """Seconds to wait, at most a minute: a proxy's date or day must not stop the watch for so long."""
     header = headers.get("Retry-After", "")
     seconds = float(header) if header.isascii() and header.isdigit() else float(from_body)
     return min(max(seconds, 0.0), LONGEST_RETRY_AFTER)

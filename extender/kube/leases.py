@@ -1,8 +1,8 @@
-"""The Lease as leadership needs it, and its form on the wire (coordination.k8s.io/v1).
+"""The Lease of leader election, and its JSON form (coordination.k8s.io/v1).
 
-Values and codec only; ``writer`` does the calls, who should hold a Lease is decided above.
-Times are the API's MicroTime: UTC, six digits. They are for people and other clients; our own decisions about expiry go
-by a monotonic clock (the moment at which *we* saw the record change), as client-go's do.
+Values and codec only; ``writer`` makes the calls, `tasks.leader_election` decides. Times are the API's MicroTime: UTC, six
+digits. They inform users and other clients; expiry is decided by the local monotonic clock from the moment at which a
+change was observed, as in client-go.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from extender.wire.simplify import decode_twice
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """One Lease. ``resource_version`` makes an update fail with ``Conflict`` when somebody was faster.
+    """One Lease. ``resource_version`` makes an update fail with ``Conflict`` when another client has changed it.
 
     ``holder`` is empty when released. ``transitions`` grows with each change of holder: the number of the term.
-    Labels and annotations are carried along so that an update, which replaces the object, does not lose them.
+    Labels and annotations are kept, since an update replaces the whole object.
     """
 
     namespace: str

@@ -1,4 +1,4 @@
-"""How a kind is listed and watched. Plain values; ``cli`` fills them from the settings."""
+"""How a kind is listed and watched. Plain values; ``compose`` fills them from the settings."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from extender.kube.timing import BackoffOptions
 class WatchOptions:
     """Times in seconds.
 
-    ``page_limit``: objects per page of a LIST. ``confirm_timeout``: for the question whether the server knows our version,
-    which it holds back for 3 s before it denies. ``watch_list``: begin with a streaming list (KEP-3157) and fall back to
+    ``page_limit``: objects per page of a LIST. ``confirm_timeout``: for the request whether the server has reached a version,
+    which it delays by 3 s before it answers no. ``watch_list``: begin with a streaming list (KEP-3157) and fall back to
     LIST when the server has none. ``initial_silence`` and ``initial_seconds`` bound the wait for the end of its initial
-    events; a server that ignores the request never sends it. ``watch_shortest``/``watch_longest``: what we ask the
-    server to end a watch after, drawn at random so that clients do not come back together; ``watch_slack`` is how long
-    it may be late. ``max_silence``: without event or bookmark (one a minute) for so long, the watch is replaced.
-    ``longest_line``: bytes of a watch line. An object has 1.5 MiB in etcd unless it is told otherwise, and a character
-    six times its size in JSON at worst. ``largest_page``: bytes of a page; a larger one is asked for again in parts, so
-    that an object of ``longest_line`` must have room in it. ``most_pages``: of one list.
-    ``batch_events`` and ``slice_seconds`` bound what is decoded before others get their turn.
+    events; a server that ignores the request never sends it. ``watch_shortest``/``watch_longest``: the
+    requested duration of a watch, drawn at random so that clients do not reconnect together; ``watch_slack`` is how long
+    its end may be late. ``max_silence``: without event or bookmark (one a minute) for so long, the watch is replaced.
+    ``longest_line``: bytes of a watch line. An object has at most 1.5 MiB in etcd by default, and a character
+    six times its size in JSON at worst. ``largest_page``: bytes of a page; a larger page is requested again in parts, so
+    an object of ``longest_line`` must fit into it. ``most_pages``: of one list.
+    ``batch_events`` and ``slice_seconds`` bound what is decoded before other tasks run.
     """
 
     page_limit: int = 500

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from extender.kube.effects import PodRef
 from extender.kube.errors import NotFound, Unreachable
+from extender.kube.lenient_decoding import decode_identity_leniently
 from extender.kube.paths import pod_path
 from extender.kube.session import Connection
-from extender.kube.simplifying import readable_identity
 from extender.wire.errors import WireError
 
 
@@ -25,7 +25,7 @@ class Reader:
         path = pod_path(pod)
         try:
             body = await self._connection.call("GET", path, limit=self._limit)
-            return (await readable_identity(body)).uid
+            return (await decode_identity_leniently(body)).uid
         except NotFound:
             return ""
         except WireError as error:

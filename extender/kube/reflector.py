@@ -1,19 +1,18 @@
-"""Keeps somebody told of every object of one kind: list, then watch, for as long as the task runs.
+"""Lists, then watches, every object of one kind, and calls an event handler, for as long as the task runs.
 
-Speaks the protocol and nothing else: what the objects mean, and where they go, is the sink's affair. Fits
-``tasks.ports.ObjectReflector`` by shape. One task runs it; if that task dies, a new run begins with a new list.
+Implements ``tasks.ports.ObjectReflector``. One task runs it; after a failure a new run begins with a new list.
 
-Facts it rests on (API concepts, KEP-3157; measured on 1.36 where said):
-1. A watch goes on from a resourceVersion that a list, an event or a bookmark gave; never from "0" or "", which mean
-   "whatever you have". Versions are compared for equality only.
-2. A plain end is normal: timeoutSeconds is over, or we were too slow in a burst (measured). Going on from the last
-   version misses nothing. After 410, as status or as event, only a new list does.
-3. The version moves on when the sink has taken the changes, not before: whatever breaks in between is sent again.
-4. Until a new list is complete the sink knows nothing of it; it then gets all objects at once.
-5. What was read is what is known: `backlog` says up to when.
-6. A server that came back with an older history (restored from a backup) filters everything up to our version, bookmarks
-   too: it is silent. A list that must not be older than our version it refuses with 504, so each watch is preceded by
-   one of a single object. We also list again when nobody took our call, and after the second silence in a row.
+What it relies on (API concepts, KEP-3157; measured on 1.36 where noted):
+1. A watch continues from a resourceVersion of a list, an event or a bookmark; never from "0" or "", which mean "any
+   version". Versions are compared for equality only.
+2. A normal end is no error: timeoutSeconds is over, or the reader was too slow in a burst (measured). A watch from the
+   last version misses nothing. After 410, as status or as event, only a new list is complete.
+3. The version advances after the handler has handled the changes, so that changes before a failure are sent again.
+4. The handler gets a list when it is complete, all objects at once.
+5. Only events that were read are known: `backlog` says up to when.
+6. A server that was restored from a backup filters all events up to the version of the watch, bookmarks too: it sends
+   nothing. It answers 504 to a list that must not be older than that version, so each watch is preceded by such a list
+   of a single object. A refused connection and a second silence in a row also lead to a new list.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ from msgspec import Raw
 from extender.kube.backlog import Backlog
 from extender.kube.decoding import Listed, Slice, SliceDecoder
 from extender.kube.errors import Expired, KubeError, Refused, TooLarge
-from extender.kube.lines import LineSplitter, LineTooLongError
+from extender.kube.lenient_decoding import decode_page_leniently, simplify_in_steps
+from extender.kube.line_splitter import LineSplitter, LineTooLongError
 from extender.kube.options import WatchOptions
 from extender.kube.reflector_status import Phase, ReflectorProgress, ReflectorStatus, RestartReason
 from extender.kube.session import ByteStream, Connection
-from extender.kube.simplifying import readable_page, simplified
 from extender.kube.timing import Backoff, Clock
 from extender.kube.watch_end import WatchEnd, end_of_error, end_of_status, refuses_watch_list
 from extender.model.objects import Object
@@ -42,7 +41,7 @@ from extender.wire.kinds import Kind
 
 _LOG = logging.getLogger(__name__)
 _NO_VERSION: Final = frozenset({"", "0"})
-_SHORT_WATCH: Final = 1.0  # a watch that ends before this and has told nothing counts as a failure
+_SHORT_WATCH: Final = 1.0  # a watch that ends before this without an event counts as a failure
 _OUTAGES: Final = frozenset({RestartReason.REFUSED, RestartReason.UNDECODABLE, RestartReason.OVERSIZED})
 _SMALLER_PAGES: Final = 4  # what a page's limit is divided by when the page was too large
 _LARGER_PAGES: Final = 16  # and multiplied by for the next list, when a list expired half-way
@@ -54,17 +53,17 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class EventHandler(Protocol[T_contra]):
-    """Who is told. Both may wait, which holds this kind's stream back and nothing else."""
+    """What the reflector calls. Both may wait, which delays the events of this kind only."""
 
     async def replace(self, objects: Sequence[T_contra], unreadable: Collection[str] = ()) -> None:
-        """These are all objects of the kind now, and those of these keys, which stay as they were last read."""
+        """Replaces all objects of the kind. Objects under the keys ``unreadable`` stay as they were last read."""
 
     async def apply(self, changes: Sequence[tuple[T_contra, bool]]) -> None:
-        """(object, whether it is gone), in order. The same change may come twice, after a cut."""
+        """(object, whether it is is_deleted), in order. The same change may come twice, after a cut."""
 
 
 class Reflector(Generic[T]):
-    """The feed of one kind."""
+    """The reflector of one kind."""
 
     def __init__(self, connection: Connection, kind: Kind[T], options: WatchOptions, clock: Clock, rng: Random) -> None:
         self.name = kind.name
@@ -81,90 +80,90 @@ class Reflector(Generic[T]):
         self._unreadable: set[str] = set()
         self._initial_failures = 0
         self._page_limit = options.page_limit
-        self._doubts = 0
-        self._heard = False
-        self._has_told = False  # an event or a bookmark, since `last_heard` moved on
+        self._doubtful_ends = 0
+        self._had_event = False
+        self._has_news = False  # an event or a bookmark, since `last_heard` moved on
         self._is_listing = False
 
     @property
     def last_heard(self) -> float:
-        """When what the sink has taken last was the truth; asked often, so without a whole status."""
+        """The time up to which every change has been handled; read often, so without a whole status."""
         return self._progress.last_heard
 
     @property
     def is_behind(self) -> bool:
-        """Whether the server has told more than the sink has taken. Asked for every question."""
+        """Whether changes have arrived that the handler has not handled. Read for every request."""
         return self._backlog.is_behind
 
-    async def caught_up(self) -> None:
-        """Wait until the sink has taken all that has arrived by now."""
-        await self._backlog.caught_up()
+    async def wait_until_handled(self) -> None:
+        """Waits until the handler has handled all that has arrived by now."""
+        await self._backlog.wait_until_handled()
 
     @property
     def outage(self) -> str:
-        """Why changes are missed now, empty where none are known to be; asked as often."""
+        """Why changes are known to be missed now, empty otherwise; read as often."""
         return self._progress.outage
 
     def status(self) -> ReflectorStatus:
-        """Where the feed stands now."""
+        """The status now."""
         return self._progress.snapshot()
 
-    async def run(self, sink: EventHandler[T]) -> None:
-        """Tell ``sink`` of everything until cancelled. Raises only what the sink raises."""
-        self._progress.resource_version = ""  # whatever an earlier run has told may not have been taken
+    async def run(self, handler: EventHandler[T]) -> None:
+        """Calls ``handler`` until cancelled. Raises only what the handler raises."""
+        self._progress.resource_version = ""  # the handler may not have handled the last events of an earlier run
         try:
             while True:
-                begun, self._heard = self._clock.now(), False
-                ending = await self._round(sink)
-                if ending is not None:
-                    await self._pause(ending, self._clock.now() - begun)
+                begun, self._had_event = self._clock.now(), False
+                end = await self._round(handler)
+                if end is not None:
+                    await self._pause(end, self._clock.now() - begun)
         finally:
-            self._progress.outage = f"the feed of {self.name} has ended"
+            self._progress.outage = f"the reflector of {self.name} has ended"
 
-    async def _round(self, sink: EventHandler[T]) -> WatchEnd | None:
-        """One watch from where we are, or one list; None when a list is complete and the watch can begin."""
+    async def _round(self, handler: EventHandler[T]) -> WatchEnd | None:
+        """One watch from the last version, or one list; None when a list is complete and the watch can begin."""
         self._is_listing = False
         if self._progress.resource_version not in _NO_VERSION:
-            return await self._watch(sink)
+            return await self._watch(handler)
         self._progress.phase, self._progress.listed, self._progress.page = Phase.LISTING, 0, 0
         self._progress.list_begun = self._clock.now()
         if self._streams_lists and self._initial_failures < _INITIAL_TRIES:
-            return await self._stream_list(sink)
+            return await self._stream_list(handler)
         self._is_listing = True
-        return await self._list(sink)
+        return await self._list(handler)
 
-    async def _pause(self, ending: WatchEnd, lasted: float) -> None:
-        """Draw the conclusions of an ending, then wait as long as it asks."""
+    async def _pause(self, end: WatchEnd, lasted: float) -> None:
+        """Decides between watch and list after an end, then waits as long as it requires."""
         progress = self._progress
-        progress.restarts[ending.why] += 1
-        text = ending.text
-        if ending.why is RestartReason.REFUSED:
+        progress.restarts[end.why] += 1
+        text = end.text
+        if end.why is RestartReason.REFUSED:
             text = f"{'list' if self._is_listing else 'watch'} of {self.name} refused: {text}"
-        if ending.why in _OUTAGES:
+        if end.why in _OUTAGES:
             progress.outage = text
-        self._doubts = self._doubts + 1 if ending.doubtful and not self._heard else 0
-        if ending.relist or self._doubts > 1:
-            progress.resource_version, self._doubts = "", 0
-        is_normal = ending.why is RestartReason.ENDED and (self._heard or lasted >= _SHORT_WATCH)
-        if is_normal or (self._heard and ending.why not in _OUTAGES):  # a bookmark before each bad line heals nothing
+        self._doubtful_ends = self._doubtful_ends + 1 if end.doubtful and not self._had_event else 0
+        if end.relist or self._doubtful_ends > 1:
+            progress.resource_version, self._doubtful_ends = "", 0
+        is_normal = end.why is RestartReason.ENDED and (self._had_event or lasted >= _SHORT_WATCH)
+        if is_normal or (self._had_event and end.why not in _OUTAGES):  # a bookmark before each bad line is no recovery
             self._backoff.reset()
-        if is_normal or ending.at_once:
+        if is_normal or end.at_once:
             return
         progress.phase, progress.error = Phase.WAITING, text
-        wait = max(self._backoff.next(), ending.retry_after)
-        _LOG.warning("%s: %s (%s), again in %.1f s", self.name, ending.why, text, wait)
+        wait = max(self._backoff.next(), end.retry_after)
+        _LOG.warning("%s: %s (%s), again in %.1f s", self.name, end.why, text, wait)
         await self._clock.sleep(wait)
 
     # -- lists --------------------------------------------------------------------------------------------------
 
-    async def _list(self, sink: EventHandler[T]) -> WatchEnd | None:
+    async def _list(self, handler: EventHandler[T]) -> WatchEnd | None:
         """A consistent LIST in pages."""
         begun, listed = self._clock.now(), Listed[T]()
         try:
             version = await self._read_pages(listed)
         except Expired as error:
-            # The error offers a token for the rest as it is now. A list glued together so keeps objects that were
-            # deleted in between, for good. Instead begin again, in larger pages, of which fewer can expire.
+            # The error offers a token for the rest at a newer version. A list of two versions would keep objects that were
+            # deleted in between. Instead it starts again, in larger pages, of which fewer can expire.
             if self._progress.page > 0:
                 self._page_limit = min(self._page_limit * _LARGER_PAGES, _LARGEST_LIMIT)
             return end_of_error(error)
@@ -175,7 +174,7 @@ class Reflector(Generic[T]):
         if version in _NO_VERSION:
             return WatchEnd(RestartReason.BAD_VERSION, "the list names no resourceVersion", relist=True)
         self._page_limit = self._options.page_limit
-        await self._replace(sink, listed, version, begun)
+        await self._replace(handler, listed, version, begun)
         return None
 
     async def _read_pages(self, listed: Listed[T]) -> str:
@@ -188,7 +187,7 @@ class Reflector(Generic[T]):
                     raise
                 limit = max(1, limit // _SMALLER_PAGES)
                 continue
-            page = await readable_page(body)
+            page = await decode_page_leniently(body)
             await self._decode_items(page.items, listed)
             self._progress.bytes_read += len(body)
             self._progress.page += 1
@@ -212,15 +211,15 @@ class Reflector(Generic[T]):
         while at < len(items):
             at, is_simplified = self._decoder.decode_items(items, at, listed, is_simplified=is_simplified)
             if is_simplified:
-                items[at] = await simplified(bytes(items[at]))
+                items[at] = await simplify_in_steps(bytes(items[at]))
             await asyncio.sleep(0)
 
-    async def _replace(self, sink: EventHandler[T], listed: Listed[T], version: str, as_of: float) -> None:
-        """Hand over a complete list; ``as_of`` is the last moment at which it was surely the truth."""
+    async def _replace(self, handler: EventHandler[T], listed: Listed[T], version: str, as_of: float) -> None:
+        """Passes a complete list to the handler; ``as_of`` is the last moment at which it was certainly current."""
         progress, objects = self._progress, list(listed.objects.values())
         self._unreadable = listed.unreadable
         progress.unreadable = len(listed.unreadable)
-        await sink.replace(objects, frozenset(listed.unreadable))
+        await handler.replace(objects, frozenset(listed.unreadable))
         progress.relists += progress.synced
         progress.synced, progress.error, progress.last_heard = True, "", as_of
         progress.resource_version = version
@@ -229,12 +228,12 @@ class Reflector(Generic[T]):
 
     # -- watches ------------------------------------------------------------------------------------------------
 
-    async def _stream_list(self, sink: EventHandler[T]) -> WatchEnd:
-        """A streaming list, which goes on as the watch (KEP-3157)."""
+    async def _stream_list(self, handler: EventHandler[T]) -> WatchEnd:
+        """A streaming list, which continues as the watch (KEP-3157)."""
         self._initial_failures += 1
         try:
             query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
-            return await self._follow(sink, query, Listed())
+            return await self._follow(handler, query, Listed())
         except KubeError as error:
             if self._progress.phase is Phase.LISTING and refuses_watch_list(error):
                 return self._without_watch_list(str(error))
@@ -245,15 +244,15 @@ class Reflector(Generic[T]):
         self._streams_lists = False
         return WatchEnd(RestartReason.NO_WATCH_LIST, text, relist=True, at_once=True)
 
-    async def _watch(self, sink: EventHandler[T]) -> WatchEnd:
+    async def _watch(self, handler: EventHandler[T]) -> WatchEnd:
         try:
             await self._confirm_version()
-            return await self._follow(sink, {"resourceVersion": self._progress.resource_version}, None)
+            return await self._follow(handler, {"resourceVersion": self._progress.resource_version}, None)
         except KubeError as error:
             return end_of_error(error)
 
     async def _confirm_version(self) -> None:
-        """Have the server say that it has come as far as our version; one that has not, but soon will, answers then."""
+        """Asks the server whether it has reached the version of the watch; it answers as soon as it has."""
         query = {"limit": "1", "resourceVersion": self._progress.resource_version}
         query["resourceVersionMatch"] = "NotOlderThan"
         try:
@@ -261,7 +260,7 @@ class Reflector(Generic[T]):
         except Refused as error:
             _LOG.debug("%s: cannot confirm our resourceVersion: %s", self.name, error)  # the watch itself may work
 
-    async def _follow(self, sink: EventHandler[T], query: dict[str, str], initial: Listed[T] | None) -> WatchEnd:
+    async def _follow(self, handler: EventHandler[T], query: dict[str, str], initial: Listed[T] | None) -> WatchEnd:
         """Read one watch to its end. ``initial`` collects the objects of a streaming list until they are complete."""
         options, now = self._options, self._clock.now
         seconds = round(self._rng.uniform(options.watch_shortest, options.watch_longest))
@@ -272,7 +271,7 @@ class Reflector(Generic[T]):
             if initial is None:
                 self._progress.phase, self._progress.outage = Phase.WATCHING, ""
             self._backlog.begin(stream.unread)
-            self._has_told = False
+            self._has_news = False
             try:
                 while True:
                     is_initial = self._progress.phase is Phase.LISTING
@@ -287,9 +286,9 @@ class Reflector(Generic[T]):
                         )
                     if not chunk:
                         return WatchEnd(RestartReason.ENDED, "the server ended the watch")
-                    ending = await self._take(splitter.feed(chunk), sink, initial, begun)
-                    if ending:
-                        return ending
+                    end = await self._handle_lines(splitter.split(chunk), handler, initial, begun)
+                    if end:
+                        return end
             except LineTooLongError as error:
                 return WatchEnd(RestartReason.OVERSIZED, str(error), relist=True)
             finally:
@@ -299,54 +298,54 @@ class Reflector(Generic[T]):
         chunk = await stream.read(max(patience, 0.0))
         if chunk:
             self._progress.bytes_read += len(chunk)
-            self._backlog.received(len(chunk), self._clock.now())
+            self._backlog.note_received(len(chunk), self._clock.now())
         return chunk
 
-    async def _take(
-        self, lines: list[bytes], sink: EventHandler[T], initial: Listed[T] | None, begun: float
+    async def _handle_lines(
+        self, lines: list[bytes], handler: EventHandler[T], initial: Listed[T] | None, begun: float
     ) -> WatchEnd | None:
-        """Pass on what a chunk brought, slice by slice; an Ending if there is no use in reading on."""
+        """Passes the events of a chunk to the handler in slices; a WatchEnd if reading on is useless."""
         at, is_simplified = 0, False
         while at < len(lines):
             taken = self._decoder.decode_lines(lines, at, is_simplified=is_simplified)
             at, is_simplified = taken.end, taken.must_simplify
             self._progress.events += len(taken.changes)
             if initial is not None and self._progress.phase is Phase.LISTING:
-                await self._collect(taken, sink, initial, begun)
+                await self._collect(taken, handler, initial, begun)
             else:
-                await self._apply(taken, sink)
+                await self._apply(taken, handler)
             if taken.failure:
                 return end_of_status(taken.failure)
             if taken.lost_change:
                 return WatchEnd(RestartReason.UNDECODABLE, "a change could not be read", relist=True)
             if is_simplified:
-                lines[at] = await simplified(lines[at])
-            await asyncio.sleep(0)  # reading does not give way while data is waiting
-        known = self._backlog.taken()
-        if known is not None and self._has_told:
-            self._progress.last_heard, self._has_told = known, False
+                lines[at] = await simplify_in_steps(lines[at])
+            await asyncio.sleep(0)  # reading does not yield while data is waiting
+        known = self._backlog.note_handled()
+        if known is not None and self._has_news:
+            self._progress.last_heard, self._has_news = known, False
         return None
 
-    async def _apply(self, taken: Slice[T], sink: EventHandler[T]) -> None:
+    async def _apply(self, taken: Slice[T], handler: EventHandler[T]) -> None:
         _note_unreadable(taken, self._unreadable)
         self._progress.unreadable = len(self._unreadable)
         if taken.changes:
-            await sink.apply(taken.changes)
+            await handler.apply(taken.changes)
         if taken.version not in _NO_VERSION:
             self._progress.resource_version = taken.version
             self._progress.error = ""
-            self._heard = self._has_told = True
+            self._had_event = self._has_news = True
 
-    async def _collect(self, taken: Slice[T], sink: EventHandler[T], initial: Listed[T], begun: float) -> None:
+    async def _collect(self, taken: Slice[T], handler: EventHandler[T], initial: Listed[T], begun: float) -> None:
         _note_unreadable(taken, initial.unreadable)
-        for found, gone in taken.changes:
-            if gone:
+        for found, is_deleted in taken.changes:
+            if is_deleted:
                 initial.objects.pop(found.key, None)
             else:
                 initial.objects[found.key] = found
         self._progress.listed = len(initial.objects)
         if taken.initial_events_end:
-            await self._replace(sink, initial, taken.version, begun)
+            await self._replace(handler, initial, taken.version, begun)
             self._progress.phase, self._progress.outage = Phase.WATCHING, ""
             initial.objects.clear()
 

@@ -1,6 +1,6 @@
-"""What a feed tells the world about itself: where it stands, when it last heard anything, what went wrong how often.
+"""The status of a reflector: its phase, the time of its last event, and counts of failures.
 
-Plain values and counters; no I/O. ``list_watch`` writes ``ReflectorProgress``, everybody else reads ``ReflectorStatus``.
+Plain values; no I/O. ``reflector`` writes ``ReflectorProgress``, all other modules read ``ReflectorStatus``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import StrEnum
 
 
 class Phase(StrEnum):
-    """What a feed is doing now."""
+    """What a reflector is doing now."""
 
     STARTING = "starting"
     LISTING = "listing"
@@ -38,14 +38,13 @@ class RestartReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReflectorStatus:
-    """One moment of a feed. Times are monotonic seconds of the feed's clock, 0.0 before the first.
+    """A snapshot. Times are monotonic seconds of the reflector's clock, 0.0 before the first.
 
-    ``synced``: every object has been handed over at least once. ``page``: pages of the running list, 0 with none;
-    ``listed``: objects of it so far. ``unreadable``: objects that exist and cannot be read now. ``last_heard``: when the last event, bookmark or page came; ``lag`` is counted
-    from there. ``list_begun``: when the last list was asked for. ``error`` is empty while all is well.
-    ``outage``: why it is known at once that changes are missed, empty otherwise: no watch has begun yet, the server
-    refuses it, or a change was lost and the new list is not here yet. A connection that broke is none: what happens
-    meanwhile is told when it is back.
+    ``synced``: the handler has handled a complete list. ``page``: pages of the running list, 0 with none;
+    ``listed``: objects of it so far. ``unreadable``: objects that exist and cannot be read now. ``last_heard``: the time up to which
+    every change has been handled; ``lag`` counts from there. ``list_begun``: when the last list was requested. ``error`` is empty while all is well.
+    ``outage``: why changes are known to be missed, empty otherwise: no watch has begun yet, the server rejects it, or a
+    change was lost and the new list is not complete. A lost connection is none: its events follow when it is back.
     """
 
     kind: str
@@ -66,13 +65,13 @@ class ReflectorStatus:
     list_begun: float = 0.0
 
     def lag(self, now: float) -> float:
-        """Seconds since the server last told us anything; a quiet kind is heard of once a minute, by bookmark."""
+        """Seconds since the last event; a quiet kind has one a minute, a bookmark."""
         return max(0.0, now - self.last_heard)
 
 
 @dataclass(slots=True)
 class ReflectorProgress:
-    """The same, while it changes; only the feed itself writes here."""
+    """The same, while it changes; only the reflector writes it."""
 
     kind: str
     phase: Phase = Phase.STARTING

@@ -1,9 +1,9 @@
 """The connections to the apiserver: one shared HTTP session for reading, one of its own for writing.
 
-Knows HTTP, credentials and time limits; knows no resource. ``list_watch`` and ``writer`` are built on it.
+Knows HTTP, credentials and time limits, but no resource. ``reflector`` and ``writer`` use it.
 
-The Kubernetes client gives us TLS, proxy and credentials; its calls are used without its models, which cost over a
-millisecond per pod. It sets no time limit of its own, so every call here names one.
+The Kubernetes client provides TLS, proxy and credentials; its calls are used without its models, which cost over a
+millisecond per pod. It sets no time limit, so every call here does.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Query = Mapping[str, str]
 NO_QUERY: Final[Query] = {}
 _READ_AHEAD: Final = 2**21  # bytes; a watch in a burst is read in megabytes, not in lines
 _LARGEST_ANSWER: Final = 2**25  # bytes; a single object may have 1.5 MiB in etcd, and more as JSON
-_LARGEST_REFUSAL: Final = 2**18
+_LARGEST_ERROR: Final = 2**18
 _READ_CONNECTIONS: Final = 32  # one for each watch, and one more each while a watch is being replaced
 
 
@@ -70,7 +70,7 @@ class ByteStream:
     async def read(self, patience: float) -> bytes | None:
         """What has arrived, up to a few megabytes; ``b""`` at the end; None when nothing came for ``patience`` seconds.
 
-        Raises ``Unreachable`` when the connection is cut. Does not give way to others while data is waiting.
+        Raises ``Unreachable`` when the connection is cut. Does not yield to other tasks while data is waiting.
         """
         with translated(self._doing):
             try:
@@ -78,7 +78,7 @@ class ByteStream:
                     chunk = await self._content.readany()
             except TimeoutError:
                 return None
-            except RuntimeError as error:  # the session's word for a connection lost between two reads
+            except RuntimeError as error:  # raised by the session for a connection that was lost between two reads
                 raise Unreachable(f"{self._doing}: {error}") from error
         self._given += len(chunk)
         return chunk
@@ -110,7 +110,7 @@ async def _body(response: ClientResponse, largest: int) -> bytes:
 async def _rejection(response: ClientResponse) -> KubeError:
     """What an answer that is not 2xx means, by the beginning of its body."""
     parts, size = list[bytes](), 0
-    while size < _LARGEST_REFUSAL and (part := await response.content.readany()):
+    while size < _LARGEST_ERROR and (part := await response.content.readany()):
         parts.append(part)
         size += len(part)
     return error_of(response.status, response.headers, b"".join(parts))
@@ -124,7 +124,7 @@ class Connection:
         self._configuration = configuration
         self._options = options
         self._client = ApiClient(configuration)
-        self._stop_asking_around()
+        self._resolve_proxy_once()
         self._is_closed = False
 
     async def call(
@@ -179,19 +179,19 @@ class Connection:
         self._is_closed = True
         await self._client.close()
 
-    def _stop_asking_around(self) -> None:
-        """Look once for a proxy that the surroundings name.
+    def _resolve_proxy_once(self) -> None:
+        """Reads the proxy from the environment once.
 
-        The client's own session reads a .netrc file and asks for a proxy at each request, each in a thread, which
-        costs more than all the rest that a request needs of us.
+        The client's session reads a .netrc file and the proxy for each request, each in a thread, which costs more than
+        the rest of the request.
         """
         rest = self._client.rest_client
-        rest.proxy = rest.proxy or _surrounding_proxy(self._configuration.host or "")  # type: ignore[assignment]  # typed too narrowly
-        asking = rest.pool_manager
+        rest.proxy = rest.proxy or _proxy_from_environment(self._configuration.host or "")  # type: ignore[assignment]  # typed too narrowly
+        pool = rest.pool_manager
         rest.pool_manager = ClientSession(
-            connector=asking.connector, cookie_jar=DummyCookieJar(), read_bufsize=_READ_AHEAD
+            connector=pool.connector, cookie_jar=DummyCookieJar(), read_bufsize=_READ_AHEAD
         )
-        asking.detach()
+        pool.detach()
 
     async def _request(
         self, method: str, path: str, query: Query, body: Body | None, content_type: str
@@ -201,7 +201,9 @@ class Connection:
         except (RuntimeError, AssertionError) as error:
             if not self._is_closed:
                 raise
-            raise Unreachable(f"{method} {path}: the session is closed") from error  # its own words for that vary
+            raise Unreachable(
+                f"{method} {path}: the session is closed"
+            ) from error  # the client raises various errors for that
 
     async def _send(self, method: str, path: str, query: Query, body: Body | None, content_type: str) -> ClientResponse:
         headers = {"Accept": JSON, "Accept-Encoding": "identity", "Content-Type": content_type}
@@ -215,23 +217,23 @@ class Connection:
             headers=headers,
             body=body,
             _preload_content=False,
-            # The callers bound the whole; only the way to the server is bounded here. No limit would mean for ever.
+            # The callers bound the whole; only the way to the server is bounded here. Without a limit it could take for ever.
             _request_timeout=ClientTimeout(total=None, sock_connect=self._options.connect_timeout),
         )
         return cast(ClientResponse, response)
 
 
-def _surrounding_proxy(host: str) -> str | None:
-    """The proxy that the environment names for a server, None where there is none or it is to be left out."""
+def _proxy_from_environment(host: str) -> str | None:
+    """The proxy that the environment names for a server, None where it names none or excludes the server."""
     parts = urlsplit(host)
     found = getproxies().get(parts.scheme)
     return found if found and not proxy_bypass(parts.hostname or "") else None
 
 
 class Session:
-    """The pools of one account: ``reads`` for lists and watches, ``writes`` for effects, so that neither waits.
+    """The pools of one account: ``reads`` for lists and watches, ``writes`` for writes, so that neither waits.
 
-    ``removals`` are the effects of preemptions: a burst of them must not hold up nominations and bindings.
+    ``removals`` are the writes of preemptions: a burst of them must not delay nominations and bindings.
     """
 
     def __init__(self, configuration: Configuration, options: SessionOptions) -> None:

@@ -1,6 +1,6 @@
-"""Time and chance as this package and the loops above it are given them, and the back-off made from both.
+"""The clock that this package and the tasks use, and exponential back-off.
 
-No module reads a clock of its own: tests hand in a false one. Times are monotonic seconds.
+No module reads a clock of its own, so that tests can pass a fake one. Times are monotonic seconds.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ class Clock(Protocol):
         """Seconds since some fixed moment; never goes back."""
 
     async def sleep(self, seconds: float) -> None:
-        """Return after so many seconds, at the next turn of the loop for 0."""
+        """Returns after so many seconds; for 0 at the next iteration of the event loop."""
 
 
-# The clock that also counts the time in which the machine was suspended. The other one stands still then, so a feed of
-# last night would be as fresh as one of a second ago. Only Linux has it.
+# Linux only: this clock also counts the time in which the machine was suspended. The monotonic clock does not, so a watch
+# of last night would seem current.
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class SystemClock:
-    """The real one; unmoved by changes of the wall clock."""
+    """The system's monotonic clock; independent of the wall clock."""
 
     def now(self) -> float:
         """Seconds since the machine started, suspended or not."""
@@ -57,11 +57,11 @@ class Backoff:
 
     def next(self) -> float:
         """Count one more failure and say how many seconds to wait now."""
-        doublings = min(self.failures, 32)  # the float must not overflow after a long night
+        doublings = min(self.failures, 32)  # without a bound the float would overflow after hours of failures
         self.failures += 1
         whole = min(self._options.first * 2.0**doublings, self._options.longest)
         return whole * self._rng.uniform(0.5, 1.0)
 
     def reset(self) -> None:
-        """Begin again at the first wait: something has succeeded."""
+        """Starts again at the first wait, after a success."""
         self.failures = 0

@@ -1,4 +1,4 @@
-"""How a list or a watch can end, and what that asks of the next one. Decides only; ``list_watch`` does.
+"""How a list or a watch can end, and what the next one must do. Values only; ``reflector`` acts on them.
 
 Rules of the API: https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes
 """
@@ -15,9 +15,9 @@ from extender.wire.kinds import Status
 
 @dataclass(frozen=True, slots=True)
 class WatchEnd:
-    """Why it ended; whether our resourceVersion is of no more use; the server's own wish for a pause in seconds.
+    """Why it ended; whether a new list is needed; the pause in seconds that the server requests.
 
-    ``doubtful``: may be our resourceVersion's fault. One such ending is tried again as it was, two in a row relist.
+    ``doubtful``: the resourceVersion may be the cause. After one such end the watch is retried, after two in a row relisted.
     ``at_once``: the next round needs no back-off.
     """
 
@@ -30,7 +30,7 @@ class WatchEnd:
 
 
 def end_of_error(error: KubeError) -> WatchEnd:
-    """For a request that was refused, or a stream that was cut."""
+    """For a request that was rejected, or a stream that broke off."""
     text, wait = str(error), error.retry_after
     if isinstance(error, Expired):
         return WatchEnd(RestartReason.EXPIRED, text, relist=True)
@@ -43,15 +43,15 @@ def end_of_error(error: KubeError) -> WatchEnd:
         return WatchEnd(RestartReason.BAD_VERSION, text, relist=True, retry_after=wait)
     if isinstance(error, Refused | NotFound):
         return WatchEnd(RestartReason.REFUSED, text)
-    # A server that was away may come back with an older history, from a backup. It would take our version for one from
-    # the future and tell us nothing until it gets there.
+    # A server that was away may return with an older history, from a backup. The version of the watch is then in its
+    # future, and it sends nothing before it gets there.
     was_away = error.reason == NO_CONNECTION
     doubtful = error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
     return WatchEnd(RestartReason.UNREACHABLE, text, relist=was_away, retry_after=wait, doubtful=doubtful)
 
 
 def end_of_status(status: Status) -> WatchEnd:
-    """For an ERROR event. The stream says no more after it and its place is lost, so whatever the code, list again."""
+    """For an ERROR event. The stream ends with it and its version is lost, so every code leads to a new list."""
     expired = status.code == HTTPStatus.GONE or status.reason in {"Expired", "Gone"}
     return WatchEnd(
         RestartReason.EXPIRED if expired else RestartReason.ERROR_EVENT,

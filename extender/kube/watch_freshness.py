@@ -1,7 +1,7 @@
-"""Two questions to the API server by which a watch's place can be judged: what is newest, and has anything happened since.
+"""Two requests that show whether a watch is current: the newest version, and whether anything has changed since.
 
-For a replica that takes over and must know that its watch is not behind. Cheap in any cluster: one object, and one watch
-of a second. Fits ``tasks.handing_over.Comparison`` by shape.
+A replica that takes over must know that its watch does not lag. Cost in any cluster: a list of one object, and one watch
+of a second. Implements ``tasks.takeover.FreshnessCheck``.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Final, TypeVar
 
 from extender.kube.errors import Unreachable
+from extender.kube.lenient_decoding import decode_page_leniently
 from extender.kube.session import Connection
-from extender.kube.simplifying import readable_page
 from extender.kube.timing import Clock
 from extender.model.objects import Object
 from extender.wire.errors import WireError
@@ -24,7 +24,7 @@ _LIMIT_SECONDS: Final = 5.0
 
 
 class WatchFreshness:
-    """Asks about one kind."""
+    """The check for one kind."""
 
     def __init__(self, connection: Connection, kind: Kind[T], clock: Clock) -> None:
         self._connection = connection
@@ -32,18 +32,18 @@ class WatchFreshness:
         self._clock = clock
 
     async def newest_version(self) -> str:
-        """The version of a consistent read; the API server's own cache is at least there once it has answered.
+        """The version of a consistent read; the API server's cache has reached it once it has answered.
 
         https://kubernetes.io/docs/reference/using-api/api-concepts/#semantics-for-get-and-list
         """
         body = await self._connection.call("GET", self._kind.path, query={"limit": "1"}, limit=_LIMIT_SECONDS)
         try:
-            return (await readable_page(body)).resource_version
+            return (await decode_page_leniently(body)).resource_version
         except WireError as error:
             raise Unreachable(f"{self._kind.name}: {error}") from error
 
     async def is_quiet_since(self, version: str) -> bool:
-        """Whether a watch from that version ends by itself without a line. One that is cut early proves nothing."""
+        """Whether a watch from that version ends normally without an event. A watch that breaks off early proves nothing."""
         query = {"watch": "true", "resourceVersion": version, "timeoutSeconds": str(_WATCH_SECONDS)}
         begun = self._clock.now()
         async with self._connection.stream(self._kind.path, query) as stream:

@@ -1,6 +1,6 @@
-"""The application: its routes and its collaborators, and the listening on a socket. Decides nothing.
+"""The application: its routes and its collaborators, and listening on a socket.
 
-Called by the composition root and by tests, each with collaborators of their own.
+Called by `compose` and by tests, each with their own collaborators.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from aiohttp import web
 
 from extender.model.units import Address
 from extender.server import health, verbs
-from extender.server.bodies import Bodies
+from extender.server.bodies import BodyMemory
 from extender.server.collaborators import COLLABORATORS, Collaborators, Readiness, Verbs
 from extender.server.connections import ConnectionLimits, Connections
 from extender.server.middleware import answer_errors
@@ -22,17 +22,17 @@ from extender.telemetry.metrics import Metrics
 
 _READ_AHEAD = 2**16  # bytes that a connection holds of what no handler reads; twice that before it stops reading
 _BODIES_AT_ONCE = 4  # of the largest size, in memory from their first byte until they are answered
-_WAITING_ANSWERS = 4  # of the largest size may wait to be taken
-LINGERING_SECONDS = 2.0  # for a client that still sends to read why it was refused
-_LOOK_SECONDS = 0.01
+_WAITING_ANSWERS = 4  # of the largest size may be unread
+LINGERING_SECONDS = 2.0  # so that a client that still sends can read the error
+_POLL_SECONDS = 0.01
 
 
 def make_app(
     settings: Settings, decisions: Verbs, readiness: Readiness, metrics: Metrics, version: str
 ) -> web.Application:
-    """The application with its routes. It owns none of what it is given and starts nothing."""
+    """The application with its routes. It starts nothing."""
     app = web.Application(middlewares=[answer_errors], client_max_size=settings.server.max_body_bytes)
-    bodies = Bodies(_BODIES_AT_ONCE * settings.server.max_body_bytes)
+    bodies = BodyMemory(_BODIES_AT_ONCE * settings.server.max_body_bytes)
     collaborators = Collaborators(settings, decisions, readiness, metrics, version, bodies)
     app[COLLABORATORS] = collaborators
     metrics.report_in_flight(lambda: bodies.requests)
@@ -61,7 +61,7 @@ def make_app(
 async def listening(app: web.Application, address: Address, tls: ServerTls | None = None) -> AsyncIterator[str]:
     """Serve on an address until the block is left; yields the base URL, with the real port where 0 was asked for.
 
-    Without `tls` it is plain HTTP. Raises OSError when the address cannot be had. On leaving, requests in flight are
+    Without `tls` it is plain HTTP. Raises OSError when the address is not available. On leaving, requests in flight are
     finished first.
     """
     limits = app[COLLABORATORS].settings.server
@@ -94,7 +94,7 @@ def _options(limits: Server) -> dict[str, Any]:
         "keepalive_timeout": limits.idle_timeout,
         "lingering_time": LINGERING_SECONDS,
         "read_bufsize": _READ_AHEAD,
-        "auto_decompress": False,  # 500 KB may inflate to 500 MB, on any path and before a handler is asked
+        "auto_decompress": False,  # 500 KB may inflate to 500 MB, on any path and before a handler runs
     }
 
 
@@ -103,5 +103,5 @@ async def _finished(app: Collaborators) -> None:
 
     The framework waits for handlers, too, but once it has begun to it drops what still arrives of their bodies.
     """
-    while app.bodies.requests:  # noqa: ASYNC110 - counted for every request, waited for once in a life
-        await asyncio.sleep(_LOOK_SECONDS)
+    while app.bodies.requests:  # noqa: ASYNC110 - one poll per shutdown is cheaper than a signal per request
+        await asyncio.sleep(_POLL_SECONDS)

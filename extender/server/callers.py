@@ -1,4 +1,4 @@
-"""Whether the one who asked still waits for the answer."""
+"""Whether the client still waits for the answer."""
 
 import asyncio
 import select
@@ -6,26 +6,26 @@ from typing import Final
 
 from aiohttp import web
 
-_TURNS: Final = 3  # of the loop: one begins to look, the next reads, and TLS takes what was read apart
+_LOOP_ITERATIONS: Final = 3  # of the event loop: one polls, the next reads, and TLS decrypts
 
 
 class Abandoned(Exception):  # noqa: N818 (as above)
-    """Raised when the client has hung up: it has given the pod up for now, so nothing must be decided."""
+    """Raised when the client has closed the connection: its scheduling attempt is over, so nothing must be decided."""
 
 
 async def check_caller(request: web.Request) -> None:
     """Raise Abandoned where the client does not wait for the answer any more. One system call where it does (1 µs).
 
-    A question may have lain unread for longer than the scheduler waits (extenders[].httpTimeout). Then it has put the
-    pod back, may have asked again by another connection, and an answer now would make us count a pod that never comes.
-    Its end of the connection lies behind the question, in the socket, and the loop has not read that yet.
+    A request may have been unread for longer than the scheduler waits (extenders[].httpTimeout). Then the pod is back in
+    the queue, and may have been sent again by another connection; an answer now would assume a pod that is never bound.
+    The end of the connection follows the request in the socket, and the event loop has not read it yet.
     """
     transport = request.transport
-    turns = _TURNS if transport is not None and _is_readable(transport) else 0
+    iterations = _LOOP_ITERATIONS if transport is not None and _is_readable(transport) else 0
     while transport is not None and not transport.is_closing():
-        if not turns:
+        if not iterations:
             return
-        turns -= 1
+        iterations -= 1
         await asyncio.sleep(0)
     raise Abandoned
 

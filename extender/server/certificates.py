@@ -1,6 +1,6 @@
-"""The files of server.tls, read and checked before they are used: what is wrong is told by setting and file.
+"""Reads and checks the files of server.tls before they are used; errors name the setting and the file.
 
-Reads PEM and says what stands in it. Opens no socket and builds no context; `tls` does, with what passed here.
+`tls` builds contexts from the files that pass here.
 """
 
 import stat
@@ -122,7 +122,7 @@ def _check_time(found: x509.Certificate, place: str, now: datetime) -> None:
 def _check_authorities(pem: bytes, place: str, now: datetime) -> datetime:
     """When the first authority that is valid now ends.
 
-    During a rotation the old one stands beside the new, and its end is nobody's concern once it has passed.
+    During a rotation the old one stands beside the new, and its expiry has no effect once it has passed.
     """
     found = _certificates(pem, place)
     authorities = [certificate for certificate in found if _is_authority(certificate)]

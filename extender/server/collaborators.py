@@ -1,6 +1,6 @@
-"""What the handlers are given: ready-made collaborators under one typed key of the application.
+"""What the handlers use: collaborators under one typed key of the application.
 
-The composition root builds them, tests build others. Nothing here decides, and nothing is made on first use.
+`compose` builds them, tests build others. Nothing is created on first use.
 """
 
 import logging
@@ -12,23 +12,23 @@ from aiohttp import web
 
 from extender.model.objects import Pod
 from extender.model.victims import Candidate
-from extender.server.bodies import Bodies
+from extender.server.bodies import BodyMemory
 from extender.settings import Settings
 from extender.telemetry.metrics import Metrics
 from extender.telemetry.repeated import RepeatedWarning, RepeatedWarnings
 from extender.wire.extender_v1 import BindingArgs, ExtenderArgs, FilterResult, PreemptionArgs
 
 
-async def binds_nothing(_args: BindingArgs) -> str:
+async def reject_bind(_args: BindingArgs) -> str:
     """A service that follows no cluster cannot bind."""
     return "this service answers from a snapshot and binds nothing"
 
 
-async def hears_nothing() -> None:
-    """A service that follows no cluster is told nothing."""
+async def skip_catch_up() -> None:
+    """A service that follows no cluster receives no events."""
 
 
-def assumes_nothing(_pod: Pod) -> None:
+def ignore_failed_attempt(_pod: Pod) -> None:
     """A service that follows no cluster assumes no pod."""
 
 
@@ -37,51 +37,51 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Verbs:
-    """The decisions, already bound to the view they read, the settings and their source of chance.
+    """The verbs, bound to the view that they read, the settings and the random number generator.
 
-    Deciding is a plain function: while it runs nothing else does, so it sees one state of the index. A filter or a
-    preempt may wait before that for its own pod to be shown by the watch, a filter also for a pod that it hangs on.
-    ``catch_up`` is awaited before each: it returns once all that the API server had told by then counts.
-    ``attempt_failed`` is told the pod of a question that is not answered.
+    A decision is a synchronous function, so it sees one state of the index. Before it, filter and preempt may wait for
+    the watch to show the pod, and filter for the assumed pods that it depends on. ``catch_up`` is awaited before each: it
+    returns once all events that have arrived by then are in the index. ``attempt_failed`` takes the pod of a request that
+    is not decided.
     """
 
     filter: Callable[[ExtenderArgs], Awaitable[FilterResult]]
     prioritize: Callable[[ExtenderArgs], Mapping[str, int]]
     preempt: Callable[[PreemptionArgs], Awaitable[Sequence[Candidate]]]
-    bind: Callable[[BindingArgs], Awaitable[str]] = binds_nothing
-    attempt_failed: Callable[[Pod], None] = assumes_nothing
-    catch_up: Callable[[], Awaitable[None]] = hears_nothing
+    bind: Callable[[BindingArgs], Awaitable[str]] = reject_bind
+    attempt_failed: Callable[[Pod], None] = ignore_failed_attempt
+    catch_up: Callable[[], Awaitable[None]] = skip_catch_up
 
 
 class Readiness(Protocol):
-    """Whether questions can be answered now."""
+    """Whether requests can be answered now."""
 
     @property
     def is_ready(self) -> bool:
-        """All checks pass. Asked for every request: O(1)."""
+        """All checks pass. Read for every request: O(1)."""
 
     @property
     def is_stale(self) -> bool:
-        """All passes but that the cluster was not heard of for too long. Asked for every request: O(1)."""
+        """All checks pass except that recent changes of the cluster are missing. Read for every request: O(1)."""
 
     @property
     def may_answer(self) -> bool:
         """Whether an answer may still go out: not once another replica may have begun to answer. O(1)."""
 
     def checks(self) -> Mapping[str, str]:
-        """By name of the check what is still missing; an empty text is a pass."""
+        """By check its problem; an empty text is a pass."""
 
 
 @dataclass(slots=True)
 class Collaborators:
-    """All that the handlers use. Only `in_flight`, `bodies` and what the warnings remember change."""
+    """All that the handlers use. Only `in_flight`, `bodies` and the state of the warnings change."""
 
     settings: Settings
     verbs: Verbs
     readiness: Readiness
     metrics: Metrics
     version: str
-    bodies: Bodies
+    bodies: BodyMemory
     in_flight: int = 0
     rejected: RepeatedWarnings = field(default_factory=lambda: RepeatedWarnings(_LOG, "request refused"))
     undecided: RepeatedWarning = field(

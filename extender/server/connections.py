@@ -1,8 +1,8 @@
-"""Connections: accepted within limits, watched while they are open, and closed when nothing comes of them.
+"""Accepts connections within limits, and closes those that make no progress.
 
-The framework's own server accepts whatever comes and waits for ever on a handshake, on the head of a request and for an
-answer to be taken. Here each of these has server.requestTimeout, and `seats` says who may stay. The time for bodies and
-for decisions is kept by `middleware`, which has an answer to give.
+The framework's server accepts every connection and waits without limit for a handshake, for the head of a request and for
+the client to read its answer. Here each of these ends after server.requestTimeout, and `connection_slots` decides which
+connection is closed. `middleware` limits the time of bodies and decisions, where an error can still be answered.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ from typing import Any, Final, cast
 from aiohttp import web
 
 from extender.model.units import Address
+from extender.server.connection_slots import ConnectionSlot, ConnectionSlots, Stage, peer_of
 from extender.server.failures import Failure
-from extender.server.seats import Seat, Seats, Stage, peer_of
 from extender.telemetry.repeated import RepeatedWarnings
 
 Job = Callable[[], Awaitable[None]]
@@ -35,9 +35,9 @@ _LONGEST_PROBLEM: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """At most `most` connections, and `per_peer` of one peer; `seconds` for a handshake, a head, and taking an answer.
+    """At most `most` connections, and `per_peer` of one peer; `seconds` for a handshake, a head, and reading an answer.
 
-    `waiting_bytes` is how much of answers may wait to be taken, all in all.
+    `waiting_bytes` is the total size of unread answers.
     """
 
     most: int
@@ -47,52 +47,52 @@ class ConnectionLimits:
 
 
 class Connection(web.RequestHandler):
-    """One connection of the framework, which tells its seat what it is doing."""
+    """One connection of the framework, which reports its stage to its slot."""
 
-    __slots__ = ("_hall", "seat")
+    __slots__ = ("_connections", "slot")
 
-    def __init__(self, server: web.Server, hall: "Connections", seat: Seat, **options: Any) -> None:
+    def __init__(self, server: web.Server, connections: "Connections", slot: ConnectionSlot, **options: Any) -> None:
         super().__init__(server, loop=asyncio.get_running_loop(), **options)
-        self._hall = hall
-        self.seat = seat
+        self._connections = connections
+        self.slot = slot
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """From now on the head of a request is waited for."""
+        """The head of a request is expected from now on."""
         super().connection_made(transport)
         stream = cast(asyncio.WriteTransport, transport)
-        self.seat.close, self.seat.waiting_bytes = stream.abort, stream.get_write_buffer_size
-        self.seat.enter(Stage.SILENT, self._loop.time())
+        self.slot.close, self.slot.waiting_bytes = stream.abort, stream.get_write_buffer_size
+        self.slot.enter(Stage.SILENT, self._loop.time())
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Its seat is free."""
-        self._hall.seats.leave(self.seat)
+        """Frees its slot."""
+        self._connections.slots.release(self.slot)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """The first byte after an answer begins the head of the next request."""
-        if self.seat.stage is Stage.IDLE:
-            self.seat.enter(Stage.SILENT, self._loop.time())
+        if self.slot.stage is Stage.IDLE:
+            self.slot.enter(Stage.SILENT, self._loop.time())
         super().data_received(data)
 
     def pause_writing(self) -> None:
-        """The client does not take its answer as fast as it is written."""
+        """The client does not read its answer as fast as it is written."""
         super().pause_writing()
-        self.seat.blocked = self._loop.time()
-        self._hall.bound_answers()
+        self.slot.blocked = self._loop.time()
+        self._connections.bound_answers()
 
     def resume_writing(self) -> None:
-        """It has taken most of it."""
+        """The client has read most of it."""
         super().resume_writing()
-        self.seat.blocked = None
+        self.slot.blocked = None
 
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """Once the answer is written the next request is waited for."""
+        """Once the answer is written the connection is idle."""
         try:
             return await super().finish_response(request, resp, start_time)
         finally:
-            self.seat.enter(Stage.IDLE, self._loop.time())
+            self.slot.enter(Stage.IDLE, self._loop.time())
 
     def handle_error(
         self,
@@ -101,35 +101,35 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """What is no HTTP is answered in our form, without the bytes that came, and logged as other refusals are."""
+        """Answers input that is not HTTP with a JSON error, without the bytes of the client, and logs it as other rejections."""
         if request.writer.output_size > 0:
             raise ConnectionError("an answer has begun already")
-        told = (message or "").partition("\n")[0][:_LONGEST_PROBLEM].rstrip(": ") or type(exc).__name__
-        self._hall.told.tell(("no HTTP", type(exc).__name__), problem=told, status=status)
+        problem = (message or "").partition("\n")[0][:_LONGEST_PROBLEM].rstrip(": ") or type(exc).__name__
+        self._connections.warnings.warn(("no HTTP", type(exc).__name__), problem=problem, status=status)
         response = web.Response(
-            status=status, body=Failure(status, "no_http", told).body(), content_type="application/json"
+            status=status, body=Failure(status, "no_http", problem).body(), content_type="application/json"
         )
         response.force_close()
         return response
 
     def log_exception(self, *args: Any, **kw: Any) -> None:
-        """The framework's own complaints, which any client can cause: each kind once, then counted."""
+        """Logs the framework's errors, which any client can cause: each kind once, then counted."""
         error = kw.get("exc_info")
-        self._hall.told.tell(("framework", args[0]), problem=str(args[0]), error=type(error).__name__)
+        self._connections.warnings.warn(("framework", args[0]), problem=str(args[0]), error=type(error).__name__)
 
 
 def enter_stage(request: web.Request, stage: Stage) -> None:
-    """Say what is done for a request; nothing where the application is served by the framework's own server."""
+    """Reports the stage of a request; does nothing under the framework's own server."""
     if isinstance(request.protocol, Connection):
-        request.protocol.seat.enter(stage, asyncio.get_running_loop().time())
+        request.protocol.slot.enter(stage, asyncio.get_running_loop().time())
 
 
 class Connections:
-    """Accepts on an address and holds what it has accepted within the limits."""
+    """Accepts on an address and keeps the connections within the limits."""
 
     def __init__(self, server: web.Server, limits: ConnectionLimits, options: dict[str, Any]) -> None:
-        self.seats = Seats(limits.most, limits.per_peer)
-        self.told = RepeatedWarnings(_LOG, "connection closed")
+        self.slots = ConnectionSlots(limits.most, limits.per_peer)
+        self.warnings = RepeatedWarnings(_LOG, "connection closed")
         self._server = server
         self._limits = limits
         self._options = options
@@ -140,7 +140,7 @@ class Connections:
         """Accept until the block is left; yields the host and the port. Raises OSError when the address cannot be had."""
         sockets = await _sockets(address)
         loop = asyncio.get_running_loop()
-        sweep = loop.create_task(_for_ever(self._sweep))
+        sweep = loop.create_task(_run_repeatedly(self._sweep))
         for each in sockets:
             loop.add_reader(each, self._accept, each, tls)
         try:
@@ -155,12 +155,12 @@ class Connections:
             await asyncio.gather(*ending, return_exceptions=True)
 
     def bound_answers(self) -> None:
-        """Close connections whose answers are not taken, beyond what may wait."""
-        for seat in self.seats.beyond(self._limits.waiting_bytes):
-            self._close(seat, "answers that are not taken hold too much")
+        """Closes connections with unread answers beyond the limit."""
+        for slot in self.slots.beyond(self._limits.waiting_bytes):
+            self._close(slot, "answers that are not taken hold too much")
 
     def _accept(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
-        """Take in some of those that wait; the others when those have had their turn."""
+        """Accepts a number of waiting connections, then lets other tasks run."""
         loop = asyncio.get_running_loop()
         for _ in range(_AT_ONCE):
             try:
@@ -168,7 +168,7 @@ class Connections:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:  # no file descriptor is left
-                self.told.tell("accept", problem=f"cannot accept: {error.strerror}")
+                self.warnings.warn("accept", problem=f"cannot accept: {error.strerror}")
                 loop.remove_reader(listener)
                 loop.call_later(_EXHAUSTED_SECONDS, self._resume, listener, tls)
                 return
@@ -181,46 +181,46 @@ class Connections:
 
     def _admit(self, client: socket.socket, address: str, tls: ssl.SSLContext | None) -> None:
         loop = asyncio.get_running_loop()
-        seat, leaving = self.seats.take(peer_of(address), loop.time())
-        if leaving is not None:
-            self._close(leaving, "a newer one takes its place")
-        if seat is None:
+        slot, closed = self.slots.acquire(peer_of(address), loop.time())
+        if closed is not None:
+            self._close(closed, "a newer one takes its place")
+        if slot is None:
             client.close()
-            self.told.tell("full", problem="every connection is being answered")
+            self.warnings.warn("full", problem="every connection is being answered")
             return
-        task = loop.create_task(self._open(client, seat, tls))
+        task = loop.create_task(self._open(client, slot, tls))
         self._handshakes.add(task)
-        task.add_done_callback(partial(self._opened, client, seat))
-        seat.close = partial(_end, task)
+        task.add_done_callback(partial(self._opened, client, slot))
+        slot.close = partial(_end, task)
 
-    async def _open(self, client: socket.socket, seat: Seat, tls: ssl.SSLContext | None) -> None:
-        """Make it a connection of the framework; with TLS after the handshake, within its time."""
+    async def _open(self, client: socket.socket, slot: ConnectionSlot, tls: ssl.SSLContext | None) -> None:
+        """Makes it a connection of the framework, with TLS after the handshake and within its time limit."""
         loop = asyncio.get_running_loop()
         within = (
             {"ssl_handshake_timeout": self._limits.seconds, "ssl_shutdown_timeout": _CLOSING_SECONDS} if tls else {}
         )
-        connection = Connection(self._server, self, seat, **self._options)
+        connection = Connection(self._server, self, slot, **self._options)
         await loop.connect_accepted_socket(lambda: connection, client, ssl=tls, **within)
 
-    def _opened(self, client: socket.socket, seat: Seat, task: asyncio.Task[None]) -> None:
-        """The connection stands, or its handshake has failed, or it was closed before it began."""
+    def _opened(self, client: socket.socket, slot: ConnectionSlot, task: asyncio.Task[None]) -> None:
+        """The connection is open, or its handshake has failed, or it was closed before."""
         self._handshakes.discard(task)
         if task.cancelled() or task.exception() is not None:
-            self.seats.leave(seat)
+            self.slots.release(slot)
             client.close()
 
     async def _sweep(self) -> None:
-        """Close what has had its time."""
+        """Closes overdue connections."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
-            for seat in self.seats.overdue(loop.time(), self._limits.seconds):
-                self._close(seat, "nothing came, or nothing was taken, in time")
+            for slot in self.slots.overdue(loop.time(), self._limits.seconds):
+                self._close(slot, "nothing came, or nothing was taken, in time")
 
-    def _close(self, seat: Seat, problem: str) -> None:
-        self.told.tell(problem, problem=problem, peer=seat.peer, connections=len(self.seats))
-        self.seats.leave(seat)
-        seat.close()
+    def _close(self, slot: ConnectionSlot, problem: str) -> None:
+        self.warnings.warn(problem, problem=problem, peer=slot.peer, connections=len(self.slots))
+        self.slots.release(slot)
+        slot.close()
 
 
 def _end(task: asyncio.Task[None]) -> None:
@@ -228,8 +228,8 @@ def _end(task: asyncio.Task[None]) -> None:
     task.cancel()
 
 
-async def _for_ever(job: Job) -> None:
-    """Run a job that has no end; an error that it did not foresee must not leave the service deaf."""
+async def _run_repeatedly(job: Job) -> None:
+    """Runs a job without an end, again after each error: without it the service would accept no connections."""
     while True:
         try:
             await job()

@@ -1,6 +1,6 @@
-"""What can go wrong with a request, as values: the status, the metric's label, and the text for whoever reads it.
+"""What can go wrong with a request, as values: the status, the metric's label, and the text of the answer.
 
-The closed list of failures of the server. Refusals of nodes are no failures; they are answers.
+The closed list of failures of the server. Rejected nodes are no failure; they are an answer.
 """
 
 from collections.abc import Mapping
@@ -17,19 +17,19 @@ from extender.settings import Server
 from extender.wire.errors import WireError
 
 
-class NotReady(Exception):  # noqa: N818 (a state, not an error of anybody)
-    """Raised while questions must not be answered here; the text names the readiness checks that fail."""
+class NotReady(Exception):  # noqa: N818 (a state, not an error)
+    """Raised while this replica must not answer; the text names the readiness checks that fail."""
 
 
-class Stale(Exception):  # noqa: N818 (a state, not an error of anybody)
-    """Raised when all was known, but is too old to be decided on; the text says of which kinds."""
+class Stale(Exception):  # noqa: N818 (a state, not an error)
+    """Raised when the index is too old for a decision; the text names the kinds."""
 
 
 class Late(Exception):  # noqa: N818 (as above)
-    """Raised when a question that was read has not been decided within its time."""
+    """Raised when a request that was read has not been decided within its time."""
 
 
-class Overloaded(Exception):  # noqa: N818 (a state, not an error of anybody)
+class Overloaded(Exception):  # noqa: N818 (a state, not an error)
     """Raised when as many requests as the settings allow are being answered, or hold memory; the text says which."""
 
 
@@ -37,7 +37,7 @@ class TooLarge(Exception):  # noqa: N818 (as above)
     """Raised when a body exceeds its limit; the text is the limit, by its setting where it has one."""
 
 
-class Compressed(Exception):  # noqa: N818 (a state, not an error of anybody)
+class Compressed(Exception):  # noqa: N818 (a state, not an error)
     """Raised when a body is compressed; the text is the encoding. Inflating one costs up to a thousand times its size."""
 
 
@@ -53,12 +53,12 @@ class Failure:
 
     @property
     def concerns_the_pod(self) -> bool:
-        """Whether somebody who wonders about the pod should read it; else it is between us and the caller."""
-        return self.reason not in _BETWEEN_US
+        """Whether the text belongs into the condition of the pod; if not it concerns only the client."""
+        return self.reason not in _FOR_THE_CALLER_ONLY
 
     @property
-    def is_passing(self) -> bool:
-        """Whether the same request may well be answered in a moment."""
+    def is_temporary(self) -> bool:
+        """Whether the same request may succeed in a moment."""
         return self.status == HTTPStatus.SERVICE_UNAVAILABLE
 
     def body(self) -> bytes:
@@ -67,16 +67,16 @@ class Failure:
 
 
 _LATER = {"Retry-After": "1"}
-_BETWEEN_US = {"not_ready", "overloaded", "unauthenticated", "forbidden"}
+_FOR_THE_CALLER_ONLY = {"not_ready", "overloaded", "unauthenticated", "forbidden"}
 
 
 def failure_of(error: Exception, limits: Server) -> Failure:
-    """The failure that an error stands for. Texts name settings by their path in the configuration file."""
+    """The failure for an error. Texts name settings by their path in the configuration file."""
     return _of_state(error, limits) or _of_request(error, limits) or _UNEXPECTED
 
 
 def _of_state(error: Exception, limits: Server) -> Failure | None:
-    """We cannot answer now, whatever was asked."""
+    """Failures of the state of the service, for any request."""
     match error:
         case NotReady():
             text = f"not ready: {error}; /readyz?verbose tells more"
@@ -94,7 +94,7 @@ def _of_state(error: Exception, limits: Server) -> Failure | None:
 
 
 def _of_request(error: Exception, limits: Server) -> Failure | None:
-    """The request is at fault, or whoever sent it."""
+    """Failures of the request or its sender."""
     match error:
         case NoCertificate():
             text = "a client certificate of server.tls.clientCAFile is needed"

@@ -1,9 +1,8 @@
-"""What is answered where nothing can be decided: in time, or on a picture of the cluster that is still true.
+"""The answer where no decision was possible in time, or the index is too old for one.
 
-Either the verb's error, or as if there were no extender, as the settings say; counted each time, logged now and then.
-Handlers `offer` what lets everything pass, before they decide; the middleware falls back on it. Until then nothing is
-known but what was read: so first of all the cluster's news are read as far as they have come, and whether the one who
-asked is still there.
+By the settings it is the verb's error, or an answer that passes everything, as if there were no extender. Each is counted,
+and logged at intervals. Before they decide, handlers call `prepare_decision` with the answer that passes everything, which
+the middleware falls back on. It first handles the events that have arrived, and checks that the client still waits.
 """
 
 from collections.abc import Callable
@@ -20,19 +19,19 @@ Policy = Literal["error", "pass"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Passing:
+class _PassAll:
     answer: Callable[[], web.Response]
 
 
-_PASSING: Final = web.RequestKey("PASSING", _Passing)
+_PASS_ALL: Final = web.RequestKey("PASSING", _PassAll)
 
 
-async def offer(request: web.Request, app: Collaborators, passing: Callable[[], web.Response]) -> None:
-    """The question has been read, and this would let everything pass.
+async def prepare_decision(request: web.Request, app: Collaborators, passing: Callable[[], web.Response]) -> None:
+    """Registers the answer that passes everything, and brings the index up to date.
 
-    Returns once all counts that had arrived with the question. Raises Stale or Abandoned before anything is decided.
+    Returns once the events that arrived before the request are in the index. Raises Stale or Abandoned.
     """
-    request[_PASSING] = _Passing(passing)
+    request[_PASS_ALL] = _PassAll(passing)
     await app.verbs.catch_up()
     await check_caller(request)
     if app.readiness.is_stale:
@@ -41,18 +40,18 @@ async def offer(request: web.Request, app: Collaborators, passing: Callable[[], 
 
 
 def is_decision(request: web.Request) -> bool:
-    """Whether the answer lets a pod go somewhere, unlike that of bind, which tells what has happened."""
-    return _PASSING in request
+    """Whether the answer decides where a pod may go, unlike that of bind, which reports a write."""
+    return _PASS_ALL in request
 
 
 def fall_back(request: web.Request, app: Collaborators, verb: str, cause: Exception) -> web.Response | None:
-    """The answer that lets everything pass, if the settings want it; None where the cause is to be told instead."""
+    """The answer that passes everything, if the settings choose it; None where the cause is the answer."""
     if not isinstance(cause, Stale | Late):
         return None
     stale = isinstance(cause, Stale)
     policy: Policy = app.settings.kube.on_stale if stale else app.settings.server.on_deadline
-    passing = request.get(_PASSING) if policy == "pass" else None
+    passing = request.get(_PASS_ALL) if policy == "pass" else None
     reason, answer = "stale" if stale else "deadline", "pass" if passing else "error"
-    app.metrics.fell_back(verb, reason, answer)
-    app.undecided.tell(verb=verb, reason=reason, answer=answer, cause=str(cause))
+    app.metrics.record_fallback(verb, reason, answer)
+    app.undecided.warn(verb=verb, reason=reason, answer=answer, cause=str(cause))
     return passing.answer() if passing else None

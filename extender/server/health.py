@@ -1,6 +1,6 @@
-"""What probes, Prometheus and people ask: livez, readyz, metrics, configz, version, log level. Nothing of scheduling.
+"""The endpoints for probes, Prometheus and administrators: livez, readyz, metrics, configz, version, log level.
 
-The answers have the form that Kubernetes components give them:
+The answers have the form of Kubernetes components:
 https://kubernetes.io/docs/reference/using-api/health-checks/
 """
 
@@ -29,7 +29,7 @@ async def livez(_: web.Request) -> web.Response:
 
 
 async def readyz(request: web.Request) -> web.Response:
-    """Whether questions are answered. `?verbose` lists the checks; a failure always does."""
+    """Whether requests are answered. `?verbose` lists the checks; a failure always does."""
     checks = request.app[COLLABORATORS].readiness.checks()
     failed = [name for name, problem in checks.items() if problem]
     if not failed and "verbose" not in request.query:
@@ -74,10 +74,10 @@ async def log_level(_: web.Request) -> web.Response:
 
 
 async def change_log_level(request: web.Request) -> web.Response:
-    """`curl -X PUT --data debug .../debug/loglevel`: from now on, until the next start. The word is answered."""
-    # Compared as bytes: the charset that a client names is not looked at, as decoding some of them takes minutes.
+    """`curl -X PUT --data debug .../debug/loglevel`: holds until the next start. Answers with the level."""
+    # Compared as bytes: the charset of the client is ignored, as decoding some of them takes minutes.
     app = request.app[COLLABORATORS]
-    with app.bodies.holding(request) as held:
+    with app.bodies.acquire(request) as held:
         word = (await read_body(request, _LONGEST_WORD, "", app.bodies, held)).strip()
     for level in get_args(Level):
         if word == level.encode():
@@ -88,10 +88,10 @@ async def change_log_level(request: web.Request) -> web.Response:
 
 
 def _status(*, ready: bool) -> int:
-    """Kubernetes' probes read the status, people the text."""
+    """Probes read the status, administrators the text."""
     return HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
 
 
 def _json(body: bytes) -> web.Response:
-    """A document for people and scripts."""
+    """A JSON document."""
     return web.Response(body=body, content_type="application/json")

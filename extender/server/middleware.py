@@ -1,8 +1,8 @@
-"""Around every request: its number, its time, its limits, and the one place that turns an error into an answer.
+"""Wraps every request: its number, its time limit, its metrics, and the one place that turns an error into an answer.
 
-kube-scheduler drops the body of any status but 200. So whatever an operator should read is told by filter with
-status 200 in the answer's `Error`, which becomes part of the pod's condition; its text is the same each time, since
-every new text wakes the scheduler. Not ready and overload say nothing about the pod: they are 503 for every verb.
+kube-scheduler drops the body of any status but 200. So filter answers errors about the pod with status 200 in the
+field `Error`, which becomes part of the pod's condition. The text is the same each time, since every new text updates the
+pod and thereby requeues it. Not ready and overloaded do not concern the pod: they are 503 for every verb.
 """
 
 import asyncio
@@ -26,13 +26,13 @@ from extender.wire.extender_v1 import encode_filter_error
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _LOG = logging.getLogger(__name__)
-_NUMBERS = itertools.count(1)
+_REQUEST_IDS = itertools.count(1)
 _LONGEST_PATH = 200  # characters of a client's path in the log
 
 
 @web.middleware
 async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Every request ends with an answer: the handler's, or what its error becomes."""
+    """Answers every request: with the handler's answer, or with that for its error."""
     verb = request.match_info.route.name
     if verb is not None:
         return await _answer_verb(request, handler, verb)
@@ -42,21 +42,21 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
         check_encoding(request)
         async with asyncio.timeout(limits.request_timeout):
             return await handler(request)
-    except Exception as error:  # noqa: BLE001 - the edge: nothing above would answer
-        return _as_json(_observed(error, request))
+    except Exception as error:  # noqa: BLE001 - the outermost handler: an error that passed it would not be answered
+        return _as_json(_log_failure(error, request))
 
 
 async def _answer_verb(request: web.Request, handler: Handler, verb: str) -> web.StreamResponse:
     """One verb's request, within the limits, timed and counted."""
     started = perf_counter()
-    request_id.set(next(_NUMBERS))
+    request_id.set(next(_REQUEST_IDS))
     app = request.app[COLLABORATORS]
     metrics = app.metrics.verbs[verb]
     try:
         response = await _in_time(handler, request, app)
-    except Exception as error:  # noqa: BLE001 - the edge: nothing above would answer
+    except Exception as error:  # noqa: BLE001 - the outermost handler: an error that passed it would not be answered
         response = _without_decision(error, request, app, verb)
-    metrics.answered(
+    metrics.record_answer(
         response.status, perf_counter() - started, request.content.total_bytes, response.content_length or 0
     )
     request_id.set(0)
@@ -66,94 +66,94 @@ async def _answer_verb(request: web.Request, handler: Handler, verb: str) -> web
 async def _in_time(handler: Handler, request: web.Request, app: Collaborators) -> web.StreamResponse:
     """The handler's answer within the time that a request has. Raises Late, or TimeoutError where it never arrived.
 
-    The body is read before a place is taken: requests that are never completed must not keep out those that are.
+    The body is read before a slot is taken: incomplete requests must not block complete ones.
     """
     limits = app.settings.server
     _check(app, request)
     try:
         async with asyncio.timeout(limits.request_timeout):
-            with app.bodies.holding(request) as held:
+            with app.bodies.acquire(request) as held:
                 request[BODY] = await read_body(request, limits.max_body_bytes, "server.maxBodyBytes", app.bodies, held)
                 try:
-                    with _place(app, request):
+                    with _request_slot(app, request):
                         response = await handler(request)
                 finally:
-                    del request[BODY]  # the request itself may last until the collector finds it
+                    del request[BODY]  # the request object may live until the garbage collector finds it
     except TimeoutError:
         if request.content.at_eof():
             raise Late(f"server.requestTimeout ({limits.request_timeout}) is over") from None
         raise
-    if is_decision(request) and not app.readiness.may_answer:  # while it waited, another replica may have begun to
+    if is_decision(request) and not app.readiness.may_answer:  # another replica may lead by now
         raise NotReady(_missing(app))
     return response
 
 
 def _without_decision(error: Exception, request: web.Request, app: Collaborators, verb: str) -> web.StreamResponse:
-    """What the settings want where nothing could be decided, else what the error becomes."""
+    """The fallback of the settings where no decision was possible, else the answer for the error."""
     if (response := fall_back(request, app, verb, error)) is not None:
         return response
-    failure = _observed(error, request)
-    app.metrics.verbs[verb].failed(failure.reason)
+    failure = _log_failure(error, request)
+    app.metrics.verbs[verb].record_failure(failure.reason)
     return _as_filter_error(failure) if verb == "filter" and failure.concerns_the_pod else _as_json(failure)
 
 
 def _missing(app: Collaborators) -> str:
-    """The readiness checks that fail; only their names, as a text that changes all the time helps nobody."""
+    """The readiness checks that fail; only their names, so that the text stays the same."""
     return ", ".join(name for name, problem in app.readiness.checks().items() if problem)
 
 
 def _check(app: Collaborators, request: web.Request) -> None:
-    """Refuse what needs no body to be refused. Raises also NotReady."""
+    """Rejects what can be rejected without the body. Raises also NotReady."""
     check_peer(request, app.settings.server.tls)
     if not (app.readiness.is_ready or app.readiness.is_stale):
         raise NotReady(_missing(app))
 
 
 @contextmanager
-def _place(app: Collaborators, request: web.Request) -> Iterator[None]:
-    """Hold one of the places of requests in flight. Raises Overloaded.
+def _request_slot(app: Collaborators, request: web.Request) -> Iterator[None]:
+    """Holds one of the slots of requests in flight. Raises Overloaded.
 
-    A bind takes no place: it waits for the API server, and must not keep out the questions that hang on it.
+    A bind takes no slot: it waits for the API server, and must not block the requests that depend on it.
     """
     most = app.settings.server.max_in_flight
-    place = int(request.match_info.route.name != "bind")
-    if place and app.in_flight >= most:
+    slot = int(request.match_info.route.name != "bind")
+    if slot and app.in_flight >= most:
         raise Overloaded(f"server.maxInFlight ({most}) requests are being answered")
-    app.in_flight += place
+    app.in_flight += slot
     try:
         yield
     finally:
-        app.in_flight -= place
+        app.in_flight -= slot
 
 
-def _observed(error: Exception, request: web.Request) -> Failure:
-    """The failure that an error stands for, written to the log where an operator should look.
+def _log_failure(error: Exception, request: web.Request) -> Failure:
+    """The failure for an error, logged at a level that fits.
 
-    Refusals are told once for each kind and then counted: whoever can reach the port can cause any number of them.
+    Rejections are logged once for each kind and then counted: any client of the port can cause any number of them.
     """
     app = request.app[COLLABORATORS]
     failure = failure_of(error, app.settings.server)
     fields = {"path": request.path[:_LONGEST_PATH], "reason": failure.reason, "problem": failure.text}
     if failure.status == HTTPStatus.INTERNAL_SERVER_ERROR:
         _LOG.error("request failed", extra=fields, exc_info=error)
-    elif failure.is_passing or isinstance(error, Late):  # the latter is told by its fallback
+    elif failure.is_temporary or isinstance(error, Late):  # its fallback logs the latter
         _LOG.debug("request refused", extra=fields)
     else:
         resource = request.match_info.route.resource
-        app.rejected.tell((failure.reason, resource and resource.canonical), **fields)
+        app.rejected.warn((failure.reason, resource and resource.canonical), **fields)
     return failure
 
 
 def _as_filter_error(failure: Failure) -> web.Response:
-    """A readable answer to filter: the scheduler shows its text to whoever asks why the pod is pending."""
+    """A filter result with an error, which the scheduler shows in the condition of the pod."""
     return web.Response(body=encode_filter_error(failure.text), content_type="application/json")
 
 
 def _as_json(failure: Failure) -> web.Response:
-    """For everybody but filter: the status says what kind of failure, the body which."""
+    """A JSON error with the status of the failure, for all requests but filter."""
     response = web.Response(
         status=failure.status, body=failure.body(), content_type="application/json", headers=failure.headers
     )
     if failure.reason == "not_ready":
-        response.force_close()  # behind a Service only a new connection finds the replica that is ready
+        response.force_close()  # behind a Service only a new connection reaches the replica that is ready
     return response

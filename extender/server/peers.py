@@ -1,7 +1,7 @@
-"""Who asks, and what they may ask: the names in a client's certificate, and the roles that the settings give them.
+"""Authorisation of clients: the names in a client's certificate, and the roles that the settings give them.
 
-OpenSSL has verified the certificate against server.tls.clientCAFile before a request is seen; a wrong or expired one
-never gets here. kube-scheduler has no other way to say who it is.
+OpenSSL has verified the certificate against server.tls.clientCAFile before a request is seen; a wrong or expired
+one is rejected in the handshake. kube-scheduler has no other means of authentication.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,12 +14,12 @@ from extender.settings import Clients, Tls
 
 Role = Literal["scheduler", "metrics", "admin"]
 
-# By the path of the route. The verbs are told by their names, as their paths are settings.
+# By the path of the route. Verbs are recognised by the name of the route, as their paths are settings.
 _PROBES: Final = frozenset({"/livez", "/readyz", "/readyz/{check}", "/healthz"})
 _ROLES: Final[Mapping[str, Role]] = {"/metrics": "metrics", "/configz": "admin", "/debug/loglevel": "admin"}
 _READING: Final = frozenset({"GET", "HEAD"})
 
-# Forms that hold one text. The others ("othername", "DirName", "Registered ID") name nobody whom a list could name.
+# Forms that hold one text. The others ("othername", "DirName", "Registered ID") hold no text that a list could name.
 _PLAIN_FORMS: Final = frozenset({"DNS", "URI", "email", "IP Address"})
 _PAIR: Final = 2  # (form, value)
 _LONGEST_NAMES: Final = 500  # characters of names in an answer and in the log
@@ -32,7 +32,7 @@ class PeerCertificate(TypedDict, total=False):
     subjectAltName: tuple[tuple[object, ...], ...]
 
 
-class NoCertificate(Exception):  # noqa: N818 (a state, not an error of anybody)
+class NoCertificate(Exception):  # noqa: N818 (a state, not an error)
     """Raised when a client must show a certificate and shows none."""
 
 
@@ -46,14 +46,14 @@ class UnknownName(Exception):  # noqa: N818 (as above)
 
 
 class NotLocal(Exception):  # noqa: N818 (as above)
-    """Raised when a change is asked for from another machine, by a client of whom nothing is known."""
+    """Raised when an unauthenticated client requests a change from another machine."""
 
 
 def check_peer(request: web.Request, tls: Tls) -> None:
     """Raise NoCertificate, UnknownName or NotLocal where the client must not have an answer.
 
-    The kubelet's probes bring no certificate, and what they ask is no secret. Without a client CA everybody who reaches
-    the port may ask; only what changes the service is kept to this machine.
+    The kubelet's probes have no certificate, and their answer is no secret. Without a client CA every client that reaches
+    the port is answered; only changes of the service are limited to this machine.
     """
     path = _route(request)
     if path in _PROBES and request.method in _READING:
@@ -76,7 +76,7 @@ def _check_role(names: Sequence[str], role: Role, clients: Clients) -> None:
         return
     by_role: Mapping[Role, Sequence[str]] = {"scheduler": clients.scheduler, "metrics": clients.metrics, "admin": ()}
     if not {*by_role[role], *clients.admin}.intersection(names):
-        raise UnknownName(_told(names), role)
+        raise UnknownName(_shortened(names), role)
 
 
 def _route(request: web.Request) -> str:
@@ -107,7 +107,7 @@ def _is_plain(entry: tuple[object, ...]) -> TypeGuard[tuple[str, str]]:
     return len(entry) == _PAIR and entry[0] in _PLAIN_FORMS and isinstance(entry[1], str)
 
 
-def _told(names: Sequence[str]) -> str:
-    """The names for people, shortened: a certificate may hold thousands."""
+def _shortened(names: Sequence[str]) -> str:
+    """The names as text, shortened: a certificate may hold thousands."""
     text = ", ".join(names)
     return text if len(text) <= _LONGEST_NAMES else f"{text[:_LONGEST_NAMES]}…"

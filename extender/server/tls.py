@@ -1,11 +1,11 @@
-"""HTTPS: contexts built from the files of server.tls, and swapped whole when the files change.
+"""HTTPS: builds a context from the files of server.tls, and replaces it when the files change.
 
-The socket keeps the context that it was opened with; each handshake is handed over to the newest one by the SNI
-callback, which OpenSSL calls also where the client names no server (an IP address in the URL). So a new certificate,
-key or client CA counts for every new connection, and connections that stand are not touched. A CA that was taken out
-of the file is gone with the old context, which loading into the same context could not do.
+The socket keeps the context that it was opened with; the SNI callback switches each handshake to the newest one. OpenSSL
+calls it also where the client names no server (an IP address in the URL). So a new certificate, key or client CA applies
+to every new connection, and open connections continue. A CA that was removed from the file disappears with the old
+context; loading into the same context could not remove it.
 
-Knows nothing of HTTP; who a client is allowed to be is decided in `peers`.
+`peers` decides what a client may request.
 """
 
 import logging
@@ -20,7 +20,7 @@ from extender.server.certificates import Cause, TlsError, check_material, read_m
 from extender.settings import Tls
 
 _LOG = logging.getLogger(__name__)
-_LOOK_SECONDS: Final = 5.0  # a renewed Secret takes a minute to reach the files; seconds more are nothing
+_POLL_SECONDS: Final = 5.0  # a renewed Secret takes a minute to reach the files; these seconds add little
 _USABLE: Final[Mapping[str, float]] = dict.fromkeys(Cause, 0.0)
 _VERSIONS: Final = {"VersionTLS12": ssl.TLSVersion.TLSv1_2, "VersionTLS13": ssl.TLSVersion.TLSv1_3}
 
@@ -44,7 +44,7 @@ class ServerTls:
         self._problem = ""
         self._load()
         self.context = _context_of(tls)
-        self.context.sni_callback = self._hand_over
+        self.context.sni_callback = self._switch_context
 
     @property
     def ends(self) -> Mapping[str, float]:
@@ -52,7 +52,7 @@ class ServerTls:
         return {name: end.timestamp() for name, end in self._ends.items()}
 
     def reload(self) -> None:
-        """Take the files in if they have changed. What cannot be used is told once, and the old ones stay in use."""
+        """Loads the files if they have changed. Unusable files are logged once, and the old ones stay in use."""
         try:
             changed = read_material(self._tls) != self._material
             if changed:
@@ -67,13 +67,13 @@ class ServerTls:
             _LOG.info("certificates read again", extra={"expire": ends})
 
     async def follow(self, clock: Clock) -> None:
-        """Look at the files for ever. By content: a mounted Secret changes by a link, whose times say nothing."""
+        """Polls the files until cancelled, by content: a mounted Secret changes by a link, whose times do not change."""
         while True:
-            await clock.sleep(_LOOK_SECONDS)
+            await clock.sleep(_POLL_SECONDS)
             self.reload()
 
     def _load(self) -> None:
-        """Raises TlsError, and then nothing has changed."""
+        """Loads the files. Raises TlsError, and then nothing has changed."""
         material = read_material(self._tls)
         ends = check_material(material, self._tls, self._now())
         context = _context_of(self._tls)
@@ -84,14 +84,14 @@ class ServerTls:
             _LOG.warning("every account of this machine may read the private key", extra={"file": self._tls.key_file})
 
     def _keep_old(self, error: TlsError) -> None:
-        """Count and log a failure once, however often the same files are looked at."""
+        """Count and log a failure once, however often the same files are polled."""
         problem, self.unusable = str(error), {**_USABLE, error.cause: 1.0}
         if problem != self._problem:
             self.reloads["failed"] += 1
             _LOG.error("the old certificates stay in use", extra={"problem": problem})
         self._problem = problem
 
-    def _hand_over(self, handshake: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+    def _switch_context(self, handshake: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
         """Called by OpenSSL in each handshake, before a certificate is chosen."""
         handshake.context = self._current
 
@@ -100,7 +100,7 @@ def _context_of(tls: Tls) -> ssl.SSLContext:
     """A context for servers. Raises TlsError for what only OpenSSL objects to, such as a key that is too short."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[tls.min_version]
-    # A resumed session would go on under the CA that it was begun under, whatever the file says now. (TLS 1.2 keeps
+    # A resumed session would continue under the CA of its first handshake, although the file has changed. (TLS 1.2 keeps
     # sessions for five minutes without a ticket, which Python cannot switch off.)
     context.num_tickets = 0
     context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
@@ -108,7 +108,7 @@ def _context_of(tls: Tls) -> ssl.SSLContext:
     try:
         context.load_cert_chain(tls.cert_file, tls.key_file, password=_refuse_password)
         if tls.client_ca_file:
-            # Optional, as probes of the kubelet bring no certificate; `peers` refuses everybody else without one.
+            # Optional, as probes of the kubelet bring no certificate; `peers` rejects all others without one.
             context.verify_mode = ssl.CERT_OPTIONAL
             context.load_verify_locations(tls.client_ca_file)
     except OSError as error:  # also every ssl.SSLError
@@ -117,5 +117,5 @@ def _context_of(tls: Tls) -> ssl.SSLContext:
 
 
 def _refuse_password() -> Never:
-    """Without this OpenSSL would ask at the terminal."""
+    """Without this callback OpenSSL would ask at the terminal."""
     raise TlsError(Cause.PASSWORD, "server.tls.keyFile: is protected by a password, which a service cannot ask for")

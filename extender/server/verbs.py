@@ -1,6 +1,6 @@
-"""The verbs' handlers: decode, decide, encode. What scheduling is about stands in `extender/verbs`.
+"""The handlers of the verbs: decode, decide, encode. The decisions are in `extender/verbs`.
 
-Errors are left to `middleware`, which turns them into answers. https://pkg.go.dev/k8s.io/kube-scheduler/extender/v1
+`middleware` turns errors into answers. https://pkg.go.dev/k8s.io/kube-scheduler/extender/v1
 """
 
 from aiohttp import web
@@ -9,7 +9,7 @@ from extender.model.rejections import Reason
 from extender.server.bodies import BODY
 from extender.server.collaborators import COLLABORATORS
 from extender.server.failures import Stale
-from extender.server.fallbacks import offer
+from extender.server.fallbacks import prepare_decision
 from extender.wire.extender_v1 import (
     ExtenderArgs,
     FilterResult,
@@ -31,19 +31,19 @@ async def filter_nodes(request: web.Request) -> web.Response:
     app = request.app[COLLABORATORS]
     metrics = app.metrics.verbs["filter"]
     args = decode_args(request[BODY], app.settings.limits)
-    metrics.asked(_count(args), by_names=args.nodes is None)
+    metrics.record_request(_count(args), by_names=args.nodes is None)
     try:
-        await offer(request, app, lambda: _filtered(FilterResult(_asked(args)), args))
+        await prepare_decision(request, app, lambda: _filtered(FilterResult(_asked(args)), args))
     except Stale:
-        app.verbs.attempt_failed(args.pod)  # that the scheduler asks again is news, whatever we answer
+        app.verbs.attempt_failed(args.pod)  # the new request alone shows that the last attempt failed
         raise
     result = await app.verbs.filter(args)
     if result.error:
-        metrics.failed("undecidable")
+        metrics.record_failure("undecidable")
     else:
-        metrics.decided()
-    app.metrics.passed(len(result.passed))
-    app.metrics.rejected(_reasons(result, args))
+        metrics.record_decision()
+    app.metrics.record_passed(len(result.passed))
+    app.metrics.record_rejections(_reasons(result, args))
     return _filtered(result, args)
 
 
@@ -51,10 +51,10 @@ async def prioritize_nodes(request: web.Request) -> web.Response:
     """A score for each node, or the empty list where all are equal."""
     app = request.app[COLLABORATORS]
     args = decode_args(request[BODY], app.settings.limits)
-    app.metrics.verbs["prioritize"].asked(_count(args), by_names=args.nodes is None)
-    await offer(request, app, lambda: _json(encode_priorities({})))
+    app.metrics.verbs["prioritize"].record_request(_count(args), by_names=args.nodes is None)
+    await prepare_decision(request, app, lambda: _json(encode_priorities({})))
     scores = app.verbs.prioritize(args)
-    app.metrics.verbs["prioritize"].decided()
+    app.metrics.verbs["prioritize"].record_decision()
     return _json(encode_priorities(scores))
 
 
@@ -62,37 +62,39 @@ async def preempt_pods(request: web.Request) -> web.Response:
     """The candidate nodes on which the pod would fit once the victims are gone."""
     app = request.app[COLLABORATORS]
     args = decode_preemption_args(request[BODY], app.settings.limits)
-    app.metrics.verbs["preempt"].asked(len(args.candidates))
-    # One that came without victims would fail the whole call.
-    await offer(request, app, lambda: _json(encode_preemption([each for each in args.candidates if each.victims])))
+    app.metrics.verbs["preempt"].record_request(len(args.candidates))
+    # A candidate without victims would fail the whole call.
+    await prepare_decision(
+        request, app, lambda: _json(encode_preemption([each for each in args.candidates if each.victims]))
+    )
     candidates = await app.verbs.preempt(args)
-    app.metrics.verbs["preempt"].decided()
+    app.metrics.verbs["preempt"].record_decision()
     return _json(encode_preemption(candidates))
 
 
 async def bind_pod(request: web.Request) -> web.Response:
-    """Bind a pod in the scheduler's place."""
+    """Binds a pod for the scheduler."""
     app = request.app[COLLABORATORS]
     return _json(encode_binding(await app.verbs.bind(decode_binding_args(request[BODY]))))
 
 
 def _filtered(result: FilterResult, args: ExtenderArgs) -> web.Response:
-    """The answer in the form in which the question came."""
+    """The answer in the form of the request."""
     return _json(encode_filter(result) if args.nodes is None else encode_filter_nodes(result, args))
 
 
 def _asked(args: ExtenderArgs) -> list[str]:
-    """The names of all nodes that a question is about."""
+    """The names of all nodes of a request."""
     return [node.name for node in args.nodes] if args.nodes is not None else list(args.node_names or ())
 
 
 def _count(args: ExtenderArgs) -> int:
-    """How many nodes a question is about, in either form."""
+    """How many nodes a request has, in either form."""
     return len(args.node_names or args.nodes or ())
 
 
 def _reasons(result: FilterResult, args: ExtenderArgs) -> set[str]:
-    """The reasons in an answer that lets no node pass, as labels of a metric."""
+    """The reasons in a result without passed nodes, as labels of a metric."""
     if args.pod.signature.excess is not None and result.texts():
         return {Reason.OVER_LIMIT.name.lower()}  # the text names the limit and the pod's number
     return {_LABELS.get(text, "other") for text in result.texts()}

@@ -58,4 +58,4 @@ class OverLimits:
         self._limit_of[pod.uid] = excess.limit
         if pod.signature not in self._logged:
             self._logged.add(pod.signature)
-            self._warnings.tell(excess.limit, pod=pod.full_name, limit=excess.text)
+            self._warnings.warn(excess.limit, pod=pod.full_name, limit=excess.text)

@@ -54,7 +54,7 @@ class ObjectReflector(Protocol):
     def is_behind(self) -> bool:
         """Whether changes have arrived that the handler has not handled. Read for every request: O(1)."""
 
-    async def caught_up(self) -> None:
+    async def wait_until_handled(self) -> None:
         """Waits until the handler has handled all that has arrived by now, or the watch has ended."""
 
     @property

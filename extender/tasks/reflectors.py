@@ -119,7 +119,7 @@ class Reflectors:
         now, not for those that arrive meanwhile.
         """
         for reflector in [handler.reflector for handler in self._handlers if handler.reflector.is_behind]:
-            await reflector.caught_up()
+            await reflector.wait_until_handled()
 
     def known_until(self, kind: str) -> Callable[[], float]:
         """A function that returns the time up to which every event of a kind has been handled."""

@@ -65,7 +65,7 @@ class VerbMetrics:
         self._last_decision = metrics.last_decision.labels(verb)
         self._last_failure = metrics.last_failure
 
-    def answered(self, status: int, seconds: float, received: int, sent: int) -> None:
+    def record_answer(self, status: int, seconds: float, received: int, sent: int) -> None:
         """One request has been answered: its status, how long it took, and the bytes of both bodies."""
         (self._succeeded if status == OK else self._requests.labels(self._verb, str(status))).inc()
         self._duration.observe(seconds)
@@ -73,17 +73,17 @@ class VerbMetrics:
         self._response_bytes.observe(sent)
         self._last.set_to_current_time()
 
-    def decided(self) -> None:
-        """A request got the answer that it asked for."""
+    def record_decision(self) -> None:
+        """A request was decided without an error."""
         self._last_decision.set_to_current_time()
 
-    def failed(self, reason: str) -> None:
-        """A request got an error for an answer, whatever its status was."""
+    def record_failure(self, reason: str) -> None:
+        """A request was answered with an error, of any status."""
         self._failures.labels(self._verb, reason).inc()
         self._last_failure.labels(self._verb, reason).set_to_current_time()
 
-    def asked(self, nodes: int, *, by_names: bool = True) -> None:
-        """How many nodes a readable request was about, and whether it named them or brought them whole."""
+    def record_request(self, nodes: int, *, by_names: bool = True) -> None:
+        """How many nodes a readable request had, and whether as names or as whole nodes."""
         self._nodes.observe(nodes)
         (self._by_names if by_names else self._by_objects).inc()
 
@@ -92,7 +92,7 @@ class Metrics:
     """The service's metrics. `render` gives the page that Prometheus reads."""
 
     def __init__(self, version: str) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # else each counter has a second series, which nobody reads
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # else each counter has a second series of no use
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
@@ -194,26 +194,26 @@ class Metrics:
             registry=registry,
         )
 
-    def passed(self, nodes: int) -> None:
+    def record_passed(self, nodes: int) -> None:
         """How many nodes a filter answer named."""
         self._passed.observe(nodes)
 
-    def rejected(self, reasons: Iterable[str]) -> None:
+    def record_rejections(self, reasons: Iterable[str]) -> None:
         """A filter answer let no node pass, for these reasons."""
         for reason in reasons:
             self._rejections.labels(reason).inc()
 
-    def fell_back(self, verb: str, reason: str, answer: str) -> None:
-        """A question was answered without a decision: "stale" or "deadline", by "error" or "pass"."""
+    def record_fallback(self, verb: str, reason: str, answer: str) -> None:
+        """A request was answered without a decision: "stale" or "deadline", by "error" or "pass"."""
         self._fallbacks.labels(verb, reason, answer).inc()
 
-    def wrote(self, call: str, result: str, seconds: float) -> None:
-        """One write to the apiserver has ended: "ok", "forbidden", or the name of the error's class in small letters."""
+    def record_write(self, call: str, result: str, seconds: float) -> None:
+        """One write to the apiserver has ended: "ok", "forbidden", or the error's class in lower case."""
         self._writes.labels(call, result).observe(seconds)
         self._last_write.labels(call, result).set_to_current_time()
 
     def report_settings(self, mode: str, placement: str) -> None:
-        """Say once how the service decides."""
+        """Reports the mode and the placement, which do not change."""
         self._config.info({"mode": mode, "placement": placement})
 
     def report_in_flight(self, count: Callable[[], int]) -> None:
@@ -253,9 +253,9 @@ class Metrics:
         text = "Seconds since the last event, bookmark or page of a resource; a quiet one is heard of once a minute."
         self._registry.register(StatisticsCollector("extender_cache_lag_seconds", text, "resource", seconds))
 
-    def report_reflectors(self, feeds: Callable[[], Iterable[ReflectorFigures]]) -> None:
-        """Read at each scrape how every feed is doing."""
-        self._registry.register(ReflectorCollector(feeds))
+    def report_reflectors(self, reflectors: Callable[[], Iterable[ReflectorFigures]]) -> None:
+        """Read at each scrape how every reflector is doing."""
+        self._registry.register(ReflectorCollector(reflectors))
 
     def report_relist_changes(self, changes: Callable[[], Mapping[str, float]]) -> None:
         """Read at each scrape what later lists brought that the watches had not told."""
@@ -276,7 +276,7 @@ class Metrics:
         )
 
     def report_waits(self, begun: Callable[[], int], given_up: Callable[[], int]) -> None:
-        """Read at each scrape how many questions waited for assumed pods, and for how many of them in vain."""
+        """Read at each scrape how many requests waited for assumed pods, and how many of them in vain."""
         text = "Requests that waited for an assumed pod's node."
         self._registry.register(CountCollector("extender_assumed_pod_waits", text, begun))
         text = "Requests that waited until assumedPods.wait was over, and counted the pod wherever it is worst."

@@ -1,6 +1,6 @@
-"""The metrics of preemption: those of KEP-4832 under our prefix, and what became of each preemptor.
+"""The metrics of preemption: those of KEP-4832 under the prefix `extender_`, and the outcome of each preemption.
 
-`Metrics` hands out one `PreemptionMetrics` with its registry; the loop in tasks calls it by shape and never sees
+`Metrics` creates one `PreemptionMetrics`; `tasks.preemption_manager` calls it through a Protocol and does not depend on
 Prometheus. Results and outcomes are closed sets.
 """
 
@@ -18,7 +18,7 @@ _SECONDS: Final = tuple(0.01 * 2**power for power in range(15))  # 10 ms to 164 
 
 
 class PreemptionMetrics:
-    """What is counted of preemptions."""
+    """Counts preemptions."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
@@ -53,25 +53,25 @@ class PreemptionMetrics:
         )
         for (
             result
-        ) in RESULTS:  # there from the start: a rate over a series that appears with its first error shows none
+        ) in RESULTS:  # present from the start: a rate over a series that appears with its first error shows none
             self._executions.labels(result)
 
     def record_start(self, victims: int, violations: int) -> None:
-        """A plan has been taken on."""
+        """A plan was accepted."""
         self._attempts.inc()
         self._victims.observe(victims)
         self._violations.inc(violations)
 
     def record_execution(self, result: str, seconds: float) -> None:
-        """The writes of a plan have come to an end."""
+        """The writes of a plan have ended."""
         self._executions.labels(result).inc()
         self._execution.labels(result).observe(seconds)
 
     def record_end(self, outcome: str, seconds: float) -> None:
-        """The preemptor needs its plan no more."""
+        """The preemption has ended."""
         self._ended.labels(outcome).observe(seconds)
 
     def report(self, statistics: Callable[[], Mapping[str, float]]) -> None:
-        """Read at each scrape how many preemptions are how far, how many preemptors are stuck or wait to be woken."""
+        """Reads at each scrape the preemptions by phase, and the preemptors that are stuck or wait to be requeued."""
         text = "Preemptions under way by phase; stuck: pending long after the victims went; to_wake: to be tried again."
         self._registry.register(StatisticsCollector("extender_preemptions", text, "phase", statistics))

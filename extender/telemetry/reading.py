@@ -1,4 +1,4 @@
-"""A metrics page read back into values: for `doctor`, which looks at a running service from outside."""
+"""Parses a metrics page, for `doctor`, which examines a running service from outside."""
 
 from collections.abc import Iterator, Mapping
 
@@ -6,6 +6,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 
 def read_page(text: str) -> Iterator[tuple[str, Mapping[str, str], float]]:
-    """(name, labels, value) of every series. Raises ValueError for what is no such page."""
+    """(name, labels, value) of every series. Raises ValueError where the text is no such page."""
     for family in text_string_to_metric_families(text):
         yield from ((sample.name, sample.labels, sample.value) for sample in family.samples)

@@ -1,6 +1,6 @@
-"""Log lines about what happens with every request for a while: told at once, and then now and then with a count.
+"""Log lines about repeated occurrences: the first at once, then one per ten seconds with a count.
 
-A scheduler under load asks hundreds of times a second, and so many equal lines would hide all others.
+A scheduler under load sends hundreds of requests a second, and so many equal lines would hide all others.
 """
 
 import logging
@@ -13,7 +13,7 @@ _QUIET_SECONDS: Final = 10.0
 
 
 class RepeatedWarning:
-    """One message. Between two lines lie ten seconds; `times` is how often it happened since the line before."""
+    """One message, at most once per ten seconds; `times` counts the occurrences since the line before."""
 
     def __init__(self, logger: logging.Logger, message: str, now: Callable[[], float] = monotonic) -> None:
         self._logger = logger
@@ -22,8 +22,8 @@ class RepeatedWarning:
         self._next = float("-inf")
         self._times = 0
 
-    def tell(self, **fields: object) -> None:
-        """It has happened, with these fields; those of the occurrences in between are not told."""
+    def warn(self, **fields: object) -> None:
+        """Logs or counts one occurrence; the fields of a counted one are dropped."""
         self._times += 1
         if self._now() >= self._next:
             self._logger.warning(self._message, extra=fields | {"times": self._times})
@@ -31,9 +31,9 @@ class RepeatedWarning:
 
 
 class RepeatedWarnings:
-    """One message for several kinds of occurrence: the first of each kind is told at once, then as `RepeatedWarning`.
+    """One message for several kinds of occurrence, each with a limit of its own.
 
-    Kinds beyond `most` share one: what a kind is called may come from outside.
+    Kinds beyond `most` share one limit: the name of a kind may come from a client.
     """
 
     def __init__(
@@ -43,8 +43,8 @@ class RepeatedWarnings:
         self._most = most
         self._kinds: dict[Hashable, RepeatedWarning] = {}
 
-    def tell(self, kind: Hashable, **fields: object) -> None:
-        """It has happened in this way, with these fields."""
+    def warn(self, kind: Hashable, **fields: object) -> None:
+        """Logs or counts one occurrence of a kind."""
         if kind not in self._kinds and len(self._kinds) >= self._most:
             kind = None
-        self._kinds.setdefault(kind, self._new()).tell(**fields)
+        self._kinds.setdefault(kind, self._new()).warn(**fields)

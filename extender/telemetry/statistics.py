@@ -1,6 +1,6 @@
-"""Collectors that ask for figures when Prometheus does, so that what is counted need not know of Prometheus.
+"""Collectors that read figures at each scrape, so that the code that counts does not depend on Prometheus.
 
-The index, the readiness checks and the feeds hand out plain values; nothing here holds one between two scrapes.
+The index, the readiness checks and the reflectors return plain values; no value is kept between two scrapes.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -38,7 +38,7 @@ class StatisticsCollector(Collector):
         yield family
 
     def describe(self) -> list[Metric]:
-        """Called at registration, so that two collectors of one name are refused without asking for figures."""
+        """Called at registration, so that two collectors of one name are rejected without reading figures."""
         return [self._family(self._name, self._text, labels=[self._label])]
 
 
@@ -66,7 +66,7 @@ class PairsCollector(Collector):
 
 
 class CountCollector(Collector):
-    """One counter without labels, which somebody else counts."""
+    """One counter without labels, whose value is read at each scrape."""
 
     def __init__(self, name: str, text: str, count: Callable[[], int]) -> None:
         self._name = name
@@ -83,7 +83,7 @@ class CountCollector(Collector):
 
 
 class ReflectorFigures(Protocol):
-    """What is read of a feed. `restarts` is by reason, from a closed set; counts only grow."""
+    """The figures of a reflector. `restarts` is by reason, from a closed set; counts only grow."""
 
     @property
     def kind(self) -> str:
@@ -115,22 +115,22 @@ class ReflectorFigures(Protocol):
 
 
 class ReflectorCollector(Collector):
-    """The figures of every feed."""
+    """The figures of every reflector."""
 
-    def __init__(self, feeds: Callable[[], Iterable[ReflectorFigures]]) -> None:
-        self._feeds = feeds
+    def __init__(self, reflectors: Callable[[], Iterable[ReflectorFigures]]) -> None:
+        self._reflectors = reflectors
 
     def collect(self) -> Iterator[Metric]:
-        """Called by the registry at each scrape. Cost: O(feeds)."""
+        """Called by the registry at each scrape. Cost: O(reflectors)."""
         events, received, relists, errors, unreadable, restarts = families = self.describe()
-        for feed in self._feeds():
-            events.add_metric([feed.kind], feed.events)
-            received.add_metric([feed.kind], feed.bytes_read)
-            relists.add_metric([feed.kind], feed.relists)
-            errors.add_metric([feed.kind], feed.decode_errors)
-            unreadable.add_metric([feed.kind], feed.unreadable)
-            for reason, count in feed.restarts.items():
-                restarts.add_metric([feed.kind, reason], count)
+        for reflector in self._reflectors():
+            events.add_metric([reflector.kind], reflector.events)
+            received.add_metric([reflector.kind], reflector.bytes_read)
+            relists.add_metric([reflector.kind], reflector.relists)
+            errors.add_metric([reflector.kind], reflector.decode_errors)
+            unreadable.add_metric([reflector.kind], reflector.unreadable)
+            for reason, count in reflector.restarts.items():
+                restarts.add_metric([reflector.kind, reason], count)
         yield from families
 
     def describe(self) -> list[CounterMetricFamily | GaugeMetricFamily]:

@@ -22,25 +22,25 @@ class Socket:
     def read(self, size: int, now: float, left: int) -> None:
         """A chunk is read, and so much is left."""
         self.unread = left
-        self.backlog.received(size, now)
+        self.backlog.note_received(size, now)
 
 
 def test_what_is_read_to_the_last_byte_is_known_up_to_the_moment_of_reading() -> None:
     found = Socket()
     found.read(100, 5.0, left=0)
-    assert found.backlog.taken() == 5.0
+    assert found.backlog.note_handled() == 5.0
 
 
 def test_while_more_lies_unread_nothing_newer_is_known_than_before() -> None:
     found = Socket()
     found.read(100, 5.0, left=250)
-    assert found.backlog.taken() is None
+    assert found.backlog.note_handled() is None
     found.read(200, 6.0, left=90)
-    assert found.backlog.taken() is None
+    assert found.backlog.note_handled() is None
     found.read(90, 7.0, left=40)
-    assert found.backlog.taken() == 5.0, "all that lay there at 5 is in, but not what had come by 7"
+    assert found.backlog.note_handled() == 5.0, "all that lay there at 5 is in, but not what had come by 7"
     found.read(40, 8.0, left=0)
-    assert found.backlog.taken() == 8.0
+    assert found.backlog.note_handled() == 8.0
 
 
 def test_a_stream_that_never_stops_is_known_as_well_as_it_is_read() -> None:
@@ -48,7 +48,7 @@ def test_a_stream_that_never_stops_is_known_as_well_as_it_is_read() -> None:
     found, known = Socket(), list[float]()
     for moment in range(1, 20):
         found.read(100, float(moment), left=100)
-        if (until := found.backlog.taken()) is not None:
+        if (until := found.backlog.note_handled()) is not None:
             known.append(until)
     assert known[-1] >= 17.0
 
@@ -56,18 +56,18 @@ def test_a_stream_that_never_stops_is_known_as_well_as_it_is_read() -> None:
 def test_a_full_socket_proves_nothing_as_its_sender_may_have_had_to_wait() -> None:
     found = Socket()
     found.read(FULL, 5.0, left=FULL)
-    assert found.backlog.taken() is None
+    assert found.backlog.note_handled() is None
     found.read(FULL, 6.0, left=0)
-    assert found.backlog.taken() == 6.0
+    assert found.backlog.note_handled() == 6.0
 
 
 def test_bytes_that_are_no_part_of_the_stream_do_not_hold_up_what_is_known() -> None:
     """The socket's count has the frames of HTTP and TLS in it, which never come out as data."""
     found = Socket()
     found.read(100, 5.0, left=50)
-    assert found.backlog.taken() is None
+    assert found.backlog.note_handled() is None
     found.read(40, 6.0, left=0)
-    assert found.backlog.taken() == 5.0
+    assert found.backlog.note_handled() == 5.0
 
 
 def test_a_stream_that_broke_off_proves_nothing() -> None:
@@ -75,15 +75,15 @@ def test_a_stream_that_broke_off_proves_nothing() -> None:
     found.read(100, 5.0, left=250)
     found.backlog.end()
     found.backlog.begin(lambda: 0)
-    assert found.backlog.taken() is None
+    assert found.backlog.note_handled() is None
 
 
 async def test_who_finds_nothing_unread_does_not_wait() -> None:
     found = Socket()
     found.read(100, 5.0, left=0)
-    found.backlog.taken()
+    found.backlog.note_handled()
     assert not found.backlog.is_behind
-    await found.backlog.caught_up()
+    await found.backlog.wait_until_handled()
 
 
 @pytest.mark.parametrize("ending", ["reached", "emptied", "broken off"])
@@ -91,18 +91,18 @@ async def test_a_question_waits_for_what_lay_there_and_not_for_what_comes_meanwh
     found = Socket()
     found.read(100, 5.0, left=50)
     assert found.backlog.is_behind
-    waiting = asyncio.create_task(found.backlog.caught_up())
+    waiting = asyncio.create_task(found.backlog.wait_until_handled())
     await asyncio.sleep(0)
-    found.backlog.taken()
+    found.backlog.note_handled()
     await asyncio.sleep(0.01)
     assert not waiting.done(), "the fifty bytes that lay in the socket are still to come"
     match ending:
         case "reached":
             found.read(60, 6.0, left=900)
-            found.backlog.taken()
+            found.backlog.note_handled()
         case "emptied":
             found.read(40, 6.0, left=0)
-            found.backlog.taken()
+            found.backlog.note_handled()
         case _:
             found.backlog.end()
     await waiting
@@ -113,7 +113,7 @@ async def test_bytes_that_turn_out_to_be_no_data_are_not_waited_for() -> None:
     found = Socket()
     found.unread = 2
     assert found.backlog.is_behind
-    waiting = asyncio.create_task(found.backlog.caught_up())
+    waiting = asyncio.create_task(found.backlog.wait_until_handled())
     await asyncio.sleep(0)
     assert not waiting.done()
     found.unread = 0

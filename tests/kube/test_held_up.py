@@ -98,7 +98,7 @@ async def test_what_the_server_told_while_the_loop_stood_still_counts_before_a_q
         server.tell(event("ADDED", namespace("c", 3)))
         assert (feed.is_behind, "c" in sink.objects) == (True, False)
         assert feed.last_heard == clock.time - 60.0, "nothing was read since"
-        await feed.caught_up()
+        await feed.wait_until_handled()
         assert (feed.is_behind, "c" in sink.objects, feed.last_heard) == (False, True, clock.time)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -118,7 +118,7 @@ async def test_a_feed_is_no_fresher_than_what_lies_unread_behind_the_news_that_i
         clock.time += 60.0
         server.tell(event("ADDED", namespace("c", 3)))
         await until(lambda: "c" in sink.objects)
-        await feed.caught_up()
+        await feed.wait_until_handled()
         assert feed.last_heard == heard + 60.0
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -59,7 +59,7 @@ async def test_a_feed_that_has_died_is_an_outage(api: ScriptedApi, following: Fo
     feed = following.start()
     with pytest.raises(RuntimeError, match="upset"):
         await following.tasks.pop()
-    assert feed.outage == "the feed of namespaces has ended"
+    assert feed.outage == "the reflector of namespaces has ended"
 
 
 async def test_a_change_that_is_lost_is_an_outage_until_the_new_list_is_watched(

@@ -188,9 +188,9 @@ def test_many_answers_without_a_decision_are_one_line_with_their_number(caplog: 
     now = [100.0]
     warning = RepeatedWarning(logging.getLogger("extender.test"), "it happened", lambda: now[0])
     for _ in range(5):
-        warning.tell(verb="filter")
+        warning.warn(verb="filter")
     now[0] += 10
-    warning.tell(verb="preempt")
+    warning.warn(verb="preempt")
     told = [(record.message, vars(record)["verb"], vars(record)["times"]) for record in caplog.records]
     assert told == [("it happened", "filter", 1), ("it happened", "preempt", 5)]
 

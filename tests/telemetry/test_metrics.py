@@ -33,7 +33,7 @@ def full_page() -> str:
     metrics.report_in_flight(lambda: 2)
     metrics.report_restarts(lambda: {"reflector pods": 4})
     metrics.report_rejection_cache(lambda: 5, lambda: 600)
-    metrics.fell_back("filter", "stale", "pass")
+    metrics.record_fallback("filter", "stale", "pass")
     metrics.report_leadership(lambda: True, lambda: 14, lambda: 4.1)
     metrics.report_certificates(lambda: {"server": 1.8e9}, lambda: {"failed": 1}, lambda: {"expired": 1})
     metrics.report_relist_changes(lambda: {"pods": 8})
@@ -41,12 +41,12 @@ def full_page() -> str:
     metrics.report_waits(lambda: 11, lambda: 12)
     metrics.report_rejected_pod_actions(lambda: {("requeue", "done"): 13})
     metrics.report_settings("offload", "decisive")
-    metrics.wrote("nominate", "conflict", 0.5)
-    metrics.verbs["filter"].asked(5)
-    metrics.verbs["filter"].asked(5, by_names=False)
-    metrics.verbs["filter"].answered(200, 0.003, 7000, 300)
-    metrics.verbs["filter"].failed("malformed")
-    metrics.rejected(["anti_affinity"])
+    metrics.record_write("nominate", "conflict", 0.5)
+    metrics.verbs["filter"].record_request(5)
+    metrics.verbs["filter"].record_request(5, by_names=False)
+    metrics.verbs["filter"].record_answer(200, 0.003, 7000, 300)
+    metrics.verbs["filter"].record_failure("malformed")
+    metrics.record_rejections(["anti_affinity"])
     return metrics.render().decode()
 
 
@@ -132,5 +132,5 @@ def test_figures_are_read_at_each_scrape() -> None:
 
 def test_two_services_in_one_process_count_apart() -> None:
     one, other = Metrics("1"), Metrics("1")
-    one.verbs["filter"].answered(200, 0.1, 1, 1)
+    one.verbs["filter"].record_answer(200, 0.1, 1, 1)
     assert b'extender_requests_total{code="200",verb="filter"} 0.0' in other.render()

@@ -1,4 +1,4 @@
-"""Lines out of a byte stream, up to a length.
+"""Splits a byte stream into lines of limited length.
 
 A chunk is split once and a long line is joined once, so the cost is linear in the bytes whatever the cuts: 20 MB in
 64 KiB pieces are 320 appends and one join.
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 
 class LineTooLongError(Exception):
-    """Raised when a line has become longer than it may be. The stream is of no more use."""
+    """Raised when a line has become longer than it may be. The stream cannot be read further."""
 
 
 class LineSplitter:
-    """Gives the complete lines of the chunks fed so far; what stands after the last newline waits for the rest.
+    """Gives the complete lines of the chunks split so far; bytes after the last newline wait for the rest.
 
     ``longest``: bytes of a line. No more than that, and one chunk, is held.
     """
@@ -22,7 +22,7 @@ class LineSplitter:
         self._pieces: list[bytes] = []
         self._held = 0
 
-    def feed(self, chunk: bytes) -> list[bytes]:
+    def split(self, chunk: bytes) -> list[bytes]:
         """The lines that this chunk completes, in order, without newline and without empty ones."""
         lines = chunk.split(b"\n")
         if self._held + len(lines[0]) > self._longest or max(map(len, lines)) > self._longest:

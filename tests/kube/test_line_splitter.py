@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.kube.lines import LineSplitter, LineTooLongError
+from extender.kube.line_splitter import LineSplitter, LineTooLongError
 
 
 @given(st.lists(st.binary(max_size=12).map(lambda line: line.replace(b"\n", b"x"))), st.lists(st.integers(0, 200)))
@@ -16,23 +16,23 @@ def test_any_cuts_give_the_same_lines(lines: list[bytes], cuts: list[int]) -> No
     data = b"".join(line + b"\n" for line in lines)
     edges = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
     splitter = LineSplitter(100_000_000)
-    found = [line for start, end in pairwise(edges) for line in splitter.feed(data[start:end])]
+    found = [line for start, end in pairwise(edges) for line in splitter.split(data[start:end])]
     assert found == [line for line in lines if line]
 
 
 def test_what_stands_after_the_last_newline_is_no_line_yet() -> None:
     splitter = LineSplitter(100_000_000)
-    assert splitter.feed(b"one\ntw") == [b"one"]
-    assert splitter.feed(b"o") == []
-    assert splitter.feed(b"\n") == [b"two"]
+    assert splitter.split(b"one\ntw") == [b"one"]
+    assert splitter.split(b"o") == []
+    assert splitter.split(b"\n") == [b"two"]
 
 
 def test_a_long_line_is_joined_once() -> None:
     """Joining at each chunk would copy 3 GB for this line."""
     splitter = LineSplitter(100_000_000)
     piece = b"x" * 65_536
-    assert all(splitter.feed(piece) == [] for _ in range(320))
-    (line,) = splitter.feed(b"\n")
+    assert all(splitter.split(piece) == [] for _ in range(320))
+    (line,) = splitter.split(b"\n")
     assert len(line) == 320 * 65_536
     assert splitter._pieces == []
 
@@ -43,8 +43,8 @@ def test_a_line_is_given_or_refused_by_its_length_whatever_the_cuts(longest: int
     splitter, found = LineSplitter(longest), list[bytes]()
     pieces = [data[start : start + cut] for start in range(0, len(data), cut)]
     if all(size <= longest for size in sizes):
-        assert [len(line) for piece in pieces for line in splitter.feed(piece)] == sizes
+        assert [len(line) for piece in pieces for line in splitter.split(piece)] == sizes
         return
     with pytest.raises(LineTooLongError, match=f"longer than {longest:,} bytes"):
-        found += (line for piece in pieces for line in splitter.feed(piece))
+        found += (line for piece in pieces for line in splitter.split(piece))
     assert sum(map(len, splitter._pieces)) <= longest

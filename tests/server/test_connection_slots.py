@@ -1,0 +1,99 @@
+"""Which connection gives way to a new one."""
+
+from extender.server.connection_slots import ConnectionSlot, ConnectionSlots, Stage, peer_of
+
+
+def sitting(slots: ConnectionSlots, peer: str, stage: Stage, since: float) -> ConnectionSlot:
+    """A connection that does something since then."""
+    slot, leaving = slots.acquire(peer, since)
+    assert slot is not None
+    assert leaving is None
+    slot.enter(stage, since)
+    return slot
+
+
+def test_loopback_is_one_peer_and_so_is_a_network_of_ipv6() -> None:
+    assert {peer_of(each) for each in ("127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.2")} == {"loopback"}
+    assert peer_of("::ffff:10.0.0.1") == peer_of("10.0.0.1") == "10.0.0.1"
+    assert peer_of("fd00::1:2:3:4") == peer_of("fd00::9") != peer_of("fd00:0:0:1::9")
+    assert peer_of("fe80::1%eth0") == peer_of("fe80::2")
+
+
+def test_the_silent_go_before_the_idle_and_the_half_sent_and_the_oldest_first() -> None:
+    slots = ConnectionSlots(most=5, per_peer=5)
+    deciding = sitting(slots, "a", Stage.DECIDING, 0)
+    reading = sitting(slots, "a", Stage.READING, 1)
+    idle = sitting(slots, "a", Stage.IDLE, 2)
+    young, old = sitting(slots, "a", Stage.SILENT, 4), sitting(slots, "a", Stage.SILENT, 3)
+    gone = []
+    for now in range(10, 15):
+        slot, leaving = slots.acquire("a", now)
+        gone.append(leaving)
+        if slot is not None:
+            slot.enter(Stage.DECIDING, now)
+    assert gone == [old, young, idle, reading, None]
+    assert len(slots) == 5
+    assert deciding in list(slots)
+
+
+def test_a_peer_at_its_limit_gives_way_to_itself_only() -> None:
+    slots = ConnectionSlots(most=10, per_peer=2)
+    other = sitting(slots, "other", Stage.SILENT, 0)
+    first = sitting(slots, "crowd", Stage.SILENT, 1)
+    sitting(slots, "crowd", Stage.SILENT, 2)
+    assert slots.acquire("crowd", 3)[1] is first
+    assert other in list(slots)
+
+
+def test_where_all_are_taken_the_largest_peer_gives_way() -> None:
+    slots = ConnectionSlots(most=3, per_peer=3)
+    sitting(slots, "scheduler", Stage.SILENT, 0)
+    first = sitting(slots, "crowd", Stage.IDLE, 1)
+    sitting(slots, "crowd", Stage.IDLE, 2)
+    slot, leaving = slots.acquire("kubelet", 3)
+    assert slot is not None
+    assert leaving is first
+
+
+def test_nothing_is_kept_of_a_peer_that_has_gone() -> None:
+    slots = ConnectionSlots(most=3, per_peer=3)
+    slot = sitting(slots, "a", Stage.IDLE, 0)
+    slots.release(slot)
+    slots.release(slot)
+    assert len(slots) == 0
+    assert not slots._of_peer
+
+
+def test_overdue_are_the_silent_and_those_that_do_not_take_their_answer() -> None:
+    slots = ConnectionSlots(most=9, per_peer=9)
+    silent = sitting(slots, "a", Stage.SILENT, 0)
+    slow = sitting(slots, "a", Stage.DECIDING, 0)
+    slow.blocked = 1.0
+    for stage in (Stage.IDLE, Stage.READING, Stage.DECIDING):
+        sitting(slots, "a", stage, 0)
+    sitting(slots, "a", Stage.SILENT, 4)
+    assert slots.overdue(6.0, 4.0) == [silent, slow]
+
+
+def test_answers_that_are_not_taken_are_bounded_in_all() -> None:
+    slots = ConnectionSlots(most=9, per_peer=9)
+    for number in range(4):
+        slot = sitting(slots, "a", Stage.DECIDING, number)
+        slot.blocked, slot.waiting_bytes = float(number), lambda: 100
+    assert [slot.blocked for slot in slots.beyond(250)] == [0.0, 1.0]
+    assert slots.beyond(400) == []
+
+
+def test_a_handshake_in_a_crowd_of_idle_or_half_sent_connections_is_not_ended_by_the_next() -> None:
+    for stage in (Stage.IDLE, Stage.READING):
+        slots = ConnectionSlots(most=3, per_peer=3)
+        old = [sitting(slots, "a", stage, since) for since in (0.0, 1.0, 2.0)]
+        newcomers = [slots.acquire("a", 9.0 + number / 10) for number in range(3)]
+        assert [leaving for _, leaving in newcomers] == old
+
+
+def test_among_those_that_have_just_begun_the_oldest_goes() -> None:
+    slots = ConnectionSlots(most=2, per_peer=2)
+    first = sitting(slots, "a", Stage.IDLE, 5.0)
+    sitting(slots, "a", Stage.SILENT, 5.1)
+    assert slots.acquire("a", 5.2)[1] is first
