@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 from extender.compose.gc_policy import freeze_gc
 from extender.compose.leadership import SINGLE_REPLICA, Replica, replica_of
@@ -42,7 +42,7 @@ from extender.tasks.nominator import Nominator, NominatorOptions
 from extender.tasks.over_limits import OverLimits
 from extender.tasks.ports import ObjectIndex
 from extender.tasks.readiness import Readiness
-from extender.tasks.reflectors import Reflectors, ReflectorsOptions, reads_workloads
+from extender.tasks.reflectors import Reflectors, ReflectorsOptions
 from extender.tasks.rejected_pods import RejectedPodWrites
 from extender.tasks.requeue import Requeuer, RequeuerOptions
 from extender.tasks.watched_pods import WatchedPods
@@ -51,29 +51,13 @@ from extender.verbs.filter.nominate_elsewhere import find_node_elsewhere
 from extender.verbs.filter.pipeline import FilterVerb
 from extender.verbs.prioritize import prioritize_nodes, prioritize_watched
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
-from extender.wire.kinds import (
-    DISRUPTION_BUDGETS,
-    NAMESPACES,
-    NODES,
-    PODS,
-    REPLICA_SETS,
-    REPLICATION_CONTROLLERS,
-    SERVICES,
-    STATEFUL_SETS,
-    Kind,
-    pods_within,
-)
+from extender.wire.kinds import PODS
+from extender.wire.watched_kinds import watched_kinds
 
 _LOG = logging.getLogger(__name__)
 
 Job = tuple[str, Callable[[], Awaitable[None]]]
 
-_FOR_DEFAULT_CONSTRAINTS: Final[tuple[Kind[Any], ...]] = (
-    SERVICES,
-    REPLICATION_CONTROLLERS,
-    REPLICA_SETS,
-    STATEFUL_SETS,
-)
 # A watch is replaced after `inactivityTimeout`; only if that does not help either is the index not to be trusted.
 _STALE_FACTOR: Final = 1.2
 
@@ -211,10 +195,8 @@ def _reflectors(
     index: ClusterIndex, sink: ObjectIndex, settings: Settings, session: Session, clock: Clock, rng: Random
 ) -> Reflectors:
     """The feeds of every kind that the settings make us read."""
-    kinds: tuple[Kind[Any], ...] = (NAMESPACES, NODES, pods_within(settings.limits))
-    kinds += _FOR_DEFAULT_CONSTRAINTS if reads_workloads(settings.rules.topology_spread) else ()
-    kinds += (DISRUPTION_BUDGETS,) if settings.preemption.mode != "off" else ()
     options = watch_options(settings.kube.watch)
+    kinds = [each.within(settings.limits) for each in watched_kinds(settings)]
     feeds = [Reflector(session.reads, kind, options, clock, rng) for kind in kinds]
     stale_after = settings.kube.watch.inactivity_timeout * _STALE_FACTOR
 

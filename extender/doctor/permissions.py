@@ -1,6 +1,6 @@
 """Which permissions the service needs under its settings: those of its watches and of its other API calls.
 
-The other calls are the rows of `wire.api_calls`. `doctor` asks the API server about each permission, and the manifests in
+The watches are the rows of `wire.watched_kinds`, the other calls those of `wire.api_calls`. `doctor` asks the API server about each permission, and the manifests in
 deploy/ grant them.
 https://kubernetes.io/docs/reference/access-authn-authz/rbac/
 """
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from extender.settings import Settings
 from extender.wire.api_calls import API_CALLS, LEASES_GROUP
+from extender.wire.watched_kinds import watched_kinds
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -48,16 +49,9 @@ def needed_permissions(settings: Settings) -> list[Permission]:
 
 
 def _reads(settings: Settings) -> Iterator[Permission]:
-    for resource in ("namespaces", "nodes", "pods"):
-        yield from _watched("", resource, "the index is built from it")
-    spread = settings.rules.topology_spread
-    if spread.enabled and (spread.defaulting_type == "System" or spread.default_constraints):
-        why = "default constraints of topology spread deduce their selectors from it"
-        for group, resource in (("", "services"), ("", "replicationcontrollers"), ("apps", "replicasets")):
-            yield from _watched(group, resource, why)
-        yield from _watched("apps", "statefulsets", why)
-    if settings.preemption.mode != "off":
-        yield from _watched("policy", "poddisruptionbudgets", "preemption spares pods that a budget protects")
+    for each in watched_kinds(settings):
+        for verb in ("list", "watch"):
+            yield Permission(each.kind.group, each.kind.name, "", verb, each.why)
 
 
 def _calls(settings: Settings) -> Iterator[Permission]:
@@ -75,8 +69,3 @@ def _calls(settings: Settings) -> Iterator[Permission]:
             name = "" if call.verb == "create" else leases.lease_name
             found[what] = Permission(*what, call.why, leases.lease_namespace, name)
     yield from found.values()
-
-
-def _watched(group: str, resource: str, why: str) -> Iterator[Permission]:
-    for verb in ("list", "watch"):
-        yield Permission(group, resource, "", verb, why)

@@ -19,7 +19,6 @@ from typing import Final
 from extender.index.objects.known_objects import KnownObjects
 from extender.kube.reflector_status import Phase, ReflectorStatus
 from extender.model.objects import Object
-from extender.settings import TopologySpread
 from extender.tasks.ports import Clock, ObjectIndex, ObjectReflector
 
 _LOG = logging.getLogger(__name__)
@@ -41,15 +40,6 @@ class ReflectorsOptions:
 
 def _ignore(_kind: str, _begun: float) -> None:
     """The default of ``on_listed``."""
-
-
-def reads_workloads(spread: TopologySpread) -> bool:
-    """Whether Services, ReplicaSets, StatefulSets and ReplicationControllers are needed at all.
-
-    Only default constraints need them: their selector is deduced from the pod's workload. Clusters hold ten times more
-    ReplicaSets than are in use, so they are not watched without need.
-    """
-    return spread.enabled and (spread.defaulting_type == "System" or bool(spread.default_constraints))
 
 
 class Reflectors:

@@ -167,6 +167,12 @@ class Kind(Generic[T]):
     def __repr__(self) -> str:
         return f"Kind({self.name})"
 
+    @property
+    def group(self) -> str:
+        """The API group of the path, as RBAC names it: empty for the core group."""
+        parts = self.path.split("/")
+        return parts[2] if parts[1] == "apis" else ""
+
     def decode_event(self, line: bytes) -> Event[T]:
         """One line of a WATCH; raises ``WireError``. The apiserver writes ``type`` first, other order is read as well."""
         if line.startswith((b'{"type":"BOOKMARK"', b'{"type":"ERROR"')):

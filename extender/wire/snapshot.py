@@ -1,10 +1,11 @@
 """A snapshot of a cluster: what `kubectl get nodes,namespaces,pods -A -o json` prints, as model objects.
 
-Read by the command line when it answers from a file. Kinds that no decision reads are counted and left out.
+Read by the command line when it answers from a file. It may hold every kind that `watched_kinds` names, such as Services
+and PodDisruptionBudgets; objects of other kinds are counted and left out.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Raw, Struct
@@ -12,28 +13,10 @@ from msgspec import Raw, Struct
 from extender.model.objects import Object
 from extender.settings import Limits
 from extender.wire.errors import UNREADABLE, WireError, from_msgspec
-from extender.wire.kinds import (
-    NAMESPACES,
-    NODES,
-    REPLICA_SETS,
-    REPLICATION_CONTROLLERS,
-    SERVICES,
-    STATEFUL_SETS,
-    Kind,
-    decode_identity,
-    pods_within,
-)
+from extender.wire.kinds import Kind, decode_identity
 from extender.wire.limits import USUAL_LIMITS
 from extender.wire.simplify import decode_twice, simplified
-
-_KINDS: Final[dict[str, Kind[Any]]] = {
-    "Node": NODES,
-    "Namespace": NAMESPACES,
-    "Service": SERVICES,
-    "ReplicationController": REPLICATION_CONTROLLERS,
-    "ReplicaSet": REPLICA_SETS,
-    "StatefulSet": STATEFUL_SETS,
-}
+from extender.wire.watched_kinds import WATCHED_KINDS
 
 
 class Snapshot(NamedTuple):
@@ -62,7 +45,7 @@ _ITEM = msgspec.json.Decoder(_ItemJson)
 
 def decode_snapshot(body: bytes, limits: Limits = USUAL_LIMITS) -> Snapshot:
     """The objects of a List, or of a list of one kind such as PodList. Raises ``WireError`` for what is no list."""
-    kinds = _KINDS | {"Pod": pods_within(limits)}
+    kinds = {each.api_kind: each.within(limits) for each in WATCHED_KINDS}
     try:
         listed = decode_twice(_LIST, body)
     except UNREADABLE as error:

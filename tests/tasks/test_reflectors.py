@@ -11,10 +11,8 @@ from functools import partial
 import pytest
 
 from extender.kube.reflector_status import Phase
-from extender.model.labels import LabelKey
 from extender.model.objects import DisruptionBudget, Namespace, Node, Object, Pod, PodSignature, Workload
-from extender.settings import DefaultConstraint, TopologySpread
-from extender.tasks.reflectors import Reflectors, ReflectorsOptions, reads_workloads
+from extender.tasks.reflectors import Reflectors, ReflectorsOptions
 from tests.fakes import FakeClock, FakeFeed, FakeIndex, until
 
 SPACE, NODE = Namespace("team-a"), Node("node-a")
@@ -297,31 +295,6 @@ async def test_statuses_are_those_of_the_feeds(fed: Fed) -> None:
 
 
 # -- which kinds ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("spread", "needed"),
-    [
-        (TopologySpread(defaulting_type="System"), True),
-        (TopologySpread(defaulting_type="List"), False),
-        (
-            TopologySpread(
-                defaulting_type="List",
-                default_constraints=(
-                    DefaultConstraint(max_skew=1, topology_key=LabelKey("zone"), when_unsatisfiable="ScheduleAnyway"),
-                ),
-            ),
-            True,
-        ),
-        (TopologySpread(enabled=False), False),
-    ],
-    ids=["System", "List without constraints", "List with constraints", "switched off"],
-)
-def test_workloads_are_read_where_a_default_constraint_needs_their_selector(
-    spread: TopologySpread,
-    needed: bool,  # noqa: FBT001 (a case)
-) -> None:
-    assert reads_workloads(spread) is needed
 
 
 @pytest.mark.parametrize("made", [DisruptionBudget, partial(Workload, "Service")], ids=["budgets", "services"])

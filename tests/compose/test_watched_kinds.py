@@ -1,0 +1,99 @@
+"""Which kinds the settings make the service watch, and that every reader of the table follows it."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import orjson
+import pytest
+
+from extender.compose.service import service_of_cluster
+from extender.doctor.permissions import needed_permissions
+from extender.index.cluster import ClusterIndex
+from extender.kube.timing import SystemClock
+from extender.model.objects import DisruptionBudget
+from extender.settings import Settings
+from extender.wire import watched_kinds as table
+from extender.wire.kinds import Identity, Kind
+from extender.wire.objects_json import BudgetJson
+from extender.wire.snapshot import decode_snapshot
+from extender.wire.trim import trim_budget
+from extender.wire.watched_kinds import WATCHED_KINDS, WatchedKind, watched_kinds
+from tests.builders import settings
+
+ALWAYS = {"namespaces", "nodes", "pods"}
+WORKLOADS = {"services", "replicationcontrollers", "replicasets", "statefulsets"}
+ZONE = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
+
+
+class Unconnected:
+    """A session whose reads and writes are never used."""
+
+    reads = writes = None
+
+
+def spread(**found: Any) -> Settings:
+    """Settings without preemption, with these of topology spread."""
+    return settings(rules={"topologySpread": found}, preemption={"mode": "off"})
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        (settings(preemption={"mode": "execute"}), ALWAYS | WORKLOADS | {"poddisruptionbudgets"}),
+        (settings(preemption={"mode": "advise"}), ALWAYS | WORKLOADS | {"poddisruptionbudgets"}),
+        (spread(defaultingType="System"), ALWAYS | WORKLOADS),
+        (spread(defaultingType="List", defaultConstraints=[ZONE]), ALWAYS | WORKLOADS),
+        (spread(defaultingType="List", defaultConstraints=[]), ALWAYS),
+        (spread(enabled=False), ALWAYS),
+    ],
+    ids=["execute", "advise", "System", "List with constraints", "List without constraints", "switched off"],
+)
+def test_a_kind_is_watched_where_a_rule_or_preemption_reads_it(given: Settings, wanted: set[str]) -> None:
+    assert {each.kind.name for each in watched_kinds(given)} == wanted
+
+
+def followers(given: Settings) -> tuple[set[str], set[str]]:
+    """The kinds that have a reflector, and those with the permission to list and to watch."""
+    service = service_of_cluster(given, Unconnected(), SystemClock(), Random(1))  # type: ignore[arg-type]  # not connected
+    names = [name.split() for name, _ in service.jobs]
+    asked = needed_permissions(given)
+    granted = {each.resource for each in asked if each.verb == "list"} & {
+        each.resource for each in asked if each.verb == "watch"
+    }
+    return {name[-1] for name in names if name[0] in {"feed", "reflector"}}, granted
+
+
+def test_a_new_row_is_watched_and_its_permissions_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    quiet = spread(enabled=False)
+    assert followers(quiet) == (ALWAYS, ALWAYS)
+    gates = Kind("gates", "/apis/example.com/v1/gates", BudgetJson, trim_budget)
+    monkeypatch.setattr(table, "WATCHED_KINDS", (*WATCHED_KINDS, WatchedKind("Gate", gates, "why", lambda _: True)))
+    assert followers(quiet) == (ALWAYS | {"gates"}, ALWAYS | {"gates"})
+    (asked,) = {each.asked for each in needed_permissions(quiet) if each.resource == "gates" and each.verb == "list"}
+    assert asked == ("list", "example.com", "gates", "", "", "")
+
+
+def test_a_snapshot_has_the_disruption_budgets_that_a_preemption_is_planned_with() -> None:
+    budget = {
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "web", "namespace": "ns"},
+        "spec": {"selector": {"matchLabels": {"app": "web"}}},
+        "status": {"disruptionsAllowed": 1},
+    }
+    found = decode_snapshot(orjson.dumps({"kind": "List", "items": [budget]}))
+    index = ClusterIndex(Settings().rules)
+    for each in found.objects:
+        index.upsert(each)
+    (held,) = index.view.budgets_in("ns")
+    assert isinstance(held, DisruptionBudget)
+    assert (found.skipped, found.unreadable) == ({}, [])
+
+
+@pytest.mark.parametrize("row", WATCHED_KINDS, ids=lambda row: row.kind.name)
+def test_the_index_takes_in_every_kind_and_gives_it_up_again(row: WatchedKind) -> None:
+    index = ClusterIndex(Settings().rules)
+    before, found = index.statistics(), row.kind.named(Identity("web", "ns", "uid"))
+    assert (index.upsert(found), index.upsert(found), index.statistics() != before) == (True, False, True)
+    assert (index.delete(found), index.delete(found), index.statistics() == before) == (True, False, True)
