@@ -73,33 +73,33 @@ Parts = Sequence[tuple[Rule, CompiledConstraints]]
 """Active rules, each with the constraints that it is to judge by."""
 
 
-def prepare(parts: Parts, frame: Frame) -> PreparedFilters:
+def prepare(parts: Parts, view: ClusterView, frame: Frame) -> PreparedFilters:
     """Prepares the filters of these rules; one that turns out to let every node pass is left out."""
-    filters = [rule.prepare_filter(part, frame) for rule, part in parts]
+    filters = [rule.prepare_filter(part, view, frame) for rule, part in parts]
     return PreparedFilters(tuple([each for each in filters if each.status.code is not Code.SKIP]))
 
 
-def active(compiled: CompiledConstraints) -> Parts:
+def active(compiled: CompiledConstraints, view: ClusterView) -> Parts:
     """The rules that may reject a node for such a pod."""
-    return [(rule, compiled) for rule in RULES if rule.is_active(compiled)]
+    return [(rule, compiled) for rule in RULES if rule.is_active(compiled, view)]
 
 
-def prepare_filters(compiled: CompiledConstraints, frame: Frame) -> PreparedFilters:
+def prepare_filters(compiled: CompiledConstraints, view: ClusterView, frame: Frame) -> PreparedFilters:
     """Prepares the filter of every active rule. O(terms + constraints × distinct counts)."""
-    filters = [rule.prepare_filter(compiled, frame) for rule in RULES if rule.is_active(compiled)]
+    filters = [rule.prepare_filter(compiled, view, frame) for rule in RULES if rule.is_active(compiled, view)]
     return PreparedFilters(tuple([each for each in filters if each.status.code is not Code.SKIP]))
 
 
-def lasting_parts(compiled: CompiledConstraints) -> Parts:
+def lasting_parts(compiled: CompiledConstraints, view: ClusterView) -> Parts:
     """For the dry run: what can be prepared once, whatever pods come and go."""
-    parts = [(rule, rule.lasting_part(compiled)) for rule in RULES if rule.is_active(compiled)]
-    return [(rule, part) for rule, part in parts if part is not None and rule.is_active(part)]
+    parts = [(rule, rule.lasting_part(compiled)) for rule in RULES if rule.is_active(compiled, view)]
+    return [(rule, part) for rule, part in parts if part is not None and rule.is_active(part, view)]
 
 
-def recounted_parts(compiled: CompiledConstraints) -> Parts:
+def recounted_parts(compiled: CompiledConstraints, view: ClusterView) -> Parts:
     """For the dry run: what has to be prepared again after each pod that comes or goes."""
-    parts = [(rule, rule.recounted_part(compiled)) for rule in RULES if rule.is_active(compiled)]
-    return [(rule, part) for rule, part in parts if part is not None and rule.is_active(part)]
+    parts = [(rule, rule.recounted_part(compiled)) for rule in RULES if rule.is_active(compiled, view)]
+    return [(rule, part) for rule, part in parts if part is not None and rule.is_active(part, view)]
 
 
 def dependency_version(compiled: CompiledConstraints, view: ClusterView) -> int:
@@ -107,7 +107,7 @@ def dependency_version(compiled: CompiledConstraints, view: ClusterView) -> int:
 
     Caches of filter and preemption results compare it, together with the serial number of the constraints.
     """
-    return view.grounds(compiled) + sum([rule.version(compiled) for rule in RULES])
+    return view.grounds(compiled) + sum([rule.version(compiled, view) for rule in RULES])
 
 
 def scoring_rules(compiled: CompiledConstraints, rules: Rules) -> Sequence[Rule]:

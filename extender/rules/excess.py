@@ -57,15 +57,15 @@ class Limits:
         """Always."""
         return True
 
-    def is_active(self, compiled: CompiledConstraints) -> bool:
+    def is_active(self, compiled: CompiledConstraints, _view: ClusterView) -> bool:
         """For a pod that is to be rejected."""
         return compiled.excess is not None
 
-    def version(self, _compiled: CompiledConstraints) -> int:
+    def version(self, _compiled: CompiledConstraints, _view: ClusterView) -> int:
         """Depends on the pod alone, and a pod's signature does not change."""
         return 0
 
-    def prepare_filter(self, compiled: CompiledConstraints, _frame: Frame) -> ExcessFilter:
+    def prepare_filter(self, compiled: CompiledConstraints, _view: ClusterView, _frame: Frame) -> ExcessFilter:
         """The filter of an active rule."""
         assert compiled.excess is not None  # noqa: S101 (for the type checker: the rule is active)
         return ExcessFilter(compiled.excess)

@@ -149,15 +149,15 @@ class InterPodAffinity:
         """By `rules.interPodAffinity.enabled`."""
         return rules.inter_pod_affinity.enabled
 
-    def is_active(self, compiled: CompiledConstraints) -> bool:
+    def is_active(self, compiled: CompiledConstraints, _view: ClusterView) -> bool:
         """For a pod with required terms, and for one that required anti-affinity of existing pods may select."""
         return bool(compiled.affinity or compiled.anti or compiled.inverse or compiled.affinity_errors)
 
-    def version(self, _compiled: CompiledConstraints) -> int:
+    def version(self, _compiled: CompiledConstraints, _view: ClusterView) -> int:
         """Nothing but groups."""
         return 0
 
-    def prepare_filter(self, compiled: CompiledConstraints, frame: Frame) -> AffinityFilter:
+    def prepare_filter(self, compiled: CompiledConstraints, _view: ClusterView, frame: Frame) -> AffinityFilter:
         """The filter of a question. O(terms)."""
         if compiled.affinity_errors:
             return AffinityFilter(Status(Code.UNRESOLVABLE, f"parsing pod: {_joined(compiled.affinity_errors)}"))

@@ -69,7 +69,8 @@ class Rule(Protocol):
     """One scheduling rule: all that the verbs and their caches have to know of it.
 
     What a rule counts by pods is compiled by the index into groups of `CompiledConstraints`; changes of these groups
-    and of the nodes invalidate every cache by themselves. Whatever else a rule depends on goes into `version`.
+    and of the nodes invalidate every cache by themselves. Whatever else a rule depends on, such as an object that it
+    reads through the view, goes into `version`.
     """
 
     @property
@@ -83,16 +84,16 @@ class Rule(Protocol):
     def is_enabled(self, rules: Rules) -> bool:
         """Whether the settings make the rule ours to decide."""
 
-    def is_active(self, compiled: CompiledConstraints) -> bool:
+    def is_active(self, compiled: CompiledConstraints, view: ClusterView) -> bool:
         """Whether the rule may reject a node for such a pod. O(1)."""
 
-    def version(self, compiled: CompiledConstraints) -> int:
+    def version(self, compiled: CompiledConstraints, view: ClusterView) -> int:
         """What the filter's answer depends on besides nodes and groups: a number that only grows, 0 for nothing. O(1).
 
         It is asked for inactive rules too, as the change may be that the rule becomes active.
         """
 
-    def prepare_filter(self, compiled: CompiledConstraints, frame: Frame) -> PreparedFilter:
+    def prepare_filter(self, compiled: CompiledConstraints, view: ClusterView, frame: Frame) -> PreparedFilter:
         """The filter for such a pod."""
 
     def lasting_part(self, compiled: CompiledConstraints) -> CompiledConstraints | None:

@@ -158,15 +158,15 @@ class TopologySpread:
         """By `rules.topologySpread.enabled`."""
         return rules.topology_spread.enabled
 
-    def is_active(self, compiled: CompiledConstraints) -> bool:
+    def is_active(self, compiled: CompiledConstraints, _view: ClusterView) -> bool:
         """For a pod with hard constraints."""
         return bool(compiled.hard or compiled.hard_error)
 
-    def version(self, _compiled: CompiledConstraints) -> int:
+    def version(self, _compiled: CompiledConstraints, _view: ClusterView) -> int:
         """Nothing but groups."""
         return 0
 
-    def prepare_filter(self, compiled: CompiledConstraints, frame: Frame) -> SpreadFilter:
+    def prepare_filter(self, compiled: CompiledConstraints, _view: ClusterView, frame: Frame) -> SpreadFilter:
         """The filter of a question. O(constraints × distinct counts)."""
         if compiled.hard_error:
             text = f"get constraints from pod: obtaining pod's hard topology spread constraints: {compiled.hard_error}"

@@ -149,7 +149,7 @@ def seen(index: ClusterIndex, pods: Sequence[Json], chosen: Settings = WHOLE_ANS
 def verdicts_of(view: ClusterView, pod: Json) -> dict[str, tuple[str, str]]:
     """Code and reason for each node, also where other nodes pass."""
     compiled = view.compiled(shape_of(pod))
-    filters = catalog.prepare_filters(compiled, IndexFrame())
+    filters = catalog.prepare_filters(compiled, view, IndexFrame())
     if (failure := filters.failure) is not None:
         return dict.fromkeys(view.known, (failure.code.value, failure.reason))
     found = {name: filters.rejection(number) for name, number in view.known.items()}

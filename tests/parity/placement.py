@@ -105,8 +105,8 @@ class _Answers:
     ) -> None:
         self.names = dict(zip(names, positions, strict=True))
         self.filters: dict[str, PreparedFilter] = {
-            "interPodAffinity": InterPodAffinity().prepare_filter(question, frame),
-            "podTopologySpread": TopologySpread().prepare_filter(question, frame),
+            "interPodAffinity": InterPodAffinity().prepare_filter(question, index.view, frame),
+            "podTopologySpread": TopologySpread().prepare_filter(question, index.view, frame),
         }
         passing: Sequence[int] = [self.names[name] for name in _admitted(case)]
         for each in self.filters.values():

@@ -17,7 +17,7 @@ from tests.builders import Json
 def rejections(index: ClusterIndex, asked: Json) -> dict[str, Reason | None]:
     """The reason against each node, None where the pod may stand there; both ways of asking agree."""
     compiled = index.view.compiled(PODS.decode_object(orjson.dumps(asked)).signature)
-    filters = catalog.prepare_filters(compiled, IndexFrame())
+    filters = catalog.prepare_filters(compiled, index.view, IndexFrame())
     found = {name: filters.rejection(number) for name, number in sorted(index.view.known.items())}
     if filters.rejects_all is not None:
         assert set(found.values()) == {filters.rejects_all}
@@ -33,7 +33,7 @@ def against_all(index: ClusterIndex, asked: Json) -> Reason | None:
     """The reason that is told against every node without looking at any, if there is one, and it is the right one."""
     rejections(index, asked)
     compiled = index.view.compiled(PODS.decode_object(orjson.dumps(asked)).signature)
-    return catalog.prepare_filters(compiled, IndexFrame()).rejects_all
+    return catalog.prepare_filters(compiled, index.view, IndexFrame()).rejects_all
 
 
 def passing(index: ClusterIndex, asked: Json) -> list[str]:

@@ -74,13 +74,13 @@ class Closing:
     def is_enabled(self, _rules: Rules) -> bool:
         return True
 
-    def is_active(self, _compiled: CompiledConstraints) -> bool:
+    def is_active(self, _compiled: CompiledConstraints, _view: ClusterView) -> bool:
         return bool(self.closed)
 
-    def version(self, _compiled: CompiledConstraints) -> int:
+    def version(self, _compiled: CompiledConstraints, _view: ClusterView) -> int:
         return self.changes
 
-    def prepare_filter(self, _compiled: CompiledConstraints, _frame: Frame) -> ClosedNodes:
+    def prepare_filter(self, _compiled: CompiledConstraints, _view: ClusterView, _frame: Frame) -> ClosedNodes:
         return ClosedNodes(self.closed)
 
     def lasting_part(self, compiled: CompiledConstraints) -> CompiledConstraints | None:

@@ -98,12 +98,12 @@ class DryRun:
         self._question = compiled = view.compiled(pod.signature)
         self._groups = frozenset(compiled.filter_groups())
         self._counted: dict[tuple[PodSignature, bool], bool] = {}
-        active = catalog.active(compiled)
-        self.is_hopeless = catalog.prepare(active, IndexFrame()).failure is not None
+        active = catalog.active(compiled, view)
+        self.is_hopeless = catalog.prepare(active, view, IndexFrame()).failure is not None
         self.has_constraints = bool(active) and not self.is_hopeless
         # What can be judged by the counts of each moment is prepared once, the rest again after each change.
-        self._lasting = catalog.prepare(catalog.lasting_parts(compiled), IndexFrame())
-        self._recounted = catalog.recounted_parts(compiled)
+        self._lasting = catalog.prepare(catalog.lasting_parts(compiled, view), view, IndexFrame())
+        self._recounted = catalog.recounted_parts(compiled, view)
 
     def is_spent(self) -> bool:
         """Whether the budget is used up."""
@@ -190,7 +190,7 @@ class DryRun:
             return True
         if self._lasting.rejection(number) is not None:
             return False
-        return catalog.prepare(self._recounted, IndexFrame()).rejection(number) is None
+        return catalog.prepare(self._recounted, self.view, IndexFrame()).rejection(number) is None
 
     def passes_beside(self, conflicting: Sequence[Pod], number: NodeNumber, tried: WhatIfView) -> bool:
         """The same with the rivals standing there. They may bring terms that nobody had, so the question is put anew."""
@@ -200,7 +200,7 @@ class DryRun:
         for each in conflicting:
             tried.stand(each, number)
         compiled = self.view.compiled(self.pod.signature)
-        passes = catalog.prepare_filters(compiled, IndexFrame()).rejection(number) is None
+        passes = catalog.prepare_filters(compiled, self.view, IndexFrame()).rejection(number) is None
         tried.leave()
         return passes
 

@@ -42,7 +42,7 @@ def plan_for_rejected_pod(
 def _search(run: DryRun, names: Sequence[str], unhelpful: UnhelpfulNodeCache, seed: int) -> Removal | None:
     """The best removal on one of the nodes. O(names + nodes not found unhelpful before × dry run)."""
     pod, view = run.pod, run.view
-    filters = catalog.prepare_filters(view.compiled(pod.signature), IndexFrame())
+    filters = catalog.prepare_filters(view.compiled(pod.signature), view, IndexFrame())
     if filters.rejects_all is not None and not filters.rejects_all.resolvable:
         return None
     numbers = [number for number in map(view.known.get, names) if number is not None]

@@ -45,7 +45,7 @@ def rejection_with_nominations(
         return result
     texts = dict(result.unresolvable)
     if not texts:  # a cached rejection holds its encoded form only
-        filters = catalog.prepare_filters(view.compiled(args.pod.signature), IndexFrame())
+        filters = catalog.prepare_filters(view.compiled(args.pod.signature), view, IndexFrame())
         texts.update(_texts(filters, RequestedNodes(names, IndexFrame(), view)))
     texts |= dict.fromkeys(kept, Reason.NOMINATED.text)
     failed = {awaited: Reason.PREEMPTING.text} if awaited and texts.pop(awaited, None) is not None else {}
