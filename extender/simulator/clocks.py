@@ -1,6 +1,6 @@
-"""Clocks of a play: that of the service, which a scenario can make jump, and a record of the time that nobody had.
+"""Clocks of a run: the clock of the service, which a scenario can make jump, and a record of the stalls of the event loop.
 
-The former fits ``kube.timing.Clock`` by shape; it is held by the stage and handed to the service by the command line.
+The former has the shape of ``kube.timing.Clock``. The stage holds it, and the command line passes it to the service.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ class JumpingClock:
         return time.monotonic() + self._ahead
 
     def jump(self, seconds: float) -> None:
-        """So much time has passed at once. Who sleeps past that wakes up."""
+        """Advance the clock at once, and wake every sleep that ends before the new time."""
         self._ahead += seconds
         jumped, self._jumped = self._jumped, asyncio.Event()
         jumped.set()
@@ -43,9 +43,9 @@ class JumpingClock:
 
 
 class HoldUps:
-    """When the loop was held up, and for how long: API server, scheduler and extender share it, and none of them went on.
+    """When the event loop stalled, and for how long. API server, scheduler and extender share the loop.
 
-    Without processor time nobody can tell, hear or decide anything, so the judge leaves that time out.
+    No event is delivered and no decision made during a stall, so the oracle leaves that time out.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:

@@ -1,6 +1,6 @@
 """API objects as plain JSON mappings, and the few readers that all of `simulator` shares.
 
-No typed model enters here: the control plane and the judge must not share a mistake with the code they test.
+No typed model enters here: API server and oracle must not share a mistake with the code that they test.
 """
 
 from datetime import UTC, datetime
@@ -27,11 +27,6 @@ def namespace_of(obj: JsonObject) -> str:
 def uid_of(obj: JsonObject) -> str:
     """The object's uid; empty before the API server has seen it."""
     return str(obj["metadata"].get("uid") or "")
-
-
-def version_of(obj: JsonObject) -> int:
-    """The object's resourceVersion as the number it is here."""
-    return int(obj["metadata"]["resourceVersion"])
 
 
 def node_of(pod: JsonObject) -> str:

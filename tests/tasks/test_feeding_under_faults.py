@@ -38,14 +38,14 @@ class FaultInjector(Faults):
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
         self.is_fair = False
-        self.struck: set[str] = set()
+        self.injected: set[str] = set()
 
     async def before_answer(self, call: Call) -> None:
         """Refuse one request in five."""
         if self.is_fair or self.rng.random() > 0.2:
             return
         code = self.rng.choice([410, 429, 500, 503, 504])
-        self.struck.add(str(code))
+        self.injected.add(str(code))
         if code == 410 and not call.is_watch and "continue" not in call.query:
             code = 500  # a list without a token cannot be too old
         raise ApiError(code, "Expired" if code == 410 else "Unlucky", "injected")
@@ -57,13 +57,13 @@ class FaultInjector(Faults):
         if self.is_fair or fate > 0.3:
             return lines
         if fate < 0.1:
-            self.struck.add("cut")
+            self.injected.add("cut")
             whole = b"".join(lines)
             raise ConnectionCut(whole[: self.rng.randrange(len(whole) + 1)])
         if fate < 0.2:
-            self.struck.add("twice")
+            self.injected.add("twice")
             return [*lines, *lines]
-        self.struck.add("no bookmark")
+        self.injected.add("no bookmark")
         return [line for line in lines if b'"BOOKMARK"' not in line or b"initial-events-end" in line]
 
     def watch_error(self, call: Call) -> bytes | None:
@@ -71,7 +71,7 @@ class FaultInjector(Faults):
         del call
         if self.is_fair or self.rng.random() > 0.1:
             return None
-        self.struck.add("error event")
+        self.injected.add("error event")
         status = {"kind": "Status", "code": self.rng.choice([410, 500]), "message": "injected"}
         return json.dumps({"type": "ERROR", "object": status}).encode() + b"\n"
 
@@ -182,7 +182,7 @@ async def test_after_any_faults_the_index_is_the_cluster_and_its_counts_are_true
         assert audit(found.index) == []
         assert found.reflectors is not None
         assert found.reflectors.is_ready
-    assert len(found.fault_injector.struck) >= 3, "faults were injected"
+    assert len(found.fault_injector.injected) >= 3, "faults were injected"
 
 
 async def test_a_restarted_server_with_a_new_history_is_taken_over_as_it_is(unused_tcp_port: int) -> None:

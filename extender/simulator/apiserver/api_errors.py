@@ -1,4 +1,4 @@
-"""The refusals of the embedded API server, in the words and shapes of the real one.
+"""The errors of the embedded API server, in the words and shapes of the real one.
 
 Raised by the store and its operations, turned into an HTTP answer in one place (`apiserver/server.py`).
 """

@@ -80,8 +80,8 @@ class ApiServer:
     async def restart(self, down: float = 0.0, *, new_history: bool = False) -> None:
         """Drop every connection as a crash does, and be back on the same port after so many seconds.
 
-        With 0 nobody is refused meanwhile: who comes back at once finds the new server already. `new_history`: it has
-        been restored, and its resourceVersions start again lower.
+        With 0 no connection is refused: a client that reconnects at once finds the new server. `new_history`: the server
+        has been restored from a backup, and its resourceVersions start again lower.
         """
         port = int(self.url.rpartition(":")[2])
         self.drop_connections()
@@ -150,7 +150,7 @@ class ApiServer:
             return _status(api_errors.bad_request(f"couldn't read the body: {error}"))
         except ConnectionCut:
             return _cut(request)
-        except ConnectionResetError:  # the client has gone away: nobody is left to be answered
+        except ConnectionResetError:  # the client has closed the connection
             return web.Response()
 
     async def _dispatch(self, request: web.BaseRequest, call: Call) -> web.StreamResponse:

@@ -80,7 +80,7 @@ class Table:
     Fact 1: `changes[i]` has the absolute number `dropped + i`; a reader keeps such a number as its place.
     Fact 2: `floor` is the version of the newest change that is no longer kept, so history is complete after it.
     Fact 3: versions rise from the place `begun` on. What lies before it was numbered before the counter was set back:
-    readers in this process, who go by places, can still have it; whoever names a version cannot.
+    readers in this process, which go by places, can still read it; a request that names a version cannot.
     """
 
     def __init__(self, kind: Kind, capacity: int) -> None:
@@ -274,8 +274,8 @@ class Store:
     def begin_again(self) -> None:
         """Count versions from 1 again, as after a restore: the objects stay, their history is gone.
 
-        A client that names an earlier version names one from the future, until the counter has come so far again; from
-        then on nobody can tell. That takes long in a cluster with a past, which is why a store can be given one.
+        An earlier version lies in the future until the counter reaches it again; from then on the two cannot be told
+        apart. A store can be given a past, so that this takes long.
         """
         self.version = 1
         tables = self.tables.items()

@@ -105,7 +105,7 @@ class InterPodAffinity:
             return False
         if all(self._domain(node, term) in self.matched for term in self.wanted):
             return True
-        # The first pod of a group that wants to be near itself may go anywhere.
+        # The first pod of a group with affinity to itself may go anywhere.
         return not self.matched and self.selects_itself
 
     def _domain(self, node: str, term: Term) -> Domain:
@@ -194,7 +194,7 @@ class TopologySpread:
         part = set(filter(self._participation(constraint), self.state.nodes))
         counts = Counter({self.state.domain(name, key) or "": 0 for name in part})
         selector = effective_selector(constraint, self.pod)
-        if is_empty(selector):  # counts nobody, although it would select everybody
+        if is_empty(selector):  # counts no pod, although such a selector matches every pod
             return counts
         for placed in self.state.pods(namespace_of(self.pod)):
             if placed.node in part and not is_terminating(placed.pod) and selects(selector, labels_of(placed.pod)):

@@ -1,6 +1,6 @@
 """Default spread constraints for a pod that brings none: the configured list, with the selector that is deduced.
 
-Part of the oracle: plain objects, nothing of the index or the rules. Called by the judge's callers that use defaults.
+Part of the oracle: plain objects, nothing of the index or the rules. Called by the tests that use defaults.
 https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constraints/#cluster-level-default-constraints
 """
 

@@ -1,6 +1,6 @@
 """Whether a pod may be on a node by the node's labels and taints: nodeSelector, node affinity, tolerations.
 
-Pure, over plain objects. Used by the scheduling loop (as its own filter) and by the judge (as inclusion policies).
+Pure, over plain objects. Used by the scheduling loop (as its own filter) and by the oracle (as inclusion policies).
 https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/
 """
 

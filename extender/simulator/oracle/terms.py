@@ -1,4 +1,4 @@
-"""The judge's reading of affinity terms and selectors: what a term covers, and when it cannot be read at all.
+"""The oracle's reading of affinity terms and selectors: what a term covers, and when it cannot be read at all.
 
 Pure, over plain objects; part of the oracle, so nothing of the model enters here. Called by `oracle/brute_force.py`.
 """

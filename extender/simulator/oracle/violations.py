@@ -1,8 +1,9 @@
-"""The judgement of a run: which placements broke a hard constraint, by brute force, in the order of the decisions.
+"""Which placements of a run broke a hard constraint: by brute force, in the order of the decisions.
 
-A placement counts as right if it was right by some state that the API server had while the question was open or
-shortly before (`lag`): nobody can know a change that is still on its way, nor that a binding has just failed. Time in
-which the whole play was held up is left out: then nobody could be told either. The loop's own decisions always count, at once and exactly; that is what an extender has to get right under load.
+A placement is right if it was right in some state that the API server had during the request or shortly before (`lag`):
+the extender cannot know a change that is still on its way, nor a binding that has just failed. Stalls of the event loop
+do not count as time. The scheduling loop's own decisions always count, at once and exactly: that is what an extender has
+to get right under load.
 """
 
 from collections.abc import Iterator
@@ -56,7 +57,7 @@ def violations(journal: Journal, *, lag: float = 0.25) -> list[Violation]:
             since = felt(entry.asked_at) - lag
             recent = [item for item in recent if felt(item.change.at) >= since]
             failed = {uid: each for uid, each in failed.items() if felt(each[0]) >= since and uid != entry.uid}
-            status = replay.judge(entry, recent, [each for _, each in failed.values()])
+            status = replay.check(entry, recent, [each for _, each in failed.values()])
             if status != SUCCESS:
                 found.append(Violation(entry, status))
             replay.decide(entry)
@@ -98,7 +99,7 @@ class Replay:
             self.state.remove(uid)
         return decision
 
-    def judge(self, decision: Decision, recent: list[Happened], failed: list[Decision]) -> Status:
+    def check(self, decision: Decision, recent: list[Happened], failed: list[Decision]) -> Status:
         """What is wrong with a placement now; nothing if it was right by a state that could still be believed in."""
         status = self._check(decision)
         if status == SUCCESS:
@@ -156,7 +157,7 @@ class Replay:
         return is_right
 
     def _substance(self, kind: Kind, stored: Stored | None) -> object:
-        """What the judge reads of an object; the topology labels that a binding adds to a pod are left out."""
+        """What the oracle reads of an object; the topology labels that a binding adds to a pod are left out."""
         if stored is None:
             return None
         obj = stored.read()
@@ -212,7 +213,7 @@ class Replay:
 
 
 def _keys(pod: JsonObject) -> set[str]:
-    """The topology keys of the constraints that are judged."""
+    """The topology keys of the constraints that are checked."""
     found = {each["topologyKey"] for each in pod["spec"].get("topologySpreadConstraints") or []}
     for side in (AFFINITY, ANTI_AFFINITY):
         found |= {term["topologyKey"] for term in required_pod_terms(pod, side)}

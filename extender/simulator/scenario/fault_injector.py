@@ -1,6 +1,6 @@
 """Plays the faults of a scenario at the points where the embedded API server asks whether to misbehave.
 
-Which fault strikes whom is drawn from the seed. `struck` counts what has happened, so that a test can tell a fault that
+Which fault meets which call is drawn from the seed. `injected` counts what has happened, so that a test can tell a fault that
 was survived from one that never came. Set up by `scenario/stage.py`, changed by `scenario/play.py`.
 """
 
@@ -45,7 +45,7 @@ class FaultInjector(Faults):
     """The faults that are at work now, on top of what is `always` so."""
 
     def __init__(self, rng: Random, always: Faults | None = None) -> None:
-        self.struck: Counter[str] = Counter()
+        self.injected: Counter[str] = Counter()
         self._rng = rng
         self._always = always or Faults()
         self._active: list[_Active] = []
@@ -58,91 +58,91 @@ class FaultInjector(Faults):
         """Leave it unanswered, or refuse it."""
         await self._always.before_answer(call)
         self._hold_up(call)
-        if not call.is_watch and self._strikes(HalfOpen, call):
+        if not call.is_watch and self._draw(HalfOpen, call):
             await asyncio.Event().wait()
-        if throttle := self._strikes(Throttle, call):
+        if throttle := self._draw(Throttle, call):
             raise api_errors.too_many_requests("too many requests, please try again later", throttle.retry_after)
-        if failure := self._strikes(Fail, call):
+        if failure := self._draw(Fail, call):
             raise api_errors.ApiError(failure.code, "InternalError", "etcdserver: no leader")
-        if "continue" in call.query and self._strikes(Expire, call):
+        if "continue" in call.query and self._draw(Expire, call):
             raise api_errors.expired(api_errors.CONTINUE_EXPIRED)
-        if call.is_watch and self._strikes(Expire, call, form="status"):
+        if call.is_watch and self._draw(Expire, call, form="status"):
             raise api_errors.expired("too old resource version")
 
     async def before_page(self, call: Call) -> None:
         """Let it wait."""
         await self._always.before_page(call)
-        if slow := self._strikes(SlowPages, call):
+        if slow := self._draw(SlowPages, call):
             await asyncio.sleep(slow.time)
 
     async def before_write(self, call: Call) -> None:
-        """Refuse it for what somebody else is said to have written."""
+        """409, as if another client had written the object."""
         await self._always.before_write(call)
-        if call.target is not None and self._strikes(Conflict, call):
+        if call.target is not None and self._draw(Conflict, call):
             raise api_errors.stale(call.target.kind, call.target.name)
 
     async def after_write(self, call: Call) -> None:
         """Keep the answer."""
         await self._always.after_write(call)
         self._hold_up(call)
-        if self._strikes(LoseAnswer, call):
+        if self._draw(LoseAnswer, call):
             raise ConnectionCut
 
     def watch_error(self, call: Call) -> bytes | None:
         """410 at once."""
-        return _error_line(410, "Expired") if self._strikes(Expire, call, form="event") else None
+        return _error_line(410, "Expired") if self._draw(Expire, call, form="event") else None
 
     async def watch_lines(self, call: Call, lines: Sequence[bytes]) -> Sequence[bytes]:
         """Fewer, later, twice, or the end of it all."""
         lines = await self._always.watch_lines(call, lines)
         self._hold_up(call)
-        if self._strikes(LoseBookmarks, call):
+        if self._draw(LoseBookmarks, call):
             lines = [line for line in lines if b'"BOOKMARK"' not in line or _INITIAL_END in line]
         if not lines:
             return lines
-        if self._strikes(RepeatEvents, call):
+        if self._draw(RepeatEvents, call):
             lines = [*lines, *lines]
         await self._hold(call)
         self._break(call, lines)
         return lines
 
     def _hold_up(self, call: Call) -> None:
-        """Before an answer, between a write and its answer, or before watchers are told: nobody gets any further."""
-        if hold := self._strikes(HoldUp, call):
+        """Block the event loop: before an answer, between a write and its answer, or before a watch line."""
+        if hold := self._draw(HoldUp, call):
             time.sleep(self._rng.uniform(*hold.time))
 
     async def _hold(self, call: Call) -> None:
-        if overtake := self._strikes(Overtake, call):
+        if overtake := self._draw(Overtake, call):
             await asyncio.sleep(self._rng.uniform(*overtake.time))
-        if stall := self._strikes(Stall, call):
+        if stall := self._draw(Stall, call):
             await asyncio.sleep(stall.time)
-        if self._strikes(HalfOpen, call):
+        if self._draw(HalfOpen, call):
             await asyncio.Event().wait()
 
     def _break(self, call: Call, lines: Sequence[bytes]) -> None:
-        if self._strikes(CutLine, call):
+        if self._draw(CutLine, call):
             whole = b"".join(lines)
             raise ConnectionCut(whole[: len(whole) - self._rng.randrange(1, len(lines[-1]))])
-        if self._strikes(EndWatch, call):
+        if self._draw(EndWatch, call):
             raise StreamEnd(b"".join(lines[: self._rng.randrange(len(lines) + 1)]))
-        if error := self._strikes(ErrorEvent, call):
+        if error := self._draw(ErrorEvent, call):
             raise StreamEnd(b"".join(lines) + _error_line(error.code, "InternalError"))
 
-    def _strikes(self, kind: type[FormT], call: Call, **having: str) -> FormT | None:
-        """The first fault of that kind that this call meets now; it is counted as having struck."""
+    def _draw(self, kind: type[FormT], call: Call, **having: str) -> FormT | None:
+        """The first fault of that kind that this call meets now; counts it as injected."""
         for active in self._active:
             form = active.form
             if not isinstance(form, kind) or any(getattr(form, name) != value for name, value in having.items()):
                 continue
             if active.meets(call) and self._rng.random() < form.probability:
                 active.count += 1
-                self.struck[NAMES[kind]] += 1
+                self.injected[NAMES[kind]] += 1
                 return form
         return None
 
 
 class _Active:
-    """A fault at work, and how often it has struck."""
+    """A fault at work, and how often it was injected."""
 
     def __init__(self, form: Condition) -> None:
         self.form = form

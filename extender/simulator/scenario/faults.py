@@ -1,6 +1,6 @@
 """What can go wrong at the embedded API server, as scenarios write it: one form for each fault, read strictly.
 
-A condition lasts and strikes at random; a single fault happens once, when its step is taken. Nothing is injected here:
+A condition lasts and is injected at random; a single fault happens once, when its step is taken. Nothing is injected here:
 `fault_injector.py` applies the conditions, `play.py` the single faults. Called by `language.py`.
 """
 
@@ -37,7 +37,7 @@ class Condition(_Form, frozen=True):
     lasts: Duration | None = None
 
     def __post_init__(self) -> None:
-        """Refuse kinds that there are not: such a fault would never strike."""
+        """Reject unknown kinds: such a fault would never be injected."""
         unknown = [name for name in self.kinds if name not in _PLURALS]
         if unknown:
             raise ValueError(f'kinds: no kind is called "{unknown[0]}"')
@@ -85,7 +85,7 @@ class Overtake(Condition, frozen=True, kw_only=True):
     time: tuple[Duration, Duration]
 
     def __post_init__(self) -> None:
-        """Refuse a range that cannot be drawn from."""
+        """Reject a range that cannot be drawn from."""
         Condition.__post_init__(self)
         _check_range(self.time)
 
@@ -120,13 +120,13 @@ class HoldUp(Condition, frozen=True, kw_only=True):
     time: tuple[Duration, Duration]
 
     def __post_init__(self) -> None:
-        """Refuse a range that cannot be drawn from."""
+        """Reject a range that cannot be drawn from."""
         Condition.__post_init__(self)
         _check_range(self.time)
 
 
 class Conflict(Condition, frozen=True):
-    """409 for a write that nobody is in the way of."""
+    """409 for a write that conflicts with no other."""
 
 
 class LoseAnswer(Condition, frozen=True):
@@ -146,8 +146,8 @@ class JumpClock(_Form, frozen=True, kw_only=True):
     by: Duration
 
 
-Blow: TypeAlias = Restart | JumpClock
-Fault: TypeAlias = Condition | Blow
+OneTimeFault: TypeAlias = Restart | JumpClock
+Fault: TypeAlias = Condition | OneTimeFault
 
 CONDITIONS: Final[dict[str, type[Condition]]] = {
     "cutLine": CutLine,
@@ -166,7 +166,7 @@ CONDITIONS: Final[dict[str, type[Condition]]] = {
     "conflict": Conflict,
     "loseAnswer": LoseAnswer,
 }
-BLOWS: Final[dict[str, type[Blow]]] = {"restart": Restart, "jumpClock": JumpClock}
+ONE_TIME_FAULTS: Final[dict[str, type[OneTimeFault]]] = {"restart": Restart, "jumpClock": JumpClock}
 NAMES: Final = {form: name for name, form in CONDITIONS.items()}
 
 
@@ -178,7 +178,7 @@ def read_conditions(raw: object, path: str, problems: list[str]) -> tuple[Condit
 
 def read_faults(raw: object, path: str, problems: list[str]) -> tuple[Fault, ...]:
     """The body of a step."""
-    return tuple(_read_each(raw, {**CONDITIONS, **BLOWS}, path, problems))
+    return tuple(_read_each(raw, {**CONDITIONS, **ONE_TIME_FAULTS}, path, problems))
 
 
 def _read_each(raw: object, forms: dict[str, Any], path: str, problems: list[str]) -> list[Fault]:

@@ -163,7 +163,7 @@ class Expect(_Part, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ChangeFaults:
-    """From now on the API server has these faults and no others; blows among them fall one after the other."""
+    """From now on the API server has these faults and no others; one-time faults among them happen one after the other."""
 
     faults: tuple[Fault, ...]
 

@@ -1,4 +1,4 @@
-"""What an onlooker wants to see of a stage: each pod and where it is, the skew of each workload, the refusals.
+"""A summary of a stage for display: each pod and where it is, the skew of each workload, the rejections.
 
 Pure reading, made afresh for each look. Called by the demo.
 """

@@ -1,4 +1,4 @@
-"""What came of a played scenario, counted and judged; its last line, and its form as data.
+"""What came of a played scenario, counted and checked by the oracle; its last line, and its form as data.
 
 Pure, once the stage has stopped scheduling. Called by `scenario/play.py`; printed by the command line.
 """
@@ -37,7 +37,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The result of a run. `waiting` holds, for each pending pod, its name and why it was refused last."""
+    """The result of a run. `waiting` holds, for each pending pod, its name and its last rejection."""
 
     name: str
     seed: int
@@ -90,7 +90,7 @@ class Report:
 
 
 def make_report(stage: Stage, failures: list[str], seconds: float, resident: float) -> Report:
-    """Count and judge. The judging takes time: O(pods) for each decision."""
+    """Count, and find the violations. O(pods) for each decision."""
     loop = stage.loop
     waiting = [(f"{namespace_of(pod)}/{name_of(pod)}", loop.messages.get(uid_of(pod), "")) for pod in stage.pending()]
     return Report(

@@ -80,7 +80,7 @@ class Stage:
             await self.api.stop()
 
     async def begin(self, extender_url: str) -> None:
-        """Start to schedule, asking the extender at that address; an empty address: nobody is asked."""
+        """Start to schedule, asking the extender at that address; without an address no extender is called."""
         part = self.play.scenario.scheduler
         stanza = stanza_of(part, extender_url) if extender_url else None
         settings = LoopSettings(

@@ -17,7 +17,7 @@ ZONE = "topology.kubernetes.io/zone"
 
 
 class Event(Enum):
-    """What happened, as far as a refused pod may hope from it."""
+    """What happened, as far as it may make a rejected pod schedulable."""
 
     POD_BOUND = "assigned pod added"
     POD_CHANGED = "assigned pod changed"
@@ -114,7 +114,7 @@ class SchedulerCache:
         return bool(had)
 
     def apply_pod(self, change: Change, pod: JsonObject) -> list[Event]:
-        """Take in one change of a pod; what refused pods may hope from it."""
+        """Take in one change of a pod; returns the event for the queue."""
         uid, node = uid_of(pod), node_of(pod)
         if change.type == DELETED or is_finished(pod):
             self.assumed.discard(uid)
@@ -130,7 +130,7 @@ class SchedulerCache:
         return [Event.POD_CHANGED] if was_known else [Event.POD_BOUND]
 
     def apply_node(self, change: Change, node: JsonObject) -> list[Event]:
-        """Take in one change of a node; what refused pods may hope from it."""
+        """Take in one change of a node; returns the event for the queue."""
         name = name_of(node)
         state = self.nodes.get(name)
         if change.type == DELETED:

@@ -46,7 +46,7 @@ class AfterFilter(Protocol):
 
 
 async def no_preemption(pod: JsonObject, rejections: dict[str, Rejection]) -> str | None:
-    """Without preemption a nomination stands only while its node is refused for a cause that might be cured."""
+    """Without preemption a nomination stands only while the rejection of its node is resolvable."""
     nominated = (pod.get("status") or {}).get("nominatedNodeName")
     if not nominated:
         return None
@@ -55,7 +55,7 @@ async def no_preemption(pod: JsonObject, rejections: dict[str, Rejection]) -> st
 
 
 class FitsNowhere(Exception):  # noqa: N818 -- an outcome, not an error
-    """No node passed: why, by node, and which plugins refused some (the extender, too, if it dropped one unsaid)."""
+    """No node passed: why, by node, and which plugins rejected some (the extender too, if it dropped one without a reason)."""
 
     def __init__(self, rejections: dict[str, Rejection], plugins: set[str]) -> None:
         super().__init__("fits nowhere")
@@ -91,7 +91,7 @@ class SchedulingLoop:
         self.cache = SchedulerCache()
         self.queue = SchedulingQueue(*self.settings.backoff)
         self.journal = Journal(store)
-        self.messages: dict[str, str] = {}  # why a pending pod was refused last, by uid
+        self.messages: dict[str, str] = {}  # why a pending pod was rejected last, by uid
         self.reasons: Counter[str] = Counter()  # rejections so far, by reason; one for each pod and attempt
         self.answers: list[Answer] = []
         self.bound: dict[str, str] = {}  # the node by uid, of every binding that this loop has made

@@ -1,6 +1,6 @@
 """The scheduling loop's own preemption: a stand-in for kube-scheduler's DefaultPreemption, on resources only.
 
-It finds candidate nodes by dry run, has the extender judge them (preempt verb), chooses one and removes the victims,
+It finds candidate nodes by dry run, passes them to the extender (preempt verb), chooses one and removes the victims,
 within the cycle or, as SchedulerAsyncPreemption has it, beside it. Strict as the real one: a victim that it does not
 know on that node or a candidate answered without victims fails the attempt. A node that only the extender refuses is a
 candidate without victims: it fails the attempt too, or from kubernetes#135486 on (``offers_bare``) is shown to the
@@ -82,7 +82,7 @@ class Preemption:
             return ""
         self.attempts += 1
         try:
-            candidates = await self._judged(pod, found, nodes)
+            candidates = await self._reviewed(pod, found, nodes)
         except ExtenderError as error:
             self.failures.append(str(error))
             return None
@@ -163,7 +163,7 @@ class Preemption:
                     found.add(uid_of(pod))
         return found
 
-    async def _judged(
+    async def _reviewed(
         self, pod: JsonObject, found: list[tuple[Candidate, list[JsonObject]]], nodes: dict[str, list[JsonObject]]
     ) -> list[Candidate]:
         """What the extender leaves of the candidates. Raises ExtenderError."""
@@ -175,14 +175,14 @@ class Preemption:
             return given
         offered = {candidate.node for candidate in given}
         answer = await ExtenderClient(self._stanza, self._http()).preempt(pod, given)
-        judged = []
+        reviewed = []
         for node, (uids, violations) in answer.items():
             known = {uid_of(each): each for each in nodes.get(node, ())} if node in offered else {}
             if not set(uids) <= set(known) or not (uids or node in bare):
                 raise ExtenderError(f"the extender answered victims on node {node} that are not there: {uids}")
             if uids:
-                judged.append(Candidate(node, tuple(_victim(known[uid]) for uid in uids), violations))
-        return judged
+                reviewed.append(Candidate(node, tuple(_victim(known[uid]) for uid in uids), violations))
+        return reviewed
 
     # -- acting
 

@@ -1,7 +1,7 @@
-"""The scheduling queue: active pods by priority and time, pods that back off, and refused pods that wait for an event.
+"""The scheduling queue: active pods by priority and time, pods that back off, and rejected pods that wait for an event.
 
-Which event wakes which refused pod follows the queueing hints of the real scheduler as measured: a pod that the
-extender refused wakes on any event of pods and nodes and on its own update, but not on namespaces. Pure: time comes
+Which event requeues which rejected pod follows the queueing hints of the real scheduler as measured: a pod that the
+extender rejected is requeued on any event of pods and nodes and on its own update, but not on namespaces. Pure: time comes
 in as an argument. Called by `scheduler/loop.py`.
 """
 
@@ -13,7 +13,7 @@ from extender.simulator.scheduler.cache import Event
 
 EXTENDER = "Extender"
 _FIT_EVENTS = {Event.POD_GONE, Event.POD_CHANGED, Event.NOMINATION_CHANGED, Event.NODE_ADDED, Event.NODE_RESOURCES}
-# What a pod refused by that plugin may hope from; the extender's refusals are woken by everything.
+# The events that may make a pod schedulable that the plugin rejected; for the extender, all events.
 _WAKES: dict[str, set[Event]] = {
     EXTENDER: set(Event),
     "NodeResourcesFit": _FIT_EVENTS,
@@ -81,7 +81,7 @@ class SchedulingQueue:
         self._place.pop(uid, None)
 
     def pop(self, now: float) -> QueuedPod | None:
-        """The next pod to schedule; a pod that backs off after a refusal comes early when nothing else is to do."""
+        """The next pod to schedule; a pod that backs off after a rejection comes early when nothing else is to do."""
         self._end_backoffs(now)
         while self._active:
             *_, ticket, queued = heapq.heappop(self._active)
@@ -109,7 +109,7 @@ class SchedulingQueue:
             self._back_off(queued, now)
 
     def happened(self, event: Event, now: float) -> None:
-        """Wake the refused pods that may hope from this event."""
+        """Requeue the rejected pods that this event may make schedulable."""
         for queued in [q for q in self.waiting.values() if any(event in _WAKES.get(p, set()) for p in q.plugins)]:
             self._wake(queued, now)
 

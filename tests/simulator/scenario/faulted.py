@@ -39,10 +39,10 @@ _LOOK_SECONDS = 0.01
 
 @dataclass
 class Outcome:
-    """What came of a run; `struck` counts the faults that came, `restarts` the tasks that died."""
+    """What came of a run; `injected` counts the faults that came, `restarts` the tasks that died."""
 
     report: Report
-    struck: Mapping[str, int]
+    injected: Mapping[str, int]
     differences: list[str]
     restarts: list[str]
     lies: list[str]
@@ -127,7 +127,7 @@ async def run(document: dict[str, Any], *, bound: float, seed: int = 1) -> Outco
         await until(lambda: service.readiness.is_ready and held(service.index) == real(stage))
         return Outcome(
             report=report,
-            struck=stage.fault_injector.struck,
+            injected=stage.fault_injector.injected,
             differences=audit(service.index),
             restarts=restarts(service),
             lies=witness.lies,

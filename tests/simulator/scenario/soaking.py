@@ -75,7 +75,7 @@ class Soak:
     problems: list[str] = field(default_factory=list)
     kept: list[dict[str, float]] = field(default_factory=list)
     placed: int = 0
-    struck: Mapping[str, int] = field(default_factory=dict)
+    injected: Mapping[str, int] = field(default_factory=dict)
 
     def growth(self) -> dict[str, float]:
         """By what is kept, its mean over the last third of the rounds as a multiple of that over the first third."""
@@ -108,7 +108,7 @@ async def soak(seconds: float, seed: int) -> Soak:
             result.kept.append(_kept(service))
             result.placed += len(stage.loop.bound)
             stage.loop.bound.clear()
-        result.struck = dict(stage.fault_injector.struck)
+        result.injected = dict(stage.fault_injector.injected)
     return result
 
 

@@ -70,7 +70,7 @@ async def test_a_line_is_cut_in_the_middle(api: ApiServer) -> None:
     assert b"\r\n{" in got
     assert not got.endswith(b"0\r\n\r\n"), "the end of a chunked body"
     assert b"}}\n" not in got
-    assert injector.struck == {"cutLine": 1}
+    assert injector.injected == {"cutLine": 1}
 
 
 async def _everything(reader: asyncio.StreamReader) -> bytes:
@@ -134,7 +134,7 @@ async def test_a_half_open_watch_tells_nothing_and_does_not_end_and_its_peers_ar
     injector = strike(api, "halfOpen", times=1)
     dead = await watching(client, api)
     create(api, "a")
-    await until(lambda: injector.struck["halfOpen"] == 1)
+    await until(lambda: injector.injected["halfOpen"] == 1)
     alive = await client.watch(PODS, resourceVersion=api.store.version - 1)
     assert names([(await alive.next())["object"]]) == ["a"]
     injector.change([])
@@ -147,7 +147,7 @@ async def test_a_half_open_watch_tells_nothing_and_does_not_end_and_its_peers_ar
 async def test_a_half_open_request_is_never_answered(client: Client, api: ApiServer) -> None:
     injector = strike(api, "halfOpen", verbs=["read"], kinds=["pods"])
     asking = asyncio.create_task(client.get(PODS))
-    await until(lambda: injector.struck["halfOpen"] == 1)
+    await until(lambda: injector.injected["halfOpen"] == 1)
     assert (await client.get(NAMESPACES))[0] == 200
     assert not asking.done()
     asking.cancel()
@@ -182,7 +182,7 @@ async def test_bookmarks_are_lost_but_for_the_end_of_a_streaming_list() -> None:
         options = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
         stream = await client.watch(PODS, **options)
         assert (await stream.next())["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
-        await until(lambda: injector.struck["loseBookmarks"] > 3)
+        await until(lambda: injector.injected["loseBookmarks"] > 3)
         create(api, "a")
         assert (await stream.next())["type"] == "ADDED"
 
@@ -194,7 +194,7 @@ async def test_each_page_comes_late(client: Client, api: ApiServer) -> None:
     _, page = await client.get(PODS, limit=1)
     await client.get(PODS, limit=1, **{"continue": page["metadata"]["continue"]})
     assert time.monotonic() - begun >= 0.1
-    assert injector.struck == {"slowPages": 2}
+    assert injector.injected == {"slowPages": 2}
 
 
 async def test_too_many_requests_name_the_time_to_wait(client: Client, api: ApiServer) -> None:
@@ -231,7 +231,7 @@ async def test_a_fault_strikes_those_kinds_so_often_and_so_long_as_it_says(clien
     assert codes == [200, 500, 500, 200]
     strike(api, "fail", lasts="0s")
     assert (await client.get(PODS))[0] == 200
-    assert injector.struck == {"fail": 2}
+    assert injector.injected == {"fail": 2}
 
 
 async def test_chance_is_drawn_from_the_seed(client: Client, api: ApiServer) -> None:

@@ -66,7 +66,7 @@ async def test_a_fault_leaves_nothing_behind_and_nothing_wrong_is_said_meanwhile
     assert outcome.differences == []
     assert outcome.restarts == []
     assert outcome.lies == []
-    assert {next(iter(fault)) for fault in faults} - {"restart", "jumpClock"} <= outcome.struck.keys()
+    assert {next(iter(fault)) for fault in faults} - {"restart", "jumpClock"} <= outcome.injected.keys()
     if CASES[name].blinds:
         assert outcome.unready > 0
 
@@ -99,5 +99,5 @@ async def test_pods_whose_bindings_failed_unheard_make_no_room_that_is_not_there
     document["scheduler"] = {"podInitialBackoff": "2s", "podMaxBackoff": "2s"}
     document["extender"]["assumedPods"] = {"doubt": "100ms"}  # at most 350 ms, as it is looked after every 250
     outcome = await run(document, bound=STALE_AFTER + MACHINE)
-    assert outcome.struck["fail"] > 0
+    assert outcome.injected["fail"] > 0
     assert (outcome.report.violations, outcome.report.waiting, outcome.lies) == ((), (), [])

@@ -164,7 +164,7 @@ async def test_faults_are_at_work_until_a_step_changes_them() -> None:
     backoff = {"podInitialBackoff": "20ms", "podMaxBackoff": "20ms"}
     async with playing(*steps, {"faults": []}, SETTLE, faults=[{"cutLine": {}}], scheduler=backoff) as (player, stage):
         assert (player.failures, len(stage.loop.bound)) == ([], 1)
-        assert stage.fault_injector.struck["fail"] > 0
+        assert stage.fault_injector.injected["fail"] > 0
     async with playing(faults=[strict]) as (_, stage):
         assert (await _post(stage)) == 500
 
@@ -185,6 +185,6 @@ async def test_a_restart_and_a_jump_of_the_clock_happen_once_when_their_step_is_
 
 async def test_a_binding_whose_answer_is_lost_is_a_binding() -> None:
     async with playing({"faults": [{"loseAnswer": {}}]}, _arrive(count=3), SETTLE) as (player, stage):
-        assert stage.fault_injector.struck["loseAnswer"] == 3
+        assert stage.fault_injector.injected["loseAnswer"] == 3
         report = await player.finish()
     assert (report.last_line, report.decisions) == ("placed 3, pending 0, violations 0", 3)

@@ -25,13 +25,13 @@ async def test_faults_and_load_for_long_leave_nothing_wrong_and_nothing_behind()
     logging.getLogger("extender").setLevel(logging.ERROR)  # pytest would keep every line about a fault
     result = await soak(SECONDS, SEED)
     grown = result.growth()
-    print(f"\n{len(result.kept)} rounds, {result.placed} pods placed, seed {SEED}; faults: {dict(result.struck)}")  # noqa: T201 (for people)
+    print(f"\n{len(result.kept)} rounds, {result.placed} pods placed, seed {SEED}; faults: {dict(result.injected)}")  # noqa: T201 (for people)
     for name, first in result.kept[0].items():
         print(f"{name}: {first:.0f} -> {result.kept[-1].get(name, 0):.0f} (x{grown.get(name, 0):.2f})")  # noqa: T201 (for people)
     assert result.problems == []
     assert {name: times for name, times in grown.items() if times > MOST} == {}
     assert result.placed > 0
-    assert len(result.struck) > 1
+    assert len(result.injected) > 1
 
 
 async def test_a_round_leaves_nothing_wrong() -> None:

@@ -91,7 +91,7 @@ class Plane:
         self._write(ADDED, pod, "", "pending")
 
     def drop(self, pod: PodId) -> None:
-        """What follows a refusal here: the pending pod is deleted."""
+        """Delete a pending pod that was rejected."""
         self._write(DELETED, pod, "", "pending")
 
     def place(self, pod: PodId, node: str) -> None:
@@ -107,7 +107,7 @@ class Plane:
         self.store.put(kinds.NAMESPACES, line["object"])
 
     def compact(self) -> None:
-        """Something happens and is forgotten at once: whoever watches pods has to list them again."""
+        """Record a change and compact it away at once: every watch of pods ends with 410 and lists again."""
         self.flood(1)
         self.store.compact()
 

@@ -86,7 +86,7 @@ class RemotePlayer:
         """One question with its echoes. The pod is bound only then, as its events would hold up whatever comes next."""
         pod = self._next_asker()
         body = questions.filter_body(pod)
-        self.echo_all.post("/filter", body)  # after a pause the first request is slow, whoever answers it
+        self.echo_all.post("/filter", body)  # after a pause the first request is slow, with or without deciding
         answer, took = self.real.post("/filter", body)
         names: list[str] = orjson.loads(answer)["NodeNames"] or []
         if not names:
@@ -104,10 +104,10 @@ class RemotePlayer:
     def _next_asker(self) -> PodId:
         """The next pod; those after it are created meanwhile."""
         while self.created <= self.asked + _AHEAD:
-            self.plane.tell("create", self.cluster.asker(self.created))
+            self.plane.tell("create", self.cluster.incoming_pod(self.created))
             self.created += 1
         self.asked += 1
-        return self.cluster.asker(self.asked - 1)
+        return self.cluster.incoming_pod(self.asked - 1)
 
     def _prioritize(self, questions: RequestMaker, pod: PodId, names: list[str], times: Times) -> int:
         """Ask for scores if there is a choice, as the scheduler does; gives how many came."""

@@ -57,7 +57,7 @@ class Player:
 
     def _next_asker(self) -> PodId:
         self._asked += 1
-        return self._cluster.asker(self._asked)
+        return self._cluster.incoming_pod(self._asked)
 
     def _ask(self, decisions: Decisions, questions: RequestMaker, times: Times) -> None:
         pod = self._next_asker()

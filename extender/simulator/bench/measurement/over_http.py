@@ -1,7 +1,7 @@
-"""One load played over loopback HTTP: the embedded API server, the service and whoever asks, each a process.
+"""One load played over loopback HTTP: embedded API server, service and client, each in a process of its own.
 
-The service is put together and run by the command line with the code of `extender serve`; what is handed in here is
-the function that its process runs. Pods live and die meanwhile at a given rate. Called by the command line.
+The caller composes the service as `extender serve` does and passes the function that its process runs. Pods are created
+and deleted meanwhile at a given rate. Called by the command line.
 """
 
 import time

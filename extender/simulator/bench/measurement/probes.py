@@ -42,25 +42,25 @@ def feed_events(cluster: SyntheticCluster, index: ClusterIndex) -> Figures:
 
 
 def ask_herd(cluster: SyntheticCluster, index: ClusterIndex, decisions: Decisions, names: int) -> Figures:
-    """A thousand pending pods that are refused, each asked again after an event that concerns none of them.
+    """A thousand rejected pods, each filtered again after an event that concerns none of them.
 
     `herd`: with the window of names moved on, as it does with default sampling. `herdSame`: with the very same bytes,
     as without sampling.
     """
     questions = RequestMaker(cluster, names, cluster.load.scenario.seed)
-    askers = [cluster.asker(20_000_000 + number) for number in range(_HERD)]
-    first = [(pod, questions.filter_body(pod)) for pod in askers]
-    for pod in askers:
+    incoming = [cluster.incoming_pod(20_000_000 + number) for number in range(_HERD)]
+    first = [(pod, questions.filter_body(pod)) for pod in incoming]
+    for pod in incoming:
         _tell(cluster, index, "ADDED", pod)
     _ask_all(cluster, index, decisions, first)
     _bind_unrelated(cluster, index)
     same, rejected = _ask_all(cluster, index, decisions, first)
     _bind_unrelated(cluster, index)
-    moved, _ = _ask_all(cluster, index, decisions, [(pod, questions.filter_body(pod)) for pod in askers])
-    for pod in askers:
+    moved, _ = _ask_all(cluster, index, decisions, [(pod, questions.filter_body(pod)) for pod in incoming])
+    for pod in incoming:
         _tell(cluster, index, "DELETED", pod)
     found = milliseconds(moved, "herd") | milliseconds(same, "herdSame")
-    return found | {"herd.rejectedShare": rejected / len(askers)}
+    return found | {"herd.rejectedShare": rejected / len(incoming)}
 
 
 def _ask_all(
@@ -91,7 +91,7 @@ def _tell(cluster: SyntheticCluster, index: ClusterIndex, event: str, pod: PodId
 
 
 def _bind_unrelated(cluster: SyntheticCluster, index: ClusterIndex) -> None:
-    """A pod that nobody asks about comes and goes."""
+    """Create and delete a pod that no request concerns."""
     writer, pod = PodWriter(PLAIN), PodId(30_000_000, 0, "ns-0", is_plain=True)
     for line in (
         writer.line("ADDED", "running", pod, cluster.nodes[0], cluster.zone(0)),
@@ -110,7 +110,7 @@ def relabel_namespace(cluster: SyntheticCluster, index: ClusterIndex, decisions:
     for number in range(_MOVES):
         labels = {} if number % 2 == 0 else cluster.part.namespace_labels
         event = NAMESPACES.decode_event(namespace_line(name, labels, "MODIFIED"))
-        pod = cluster.asker(40_000_000 + number)
+        pod = cluster.incoming_pod(40_000_000 + number)
         body = questions.filter_body(pod)
         _tell(cluster, index, "ADDED", pod)
         started = thread_time_ns()

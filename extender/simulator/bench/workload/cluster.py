@@ -87,7 +87,7 @@ class SyntheticCluster:
         """The namespace of a pod."""
         return "ns-0" if self.part.one_namespace else f"ns-{(selector + rank % self._reach) % self.part.namespaces}"
 
-    def asker(self, number: int) -> PodId:
+    def incoming_pod(self, number: int) -> PodId:
         """The pod that asks as the given one; selectors have their turns in a scattered order."""
         selectors = self.load.selectors
         selector = number * 7919 % selectors if math.gcd(7919, selectors) == 1 else number % selectors

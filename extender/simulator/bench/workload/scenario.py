@@ -57,7 +57,7 @@ class ClusterPart(Part, frozen=True):
 
 
 class AskingPart(Part, frozen=True):
-    """How questions are asked: so many of each point, and a share of askers that want nodes with an SSD.
+    """How questions are asked: so many of each point, and a share of incoming pods that want nodes with an SSD.
 
     `perSecond` limits them over HTTP (0: as fast as they are answered), as a scheduler is busy in between.
     """
@@ -80,7 +80,7 @@ class Case(Part, frozen=True):
 
 
 class Bound(Part, frozen=True):
-    """One promise: a figure is at most (or at least) a number, or that many times another figure.
+    """One bound: a figure is at most (or at least) a number, or that many times another figure.
 
     `relativeTo` names a figure of the same point; `baseline` the same figure of the point that differs in these
     dimensions. `where` limits the bound to points with these values, `via` to one of

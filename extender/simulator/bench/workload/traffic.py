@@ -73,10 +73,12 @@ class PodEvent(NamedTuple):
 
 
 def pod_events(cluster: SyntheticCluster, first: int) -> Iterator[PodEvent]:
-    """Events without end, of the askers from number `first` on."""
+    """Events without end, of the incoming pods from number `first` on."""
     numbers = count(first)
     while True:
-        places = [(cluster.asker(number), number * 7919 % len(cluster.nodes)) for number in islice(numbers, _ALIVE)]
+        places = [
+            (cluster.incoming_pod(number), number * 7919 % len(cluster.nodes)) for number in islice(numbers, _ALIVE)
+        ]
         for event, state in _STEPS:
             for pod, node in places:
                 name = cluster.nodes[node] if state != "pending" else ""
