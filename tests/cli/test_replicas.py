@@ -20,7 +20,7 @@ import aiohttp
 import pytest
 
 from extender.simulator.apiserver.kinds import LEASES, PODS, Target
-from extender.simulator.apiserver.server import ApiServer, PlaneSettings
+from extender.simulator.apiserver.server import ApiServer, ApiServerSettings
 from extender.simulator.oracle.journal import Decision
 from extender.simulator.oracle.violations import violations
 from extender.simulator.scheduler.extender_client import ExtenderStanza
@@ -85,7 +85,7 @@ class Replica:
 @pytest.fixture
 async def api() -> AsyncIterator[ApiServer]:
     """A cluster of a few nodes, whose bookmarks come as seldom as they really do."""
-    async with ApiServer(PlaneSettings(bookmark_every=60.0)) as server:
+    async with ApiServer(ApiServerSettings(bookmark_every=60.0)) as server:
         nodes = [node(f"node-{n}", f"z{n % 3}") for n in range(NODES)]
         server.store.load([namespace("default"), *nodes])
         yield server

@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from extender.simulator.apiserver.server import ApiServer, PlaneSettings
+from extender.simulator.apiserver.server import ApiServer, ApiServerSettings
 from tests.cli.test_serve import PENDING, QUESTION, configuration, ready, serving
 from tests.fakes import PATIENCE
 
@@ -37,7 +37,7 @@ async def stale_checks(url: str) -> list[str]:
 
 @pytest.mark.parametrize("policy", ["error", "pass"])
 async def test_a_silent_cluster_is_told_or_everything_passes(tmp_path: Path, policy: str) -> None:
-    async with ApiServer(PlaneSettings(bookmark_every=60.0)) as api:
+    async with ApiServer(ApiServerSettings(bookmark_every=60.0)) as api:
         api.store.load([dict(found) for found in PENDING])
         kubeconfig = str(api.write_kubeconfig(tmp_path / "kubeconfig"))
         kube = {"kubeconfig": kubeconfig, "onStale": policy, "watch": {"inactivityTimeout": "1s"}}

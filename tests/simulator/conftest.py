@@ -5,14 +5,14 @@ from collections.abc import AsyncIterator
 import pytest
 
 from extender.simulator.apiserver.kinds import NAMESPACES
-from extender.simulator.apiserver.server import ApiServer, PlaneSettings
+from extender.simulator.apiserver.server import ApiServer, ApiServerSettings
 from tests.simulator.client import Client, connect
 from tests.simulator.plain import namespace
 
 
 @pytest.fixture
 async def api() -> AsyncIterator[ApiServer]:
-    async with ApiServer(PlaneSettings(bookmark_every=0.02)) as server:
+    async with ApiServer(ApiServerSettings(bookmark_every=0.02)) as server:
         server.operations.create(NAMESPACES, namespace("default"))
         yield server
 

@@ -37,7 +37,7 @@ async def test_time_in_which_the_loop_was_held_up_is_left_out() -> None:
     found = HoldUps()
     found.begin()
     before = time.monotonic()
-    time.sleep(0.3)  # noqa: ASYNC251 (nobody gets any further: that is the case)
+    time.sleep(0.3)  # noqa: ASYNC251 (a stalled loop is the case)
     after = time.monotonic()
     await until(lambda: found.felt(after + 1.0) < after + 0.9)
     found.stop()

@@ -22,7 +22,7 @@ from extender.settings import Rules
 from extender.simulator.apiserver.api_errors import ApiError
 from extender.simulator.apiserver.fault_points import Call, ConnectionCut, Faults
 from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS
-from extender.simulator.apiserver.server import ApiServer, PlaneSettings
+from extender.simulator.apiserver.server import ApiServer, ApiServerSettings
 from extender.tasks.ports import ObjectReflector
 from extender.tasks.reflectors import Reflectors
 from extender.wire import kinds as wire
@@ -145,7 +145,7 @@ async def keep(run: Callable[[], Awaitable[None]]) -> None:
 async def plane(seed: int, options: WatchOptions) -> AsyncIterator[Plane]:
     """A plane whose feeds run; a pump that dies fails the test."""
     injector = FaultInjector(seed)
-    async with ApiServer(PlaneSettings(bookmark_every=0.01, history=200, seed=seed)) as server:
+    async with ApiServer(ApiServerSettings(bookmark_every=0.01, history=200, seed=seed)) as server:
         server.faults = injector
         server.operations.create(NAMESPACES, plain.namespace("default"))
         for number in range(4):
@@ -188,7 +188,10 @@ async def test_after_any_faults_the_index_is_the_cluster_and_its_counts_are_true
 async def test_a_restarted_server_with_a_new_history_is_taken_over_as_it_is(unused_tcp_port: int) -> None:
     """Versions begin anew and every object is another one."""
     clock, index = FakeClock(), ClusterIndex(Rules())
-    first, second = ApiServer(PlaneSettings(bookmark_every=0.01)), ApiServer(PlaneSettings(bookmark_every=0.01, seed=9))
+    first, second = (
+        ApiServer(ApiServerSettings(bookmark_every=0.01)),
+        ApiServer(ApiServerSettings(bookmark_every=0.01, seed=9)),
+    )
     for number in range(50):
         first.operations.create(NAMESPACES, plain.namespace(f"old-{number}"))
     second.operations.create(NAMESPACES, plain.namespace("new"))
@@ -209,7 +212,7 @@ async def test_a_restarted_server_with_a_new_history_is_taken_over_as_it_is(unus
 async def test_a_cluster_that_may_be_listed_and_not_watched_is_never_ready(*, watch_list: bool) -> None:
     """Namespaces are in, and their labels decide where pods may stand: none of it is known a moment later."""
     options, clock = replace(OPTIONS, watch_list=watch_list), FakeClock()
-    async with ApiServer(PlaneSettings(bookmark_every=0.01)) as server, asyncio.TaskGroup() as group:
+    async with ApiServer(ApiServerSettings(bookmark_every=0.01)) as server, asyncio.TaskGroup() as group:
         server.operations.create(NAMESPACES, plain.namespace("default"))
         server.faults = role = NoWatches(wire.NAMESPACES.path)
         async with open_session(Access(host=server.url), clock) as session:

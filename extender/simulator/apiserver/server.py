@@ -32,7 +32,7 @@ _LARGEST_BODY = 64 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlaneSettings:
+class ApiServerSettings:
     """How the control plane behaves; times in seconds."""
 
     history: int = 20_000  # changes kept per kind; a watch from before them gets 410
@@ -49,8 +49,8 @@ class ApiServer:
     `async with ApiServer() as api:` starts it on an ephemeral port of 127.0.0.1; `api.url` is its address.
     """
 
-    def __init__(self, settings: PlaneSettings | None = None, *, store: Store | None = None) -> None:
-        self.settings = settings or PlaneSettings()
+    def __init__(self, settings: ApiServerSettings | None = None, *, store: Store | None = None) -> None:
+        self.settings = settings or ApiServerSettings()
         self.store = store or Store(history=self.settings.history, seed=self.settings.seed, past=self.settings.past)
         self.operations = Operations(self.store)
         self.pods = PodOperations(self.operations, kubelet_delay=self.settings.kubelet_delay)

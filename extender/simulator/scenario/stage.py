@@ -11,7 +11,7 @@ from typing import Self
 
 from extender.simulator.apiserver.fault_points import Faults, SlowBindings, SlowWrites
 from extender.simulator.apiserver.kinds import PODS
-from extender.simulator.apiserver.server import ApiServer, PlaneSettings
+from extender.simulator.apiserver.server import ApiServer, ApiServerSettings
 from extender.simulator.apiserver.store import Stored
 from extender.simulator.clocks import JumpingClock
 from extender.simulator.json_objects import JsonObject, is_finished, is_terminating
@@ -39,7 +39,7 @@ class Stage:
         self.numbers: dict[str, int] = {}  # the last number given to pods, by the beginning of their names
         plane = scenario.plane
         self.api = ApiServer(
-            PlaneSettings(
+            ApiServerSettings(
                 history=plane.history,
                 slow_after=plane.slow_after,
                 bookmark_every=plane.bookmark_every,

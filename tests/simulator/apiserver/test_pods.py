@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from extender.simulator.apiserver.kinds import NAMESPACES, NODES
-from extender.simulator.apiserver.server import ApiServer, PlaneSettings
+from extender.simulator.apiserver.server import ApiServer, ApiServerSettings
 from extender.simulator.json_objects import JsonObject
 from tests.fakes import until
 from tests.simulator.client import PODS, Client, connect
@@ -19,7 +19,7 @@ BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 @pytest.fixture
 async def slow_kubelet() -> AsyncIterator[Client]:
     """A control plane whose kubelet takes its time, and a bound pod named `a`."""
-    async with ApiServer(PlaneSettings(kubelet_delay=600)) as api, connect(api.url) as client:
+    async with ApiServer(ApiServerSettings(kubelet_delay=600)) as api, connect(api.url) as client:
         api.operations.create(NAMESPACES, namespace("default"))
         await client.post(DEFAULT, pod("a", on="n1"))
         yield client
@@ -84,7 +84,7 @@ async def test_a_bound_pod_terminates_until_the_kubelet_is_done(slow_kubelet: Cl
 
 
 async def test_the_kubelet_takes_no_longer_than_it_is_set_to() -> None:
-    async with ApiServer(PlaneSettings(kubelet_delay=0.01)) as api, connect(api.url) as client:
+    async with ApiServer(ApiServerSettings(kubelet_delay=0.01)) as api, connect(api.url) as client:
         api.operations.create(NAMESPACES, namespace("default"))
         await client.post(DEFAULT, pod("a", on="n1"))
         stream = await client.watch(PODS, resourceVersion=api.store.version)
@@ -102,7 +102,7 @@ async def test_a_deletion_spares_a_replacement_of_the_same_name(client: Client) 
 
 
 async def test_the_kubelet_spares_a_new_pod_under_the_name_of_one_that_was_ending() -> None:
-    async with ApiServer(PlaneSettings(kubelet_delay=0.02)) as api, connect(api.url) as client:
+    async with ApiServer(ApiServerSettings(kubelet_delay=0.02)) as api, connect(api.url) as client:
         for _ in range(2):
             api.operations.create(NAMESPACES, namespace("default"))
             await client.post(DEFAULT, pod("a", on="n1"))
@@ -138,7 +138,7 @@ async def test_budgets_are_read_as_numbers_and_percentages(client: Client, spec:
 
 
 async def test_ending_pods_are_forgotten_when_the_server_stops() -> None:
-    async with ApiServer(PlaneSettings(kubelet_delay=600)) as api, connect(api.url) as client:
+    async with ApiServer(ApiServerSettings(kubelet_delay=600)) as api, connect(api.url) as client:
         api.operations.create(NAMESPACES, namespace("default"))
         await client.post(DEFAULT, pod("a", on="n1"))
         await client.request("DELETE", f"{DEFAULT}/a")

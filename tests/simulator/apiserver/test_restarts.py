@@ -8,7 +8,7 @@ import pytest
 from extender.simulator.apiserver.fault_points import Call, Faults
 from extender.simulator.apiserver.kinds import NODES as NODE_KIND
 from extender.simulator.apiserver.kinds import PODS as POD_KIND
-from extender.simulator.apiserver.server import ApiServer, PlaneSettings
+from extender.simulator.apiserver.server import ApiServer, ApiServerSettings
 from extender.simulator.apiserver.store import Store
 from tests.fakes import until
 from tests.simulator.client import PODS, Client, connect, names
@@ -130,7 +130,7 @@ async def test_a_stalled_answer_does_not_hold_a_restart_up() -> None:
                 await asyncio.Event().wait()
 
     stall = Stall()
-    async with ApiServer(PlaneSettings()) as api, connect(api.url) as client:
+    async with ApiServer(ApiServerSettings()) as api, connect(api.url) as client:
         api.store.load([namespace("default")])
         api.faults = stall
         asking = asyncio.create_task(client.get(PODS))

@@ -7,7 +7,7 @@ import pytest
 from extender.simulator.apiserver.kinds import NAMESPACES as NAMESPACE_KIND
 from extender.simulator.apiserver.kinds import PODS as POD_KIND
 from extender.simulator.apiserver.kinds import Target
-from extender.simulator.apiserver.server import ApiServer, PlaneSettings
+from extender.simulator.apiserver.server import ApiServer, ApiServerSettings
 from tests.fakes import until
 from tests.simulator.client import NAMESPACES, PODS, Client, connect, names
 from tests.simulator.plain import namespace, pod
@@ -104,7 +104,7 @@ async def test_a_version_before_the_history_gets_one_error_event(client: Client,
 
 
 async def test_history_is_as_long_as_the_setting_says() -> None:
-    async with ApiServer(PlaneSettings(history=10)) as api, connect(api.url) as client:
+    async with ApiServer(ApiServerSettings(history=10)) as api, connect(api.url) as client:
         start = api.store.version
         for number in range(100):
             api.operations.create(NAMESPACE_KIND, namespace(f"ns{number}"))
@@ -140,7 +140,7 @@ async def test_a_watch_ends_plainly_after_its_timeout(client: Client, api: ApiSe
 
 
 async def test_a_watcher_that_lags_too_far_behind_is_cut_with_a_plain_end() -> None:
-    settings = PlaneSettings(slow_after=50)
+    settings = ApiServerSettings(slow_after=50)
     async with ApiServer(settings) as api, connect(api.url) as client:
         stream = await client.watch(NAMESPACES, resourceVersion=api.store.version)
         for number in range(51):  # all in one turn of the loop: the watch cannot take any of them

@@ -1,4 +1,4 @@
-"""Results as tables: one row a point, and no column that nobody has anything for."""
+"""Results as tables: one row a point, and no column without a value."""
 
 from rich.table import Table
 

@@ -12,7 +12,7 @@ import pytest
 from extender.simulator.apiserver.fault_points import Call, Faults
 from extender.simulator.apiserver.kinds import NAMESPACES as NAMESPACE_KIND
 from extender.simulator.apiserver.kinds import PODS as POD_KIND
-from extender.simulator.apiserver.server import ApiServer, PlaneSettings
+from extender.simulator.apiserver.server import ApiServer, ApiServerSettings
 from extender.simulator.json_objects import JsonObject
 from extender.simulator.scenario.fault_injector import FaultInjector
 from extender.simulator.scenario.faults import CONDITIONS, Condition, read_part
@@ -26,7 +26,7 @@ LONG = 3600.0
 @pytest.fixture
 async def api() -> AsyncIterator[ApiServer]:
     """A server without bookmarks, so that a watch gets just what is created."""
-    async with ApiServer(PlaneSettings(bookmark_every=LONG)) as server:
+    async with ApiServer(ApiServerSettings(bookmark_every=LONG)) as server:
         server.operations.create(NAMESPACE_KIND, namespace("default"))
         yield server
 
@@ -176,7 +176,7 @@ async def test_one_kind_overtakes_another(client: Client, api: ApiServer) -> Non
 
 
 async def test_bookmarks_are_lost_but_for_the_end_of_a_streaming_list() -> None:
-    async with ApiServer(PlaneSettings(bookmark_every=0.005)) as api, connect(api.url) as client:
+    async with ApiServer(ApiServerSettings(bookmark_every=0.005)) as api, connect(api.url) as client:
         injector = strike(api, "loseBookmarks")
         api.operations.create(NAMESPACE_KIND, namespace("default"))
         options = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}

@@ -10,12 +10,12 @@ from extender.simulator.json_objects import JsonObject
 from tests.simulator.scenario.faulted import base, run, steps_under
 
 STALE_AFTER = 0.72  # of the scenario's extender: 1.2 times the inactivityTimeout
-MACHINE = 0.6  # a loop that serves everybody here, on a machine with other things to do
+MACHINE = 0.6  # one loop runs API server, scheduler and service, on a machine with other work
 
 
 @dataclass(frozen=True)
 class Case:
-    """Faults; the longest that they hold news back, which nobody can notice; whether they leave us in the dark."""
+    """Faults; for how long they delay events without a sign of it; whether the service can notice that it is stale."""
 
     faults: tuple[JsonObject, ...]
     held: float = 0.0

@@ -27,7 +27,7 @@ def echo(body: JsonObject) -> JsonObject:
 
 
 def nothing(_: JsonObject) -> JsonObject:
-    """No candidate: somebody else acts."""
+    """No candidate: the extender preempts by itself."""
     return {"NodeNameToMetaVictims": {}}
 
 

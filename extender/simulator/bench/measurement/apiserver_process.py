@@ -13,7 +13,7 @@ from typing import Final
 import orjson
 
 from extender.simulator.apiserver import kinds
-from extender.simulator.apiserver.server import ApiServer, PlaneSettings
+from extender.simulator.apiserver.server import ApiServer, ApiServerSettings
 from extender.simulator.apiserver.store import ADDED, DELETED, MODIFIED, Store, Stored
 from extender.simulator.bench.measurement.child_process import Calls
 from extender.simulator.bench.workload.cluster import SyntheticCluster
@@ -34,7 +34,7 @@ def run_plane(pipe: Connection, load: Load) -> None:
 
 async def _run(pipe: Connection, cluster: SyntheticCluster) -> None:
     plane = Plane(cluster)
-    settings = PlaneSettings(history=_HISTORY, slow_after=_HISTORY)
+    settings = ApiServerSettings(history=_HISTORY, slow_after=_HISTORY)
     asked: dict[str, Callable[..., object]] = {"flood": plane.flood, "relabel": plane.relabel}
     asked |= {"compact": plane.compact, "told": lambda: plane.told}
     async with ApiServer(settings, store=plane.store) as api:

@@ -75,7 +75,7 @@ def fill(cluster: SyntheticCluster, subject: Subject) -> Figures:
                 apply(subject.index, kind.decode_event(line))
             lasted += perf_counter_ns() - started
     started = perf_counter_ns()
-    subject.settle()
+    subject.freeze_gc()
     return {"load": (lasted + perf_counter_ns() - started) / 1e9}
 
 

@@ -36,7 +36,7 @@ class Subject:
 
     index: ClusterIndex
     decisions: Callable[[Settings], Decisions]
-    settle: Callable[[], None]
+    freeze_gc: Callable[[], None]
 
 
 # Called in the process that measures, so it must be a function that can be named there.
