@@ -1,4 +1,4 @@
-"""The service put together: each part is built once, here, and handed to those who need it.
+"""The service put together: each part is built once, here, and handed to the parts that need it.
 
 `serve` runs it against a cluster or a snapshot, the demo and the scenarios against the embedded control plane.
 """
@@ -220,7 +220,7 @@ def _assumed_pod_options(settings: Settings) -> AssumedPodOptions:
 
 
 def watch_options(watch: Watch) -> WatchOptions:
-    """The settings in the words of the door to the apiserver: who must not be silent for long must not be waited for."""
+    """The settings as options of `kube`. Caps the list timeouts at `inactivityTimeout`."""
     usual, patience = WatchOptions(), watch.inactivity_timeout
     return WatchOptions(
         page_limit=watch.list_page_size,

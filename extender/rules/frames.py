@@ -22,17 +22,17 @@ class Frame(Protocol):
     def new_domains(self, group: SpreadGroupView) -> int:
         """How many domains would be eligible for the group only because of nodes that the index does not know."""
 
-    def near(self, group: GroupView) -> Mapping[int, int]:
-        """Counts that may be relied on: affinity is satisfied where anybody is counted."""
+    def satisfying(self, group: GroupView) -> Mapping[int, int]:
+        """Counts that may be relied on: affinity is satisfied where a pod is counted."""
 
-    def against(self, group: GroupView) -> Mapping[int, int]:
+    def conflicting(self, group: GroupView) -> Mapping[int, int]:
         """Counts that stand in the way: of anti-affinity and of skew."""
 
     def least(self, group: SpreadGroupView) -> int:
         """The smallest count over the eligible domains, which skew is measured against."""
 
     def may_count(self, group: GroupView) -> bool:
-        """Whether the group may count anybody at all."""
+        """Whether the group may count any pod."""
 
     def is_covered_by(self, group: GroupView) -> bool:
         """Whether it is certain, without a look at any node, that each stands in a domain that the group counts in."""
@@ -41,11 +41,11 @@ class Frame(Protocol):
 class CertainFrame:
     """What the index counts is all there is."""
 
-    def near(self, group: GroupView) -> Mapping[int, int]:
+    def satisfying(self, group: GroupView) -> Mapping[int, int]:
         """The counts themselves."""
         return group.counts
 
-    def against(self, group: GroupView) -> Mapping[int, int]:
+    def conflicting(self, group: GroupView) -> Mapping[int, int]:
         """The counts themselves."""
         return group.counts
 
@@ -108,8 +108,8 @@ class RequestFrame(CertainFrame):
         return False
 
 
-class _AwaitingFrame:
-    """Another frame, with what may become of the pods whose node is not known yet: the least and the most of each count."""
+class _UndeterminedFrame:
+    """Another frame, with a lower and an upper bound of each count for pods whose node is undetermined."""
 
     def __init__(self, frame: Frame, view: ClusterView) -> None:
         self._frame = frame
@@ -129,7 +129,10 @@ class _AwaitingFrame:
         return self._frame.is_covered_by(group)
 
     def _range(self, group: GroupView) -> tuple[Mapping[int, int], Mapping[int, int]]:
-        """The counts with those who are sure to come, and with everybody who may. O(such pods × their nodes), once."""
+        """Lower and upper bound of the counts: with the pods that are sure to land there, and with all that may.
+
+        O(such pods × their nodes), once for each group.
+        """
         if not group.pending:
             return group.counts, group.counts
         found = self._known.get(id(group))
@@ -140,50 +143,50 @@ class _AwaitingFrame:
         return found
 
 
-class WorstCaseFrame(_AwaitingFrame):
+class WorstCaseFrame(_UndeterminedFrame):
     """The pods whose node is not known yet are taken to stand wherever that is worst.
 
     They add to what anti-affinity and skew count in every domain where they may be; they satisfy no affinity and raise no
     minimum where they are not sure to come; and they end the privilege of the first pod of a group.
     """
 
-    def near(self, group: GroupView) -> Mapping[int, int]:
-        """Those who are sure to come are relied on."""
+    def satisfying(self, group: GroupView) -> Mapping[int, int]:
+        """Lower bound: counts only pods that are sure to land there."""
         return self._range(group)[0]
 
-    def against(self, group: GroupView) -> Mapping[int, int]:
-        """Everybody who may come is feared."""
+    def conflicting(self, group: GroupView) -> Mapping[int, int]:
+        """Upper bound: counts every pod that may land there."""
         return self._range(group)[1]
 
     def least(self, group: SpreadGroupView) -> int:
-        """The smallest count with those who are sure to come. O(distinct counts), O(domains) where somebody is."""
+        """The smallest lower bound. O(distinct counts), O(domains) with undetermined pods."""
         return _least(group, self._range(group)[0])
 
     def may_count(self, group: GroupView) -> bool:
-        """Whether it counts anybody or somebody is pending."""
+        """Whether it counts a pod, or may count an undetermined one."""
         return bool(group.counts) or group.pending > 0
 
 
-class BestCaseFrame(_AwaitingFrame):
+class BestCaseFrame(_UndeterminedFrame):
     """The pods whose node is not known yet are taken to stand wherever that is best, for each count by itself.
 
     No node that is refused so will pass, wherever they come to stand.
     """
 
-    def near(self, group: GroupView) -> Mapping[int, int]:
-        """Everybody who may come is hoped for."""
+    def satisfying(self, group: GroupView) -> Mapping[int, int]:
+        """Upper bound: counts every pod that may land there."""
         return self._range(group)[1]
 
-    def against(self, group: GroupView) -> Mapping[int, int]:
-        """Only those who are sure to come stand in the way."""
+    def conflicting(self, group: GroupView) -> Mapping[int, int]:
+        """Lower bound: counts only pods that are sure to land there."""
         return self._range(group)[0]
 
     def least(self, group: SpreadGroupView) -> int:
-        """The smallest count with everybody who may come. O(distinct counts), O(domains) where somebody may."""
+        """The smallest upper bound. O(distinct counts), O(domains) with undetermined pods."""
         return _least(group, self._range(group)[1])
 
     def may_count(self, group: GroupView) -> bool:
-        """Whether it is sure to count somebody."""
+        """Whether it is sure to count a pod."""
         return bool(self._range(group)[0])
 
 

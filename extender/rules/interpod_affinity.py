@@ -2,7 +2,7 @@
 
 https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#inter-pod-affinity-and-anti-affinity
 Clauses of the filter, in this order: own required affinity (with the first-pod rule), own anti-affinity, anti-affinity
-of existing pods. One deliberate difference: a negative namespaceSelector of the asking pod covers the namespaces that
+of existing pods. One deliberate difference: a negative namespaceSelector of the incoming pod covers the namespaces that
 it selects (KEP-2249), not every one as kube-scheduler 1.36 does (kubernetes#141526).
 """
 
@@ -28,12 +28,12 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class AffinityFilter:
-    """The rule for one question. ``first_pod``: nobody matches yet and the pod matches itself, so any domain will do."""
+    """The rule for one question. ``first_pod``: no pod matches yet and this one matches itself, so any domain will do."""
 
     status: Status
-    near: tuple[Clause, ...] = ()
+    affinity: tuple[Clause, ...] = ()
     first_pod: bool = False
-    apart: tuple[Clause, ...] = ()
+    anti: tuple[Clause, ...] = ()
     inverse: tuple[Clause, ...] = ()
     rejects_all: Reason | None = None
 
@@ -41,13 +41,13 @@ class AffinityFilter:
         """Those of the positions that pass. O(nodes × clauses)."""
         if self.status.code is Code.UNRESOLVABLE:
             return []
-        for clause in self.near:
+        for clause in self.affinity:
             domains, counts = clause.domains, clause.counts
             if self.first_pod:
                 nodes = [node for node in nodes if domains[node]]
             else:
                 nodes = [node for node in nodes if domains[node] in counts]
-        for clause in (*self.apart, *self.inverse):
+        for clause in (*self.anti, *self.inverse):
             domains, counts = clause.domains, clause.counts
             if counts:
                 nodes = [node for node in nodes if domains[node] not in counts]
@@ -58,9 +58,9 @@ class AffinityFilter:
         if self.status.code is Code.UNRESOLVABLE:
             yield Reason.MALFORMED_POD, nodes
             return
-        left = list(replace(self, apart=(), inverse=()).passing(nodes))
+        left = list(replace(self, anti=(), inverse=()).passing(nodes))
         yield from _lost(Reason.AFFINITY, nodes, left)
-        for reason, clauses in ((Reason.ANTI_AFFINITY, self.apart), (Reason.EXISTING_ANTI_AFFINITY, self.inverse)):
+        for reason, clauses in ((Reason.ANTI_AFFINITY, self.anti), (Reason.EXISTING_ANTI_AFFINITY, self.inverse)):
             for clause in clauses:
                 domains, counts = clause.domains, clause.counts
                 yield reason, [node for node in left if domains[node] in counts]
@@ -70,11 +70,11 @@ class AffinityFilter:
         """Why the node is refused, None where it passes."""
         if self.status.code is Code.UNRESOLVABLE:
             return Reason.MALFORMED_POD
-        if not all(clause.domains[node] for clause in self.near):
+        if not all(clause.domains[node] for clause in self.affinity):
             return Reason.AFFINITY
-        if not self.first_pod and not all(clause.domains[node] in clause.counts for clause in self.near):
+        if not self.first_pod and not all(clause.domains[node] in clause.counts for clause in self.affinity):
             return Reason.AFFINITY
-        if any(clause.domains[node] in clause.counts for clause in self.apart):
+        if any(clause.domains[node] in clause.counts for clause in self.anti):
             return Reason.ANTI_AFFINITY
         if any(clause.domains[node] in clause.counts for clause in self.inverse):
             return Reason.EXISTING_ANTI_AFFINITY
@@ -132,7 +132,7 @@ class AffinityScore:
 
 
 def weighted_groups(compiled: CompiledConstraints, hard_weight: int) -> list[WeightedGroup]:
-    """Every group that adds to the score, with its weight; those that count nobody are left out."""
+    """Every group that adds to the score, with its weight; those that count no pod are left out."""
     required = (WeightedGroup(hard_weight, group) for group in compiled.inverse_required)
     every = (*compiled.preferences, *compiled.inverse_preferences, *required)
     return [part for part in every if part.group.counts]
@@ -165,22 +165,21 @@ class InterPodAffinity:
         if not (compiled.affinity or compiled.anti or inverse):
             return AffinityFilter(SKIP)
 
-        def near(group: GroupView) -> Clause:
-            return Clause(frame.domains(group.key), frame.near(group))
+        def clause_for(group: GroupView) -> Clause:
+            return Clause(frame.domains(group.key), frame.satisfying(group))
 
-        def apart(group: GroupView) -> Clause:
-            return Clause(frame.domains(group.key), frame.against(group))
+        def clause_against(group: GroupView) -> Clause:
+            return Clause(frame.domains(group.key), frame.conflicting(group))
 
-        nobody = not any(map(frame.may_count, compiled.affinity))
-        first_pod = nobody and compiled.matches_itself
-        nears = tuple(map(near, compiled.affinity))
-        nowhere = not first_pod and not all(clause.counts for clause in nears)
+        first_pod = compiled.matches_itself and not any(map(frame.may_count, compiled.affinity))
+        affinity = tuple(map(clause_for, compiled.affinity))
+        nowhere = not first_pod and not all(clause.counts for clause in affinity)
         return AffinityFilter(
             SUCCESS,
-            near=nears,
+            affinity=affinity,
             first_pod=first_pod,
-            apart=tuple(map(apart, compiled.anti)),
-            inverse=tuple(map(apart, inverse)),
+            anti=tuple(map(clause_against, compiled.anti)),
+            inverse=tuple(map(clause_against, inverse)),
             rejects_all=Reason.AFFINITY if nowhere else _full(compiled, frame),
         )
 

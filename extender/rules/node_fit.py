@@ -3,7 +3,7 @@
 kube-scheduler decides these for every node that it asks about. We need them for the nodes that it has not looked at
 while a preemption is planned, and for the room that pods nominated by us take before the scheduler knows of them.
 Not checked, because the index does not hold it: host ports, volumes, devices. `Pod.has_unseen_needs` tells of a pod
-that asks for such things, so that nobody promises it a node on the strength of this module alone.
+that asks for such things, so that it is not nominated to a node on the strength of this module alone.
 https://kubernetes.io/docs/concepts/scheduling-eviction/kube-scheduler/ (NodeUnschedulable, TaintToleration,
 NodeAffinity, NodeResourcesFit)
 """
@@ -23,7 +23,7 @@ CORDON = Taint("node.kubernetes.io/unschedulable", "", NO_SCHEDULE)
 
 
 def static_rejection(pod: Pod, node: Node) -> Reason | None:
-    """What keeps the pod off the node whoever leaves it, None where nothing does. O(taints + terms)."""
+    """What keeps the pod off the node whichever pods leave it, None where nothing does. O(taints + terms)."""
     signature = pod.signature
     if node.unschedulable and not any(each.tolerates(CORDON) for each in signature.tolerations):
         return Reason.CORDONED
@@ -38,7 +38,7 @@ def static_rejection(pod: Pod, node: Node) -> Reason | None:
 class FreeResources:
     """What is left on one node in a what-if: pods are taken away and counted back without touching the index.
 
-    ``free`` may be negative. A resource that nobody offers or asks for has no entry.
+    ``free`` may be negative. A resource that is neither offered nor requested has no entry.
     """
 
     free: dict[str, int] = field(default_factory=dict)

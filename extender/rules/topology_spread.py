@@ -85,7 +85,7 @@ def _clause(ask: CompiledSpread, frame: Frame) -> HardClause:
     least = 0 if added else frame.least(group)
     minimum = global_minimum(least, group.domains + added, constraint.min_domains)
     limit = largest_allowed(constraint, minimum, matches_itself=bool(ask.self_match))
-    return HardClause(frame.domains(group.key), frame.against(group), limit)
+    return HardClause(frame.domains(group.key), frame.conflicting(group), limit)
 
 
 @dataclass(frozen=True, slots=True)

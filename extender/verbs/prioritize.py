@@ -1,4 +1,4 @@
-"""The prioritize verb: how much the asked nodes are preferred.
+"""The prioritize verb: how much the requested nodes are preferred.
 
 The scheduler multiplies each score by the extender's weight and by ten, and does not clamp it.
 """
@@ -22,7 +22,7 @@ MAX_EXTENDER_SCORE = 10
 def has_scores(settings: Settings) -> bool:
     """Whether the scheduler gains by asking for scores.
 
-    Decisive placement prefers nodes in filter already, and prioritize is asked about equals only: a call for nothing.
+    Decisive placement prefers nodes in filter already, and prioritize is requested about equals only: a call for nothing.
     Without a shortlist it is worth it all the same: kube-scheduler spends more on scores of zero for each of thousands
     of nodes than on asking and being told that there are none (measured).
     """
@@ -38,11 +38,11 @@ def prioritize_nodes(args: ExtenderArgs, view: ClusterView, settings: Settings) 
     compiled = view.compiled(args.pod.signature)
     if not has_points(compiled, settings):
         return {}
-    asked = requested_nodes(args, view)
-    found = points(compiled, view, settings, asked.frame, asked.positions())
+    requested = requested_nodes(args, view)
+    found = points(compiled, view, settings, requested.frame, requested.positions())
     if len(set(found.of.values())) <= 1:
         return {}
-    names = asked.names_at(list(found.of))
+    names = requested.names_at(list(found.of))
     if settings.answers.score_scale == "inTree":
         return dict(zip(names, found.of.values(), strict=True))
     rounded = (round(MAX_EXTENDER_SCORE * score / found.most) for score in found.of.values())
@@ -51,7 +51,7 @@ def prioritize_nodes(args: ExtenderArgs, view: ClusterView, settings: Settings) 
 
 
 def prioritize_watched(args: ExtenderArgs, view: ClusterView, settings: Settings) -> Mapping[str, int]:
-    """The same for the pod that the watch shows; empty for any other, unless nodes are asked about that do not exist."""
+    """The same for the pod that the watch shows; empty for any other, unless a requested node does not exist."""
     pod = watched_pod(args.pod.uid, args.pod.namespace, args.pod.name, view)
     if isinstance(pod, Pod):
         return prioritize_nodes(replace(args, pod=pod), view, settings)

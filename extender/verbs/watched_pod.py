@@ -1,7 +1,7 @@
 """Which pod a request is about: the one that the watch shows under the request's UID, namespace and name.
 
 A request identifies a pod and says nothing else of it that is believed. Priority, preemption policy, scheduling gates,
-node, requests and constraints are those of the pod that the watch shows, so whoever can send a request can neither
+node, requests and constraints are those of the pod that the watch shows, so the sender of a request can neither
 preempt by a priority that the API server never admitted, nor take up room for a pod that does not exist.
 
 Constraints come from the watch too. Those of a pod without gates do not change any more, except labels, owners and
@@ -50,7 +50,7 @@ def watched_pod(uid: str, namespace: str, name: str, view: ClusterView) -> Pod |
 
 
 def asks_alike(one: PodSignature, other: PodSignature) -> bool:
-    """Whether two shapes ask for the same. O(1) for one object, else O(size)."""
+    """Whether two signatures ask for the same. O(1) for one object, else O(size)."""
     return one is other or _parts(one) == _parts(other)
 
 

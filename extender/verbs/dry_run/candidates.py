@@ -96,11 +96,11 @@ def plan_of(pod: Pod, removal: Removal, view: ClusterView) -> PreemptionPlan:
 
 
 def node_of_running_plan(pod: Pod, view: ClusterView) -> str:
-    """The node that the pod is to get, empty where nothing is awaited. Until then nobody else is preempted for it.
+    """The node that the pod is to get, empty where nothing is awaited. Until then no other pod is preempted for it.
 
     That is while victims of its plan are still there; without a plan of ours, as for kube-scheduler, while a pod that
     was preempted is still terminating on the nominated node; and after a plan of ours while its node would take the
-    pod, as far as we know, once those are gone whom plans are removing there: the scheduler's picture may be behind
+    pod, as far as we know, once the pods that plans are removing there are gone: the scheduler's cache may be behind
     ours, or another nominated pod of the same priority has to get its room first.
     """
     going = node_being_cleared(pod, view)
@@ -112,7 +112,7 @@ def node_of_running_plan(pod: Pod, view: ClusterView) -> str:
 
 
 def node_being_cleared(pod: Pod, view: ClusterView) -> str:
-    """The node from which victims of this pod are on their way out, empty where nobody is."""
+    """The node from which victims of this pod are on their way out, empty where there are none."""
     promised = view.awaited(pod.uid)
     if promised:
         return promised

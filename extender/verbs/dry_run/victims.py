@@ -83,7 +83,7 @@ class DryRun:
     """The dry run for one preemptor. ``across``: for anti-affinity victims may stand elsewhere in the node's domain.
 
     To be made while every pod counts, and used before anything changes. ``done`` are the nodes that were judged to the
-    end. What a node costs is taken from one budget (`MOST_WORK`); once it is spent no node helps. ``is_hopeless``: the
+    end. What a node costs is taken from one budget (`MOST_WORK`); once it is spent no node helps. ``fits_nowhere``: the
     pod fits nowhere, whichever pods leave. ``has_constraints``: a rule may reject the pod on some node.
     """
 
@@ -95,12 +95,12 @@ class DryRun:
         self._across = across
         self._has_nominated = has_nominated
         self._work = 0
-        self._question = compiled = view.compiled(pod.signature)
+        self._compiled = compiled = view.compiled(pod.signature)
         self._groups = frozenset(compiled.filter_groups())
         self._counted: dict[tuple[PodSignature, bool], bool] = {}
         active = catalog.active(compiled, view)
-        self.is_hopeless = catalog.prepare(active, view, IndexFrame()).failure is not None
-        self.has_constraints = bool(active) and not self.is_hopeless
+        self.fits_nowhere = catalog.prepare(active, view, IndexFrame()).failure is not None
+        self.has_constraints = bool(active) and not self.fits_nowhere
         # What can be judged by the counts of each moment is prepared once, the rest again after each change.
         self._lasting = catalog.prepare(catalog.lasting_parts(compiled, view), view, IndexFrame())
         self._recounted = catalog.recounted_parts(compiled, view)
@@ -157,7 +157,7 @@ class DryRun:
     def on(self, number: NodeNumber, taken: Sequence[Pod] = (), *, checks_room: bool = False) -> Removal | None:
         """What has to leave the node beside ``taken``, which leaves anyway; None where nothing helps or it is abandoned.
 
-        ``taken`` is part of the answer. ``checks_room``: node fit is to be judged too, as nobody else has done so.
+        ``taken`` is part of the answer. ``checks_room``: node fit is judged too, as the scheduler has not done so.
         O(pods of lower priority on the node × (groups that count them + clauses)).
         """
         node = self.view.node(number)
@@ -193,7 +193,7 @@ class DryRun:
         return catalog.prepare(self._recounted, self.view, IndexFrame()).rejection(number) is None
 
     def passes_beside(self, conflicting: Sequence[Pod], number: NodeNumber, tried: WhatIfView) -> bool:
-        """The same with the rivals standing there. They may bring terms that nobody had, so the question is put anew."""
+        """The same beside conflicting nominated pods. They may bring new terms, so the constraints are compiled again."""
         if not self.has_constraints and not any(each.signature.affinity.required_anti for each in conflicting):
             return True
         self._charge_judging()
@@ -224,7 +224,7 @@ class DryRun:
 
     def _elsewhere(self, number: NodeNumber) -> Iterable[Pod]:
         """Pods counted in the anti-affinity groups that refuse the node, on the other nodes of its domains."""
-        keys = {group.key for group in (*self._question.anti, *self._question.inverse) if _refuses(group, number)}
+        keys = {group.key for group in (*self._compiled.anti, *self._compiled.inverse) if _refuses(group, number)}
         others = set[NodeNumber]().union(*(key.nodes_in.get(key.of_node[number], ()) for key in keys))
         for other in others - {number}:
             yield from filter(self._is_counted, self.view.pods_on(other).values())
@@ -262,7 +262,7 @@ class _Attempt:
             self.room.count(pod, 1)
 
     def fits(self) -> bool:
-        """Whether the preemptor would pass now: with its rivals beside it, and without them."""
+        """Whether the preemptor would pass now: beside the conflicting nominated pods, and without them."""
         if self.room is not None and not self.room.takes(self.run.pod.requests):
             return False
         if not self.run.passes(self.number):
@@ -272,7 +272,7 @@ class _Attempt:
     def spare(self, pods: Sequence[Pod]) -> Sequence[Pod]:
         """Puts the pods back one by one where the preemptor still fits; returns those that have to go.
 
-        Repeated until nobody more is spared: under spread constraints a pod put back can make room for another one.
+        Repeated until no further pod is spared: under spread constraints a pod put back can make room for another one.
         Meaningless once the budget is spent.
         """
         while not self.run.is_spent():

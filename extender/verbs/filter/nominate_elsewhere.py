@@ -1,4 +1,4 @@
-"""Looking past the scheduler's sample: a node that was not asked about and would take the pod.
+"""Nominating elsewhere: a node outside of the scheduler's sample that would take the pod.
 
 At 5,000 nodes kube-scheduler asks about 500 of them; a pod that fits elsewhere only is refused and sits until unrelated
 events turn the window (measured). A nomination makes the scheduler look at that node first, at once.
@@ -21,9 +21,9 @@ TRIED = 64
 def find_node_elsewhere(pod: Pod, view: ClusterView, settings: Settings, seed: int) -> tuple[str, bool]:
     """The best node of the whole cluster that passes all that we can check, or "" where there is none.
 
-    The second value tells whether any node passes *our* rules at all: where none does, only a change of the question's
-    grounds can help. A pod with needs that the index does not hold (volumes, host ports, devices) gets no node, as
-    nobody could vouch for it. O(nodes) at worst.
+    The second value tells whether any node passes *our* rules at all: where none does, only a change of the dependency
+    version can help. A pod with needs that the index does not hold (volumes, host ports, devices) gets no node, as we
+    cannot check them. O(nodes) at worst.
     """
     compiled = view.compiled(pod.signature)
     frame = WorstCaseFrame(IndexFrame(), view) if view.is_pending(compiled) else IndexFrame()
@@ -31,8 +31,8 @@ def find_node_elsewhere(pod: Pod, view: ClusterView, settings: Settings, seed: i
     if filters.failure is not None or filters.rejects_every_node:
         return "", False
     names = list(view.known)
-    asked = RequestedNodes(names, IndexFrame(), view)
-    ranked = best_passing(Search(compiled, filters, asked, view, settings), len(names), seed % max(len(names), 1))
+    requested = RequestedNodes(names, IndexFrame(), view)
+    ranked = best_passing(Search(compiled, filters, requested, view, settings), len(names), seed % max(len(names), 1))
     if pod.has_unseen_needs:
         return "", bool(ranked)
     others = view.nominated

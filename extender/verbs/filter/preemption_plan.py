@@ -29,7 +29,7 @@ def plan_for_rejected_pod(
     if not may_plan(pod, view, settings):
         return None
     run = DryRun(pod, view, across=settings.preemption.cross_node)
-    if run.is_hopeless or not run.has_constraints:
+    if run.fits_nowhere or not run.has_constraints:
         return None
     removal = _search(run, names, unhelpful, seed)
     if removal is None:

@@ -21,7 +21,7 @@ from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 
 def rejection(search: Search) -> FilterResult:
     """Why none of the requested nodes passes, or the error that the rules report. O(nodes × clauses)."""
-    filters, requested = search.filters, search.asked
+    filters, requested = search.filters, search.requested
     failure = filters.failure
     if failure is not None and failure.code is Code.ERROR:
         return FilterResult((), error=failure.reason)

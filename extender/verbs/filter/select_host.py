@@ -31,7 +31,7 @@ def answers_one(compiled: CompiledConstraints, view: ClusterView, settings: Sett
 
 def select_hosts(search: Search, pod: Pod, seed: int, avoid: str) -> Sequence[str]:
     """Names that pass, in the order in which they should be tried; empty where none does. O(names × clauses) at worst."""
-    requested, settings, filters = search.asked, search.settings, search.filters
+    requested, settings, filters = search.requested, search.settings, search.filters
     if filters.rejects_every_node or filters.failure is not None:
         return ()
     most = settings.answers.shortlist
@@ -50,16 +50,16 @@ def select_host(search: Search, pod: Pod, turn: int, avoid: str) -> list[int]:
 
     ``avoid`` is the node that the pod was last sent to without arriving: it is chosen only where nothing else passes.
     """
-    asked = search.asked
+    requested = search.requested
     looks_at_all = bool(pod.signature.preferred_nodes)
-    ranked = best_passing(search, len(asked) if looks_at_all else min(COMPARED, len(asked)), turn)
+    ranked = best_passing(search, len(requested) if looks_at_all else min(COMPARED, len(requested)), turn)
     if avoid and len(ranked) > 1:
-        avoided = asked.position(avoid)
+        avoided = requested.position(avoid)
         ranked = [item for item in ranked if item[1] != avoided]
     equals = _equals(ranked)
     if len(equals) <= 1:
         return equals
-    return [max(equals, key=lambda position: _standing(pod, search.view, asked.node(position)))]
+    return [max(equals, key=lambda position: _standing(pod, search.view, requested.node(position)))]
 
 
 def _equals(ranked: Ranked) -> list[int]:
@@ -89,9 +89,9 @@ def _free_share(pod: Pod, view: ClusterView, node: Node) -> float:
     number = view.known.get(node.name)
     if number is None:
         return 0.0
-    offered, requested, asked = node.allocatable, view.requested(number), pod.requests
+    offered, in_use, wanted = node.allocatable, view.requested(number), pod.requests
     free = 0.0
     for name in (CPU, MEMORY):
         if there := offered.get(name):
-            free += 1 - (requested.get(name, 0) + asked.get(name, 0)) / there
+            free += 1 - (in_use.get(name, 0) + wanted.get(name, 0)) / there
     return free

@@ -1,8 +1,9 @@
-"""Whether a question is better answered later: once it is known where pods are that were let through just now.
+"""Whether to wait for assumed pods before a question is decided.
 
-Nobody is waited for who cannot make the answer better. It is given at once where as many nodes pass in the worst case,
-and as good ones by our own score, as could pass in the best, or where none could. The filter verb answers by the worst
-case, so what passes is right wherever those pods come to stand. Called before it, and again whenever one has settled.
+Wait only for assumed pods that can change the result. The question is decided at once where as many nodes pass in the
+worst case, and as good ones by our own score, as could pass in the best case, or where none could. The filter verb
+decides by the worst case, so a node that passes is right wherever the assumed pods are bound. Called before the verb,
+and again whenever an assumed pod has settled.
 """
 
 from __future__ import annotations
@@ -19,32 +20,32 @@ from extender.wire.extender_v1 import ExtenderArgs
 
 
 def should_wait(args: ExtenderArgs, view: ClusterView, settings: Settings) -> bool:
-    """Whether waiting may make the answer better. O(groups) where nobody is pending, else two searches.
+    """Whether waiting may make the answer better. O(groups) without undetermined pods, else two searches.
 
-    Where pods to come may take nodes out of the answer, or a refusal would make us look for pods to remove, everybody
-    is waited for on whom the question may hang: that rests on more than the names that pass.
+    Where nominated pods may take nodes out of the answer, or a rejection would start a preemption, the question waits for
+    every assumed pod that it may depend on: both depend on more than the names that pass.
     """
     compiled = view.compiled(args.pod.signature)
     if not view.is_pending(compiled):
         return False
     if view.nominated and settings.preemption.mode != "off":
         return True
-    asked = requested_nodes(args, view)
-    at_best = _ranks(args, asked, BestCaseFrame(asked.frame, view), view, settings)
+    requested = requested_nodes(args, view)
+    at_best = _ranks(args, requested, BestCaseFrame(requested.frame, view), view, settings)
     if not at_best:
         return may_plan(args.pod, view, settings)
-    return _ranks(args, asked, WorstCaseFrame(asked.frame, view), view, settings) != at_best
+    return _ranks(args, requested, WorstCaseFrame(requested.frame, view), view, settings) != at_best
 
 
 def _ranks(
-    args: ExtenderArgs, asked: RequestedNodes, frame: Frame, view: ClusterView, settings: Settings
+    args: ExtenderArgs, requested: RequestedNodes, frame: Frame, view: ClusterView, settings: Settings
 ) -> list[float]:
     """How the nodes of the answer rank under our own score, best first. One that is chosen is chosen among all."""
     compiled = view.compiled(args.pod.signature)
-    most = len(asked)
+    most = len(requested)
     if settings.answers.shortlist and not answers_one(compiled, view, settings):
         most = min(most, settings.answers.shortlist)
     filters = catalog.prepare_filters(compiled, view, frame)
     if filters.rejects_every_node:
         return []
-    return [rank for rank, _ in best_passing(Search(compiled, filters, asked, view, settings), most, 0)]
+    return [rank for rank, _ in best_passing(Search(compiled, filters, requested, view, settings), most, 0)]

@@ -6,8 +6,8 @@ carry out; the answer is then empty, so the scheduler does nothing itself. Facts
 
 1. A victim that the scheduler does not know on that node fails the whole call, and so does a candidate answered without
    victims. From 1.38 on (kubernetes#135486) candidates *arrive* without victims too: nodes that only we refuse.
-2. The scheduler chose victims by what it knows. They stay; what our constraints, or pods that we have promised the
-   node to, need beyond them is added.
+2. The scheduler chose victims by what it knows. They stay; what our constraints, or pods that are nominated to
+   the node, need beyond them is added.
 3. It counts nominated pods on the node to which they are nominated, and nowhere else. Where we choose, they count
    everywhere: preemptors that must be spread are not sent to one zone to push each other out of it.
 4. Its candidates are a sample. Where none of them helps, the other nodes are tried before the preemptor is given up:
@@ -60,7 +60,7 @@ def advise_preemption(args: PreemptionArgs, view: ClusterView, _settings: Settin
     A candidate for which there are none to add is dropped: answered back, it would fail the whole call.
     """
     run = DryRun(args.pod, view)
-    if run.is_hopeless:
+    if run.fits_nowhere:
         return []
     return [found for each in args.candidates if (found := _advised(each, run)) is not None and found.victims]
 
@@ -86,7 +86,7 @@ def plan_preemption(args: PreemptionArgs, view: ClusterView, settings: Settings,
     if pod.never_preempts or not args.candidates or node_of_running_plan(pod, view):
         return PreemptionDecision()
     run = DryRun(pod, view, across=settings.preemption.cross_node)
-    if run.is_hopeless:
+    if run.fits_nowhere:
         return PreemptionDecision()
     sees_everything = _sees_everything(pod, settings)
 

@@ -73,7 +73,7 @@ def _offers(args: PreemptionArgs, run: DryRun) -> Iterator[_Offer]:
         number = view.known.get(candidate.node)
         if number is None:
             continue
-        # A victim that the index does not hold is gone already, or its binding has not reached us: nobody can tell.
+        # A victim that the index does not hold is gone already, or its binding has not reached us: unknown which.
         victims = [pod for pod in known_victims(candidate, view) if pod.node == candidate.node]
         if any(each.priority >= args.pod.priority for each in victims):
             continue
@@ -91,7 +91,7 @@ def _offers(args: PreemptionArgs, run: DryRun) -> Iterator[_Offer]:
 
 
 def _settle(offer: _Offer, run: DryRun) -> _Offer | None:
-    """An open offer with all that has to leave the node; None where that does not help, or nobody has to."""
+    """An open offer with all that has to leave the node; None where that does not help, or no pod has to."""
     removal = run.on(offer.number, offer.removal.victims)
     if removal is None or not removal.victims:
         return None

@@ -31,11 +31,11 @@ Ranked = list[tuple[float, int]]
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """One question ready to be searched: what is asked, of whom, and which filters a node must pass."""
+    """One question ready to be searched: the requested nodes, the constraints, and the filters that a node must pass."""
 
     compiled: CompiledConstraints
     filters: PreparedFilters
-    asked: RequestedNodes
+    requested: RequestedNodes
     view: ClusterView
     settings: Settings
 
@@ -57,15 +57,15 @@ def best_passing(search: Search, most: int, turn: int) -> Ranked:
     the best possible rank are found. Only where several rules have preferences, or one that counts no pods, are all
     passing nodes scored.
     """
-    compiled, asked = search.compiled, search.asked
+    compiled, requested = search.compiled, search.requested
     scoring = catalog.scoring_rules(compiled, search.settings.rules)
     if not scoring:
         return _unranked(search, most, turn)
     if len(scoring) > 1 or not scoring[0].ranks_by_counts:
         return _scored(search, most, turn)
     groups = weighted_groups(compiled, search.settings.rules.inter_pod_affinity.hard_pod_affinity_weight)
-    if groups and asked.view is not None and len(asked) >= _LONG and top_domains.applies(groups):
-        return top_domains.best_by_top_domains(groups, search.filters, asked, most, turn)
+    if groups and requested.view is not None and len(requested) >= _LONG and top_domains.applies(groups):
+        return top_domains.best_by_top_domains(groups, search.filters, requested, most, turn)
     parts = [_part(part.weight, part.group, search) for part in groups]
     required: list[Column] = []
     if compiled.soft and not compiled.soft_error:
@@ -74,34 +74,34 @@ def best_passing(search: Search, most: int, turn: int) -> Ranked:
 
 
 def _part(weight: float, group: GroupView, search: Search, *, without_key: bool = True) -> _Part:
-    """``without_key``: nodes that lack the key are ranked too, and nobody counts on them."""
+    """``without_key``: nodes that lack the key are ranked too, with no pod counted on them."""
     extreme = group.greatest if weight > 0 else group.smallest
     is_zero = weight < 0 and without_key and _some_lack(group.key, search)
-    return _Part(weight, search.asked.frame.domains(group.key), group.counts, 0 if is_zero else weight * extreme())
+    return _Part(weight, search.requested.frame.domains(group.key), group.counts, 0 if is_zero else weight * extreme())
 
 
 def _some_lack(key: KeyView, search: Search) -> bool:
-    """Whether a node of the question may lack the key; nobody knows about nodes that the request brings along."""
-    return search.asked.view is None or key.lacking > 0
+    """Whether a requested node may lack the key; always true for nodes that the request brings along."""
+    return search.requested.view is None or key.lacking > 0
 
 
 def _spread_parts(search: Search) -> tuple[list[_Part], list[Column]]:
     """Fewer pods rank higher. The weights are by the domains of the cluster, as the passing nodes are not known yet."""
-    compiled, asked = search.compiled, search.asked
+    compiled, requested = search.compiled, search.requested
     parts, required = [], []
     for ask in compiled.soft:
         key = search.view.key(ask.constraint.topology_key)
-        size = len(asked) if ask.constraint.topology_key == HOSTNAME else len(key.nodes_in)
+        size = len(requested) if ask.constraint.topology_key == HOSTNAME else len(key.nodes_in)
         parts.append(_part(-topology_weight(size), ask.group, search, without_key=not compiled.soft_needs_all_keys))
         if compiled.soft_needs_all_keys and _some_lack(key, search):
-            required.append(asked.frame.domains(key))
+            required.append(requested.frame.domains(key))
     return parts, required
 
 
 def _unranked(search: Search, most: int, turn: int) -> Ranked:
     """The first that pass: all are equal."""
     found: list[int] = []
-    for piece in search.asked.pieces(turn, most + most // _SPARE):
+    for piece in search.requested.pieces(turn, most + most // _SPARE):
         found.extend(search.filters.passing(piece))
         if len(found) >= most:
             break
@@ -113,7 +113,7 @@ def _ranked(search: Search, parts: list[_Part], required: list[Column], most: in
     target = sum(part.best for part in parts) - _TOLERANCE
     best: list[int] = []
     looked_at: list[tuple[Sequence[int], list[float]]] = []
-    for piece in search.asked.pieces(turn, most + most // _SPARE):
+    for piece in search.requested.pieces(turn, most + most // _SPARE):
         passing = search.filters.passing(piece)
         ranks = _ranks(passing, parts, required)
         best.extend([node for node, rank in zip(passing, ranks, strict=True) if rank >= target])
@@ -140,9 +140,9 @@ def _ranks(nodes: Sequence[int], parts: list[_Part], required: list[Column]) -> 
 
 def _scored(search: Search, most: int, turn: int) -> Ranked:
     """Scores every passing node as prioritize would: the two rules' points add up only once they are normalised."""
-    asked = search.asked
-    passing = [node for piece in asked.pieces(turn, len(asked)) for node in search.filters.passing(piece)]
-    score_of = points(search.compiled, search.view, search.settings, asked.frame, passing).of
+    requested = search.requested
+    passing = [node for piece in requested.pieces(turn, len(requested)) for node in search.filters.passing(piece)]
+    score_of = points(search.compiled, search.view, search.settings, requested.frame, passing).of
     ranked = [(float(score_of[node]), node) for node in passing]
     ranked.sort(key=itemgetter(0), reverse=True)
     return ranked[:most]

@@ -18,7 +18,7 @@ _GROWTH = 2
 
 @dataclass(frozen=True, slots=True)
 class RequestedNodes:
-    """What was asked about: the names in the request's order, and how positions find their domains.
+    """The nodes of a request: the names in the request's order, and how positions find their domains.
 
     ``view`` is None where the request brought its own ``nodes``.
     """
@@ -56,7 +56,7 @@ class RequestedNodes:
 
     @property
     def known_names(self) -> Sequence[str]:
-        """Names by position, also of nodes that were not asked about."""
+        """Names by position, also of nodes that were not requested."""
         return self.names if self.view is None else self.view.node_names
 
     def names_at(self, positions: Sequence[int]) -> list[str]:

@@ -32,19 +32,19 @@ def applies(groups: Sequence[WeightedGroup]) -> bool:
 
 
 def best_by_top_domains(
-    groups: Sequence[WeightedGroup], filters: PreparedFilters, asked: RequestedNodes, most: int, turn: int
+    groups: Sequence[WeightedGroup], filters: PreparedFilters, requested: RequestedNodes, most: int, turn: int
 ) -> Ranked:
     """Up to ``most`` passing positions with their ranks, best first. O(names to a set + domains looked at)."""
     attracting: AbstractSet[int] = frozenset()
-    if sum(len(part.group.counts) for part in groups) <= len(asked):
+    if sum(len(part.group.counts) for part in groups) <= len(requested):
         attracting = _attracting(groups)
-        found = _from_all(groups, attracting, filters, asked, turn)
+        found = _from_all(groups, attracting, filters, requested, turn)
     else:
-        found = _from_tiers(groups, filters, asked, most, turn)
+        found = _from_tiers(groups, filters, requested, most, turn)
     found.sort(key=itemgetter(0), reverse=True)
     if len(found) < most:  # then all that attract have been looked at
         key, attracting = groups[0].group.key, attracting or _attracting(groups)
-        found.extend(_untouched(attracting, key, filters, asked, most - len(found), turn))
+        found.extend(_untouched(attracting, key, filters, requested, most - len(found), turn))
     return found[:most]
 
 
@@ -57,28 +57,28 @@ def _from_all(
     groups: Sequence[WeightedGroup],
     attracting: AbstractSet[int],
     filters: PreparedFilters,
-    asked: RequestedNodes,
+    requested: RequestedNodes,
     turn: int,
 ) -> Ranked:
-    """The asked and passing nodes of all these domains."""
-    nodes_in, name_of = groups[0].group.key.nodes_in, asked.known_names
+    """The requested and passing nodes of all these domains."""
+    nodes_in, name_of = groups[0].group.key.nodes_in, requested.known_names
     here = {name_of[node]: node for domain in attracting for node in nodes_in[domain]}
-    nodes = list(map(here.__getitem__, here.keys() & asked.names))
+    nodes = list(map(here.__getitem__, here.keys() & requested.names))
     start = turn % max(len(nodes), 1)
     return list(_ranked(groups, filters.passing(nodes[start:] + nodes[:start])))
 
 
 def _from_tiers(
-    groups: Sequence[WeightedGroup], filters: PreparedFilters, asked: RequestedNodes, most: int, turn: int
+    groups: Sequence[WeightedGroup], filters: PreparedFilters, requested: RequestedNodes, most: int, turn: int
 ) -> Ranked:
     """Those of the fullest domains, until ``most`` are found that nothing unseen can beat."""
-    names = set(asked.names)
+    names = set(requested.names)
     found: Ranked = []
     seen: set[int] = set()
     for threshold, domains in _tiers(groups, turn):
         fresh = [domain for domain in domains if domain not in seen]
         seen.update(fresh)
-        found.extend(_passing(groups, filters, asked, names, fresh))
+        found.extend(_passing(groups, filters, requested, names, fresh))
         if sum(rank >= threshold for rank, _ in found) >= most:
             break
     return found
@@ -105,12 +105,12 @@ def _tiers(groups: Sequence[WeightedGroup], turn: int) -> Iterator[tuple[float, 
 def _passing(
     groups: Sequence[WeightedGroup],
     filters: PreparedFilters,
-    asked: RequestedNodes,
+    requested: RequestedNodes,
     names: set[str],
     domains: Sequence[int],
 ) -> Iterator[tuple[float, int]]:
-    """The asked and passing nodes of these domains with their ranks."""
-    nodes_in, name_of = groups[0].group.key.nodes_in, asked.known_names
+    """The requested and passing nodes of these domains with their ranks."""
+    nodes_in, name_of = groups[0].group.key.nodes_in, requested.known_names
     nodes = [node for domain in domains for node in nodes_in[domain]]
     return _ranked(groups, filters.passing([node for node in nodes if name_of[node] in names]))
 
@@ -124,11 +124,16 @@ def _ranked(groups: Sequence[WeightedGroup], nodes: Sequence[int]) -> Iterator[t
 
 
 def _untouched(
-    attracting: AbstractSet[int], key: KeyView, filters: PreparedFilters, asked: RequestedNodes, most: int, turn: int
+    attracting: AbstractSet[int],
+    key: KeyView,
+    filters: PreparedFilters,
+    requested: RequestedNodes,
+    most: int,
+    turn: int,
 ) -> Iterator[tuple[float, int]]:
     """Passing nodes whose domain no group counts: all of rank 0."""
     domain_of, left = key.of_node, most
-    for piece in asked.pieces(turn, most + _SPARE):
+    for piece in requested.pieces(turn, most + _SPARE):
         untouched = [node for node in piece if domain_of[node] not in attracting]
         for node in filters.passing(untouched)[:left]:
             left -= 1
