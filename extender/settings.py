@@ -137,8 +137,8 @@ class Server(_Section, frozen=True):
     request_timeout: Duration = Duration(4)
     on_deadline: Literal["error", "pass"] = "error"
     max_in_flight: Annotated[int, Meta(ge=1)] = 100
-    max_connections: Annotated[int, Meta(ge=1)] = 512
-    max_connections_per_peer: Annotated[int, Meta(ge=1)] = 128
+    max_connections: Annotated[int, Meta(ge=1)] = 1024
+    max_connections_per_peer: Annotated[int, Meta(ge=1)] = 512
     idle_timeout: Duration = Duration(120)
     tls: Tls = Tls()
     paths: Paths = Paths()

@@ -69,10 +69,13 @@ class Connection(web.RequestHandler):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """The first byte after an answer begins the head of the next request."""
+        """The first byte after an answer begins the head of the next request, and its last byte ends it."""
         if self.slot.stage is Stage.IDLE:
             self.slot.enter(Stage.SILENT, self._loop.time())
         super().data_received(data)
+        if self.slot.stage is Stage.SILENT and self._messages:
+            # A complete head is no longer silent: its handler has yet to begin, and would act for a connection that is closed.
+            self.slot.enter(Stage.READING, self._loop.time())
 
     def pause_writing(self) -> None:
         """The client does not read its answer as fast as it is written."""

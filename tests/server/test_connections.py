@@ -1,20 +1,25 @@
 """Connections that lead to nothing are closed, and never keep out a request that comes at once."""
 
+import asyncio
 import gc
 import tracemalloc
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
 import pytest
+from aiohttp import web
 
 from extender.model.units import Address, ByteSize, Duration
 from extender.server.app import listening
 from extender.server.collaborators import COLLABORATORS, Verbs
+from extender.server.connection_slots import ConnectionSlot, Stage
+from extender.server.connections import Connection, ConnectionLimits, Connections
 from extender.server.tls import ServerTls
-from extender.settings import Server
-from extender.wire.extender_v1 import ExtenderArgs, FilterResult
+from extender.settings import Paths, Server
+from extender.wire.extender_v1 import BindingArgs, ExtenderArgs, FilterResult
 from tests.fakes import until
 from tests.server.pki import Pki
 from tests.server.raw import Wire, head_of, whole, wire
@@ -140,3 +145,56 @@ async def test_bodies_that_broke_off_or_were_answered_hold_no_memory() -> None:
             assert await answered(url, whole("POST", "/prioritize", padded[: 2**22])) == 200
         after, _ = tracemalloc.get_traced_memory()
     assert after - before < size
+
+
+async def test_as_many_bindings_as_a_slow_apiserver_holds_up_are_answered() -> None:
+    """kube-scheduler binds in the background: one connection for each binding under way, and each of them counts."""
+    count, begun, goes_on = 300, asyncio.Semaphore(0), asyncio.Event()
+
+    async def bind(_args: BindingArgs) -> str:
+        begun.release()
+        await goes_on.wait()
+        return ""
+
+    server = Server(paths=Paths(bind="/bind"))
+    body = orjson.dumps({"PodName": "a", "PodNamespace": "b", "PodUID": "c", "Node": "n"})
+    verbs = replace(AGREEABLE, bind=bind)
+    async with served(server, verbs) as url, AsyncExitStack() as stack:
+        connections = await many(stack, url, count, whole("POST", "/bind", body))
+        for _ in range(count):
+            await begun.acquire()
+        goes_on.set()
+        assert [await each.status() for each in connections] == [200] * count
+
+
+class Sunk(asyncio.Transport):
+    """A transport that takes everything and sends nothing."""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Gone."""
+
+    def get_write_buffer_size(self) -> int:
+        """Nothing waits."""
+        return 0
+
+    def abort(self) -> None:
+        """Nothing is open."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+async def test_a_connection_whose_request_is_complete_is_not_silent_although_its_handler_has_yet_to_begin() -> None:
+    runner = web.AppRunner(app_with())
+    await runner.setup()
+    limits = ConnectionLimits(most=1, per_peer=1, seconds=4, waiting_bytes=2**20)
+    slot = ConnectionSlot("loopback", 0.0)
+    assert runner.server is not None
+    connection = Connection(runner.server, Connections(runner.server, limits, {}), slot)
+    connection.connection_made(Sunk())
+    connection.data_received(b"GET /livez HTTP/1.1\r\nHost: ")
+    before = slot.stage
+    connection.data_received(b"a\r\n\r\n")
+    assert (before, slot.stage) == (Stage.SILENT, Stage.READING)
+    connection.connection_lost(None)
+    await runner.cleanup()
