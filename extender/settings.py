@@ -1,7 +1,7 @@
 """Every setting of the service, with its default, and the strict reading of a configuration document.
 
 No file and no environment is read here: `cli/files.py` does that and hands over a mapping. Values are frozen and
-travel as arguments; every field is read by somebody. In a document names are camelCase, durations are Go's ("15s"),
+travel as arguments; every field is in use. In a document names are camelCase, durations are Go's ("15s"),
 sizes have a suffix ("32Mi"), and a field that is unknown or of the wrong type is refused with its path.
 """
 
@@ -24,7 +24,7 @@ LEADER_JITTER: Final = 1.2  # client-go's: a wait is drawn between once and so m
 
 Mode = Literal["offload", "augment"]
 
-# What `null` stands for, by mode: in augment mode the in-tree plugins decide and score, so our copies of them rest,
+# What `null` stands for, by mode: in augment mode the in-tree plugins decide and score, so the copies of them here are off,
 # and the scheduler's own answers are not cut short.
 _BY_MODE: Final[dict[str, dict[tuple[str, ...], bool | int | str]]] = {
     "offload": {
@@ -63,7 +63,7 @@ class Logging(_Section, frozen=True):
 class Paths(_Section, frozen=True):
     """Where the verbs answer; the scheduler joins its urlPrefix and the verb's name.
 
-    An empty `bind` is off: binding is done with our account, so it is offered only where the scheduler is to use it.
+    An empty `bind` is off: binding uses the service account of the extender, so it is offered only where the scheduler is to use it.
     """
 
     filter: str = "/filter"
@@ -103,7 +103,7 @@ class Clients(_Section, frozen=True):
 
 
 class Tls(_Section, frozen=True):
-    """HTTPS, from PEM files that are read again when they change. Without a certificate we speak plain HTTP.
+    """HTTPS, from PEM files that are read again when they change. Without a certificate it is plain HTTP.
 
     With a client CA only probes are answered without a certificate of it, and `clients` says who may ask what.
     """
@@ -185,7 +185,7 @@ class Kube(_Section, frozen=True):
 
 
 class InterPodAffinity(_Section, frozen=True):
-    """As InterPodAffinityArgs of KubeSchedulerConfiguration, and whether the rule is ours to decide."""
+    """As InterPodAffinityArgs of KubeSchedulerConfiguration, and whether the extender decides the rule."""
 
     enabled: bool = True
     hard_pod_affinity_weight: Annotated[int, Meta(ge=0, le=100)] = 1
@@ -209,7 +209,7 @@ class DefaultConstraint(_Section, frozen=True):
 
 
 class TopologySpread(_Section, frozen=True):
-    """As PodTopologySpreadArgs of KubeSchedulerConfiguration, and whether the rule is ours to decide."""
+    """As PodTopologySpreadArgs of KubeSchedulerConfiguration, and whether the extender decides the rule."""
 
     enabled: bool = True
     defaulting_type: Literal["System", "List"] = "System"
@@ -228,7 +228,7 @@ class TopologySpread(_Section, frozen=True):
 
 
 class Rules(_Section, frozen=True):
-    """The scheduling rules that we decide; whether each is on follows the mode unless the document says so."""
+    """The scheduling rules that the extender decides; whether each is on follows the mode unless the document says so."""
 
     inter_pod_affinity: InterPodAffinity = InterPodAffinity()
     topology_spread: TopologySpread = TopologySpread()
@@ -268,7 +268,7 @@ class Limits(_Section, frozen=True, cache_hash=True):
 
 
 class AssumedPods(_Section, frozen=True):
-    """How long a pod counts as placed by our answer alone, and how long a question waits for such a pod's node."""
+    """How long a pod is assumed without a binding, and how long a request waits for an assumed pod's node."""
 
     enabled: bool = True
     expiry: Duration = Duration(120)
@@ -313,7 +313,7 @@ class Audit(_Section, frozen=True):
 
 
 class LeaderElection(_Section, frozen=True):
-    """Which of several replicas answers and writes, by a Lease. An empty namespace is the one that we run in.
+    """Which of several replicas answers and writes, by a Lease. An empty namespace is that of the extender's pod.
 
     The times are shorter than client-go's (15, 10 and 2 s): a controller without a leader is late, but a scheduler whose
     extender does not answer places no pod at all.
@@ -362,7 +362,7 @@ class Settings(_Section, frozen=True):
         if self.mode == "augment" and self.answers.score_scale == "inTree":
             raise ValueError("answers.scoreScale: inTree needs mode offload; in augment mode the plugins score too")
         if self.mode == "offload" and not (self.rules.inter_pod_affinity.enabled or self.rules.topology_spread.enabled):
-            raise ValueError("rules: mode offload with both rules off leaves nobody to decide")
+            raise ValueError("rules: mode offload with both rules off leaves nothing to decide")
 
 
 def parse_settings(document: object) -> Settings:

@@ -233,7 +233,7 @@ def test_the_in_tree_score_scale_needs_offload_mode() -> None:
 def test_offload_mode_with_both_rules_off_is_refused() -> None:
     off = {"enabled": False}
     document = HEAD | {"rules": {"interPodAffinity": off, "topologySpread": off}}
-    assert problems_of(document) == ["rules: mode offload with both rules off leaves nobody to decide"]
+    assert problems_of(document) == ["rules: mode offload with both rules off leaves nothing to decide"]
 
 
 def test_every_setting_is_read_somewhere() -> None:

@@ -24,7 +24,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 SERVER: Final = ExtendedKeyUsageOID.SERVER_AUTH
 CLIENT: Final = ExtendedKeyUsageOID.CLIENT_AUTH
-_SKEW: Final = timedelta(minutes=5)  # the other side's clock may be behind ours
+_SKEW: Final = timedelta(minutes=5)  # the clock of the other side may be behind
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Authority:
 
     @classmethod
     def load(cls, certificate_pem: bytes, key_pem: bytes) -> Self:
-        """One that was made before. Raises ValueError when these do not belong together or are none of ours."""
+        """An authority from its files. Raises ValueError when they do not belong together or `extender certs` did not make them."""
         certificate, key = x509.load_pem_x509_certificate(certificate_pem), load_pem_private_key(key_pem, None)
         form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         fits = key.public_key().public_bytes(*form) == certificate.public_key().public_bytes(*form)

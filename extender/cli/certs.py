@@ -1,4 +1,4 @@
-"""`extender certs --out DIR`: a certificate authority, a certificate for us and one for each role of a client, as files.
+"""`extender certs --out DIR`: a certificate authority, a server certificate and one for each role of a client, as files.
 
 For those who have no certificate machinery of their own. Run again it keeps the authority and renews the others, which
 a running service takes in by itself. The authority's key is in a folder of its own: it can sign a certificate for any

@@ -1,4 +1,4 @@
-"""A scenario that is played twice: what some pods cost all others, from a run without them and one with them.
+"""Runs a scenario twice, without and with some pods, to measure what they cost all others.
 
 The run without them is a process of its own, so that each has its own memory. Called by `simulate`.
 """
@@ -10,17 +10,17 @@ from collections.abc import Iterator
 from typing import Final
 
 from extender.cli.command import CommandError
-from extender.simulator.scenario.language import FreshnessCheck
+from extender.simulator.scenario.language import CostComparison
 from extender.simulator.scenario.report import Cost
 
 _MEGABYTE: Final = 1e6
 
 
-def cost_without(path: str, seed: int, comparison: FreshnessCheck) -> Cost:
+def cost_without(path: str, seed: int, comparison: CostComparison) -> Cost:
     """Plays the scenario without the pods in question. Raises CommandError where that run does not end as it should."""
     command = [sys.executable, "-m", "extender", "simulate", path]
     command += ["--seed", str(seed), "--without", comparison.without, "--output", "json"]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 (our own program)
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 (this program)
     try:
         report = json.loads(ended.stdout)
         answers = report["answers"]
@@ -33,7 +33,7 @@ def cost_without(path: str, seed: int, comparison: FreshnessCheck) -> Cost:
     return cost
 
 
-def told(cost: Cost, before: Cost, comparison: FreshnessCheck) -> list[str]:
+def describe(cost: Cost, before: Cost, comparison: CostComparison) -> list[str]:
     """Both costs, one under the other, and how they compare."""
     return [
         f"filter without {comparison.without}: {before}",
@@ -42,7 +42,7 @@ def told(cost: Cost, before: Cost, comparison: FreshnessCheck) -> list[str]:
     ]
 
 
-def excesses(cost: Cost, before: Cost, comparison: FreshnessCheck) -> Iterator[str]:
+def excesses(cost: Cost, before: Cost, comparison: CostComparison) -> Iterator[str]:
     """What is worse than the scenario allows."""
     slowdown, growth = _slowdown(cost, before), cost.resident - before.resident
     if comparison.max_slowdown is not None and slowdown > comparison.max_slowdown:

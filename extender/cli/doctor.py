@@ -37,12 +37,12 @@ from extender.settings import Kube, LeaderElection, Settings
 _DEFAULT_SCHEDULER: Final = "default-scheduler"
 _LOCAL: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 _RANK: Final = {"info": 0, "warning": 1, "error": 2}
-_EVERYWHERE: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 (told from other addresses, not bound to)
+_EVERYWHERE: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 (distinguished from other addresses, not bound to)
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """What the apiserver says: missing permissions, by how many seconds its clock is ahead of ours, the Lease, and pods.
+    """Facts from the API server: missing permissions, by how many seconds its clock is ahead, the Lease, and pods.
 
     The Lease is None where the settings have none; one that does not exist has no holder. Pods are read only where
     the service has never been called, and are None otherwise.
@@ -60,7 +60,9 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument(
         "--url", help="the running service; else where the configuration has it listen, on this machine"
     )
-    parser.add_argument("--config", metavar="FILE", help="our configuration, to be compared with what is running")
+    parser.add_argument(
+        "--config", metavar="FILE", help="the configuration file, to be compared with the running service"
+    )
     parser.add_argument("--scheduler-config", metavar="FILE", help="kube-scheduler's --config file")
     parser.add_argument(
         "--kubeconfig",
@@ -75,7 +77,11 @@ def add_parser(commands: Commands) -> None:
         help="the service's account: system:serviceaccount:kube-system:placement-extender",
     )
     parser.add_argument("--no-cluster", action="store_true", help="ask the apiserver nothing")
-    for name, what in (("ca", "who has signed the service's certificate"), ("cert", "ours"), ("key", "its key")):
+    for name, what in (
+        ("ca", "who has signed the service's certificate"),
+        ("cert", "the client certificate of this command"),
+        ("key", "its key"),
+    ):
         parser.add_argument(f"--{name}-file", metavar="FILE", default="", help=f"for https: {what}")
     parser.add_argument("-o", "--output", choices=["text", "json"], default="text", help="json: for scripts")
     parser.set_defaults(run=run)
@@ -124,7 +130,7 @@ def _scheduler_document(path: str) -> Mapping[str, Any]:
 
 
 def _profiles(scheduler: Mapping[str, Any] | None) -> frozenset[str]:
-    """The names under which pods ask for the scheduler that is to call us."""
+    """The scheduler names of the profiles that call this extender."""
     profiles = (scheduler or {}).get("profiles") or [{}]
     return frozenset(str(profile.get("schedulerName", _DEFAULT_SCHEDULER)) for profile in profiles)
 

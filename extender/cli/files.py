@@ -34,7 +34,7 @@ def read_settings(path: str) -> Settings:
 
 
 def read_snapshot(path: str, limits: Limits) -> Snapshot:
-    """The objects that kubectl printed into a file, or into our standard input for "-". Raises CommandError."""
+    """The objects that kubectl printed into a file, or standard input for "-". Raises CommandError."""
     try:
         return decode_snapshot(read_bytes(path), limits)
     except WireError as error:
@@ -62,7 +62,7 @@ def read_yaml(path: str) -> object:
 
 
 def read_bytes(path: str) -> bytes:
-    """The content of a file, or of our standard input for "-". Raises CommandError."""
+    """The content of a file, or of standard input for "-". Raises CommandError."""
     try:
         return sys.stdin.buffer.read() if path == STDIN else Path(path).read_bytes()
     except OSError as error:
@@ -75,7 +75,7 @@ def is_file(path: str) -> bool:
 
 
 def access_to(kube: Kube) -> Access:
-    """Which apiserver: the settings' kubeconfig, else the account of the pod we run in, else what kubectl would use."""
+    """Which API server: the settings' kubeconfig, else the service account of this pod, else the default kubeconfig."""
     if not (kube.kubeconfig or kube.context) and "KUBERNETES_SERVICE_HOST" in os.environ:
         return Access(in_cluster=True, account_folder=ACCOUNT_FOLDER)
     default = os.environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
@@ -83,7 +83,7 @@ def access_to(kube: Kube) -> Access:
 
 
 def own_namespace() -> str:
-    """The namespace of the pod that we run in, or kube-system, where static pods and schedulers live."""
+    """The namespace of this pod, or kube-system, where static pods and schedulers run."""
     try:
         return (Path(ACCOUNT_FOLDER) / "namespace").read_text("utf-8").strip() or DEFAULT_NAMESPACE
     except OSError:

@@ -1,4 +1,4 @@
-"""`extender config generate`: the KubeSchedulerConfiguration that goes with our own configuration, for a layout.
+"""`extender config generate`: the KubeSchedulerConfiguration that fits the configuration of the extender, for a layout.
 
 Never https without an authority: kube-scheduler would then verify nothing and say nothing.
 https://kubernetes.io/docs/reference/config-api/kube-scheduler-config.v1/
@@ -54,11 +54,17 @@ class Trust:
 def add_action(actions: Commands) -> None:
     """An action of `config`."""
     parser = actions.add_parser("generate", help="print the KubeSchedulerConfiguration that goes with a configuration")
-    parser.add_argument("--config", metavar="FILE", help="our configuration; without it all defaults")
+    parser.add_argument("--config", metavar="FILE", help="the configuration of the extender; without it all defaults")
     parser.add_argument("--mode", choices=get_args(Mode), help="instead of a configuration: all defaults of that mode")
     parser.add_argument("--layout", choices=LAYOUTS, default="sidecar", help="where the extender runs (%(default)s)")
-    parser.add_argument("--host", help=f"in a service layout, what the scheduler calls us by ({SERVICE_HOST})")
-    for name, what in (("ca", "who has signed our certificate"), ("cert", "the client's"), ("key", "the client's")):
+    parser.add_argument(
+        "--host", help=f"in a service layout, the host name by which the scheduler calls the extender ({SERVICE_HOST})"
+    )
+    for name, what in (
+        ("ca", "the authority of the server certificate"),
+        ("cert", "the client's"),
+        ("key", "the client's"),
+    ):
         parser.add_argument(f"--{name}-file", metavar="FILE", default="", help=f"{what}, as kube-scheduler sees it")
     parser.add_argument(
         "--scheduler-kubeconfig",
@@ -158,7 +164,7 @@ def _profiles(settings: Settings, layout: str) -> Iterator[str]:
 
 
 def _disabled(settings: Settings) -> list[str]:
-    """The plugins in whose place we decide."""
+    """The plugins that the extender replaces."""
     if settings.mode == "augment":
         return []
     return [plugin for plugin, rule in catalog.replaced_plugins() if rule.is_enabled(settings.rules)]
@@ -181,7 +187,9 @@ def _stanza(settings: Settings, layout: str, trust: Trust, host: str) -> Iterato
     yield "    nodeCacheCapable: true # send names, not whole nodes"
     yield f"    httpTimeout: {math.floor(server.request_timeout) + 1}s # longer than server.requestTimeout ({server.request_timeout})"
     why = (
-        "a pod placed without us would be placed without its constraints" if offload else "the plugins still hold them"
+        "a pod placed without the extender would be placed without its constraints"
+        if offload
+        else "the plugins still hold them"
     )
     yield f"    ignorable: {'false' if offload else 'true'} # {why}"
     if server.tls.cert_file:

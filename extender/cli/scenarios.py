@@ -52,7 +52,7 @@ def _documents(path: str) -> Iterator[dict[str, Any]]:
 
 
 def scenario_settings(play: Play, path: str, address: Address = FREE_PORT) -> Settings:
-    """The extender's settings in a scenario, listening on an address of ours. Raises CommandError."""
+    """The extender's settings in a scenario, listening on a free address of loopback. Raises CommandError."""
     document = {"apiVersion": API_VERSION, "kind": KIND, **play.scenario.extender}
     try:
         settings = parse_settings(document)

@@ -1,4 +1,4 @@
-"""`extender serve`: answers kube-scheduler, from a cluster or from a snapshot of one, until it is told to stop."""
+"""`extender serve`: answers kube-scheduler, from a cluster or from a snapshot of one, until it is stopped."""
 
 import argparse
 import logging
@@ -98,7 +98,7 @@ async def _run(service: Service, supervisor: Supervisor) -> None:
 
     service.metrics.report_restarts(lambda: supervisor.restarts)
     tls = _certificates(service, supervisor)
-    supervisor.stop_on_signals()  # before anybody is told that we run, and may tell us to stop
+    supervisor.stop_on_signals()  # before readiness is reported: a signal may follow at once
     async with AsyncExitStack() as server:
         try:
             await server.enter_async_context(service.listening(tls))

@@ -30,7 +30,7 @@ class VisitError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Paths for HTTPS: whom we trust, and who we are; empty means the system's authorities, and nobody."""
+    """Paths for HTTPS: the trusted authority (empty: those of the system) and the client certificate (empty: none)."""
 
     ca_file: str = ""
     cert_file: str = ""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from extender.cli.command import CommandError, Commands
-from extender.cli.comparison import cost_without, excesses, told
+from extender.cli.comparison import cost_without, describe, excesses
 from extender.cli.scenarios import read_objects, read_scenario, scenario_settings
 from extender.compose.embedded import service_running
 from extender.compose.event_loop import run_on_loop
@@ -65,7 +65,7 @@ def simulate(path: str, seed: int | None, *, as_json: bool = False, without: str
         raise CommandError(f"{path}: {error}") from None
     if comparison and before:
         report = replace(report, failures=(*report.failures, *excesses(report.cost, before, comparison)))
-    _print(report, as_json=as_json, compared=told(report.cost, before, comparison) if comparison and before else ())
+    _print(report, as_json=as_json, compared=describe(report.cost, before, comparison) if comparison and before else ())
     return 0 if report.is_good else 1
 
 

@@ -1,6 +1,6 @@
-"""One of several replicas put together: the Lease, the hand-over, and what runs and writes only while we lead.
+"""Builds leader election: the Lease, the takeover, and the jobs and writes that require leadership.
 
-Called by `service`. Without leader election there is one service and one term, from its start to its end.
+Called by `service`. Without leader election there is one replica and one term, from its start to its end.
 """
 
 import socket
@@ -33,7 +33,7 @@ Run = Callable[[], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """Whose turn it is. ``takeover`` and ``leadership`` are None where we are the only one."""
+    """Leader election of this replica. ``takeover`` and ``leadership`` are None without leader election."""
 
     leadership: LeaderElector | None = None
     takeover: Takeover | None = None
@@ -44,21 +44,21 @@ class Replica:
         return self.takeover
 
     def jobs(self) -> list[tuple[str, Run]]:
-        """What keeps the Lease and sees hand-overs through."""
+        """The jobs that hold the Lease and complete takeovers."""
         if self.leadership is None or self.takeover is None:
             return []
         return [("leader election", self.leadership.run), ("takeover", self.takeover.run)]
 
     def run_while_leading(self, run: Run) -> Run:
-        """A job that writes: it runs while it is our turn."""
+        """Wraps a job that writes: it runs while this replica leads."""
         return run if self.takeover is None else partial(run_while_leading, self.takeover, run)
 
     def guard(self, writer: ClusterWriter) -> ClusterWriter:
-        """A writer that refuses what is not ours to write, or no longer."""
+        """Wraps a writer: it refuses writes while this replica does not lead."""
         return LeaderWriter(writer, self.takeover or AlwaysLeader())
 
     async def release(self) -> None:
-        """The last step before the watches are closed: the next replica need not wait for the Lease to run out."""
+        """Releases the Lease, so that the next replica need not wait for its expiry. The last step before the watches close."""
         if self.leadership is not None:
             await self.leadership.release()
 
@@ -75,14 +75,14 @@ def replica_of(
     rng: Random,
     metrics: Metrics,
 ) -> Replica:
-    """Our side of the Lease, with requests that take at most half of the time in which it must be renewed.
+    """Leader election of this replica; a request for the Lease takes at most half of renewDeadline.
 
     ``namespace`` holds the Lease where the settings name none.
     """
     if not settings.enabled:
         return SINGLE_REPLICA
     identity = f"{socket.gethostname()}_{uuid.uuid4()}"
-    # By the connections for reading: those for writing may all be waiting, and must not cost us the Lease.
+    # Uses the connections for reading: those for writing may all be busy, and the Lease must be renewed in time.
     leases = Writer(
         session.reads, settings.lease_name, identity, limit=settings.renew_deadline / 2, observe=metrics.record_write
     )

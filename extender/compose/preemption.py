@@ -66,7 +66,7 @@ class NullPlanTarget:
 def preempt_handler(
     view: ClusterView, settings: Settings, rng: Random, target: PlanTarget, find: FindPod
 ) -> Callable[[PreemptionArgs], Awaitable[Sequence[Candidate]]]:
-    """The preempt verb for the pod that ``find`` tells, its plan submitted before the answer is given.
+    """The preempt verb for the pod that ``find`` returns, its plan submitted before the answer is given.
 
     Where there is no such pod no candidate helps it. The scheduler tries again when something changes.
     """

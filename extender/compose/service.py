@@ -1,4 +1,4 @@
-"""The service put together: each part is built once, here, and handed to the parts that need it.
+"""Builds the service: each part once, passed to the parts that need it.
 
 `serve` runs it against a cluster or a snapshot, the demo and the scenarios against the embedded control plane.
 """
@@ -66,8 +66,8 @@ _STALE_FACTOR: Final = 1.2
 class Service:
     """The parts, and the jobs that keep them going, by name; a service that answers from a file has none.
 
-    ``preemption`` is set where we carry preemptions out; it is to be drained on the way down. ``filter_service`` is set where
-    a cluster is followed.
+    ``preemption`` is set where the service executes preemptions; it is drained on shutdown. ``filter_service`` is set where
+    it follows a cluster.
     """
 
     settings: Settings
@@ -92,7 +92,7 @@ class Service:
 def service_of_cluster(
     settings: Settings, session: Session, clock: Clock, rng: Random, namespace: str = DEFAULT_NAMESPACE
 ) -> Service:
-    """A service whose index follows a cluster. Its jobs are still to be run. ``namespace`` is the one we run in."""
+    """A service whose index follows a cluster. The caller runs its jobs. ``namespace`` is that of this pod."""
     index = _index(settings)
     filter_verb = FilterVerb(index.view, settings)
     over_limits = OverLimits(index, clock)
@@ -194,17 +194,17 @@ def _index(settings: Settings) -> ClusterIndex:
 def _reflectors(
     index: ClusterIndex, sink: ObjectIndex, settings: Settings, session: Session, clock: Clock, rng: Random
 ) -> Reflectors:
-    """The feeds of every kind that the settings make us read."""
+    """The reflectors of every kind that the settings need."""
     options = watch_options(settings.kube.watch)
     kinds = [each.within(settings.limits) for each in watched_kinds(settings)]
-    feeds = [Reflector(session.reads, kind, options, clock, rng) for kind in kinds]
+    found = [Reflector(session.reads, kind, options, clock, rng) for kind in kinds]
     stale_after = settings.kube.watch.inactivity_timeout * _STALE_FACTOR
 
     def listed(kind: str, begun: float) -> None:
         if kind == PODS.name:
             index.assumed.listed(index.pods, begun)
 
-    return Reflectors(sink, feeds, clock, ReflectorsOptions(stale_after=stale_after), freeze_gc, listed)
+    return Reflectors(sink, found, clock, ReflectorsOptions(stale_after=stale_after), freeze_gc, listed)
 
 
 def _metrics(index: ClusterIndex, filter_verb: FilterVerb) -> Metrics:

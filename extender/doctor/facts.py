@@ -48,7 +48,7 @@ class SchedulingQueue:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known. Times are Unix seconds; `clocks` is by how much each other clock is ahead of ours.
+    """What is known. Times are Unix seconds; `clocks` is by how many seconds each other clock is ahead of the local one.
 
     ``account`` names the account that ``denied`` was asked for, where it is not known to be the service's own.
     """

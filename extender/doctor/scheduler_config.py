@@ -25,7 +25,7 @@ _CHECK: Final = "scheduler"
 
 
 def examine_scheduler(document: Document, settings: Settings, nodes: int = 0) -> list[Finding]:
-    """Every finding. `nodes`: how many the cluster has, 0 where nobody knows."""
+    """Every finding. `nodes`: how many the cluster has, 0 where that is unknown."""
     if document.get("kind") != "KubeSchedulerConfiguration":
         return [
             _error(
@@ -37,7 +37,7 @@ def examine_scheduler(document: Document, settings: Settings, nodes: int = 0) ->
     ours = _ours(stanzas, settings)
     if ours is None:
         remedy = "add the stanza that `extender config generate` prints"
-        return [*unread, _error(f"none of the {len(stanzas)} extenders has our port and paths", remedy)]
+        return [*unread, _error(f"none of the {len(stanzas)} extenders has the port and paths of this service", remedy)]
     return [
         *unread,
         *_verbs(ours, settings),
@@ -51,7 +51,7 @@ def examine_scheduler(document: Document, settings: Settings, nodes: int = 0) ->
 
 
 def _ours(stanzas: Sequence[Document], settings: Settings) -> Document | None:
-    """The stanza that points at our port, else the only one there is."""
+    """The stanza with the port of this service, else the only stanza."""
     port = settings.server.bind_address.port
     at_port = [stanza for stanza in stanzas if _port(stanza) == port]
     if at_port:
@@ -125,7 +125,9 @@ def _weight(stanza: Document) -> Iterator[Finding]:
     if not isinstance(weight, int) or weight < 1:
         yield _error(f"weight is {weight}: kube-scheduler does not take it with a prioritizeVerb", "set 1")
     elif weight > _LARGEST_WEIGHT:
-        problem = f"weight is {weight}: one point of ours is worth {weight * 10}, and a plugin gives 100 at most"
+        problem = (
+            f"weight is {weight}: one point of the extender is worth {weight * 10}, and a plugin gives 100 at most"
+        )
         yield _warning(problem, "set 1 to 10")
 
 
@@ -137,7 +139,7 @@ def _limits(stanza: Document, settings: Settings) -> Iterator[Finding]:
         problem = (
             f"httpTimeout ({limit:g}s) is not longer than server.requestTimeout ({settings.server.request_timeout})"
         )
-        yield _warning(problem, "make it a second longer, or the scheduler gives up before it can be told why")
+        yield _warning(problem, "make it a second longer, or the scheduler gives up before it gets the reason")
 
 
 def _seconds(text: object) -> float | None:

@@ -2,7 +2,7 @@
 
 Gives the client's Configuration with a hook that keeps its token fresh; opens no connection. Called by ``session``.
 
-The client asks that hook before each request, and ours looks at most once a minute: a service account's token lives
+The client asks that hook before each request, and this one reads at most once a minute: a service account's token lives
 an hour and is replaced by the kubelet (KEP-1205), a kubeconfig's ``tokenFile`` or exec plugin gives tokens that run out
 as well, and for those the client itself sets no hook. A failed refresh keeps the old token: the apiserver will say so
 when it is really too old.

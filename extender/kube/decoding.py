@@ -28,7 +28,7 @@ from extender.wire.kinds import Event, Identity, Kind, Status, decode_identity, 
 
 _LOG = logging.getLogger(__name__)
 _MOST_NAMES_REMEMBERED: Final = 10_000
-_IS_GONE: Final = {"ADDED": False, "MODIFIED": False, "DELETED": True}
+_IS_DELETED: Final = {"ADDED": False, "MODIFIED": False, "DELETED": True}
 
 T = TypeVar("T", bound=Object)
 
@@ -37,7 +37,7 @@ T = TypeVar("T", bound=Object)
 class Slice(Generic[T]):
     """What one slice of lines gave. It ends early at a mark: the end of the initial events, an ERROR, or a lost change.
 
-    ``unreadable``: key of an object that cannot be read, before the ``changes``: (object, whether it is gone), in order.
+    ``unreadable``: key of an object that cannot be read, before the ``changes``: (object, whether it was deleted), in order.
     ``version``: of the last event or bookmark, empty with none. ``end``: index of the first line not looked at.
     ``must_simplify``: that line was refused, and is to be given simplified.
     """
@@ -115,11 +115,11 @@ class SliceDecoder(Generic[T]):
     @staticmethod
     def _add(event: Event[T], taken: Slice[T]) -> None:
         if event.object is not None:
-            gone = _IS_GONE.get(event.type)
-            if gone is None:
+            is_deleted = _IS_DELETED.get(event.type)
+            if is_deleted is None:
                 taken.lost_change = True  # a type that this version of the API does not have
                 return
-            taken.changes.append((event.object, gone))
+            taken.changes.append((event.object, is_deleted))
         elif event.type == "ERROR":
             taken.failure = event.status or Status()
             return
@@ -132,10 +132,10 @@ class SliceDecoder(Generic[T]):
             event, identity = decode_line_identity(line)
         except WireError:
             event, identity = "", Identity()
-        gone = _IS_GONE.get(event)
-        if event != "BOOKMARK" and (gone is None or not identity.name):
+        is_deleted = _IS_DELETED.get(event)
+        if event != "BOOKMARK" and (is_deleted is None or not identity.name):
             taken.lost_change = True
-        elif gone:
+        elif is_deleted:
             taken.changes.append((self._kind.named(identity), True))
         elif event != "BOOKMARK":
             taken.unreadable = self._kind.named(identity).key

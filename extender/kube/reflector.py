@@ -258,7 +258,7 @@ class Reflector(Generic[T]):
         try:
             await self._connection.call("GET", self._kind.path, query=query, limit=self._options.confirm_timeout)
         except Refused as error:
-            _LOG.debug("%s: cannot confirm our resourceVersion: %s", self.name, error)  # the watch itself may work
+            _LOG.debug("%s: cannot confirm the resourceVersion: %s", self.name, error)  # the watch itself may work
 
     async def _follow(self, handler: EventHandler[T], query: dict[str, str], initial: Listed[T] | None) -> WatchEnd:
         """Read one watch to its end. ``initial`` collects the objects of a streaming list until they are complete."""

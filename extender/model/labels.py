@@ -1,6 +1,6 @@
 """Labels, the well-known topology keys, and what makes a label key or value well formed.
 
-Pure values only. Everything else in the model is built on this module, so it imports nothing of ours.
+Pure values only. Everything else in the model is built on this module, so it imports nothing of the project.
 Syntax: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set
 """
 

@@ -44,7 +44,7 @@ class PodSignature:
     """What a pod's template fixes and constraints read: the replicas of a workload share one shape.
 
     Compared by identity: ``wire`` hands out one object for equal input, and a duplicate costs memory, never a count.
-    ``excess`` tells that the pod asks for more than the limits allow. Where the limit is that of bytes, the constraints
+    ``excess`` is set where the pod asks for more than the limits allow. Where the limit is that of bytes, the constraints
     have not been read and are empty here; all others hold what the pod asks for. ``size`` is what the shape holds, in
     bytes and roughly, for those who keep shapes.
     """
@@ -64,7 +64,7 @@ class PodSignature:
 class Pod(msgspec.Struct, frozen=True, gc=False):
     """A pod. ``node`` is empty while it is not assigned; ``finished`` pods are no part of any count.
 
-    ``preempted``: somebody has marked it as the victim of a preemption (condition DisruptionTarget, KEP-3329).
+    ``preempted``: it is marked as the victim of a preemption (condition DisruptionTarget, KEP-3329).
     ``rejection``: the scheduler's last word on why it is pending (PodScheduled=False), empty where there is none.
     ``has_unseen_needs``: it asks a node for host ports, volumes or devices, which the index does not hold.
     """
@@ -87,7 +87,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def key(self) -> str:
-        """The UID: a name may mean another pod by now, before the deletion of the first was told."""
+        """The UID: a name may mean another pod by now, before the watch has shown the deletion of the first."""
         return self.uid
 
     @property
@@ -136,7 +136,7 @@ class Namespace(msgspec.Struct, frozen=True, gc=False):
 class Workload(msgspec.Struct, frozen=True, gc=False):
     """A Service, ReplicationController, ReplicaSet or StatefulSet: what default spread constraints are deduced from.
 
-    ``selector`` is None where the object has none (a Service without selector selects nobody).
+    ``selector`` is None where the object has none (a Service without selector selects no pod).
     """
 
     kind: str
@@ -151,7 +151,7 @@ class Workload(msgspec.Struct, frozen=True, gc=False):
 
 
 class DisruptionBudget(msgspec.Struct, frozen=True, gc=False):
-    """A PodDisruptionBudget: whom it protects, and how many of them may go now.
+    """A PodDisruptionBudget: which pods it protects, and how many of them may be disrupted now.
 
     ``disrupted`` are names of pods whose eviction the apiserver has let through already: they are not counted twice.
     https://kubernetes.io/docs/concepts/workloads/pods/disruptions/

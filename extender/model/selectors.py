@@ -84,7 +84,7 @@ class LabelSelector:
         return all(clause.matches(labels) for clause in self.others)
 
     def anchor(self) -> Requirement | None:
-        """The ``In`` requirement with the fewest values: whoever matches carries one of them. None without one."""
+        """The ``In`` requirement with the fewest values: a pod that matches has one of them. None without one."""
         choices = [clause for clause in self.requirements if clause.operator is Operator.IN]
         return min(choices, key=lambda clause: len(clause.values), default=None)
 

@@ -1,4 +1,4 @@
-"""Inter-pod affinity terms: whom a clause is about, where it counts, and which namespaces it covers.
+"""Inter-pod affinity terms: which pods a term selects, where it counts, and which namespaces it covers.
 
 KEP-2249 (namespaceSelector): https://github.com/kubernetes/enhancements/tree/master/keps/sig-scheduling/2249-pod-affinity-namespace-selector
 A term knows no Pod (that would close a circle): it is asked with a namespace and labels.

@@ -19,7 +19,7 @@ Standing = tuple[int, int, int, int, float]
 
 
 class Weighed(Protocol):
-    """What a victim is weighed by: a pod, or what is told of one."""
+    """What a victim is weighed by: a pod, or the request's data about one."""
 
     @property
     def priority(self) -> int:
@@ -49,7 +49,7 @@ class Victim:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A node and the pods to remove there, most important first (the scheduler trusts that order, and so do we)."""
+    """A node and the pods to remove there, most important first (the scheduler relies on that order)."""
 
     node: str
     victims: tuple[Victim, ...]

@@ -208,12 +208,12 @@ class LeaderElector:
     async def _acquire(self, base: Lease, number: int) -> None:
         """Writes this replica's identity into the Lease; its validity counts from before the request."""
         sent, now = self._clock.now(), self._utc_now()
-        ours = base.holder == self._options.identity
+        is_own = base.holder == self._options.identity
         record = replace(
             base,
             holder=self._options.identity,
             duration_seconds=self._options.lease_duration,
-            acquire_time=base.acquire_time if ours else now,
+            acquire_time=base.acquire_time if is_own else now,
             renew_time=now,
             transitions=number,
         )

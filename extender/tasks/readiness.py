@@ -51,12 +51,8 @@ class Readiness:
         self._blockers: dict[str, str] = {}
 
     def block(self, name: str, reason: str) -> None:
-        """Not ready from now on, for this reason, until ``unblock``."""
+        """Not ready from now on, for this reason."""
         self._blockers[name] = reason
-
-    def unblock(self, name: str) -> None:
-        """Removes this reason."""
-        self._blockers.pop(name, None)
 
     @property
     def is_ready(self) -> bool:

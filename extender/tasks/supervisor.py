@@ -108,11 +108,6 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop, number.name)
 
-    @property
-    def is_stopping(self) -> bool:
-        """Whether the shutdown has begun."""
-        return self._stopping.is_set()
-
     async def _keep(self, job: _Job) -> None:
         """Keep one job running, or stop the service with it."""
         backoff = Backoff(self._backoff, self._rng)

@@ -77,7 +77,7 @@ def parse_strings(raw: bytes, path: str) -> dict[str, str]:
 
 
 def parse_label_selector(raw: bytes, path: str) -> LabelSelector | None:
-    """A LabelSelector of a workload; None where it is absent or not valid (then it selects nobody)."""
+    """A LabelSelector of a workload; None where it is absent or not valid (then it selects no pod)."""
     parsed = decode(_SELECTOR, raw, path)
     try:
         return None if parsed is None else _label_selector(parsed)

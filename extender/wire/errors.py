@@ -11,7 +11,7 @@ _MISSING = re.compile(r"Object missing required field `(?P<field>[^`]*)`")
 _AT = re.compile(r"^(?P<problem>.*?)(?: - at `(?:key in )?\$(?P<path>[^`]*)`)?$", re.DOTALL)
 
 
-# Everything that a decoder may raise on somebody's bytes: not only its own errors.
+# Every error that a decoder may raise on bytes from outside: not only its own.
 UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 

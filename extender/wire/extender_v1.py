@@ -1,4 +1,4 @@
-"""The scheduler's requests and our answers, in Go's field casing (those types carry no JSON tags).
+"""The scheduler's requests and the extender's answers, in Go's field casing (those types carry no JSON tags).
 
 Contract: https://pkg.go.dev/k8s.io/kube-scheduler/extender/v1 . An absent list arrives as ``null``. A filter answer
 with neither ``NodeNames`` nor ``Nodes`` would mean that no node passed, so the side that was asked is always present.
@@ -224,7 +224,7 @@ def encode_filter_nodes(result: FilterResult, args: ExtenderArgs) -> bytes:
 
 
 def encode_filter_error(text: str) -> bytes:
-    """A failed filter: the scheduler shows the text to whoever asks why the pod is pending."""
+    """A filter result with an error, which the scheduler shows in the condition of the pod."""
     return encode_filter(FilterResult((), error=text))
 
 

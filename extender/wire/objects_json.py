@@ -1,4 +1,4 @@
-"""The shapes of Kubernetes JSON that we read: field names of the API, everything optional, the rest skipped.
+"""The Kubernetes JSON that is read: field names of the API, everything optional, the rest skipped.
 
 Rarely read parts stay raw bytes: equal bytes mean equal meaning, so they serve as a cache key without being parsed
 (`trim` does that). An optional raw field must be typed ``Raw = Raw(b"")``: ``Raw | None`` is not kept raw.

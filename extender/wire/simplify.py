@@ -1,7 +1,7 @@
 """Bytes for a second attempt at JSON that a decoder refused: the same document without what no decision reads.
 
 A decoder also walks through the values that it skips, so one field that is nested very deeply (``managedFields`` may
-be: the apiserver takes up to 10,000 levels) makes the whole object, page or line unreadable. Whoever may create a pod
+be: the apiserver takes up to 10,000 levels) makes the whole object, page or line unreadable. A user who may create a pod
 could hide it from every count in this way. Three things are taken away, none of which a decision reads:
 
 1. ``managedFields``, whose content is passed through by the apiserver as it came;
@@ -67,7 +67,7 @@ def simplify(body: bytes) -> Generator[None, None, bytes]:
 
 
 def simplified(body: bytes) -> bytes:
-    """The same in one go, for documents that nobody can make large."""
+    """The same in one go, for documents of bounded size."""
     steps = simplify(body)
     while True:
         try:

@@ -1,4 +1,4 @@
-"""API objects to model objects: the only place that turns the API's words into ours.
+"""Converts API objects to model objects; no other module reads the API's field names.
 
 Cost on a 3.8 KB pod: about 6 µs when its template has been seen, 30–60 µs when it has not. Templates are recognised
 by the raw bytes of labels, affinity, constraints, selectors and tolerations, so replicas are never parsed twice.
@@ -69,7 +69,7 @@ _AMOUNT_BYTES: Final = 300
 
 # One string object for equal texts: every pod of a node shares the node's name. Forgotten with its last user.
 _interned = sys.intern
-_SHARED_NAMES: Final = 200  # of more names in one object few are anybody else's, and the table of texts never shrinks
+_SHARED_NAMES: Final = 200  # beyond that few names occur in other objects, and the table of shared texts never shrinks
 
 _USUAL_TEXT: Final = 500  # characters of a refusal that are kept for each waiting pod
 
@@ -84,7 +84,7 @@ def trim_pod(raw: PodJson, limits: Limits = USUAL_LIMITS) -> Pod:
     A pod above a limit is marked (`PodSignature.excess`). What such a pod asks for is kept all the same, as it counts if the
     pod stands on a node: its anti-affinity keeps others away. Only a pod above ``limits.podBytes`` is not parsed. Of it
     the labels are kept where it stands on a node or is nominated to one, so that it is in every count; its own terms
-    bind nobody. Only a limit that was lowered later, or a binding past the scheduler, can bring such a pod to a node.
+    have no effect. Only a limit that was lowered later, or a binding past the scheduler, can bring such a pod to a node.
     """
     meta, spec, status = raw.metadata or _NO_META, raw.spec or _NO_SPEC, raw.status or _NO_STATUS
     namespace, name = meta.namespace or "", meta.name or ""
@@ -133,7 +133,7 @@ def _brief(text: str) -> str:
 
 
 def _has_unseen_needs(spec: PodSpecJson) -> bool:
-    """Whether the node must offer more than what we count. Looks for words only: nothing is parsed for it."""
+    """Whether the node must offer more than what is counted. Looks for words only: nothing is parsed for it."""
     if bytes(spec.resource_claims) not in _ABSENT:
         return True
     volumes = bytes(spec.volumes)
@@ -325,7 +325,7 @@ _NO_BUDGET_STATUS = BudgetStatusJson()
 
 
 def trim_budget(raw: BudgetJson) -> DisruptionBudget:
-    """A disruption budget; one without a selector, or with one that cannot be read, protects nobody."""
+    """A disruption budget; one without a selector, or with one that cannot be read, protects no pod."""
     meta, status = raw.metadata or _NO_META, raw.status or _NO_BUDGET_STATUS
     selector = parse_label_selector(bytes(raw.spec.selector) if raw.spec else b"", "spec.selector")
     return DisruptionBudget(

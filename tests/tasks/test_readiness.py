@@ -25,13 +25,11 @@ def test_ready_when_every_part_is() -> None:
     assert not Readiness(Part(is_ready=True), Part(is_ready=False)).is_ready
 
 
-def test_a_hold_counts_until_it_is_released() -> None:
+def test_a_blocker_keeps_the_service_from_being_ready() -> None:
     readiness = Readiness(Part(is_ready=True, missing={"pods": ""}))
     readiness.block("shutdown", "the service is stopping")
     assert not readiness.is_ready
     assert readiness.checks() == {"pods": "", "shutdown": "the service is stopping"}
-    readiness.unblock("shutdown")
-    assert readiness.is_ready
 
 
 @dataclass

@@ -234,7 +234,7 @@ class PlanePart(_Part, frozen=True):
     write_delay: Duration = Duration(0)  # for every write over HTTP: an API server that is slow
 
 
-class FreshnessCheck(_Part, frozen=True, kw_only=True):
+class CostComparison(_Part, frozen=True, kw_only=True):
     """A second run, which leaves out the pods of some namespaces, and how much worse off all others may be with them.
 
     `max_slowdown` is of the 99th percentile of the processor time from question to answer (filter, the other pods),
@@ -263,7 +263,7 @@ class Scenario(_Part, frozen=True, kw_only=True):
     faults: tuple[dict[str, Any], ...] = ()  # those of the API server from the start until a step changes them
     steps: tuple[dict[str, Any], ...]
     forever: tuple[dict[str, Any], ...] = ()
-    comparison: FreshnessCheck | None = None
+    comparison: CostComparison | None = None
 
 
 @dataclass(frozen=True, slots=True)
