@@ -73,5 +73,7 @@ class PreemptionMetrics:
 
     def report(self, statistics: Callable[[], Mapping[str, float]]) -> None:
         """Reads at each scrape the preemptions by phase, and the preemptors that are stuck or wait to be requeued."""
-        text = "Preemptions under way by phase; stuck: pending long after the victims went; to_requeue: to be tried again."
+        text = (
+            "Preemptions under way by phase; stuck: pending long after the victims went; to_requeue: to be tried again."
+        )
         self._registry.register(StatisticsCollector("extender_preemptions", text, "phase", statistics))
