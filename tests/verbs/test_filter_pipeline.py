@@ -13,7 +13,7 @@ from extender.model.plans import PreemptionPlan
 from extender.model.rejections import Reason
 from extender.settings import Settings
 from extender.verbs.filter.pipeline import FilterDecision, FilterVerb
-from extender.verbs.filter.unhelpful_nodes import UnhelpfulNodeCache
+from extender.verbs.filter.preemption_plan import UnhelpfulNodeCache
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 from tests.builders import asking, matching, node_json, settings, spread, taint, term
 from tests.contenders import budget, cluster, contender, contender_json, stage

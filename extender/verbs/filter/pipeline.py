@@ -15,11 +15,10 @@ from extender.rules.frames import WorstCaseFrame
 from extender.settings import Settings
 from extender.verbs.dry_run.candidates import node_of_running_plan
 from extender.verbs.filter.nominated_pods import nodes_kept_for_nominated_pods, without_nodes
-from extender.verbs.filter.preemption_plan import plan_for_rejected_pod
+from extender.verbs.filter.preemption_plan import UnhelpfulNodeCache, plan_for_rejected_pod
 from extender.verbs.filter.rejected_nodes import rejection, rejection_with_nominations
 from extender.verbs.filter.rejection_cache import RejectionCache
 from extender.verbs.filter.select_host import select_hosts
-from extender.verbs.filter.unhelpful_nodes import UnhelpfulNodeCache
 from extender.verbs.filter.wait_policy import should_wait
 from extender.verbs.search.ranking import Search
 from extender.verbs.search.requested_nodes import requested_nodes

@@ -6,19 +6,70 @@ preemption on nodes that only an extender rejects.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
 
 from extender.index.view import ClusterView, NodeNumber
+from extender.model.bounded import BoundedCache
+from extender.model.objects import Pod, PodSignature
 from extender.model.plans import PreemptionPlan
 from extender.model.rejections import Reason
 from extender.rules import catalog
+from extender.rules.catalog import dependency_version
 from extender.rules.frames import IndexFrame
 from extender.settings import Settings
 from extender.verbs.dry_run.candidates import MOST_VISITED, NodeSearch, found_beside_nominated, may_plan, plan_of
 from extender.verbs.dry_run.victims import DryRun, Removal
 from extender.verbs.filter.nominate_elsewhere import find_node_elsewhere
-from extender.verbs.filter.unhelpful_nodes import UnhelpfulNodeCache
 from extender.wire.extender_v1 import ExtenderArgs
+
+_MOST_BYTES: Final = 8 * 2**20
+_OVERHEAD: Final = 500
+
+_Version: TypeAlias = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """Valid for one question while neither its counts nor the claims on nodes have changed; a byte for each node."""
+
+    version: _Version
+    nodes: bytearray
+
+
+class UnhelpfulNodeCache:
+    """By signature and priority, the nodes where preemption was found not to help; at most ``most_bytes`` together.
+
+    So a herd of rejected pods costs no dry runs at every event. It is by node and not by question, since each question
+    comes with another window of names: a node is tried once for each kind of pod, until something changes.
+    """
+
+    def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
+        self._held: BoundedCache[tuple[PodSignature, int], _Tried] = BoundedCache(most_bytes)
+
+    def without(self, pod: Pod, nodes: list[NodeNumber], view: ClusterView) -> list[NodeNumber]:
+        """Those of the nodes that have not been tried in vain. O(nodes)."""
+        known = self._held.get((pod.signature, pod.priority))
+        if known is None or known.version != _version(pod, view):
+            return nodes
+        tried = known.nodes
+        return [node for node in nodes if not tried[node]]
+
+    def add(self, pod: Pod, nodes: Iterable[NodeNumber], view: ClusterView) -> None:
+        """Remembers that nothing helps on these nodes, for as long as nothing changes. O(nodes)."""
+        version, key = _version(pod, view), (pod.signature, pod.priority)
+        known = self._held.get(key)
+        if known is None or known.version != version:
+            known = _Tried(version, bytearray(len(view.node_names)))
+        for node in nodes:
+            known.nodes[node] = True
+        self._held.put(key, known, len(known.nodes) + pod.signature.size + _OVERHEAD)
+
+
+def _version(pod: Pod, view: ClusterView) -> _Version:
+    compiled = view.compiled(pod.signature)
+    return compiled.serial, dependency_version(compiled, view), view.claims_version
 
 
 def plan_for_rejected_pod(
