@@ -19,6 +19,7 @@ DOCUMENTS = sorted(
         *ROOT.glob("*.md"),
         *(ROOT / "config").rglob("*.md"),
         *(ROOT / "deploy").rglob("*.md"),
+        *(ROOT / "extender").rglob("*.md"),
         *(ROOT / "grafana").rglob("*.md"),
     )
 )
