@@ -20,6 +20,7 @@ from aiohttp import web
 from extender.model.units import Address
 from extender.server.connection_slots import ConnectionSlot, ConnectionSlots, Stage, peer_of
 from extender.server.failures import Failure
+from extender.server.slicing import SlicedFeeder, is_dense
 from extender.telemetry.repeated import RepeatedWarnings
 
 Job = Callable[[], Awaitable[None]]
@@ -49,12 +50,13 @@ class ConnectionLimits:
 class Connection(web.RequestHandler):
     """One connection of the framework, which reports its stage to its slot."""
 
-    __slots__ = ("_connections", "slot")
+    __slots__ = ("_connections", "_slices", "slot")
 
     def __init__(self, server: web.Server, connections: "Connections", slot: ConnectionSlot, **options: Any) -> None:
         super().__init__(server, loop=asyncio.get_running_loop(), **options)
         self._connections = connections
         self.slot = slot
+        self._slices = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The head of a request is expected from now on."""
@@ -72,6 +74,26 @@ class Connection(web.RequestHandler):
         """The first byte after an answer begins the head of the next request, and its last byte ends it."""
         if self.slot.stage is Stage.IDLE:
             self.slot.enter(Stage.SILENT, self._loop.time())
+        if self._slices or is_dense(data):
+            self._slice(data)
+        else:
+            self._parse(data)
+
+    def _slice(self, data: bytes) -> None:
+        """Parse the data in turns of their own, and read nothing more in the meantime."""
+        self._slices += 1
+        if self.transport is not None:
+            cast(asyncio.ReadTransport, self.transport).pause_reading()
+        self._connections.slices.add(data, self._parse, self._sliced)
+
+    def _sliced(self) -> None:
+        self._slices -= 1
+        if not self._slices and self.transport is not None and not self._reading_paused:
+            cast(asyncio.ReadTransport, self.transport).resume_reading()
+
+    def _parse(self, data: bytes) -> None:
+        if self.transport is None:  # it was closed before its turn came
+            return
         super().data_received(data)
         if self.slot.stage is Stage.SILENT and self._messages:
             # A complete head is no longer silent: its handler has yet to begin, and would act for a connection that is closed.
@@ -133,6 +155,7 @@ class Connections:
     def __init__(self, server: web.Server, limits: ConnectionLimits, options: dict[str, Any]) -> None:
         self.slots = ConnectionSlots(limits.most, limits.per_peer)
         self.warnings = RepeatedWarnings(_LOG, "connection closed")
+        self.slices = SlicedFeeder()
         self._server = server
         self._limits = limits
         self._options = options
