@@ -20,7 +20,7 @@ from extender.compose.embedded import service_running
 from extender.compose.event_loop import run_on_loop
 from extender.model.units import Address
 from extender.simulator.scenario.play import Player, StepFailed
-from extender.simulator.scenario.stage import Stage
+from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 from extender.telemetry.logs import configure
 
 _SCENARIO: Final = "demo/scenario.yaml"
@@ -59,19 +59,19 @@ async def _show(path: str, seed: int | None, address: Address) -> None:
     settings = scenario_settings(play, path, address)
     used = play.scenario.seed if seed is None else seed
     async with (
-        Stage(play, used, read_objects(play, path)) as stage,
-        service_running(settings, stage.api.url, used, stage.clock) as (url, _),
+        SimulatedCluster(play, used, read_objects(play, path)) as simulated,
+        service_running(settings, simulated.api.url, used, simulated.clock) as (url, _),
     ):
-        await stage.begin(url)
-        screen: Screen = LiveScreen(stage, url) if sys.stdout.isatty() else LinePrinter(stage, url)
-        player = Player(stage, screen.narrate)
+        await simulated.begin(url)
+        screen: Screen = LiveScreen(simulated, url) if sys.stdout.isatty() else LinePrinter(simulated, url)
+        player = Player(simulated, screen.narrate)
         with screen:
             await _until_signal(_play_on(player), screen.follow())
 
 
 async def _play_on(player: Player) -> None:
     """The steps, then those that go on forever."""
-    play = player.stage.play
+    play = player.simulated.play
     await player.run(play.steps)
     while play.forever:
         await player.run(play.forever)

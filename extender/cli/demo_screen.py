@@ -1,4 +1,4 @@
-"""How the demo looks: a live table on a terminal, plain lines anywhere else. Reads the stage, changes nothing."""
+"""How the demo looks: a live table on a terminal, plain lines anywhere else. Reads the simulated cluster and changes nothing."""
 
 import asyncio
 from collections import deque
@@ -12,20 +12,20 @@ from rich.table import Table
 from rich.text import Text
 
 from extender.simulator.scenario.overview import Overview, PodRow, look
-from extender.simulator.scenario.stage import Stage
+from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 
 _EVERY_SECONDS: Final = 0.25
 _TITLES: Final = 4
 
 
 class Screen(Protocol):
-    """What the demo is shown on: enter it, let it follow the stage, tell it what happens."""
+    """What the demo is shown on: enter it, let it follow the simulated cluster, tell it what happens."""
 
     def narrate(self, text: str) -> None:
         """Show the title of a step."""
 
     async def follow(self) -> None:
-        """Show the stage until cancelled."""
+        """Show the cluster until cancelled."""
 
     def __enter__(self) -> Self:
         """Begin to show."""
@@ -39,8 +39,8 @@ class Screen(Protocol):
 class LiveScreen:
     """The cluster as one page that is drawn again and again."""
 
-    def __init__(self, stage: Stage, url: str) -> None:
-        self._stage = stage
+    def __init__(self, simulated: SimulatedCluster, url: str) -> None:
+        self._simulated = simulated
         self._url = url
         self._titles: deque[str] = deque(maxlen=_TITLES)
         self._live = Live(console=Console(), auto_refresh=False, transient=False, vertical_overflow="crop")
@@ -50,9 +50,9 @@ class LiveScreen:
         self._titles.append(text)
 
     async def follow(self) -> None:
-        """Draw the stage until cancelled."""
+        """Draw the cluster until cancelled."""
         while True:
-            self._live.update(page(look(self._stage), self._url, list(self._titles)), refresh=True)
+            self._live.update(page(look(self._simulated), self._url, list(self._titles)), refresh=True)
             await asyncio.sleep(_EVERY_SECONDS)
 
     def __enter__(self) -> Self:
@@ -68,8 +68,8 @@ class LiveScreen:
 class LinePrinter:
     """One line for each step and for each pod that changes, for pipes and logs."""
 
-    def __init__(self, stage: Stage, url: str) -> None:
-        self._stage = stage
+    def __init__(self, simulated: SimulatedCluster, url: str) -> None:
+        self._simulated = simulated
         self._url = url
         self._shown: dict[str, PodRow] = {}
 
@@ -86,7 +86,7 @@ class LinePrinter:
 
     def print_changes(self) -> None:
         """Print the pods that are new, gone or otherwise than before."""
-        rows = {row.name: row for row in look(self._stage).pods}
+        rows = {row.name: row for row in look(self._simulated).pods}
         for name, row in rows.items():
             if self._shown.get(name) != row:
                 print(_line(row), flush=True)

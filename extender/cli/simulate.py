@@ -21,7 +21,7 @@ from extender.settings import Settings
 from extender.simulator.scenario.language import Play
 from extender.simulator.scenario.play import Narrator, Player, StepFailed
 from extender.simulator.scenario.report import Report
-from extender.simulator.scenario.stage import Stage
+from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 from extender.telemetry.logs import configure
 
 _SHOWN = 10  # pods and violations listed by name; the JSON form has them all
@@ -72,13 +72,13 @@ def simulate(path: str, seed: int | None, *, as_json: bool = False, without: str
 async def perform(
     play: Play, settings: Settings, seed: int, objects: list[dict[str, object]], narrate: Narrator, without: str = ""
 ) -> Report:
-    """Set the stage, start the service in front of it, take all steps, judge, and recount what the service counts."""
+    """Start the simulated cluster and the service, take all steps, find violations, and recount what the service counts."""
     async with (
-        Stage(play, seed, objects, without=without) as stage,
-        service_running(settings, stage.api.url, seed, stage.clock) as (url, service),
+        SimulatedCluster(play, seed, objects, without=without) as simulated,
+        service_running(settings, simulated.api.url, seed, simulated.clock) as (url, service),
     ):
-        await stage.begin(url)
-        player = Player(stage, narrate)
+        await simulated.begin(url)
+        player = Player(simulated, narrate)
         await player.run(play.steps)
         report = await player.finish()
         return replace(report, failures=(*report.failures, *audit(service.index)))

@@ -15,7 +15,7 @@ from extender.compose.embedded import service_running
 from extender.simulator.json_objects import labels_of
 from extender.simulator.scenario.language import parse_scenario
 from extender.simulator.scenario.play import Player
-from extender.simulator.scenario.stage import Stage
+from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 
 SCENARIO = Path(__file__).parents[2] / "config" / "scenarios" / "preemption.yaml"
 
@@ -23,11 +23,11 @@ SCENARIO = Path(__file__).parents[2] / "config" / "scenarios" / "preemption.yaml
 class Outcome:
     """The pods that stand somewhere in the end, by app, what was expected in vain, and the metrics page."""
 
-    def __init__(self, stage: Stage, player: Player, metrics: str) -> None:
-        placed = [stored.read() for stored in stage.pods() if stored.node]
+    def __init__(self, simulated: SimulatedCluster, player: Player, metrics: str) -> None:
+        placed = [stored.read() for stored in simulated.pods() if stored.node]
         self.apps = Counter(labels_of(each)["app"] for each in placed)
         self.guarded = sum("guarded" in labels_of(each) for each in placed)
-        self.pending = len(stage.pending())
+        self.pending = len(simulated.pending())
         self.failures = player.failures
         self._metrics = dict(line.rsplit(" ", 1) for line in metrics.splitlines() if not line.startswith("#"))
 
@@ -55,17 +55,17 @@ async def play(patience: float | None = None, **changes: Any) -> Outcome:
     scenario = parse_scenario(document)
     settings = scenario_settings(scenario, str(SCENARIO))
     async with (
-        Stage(scenario, 1, read_objects(scenario, str(SCENARIO))) as stage,
-        service_running(settings, stage.api.url, 1) as (url, service),
+        SimulatedCluster(scenario, 1, read_objects(scenario, str(SCENARIO))) as simulated,
+        service_running(settings, simulated.api.url, 1) as (url, service),
     ):
-        await stage.begin(url)
-        player = Player(stage)
+        await simulated.begin(url)
+        player = Player(simulated)
         await player.run(scenario.steps)
         async with asyncio.timeout(patience):
-            while patience and stage.pending():  # noqa: ASYNC110 - writes that are tried again look like quiet
+            while patience and simulated.pending():  # noqa: ASYNC110 - writes that are tried again look like quiet
                 await asyncio.sleep(0.1)
         await player.finish()
-        return Outcome(stage, player, service.metrics.render().decode())
+        return Outcome(simulated, player, service.metrics.render().decode())
 
 
 @pytest.mark.parametrize("offers_bare", [False, True], ids=["1.37", "kubernetes#135486"])

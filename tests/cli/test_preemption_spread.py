@@ -9,7 +9,7 @@ from extender.compose.embedded import service_running
 from extender.simulator.json_objects import JsonObject, labels_of
 from extender.simulator.scenario.language import parse_scenario
 from extender.simulator.scenario.play import Player
-from extender.simulator.scenario.stage import Stage
+from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 
 ZONE = "topology.kubernetes.io/zone"
 URGENT = {"matchLabels": {"app": "urgent"}}
@@ -52,14 +52,17 @@ async def victims(mode: str, constraint: str, seed: int) -> int:
         }
     )
     settings = scenario_settings(play, "spread.yaml")
-    async with Stage(play, seed, []) as stage, service_running(settings, stage.api.url, seed) as (url, _):
-        await stage.begin(url)
-        player = Player(stage)
+    async with (
+        SimulatedCluster(play, seed, []) as simulated,
+        service_running(settings, simulated.api.url, seed) as (url, _),
+    ):
+        await simulated.begin(url)
+        player = Player(simulated)
         await player.run(play.steps)
         report = await player.finish()
         assert not report.waiting
         assert not report.violations
-        standing = [labels_of(stored.read())["app"] for stored in stage.pods() if stored.node]
+        standing = [labels_of(stored.read())["app"] for stored in simulated.pods() if stored.node]
         assert standing.count("urgent") == PREEMPTORS
         return LESSER - standing.count("lesser")
 

@@ -18,7 +18,7 @@ from extender.model.units import Address
 from extender.simulator.scenario.language import Expect
 from extender.simulator.scenario.overview import Overview, look
 from extender.simulator.scenario.play import Player
-from extender.simulator.scenario.stage import Stage
+from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 from tests.grafana.files import FOLDER
 
 DEMO_PICTURE: Final = FOLDER / "pictures" / "demo.svg"
@@ -36,13 +36,13 @@ async def write_demo_picture() -> None:
     seed = play.scenario.seed
     titles: list[str] = []
     async with (
-        Stage(play, seed, read_objects(play, path)) as stage,
-        service_running(settings, stage.api.url, seed, stage.clock) as (url, _),
+        SimulatedCluster(play, seed, read_objects(play, path)) as simulated,
+        service_running(settings, simulated.api.url, seed, simulated.clock) as (url, _),
     ):
-        await stage.begin(url)
+        await simulated.begin(url)
         steps = takewhile(lambda step: not isinstance(step.action, Expect), play.steps)
-        await Player(stage, titles.append).run(steps)
-        DEMO_PICTURE.write_text(demo_svg(look(stage), titles[-_TITLES:]), "utf-8")
+        await Player(simulated, titles.append).run(steps)
+        DEMO_PICTURE.write_text(demo_svg(look(simulated), titles[-_TITLES:]), "utf-8")
 
 
 def demo_svg(seen: Overview, titles: list[str]) -> str:

@@ -24,7 +24,7 @@ from extender.simulator.apiserver.api_errors import ApiError
 from extender.simulator.apiserver.fault_points import Call, ConnectionCut, Faults
 from extender.simulator.apiserver.kinds import NODES, PODS, Target
 from extender.simulator.scenario.play import Player
-from extender.simulator.scenario.stage import Stage
+from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 from tests.cli.test_serve import eventually, ready
 from tests.e2e.programs import Program, free_ports, our_command
 from tests.grafana.files import FOLDER
@@ -81,12 +81,12 @@ class Cutting(Faults):
 class Provoked:
     """One round of everything that the demo does not do by itself; each round has pods of its own."""
 
-    def __init__(self, stage: Stage, url: str, late: str, session: aiohttp.ClientSession) -> None:
-        self._stage = stage
+    def __init__(self, simulated: SimulatedCluster, url: str, late: str, session: aiohttp.ClientSession) -> None:
+        self._simulated = simulated
         self._url = url
         self._late = late
         self._session = session
-        self._cutting = stage.api.faults = Cutting()
+        self._cutting = simulated.api.faults = Cutting()
         self._number = 0
         self._preemptors: list[dict[str, Any]] = []
         self._waiting: list[str] = []
@@ -101,9 +101,9 @@ class Provoked:
     async def _round(self) -> None:
         self._number += 1
         self._cutting.is_due = True
-        nodes = [stored.read() for stored in self._stage.api.store.table(NODES).latest()]
+        nodes = [stored.read() for stored in self._simulated.api.store.table(NODES).latest()]
         names = [node["metadata"]["name"] for node in nodes]
-        taken = next(stored.node for stored in self._stage.pods() if stored.node and "/web" in stored.key)
+        taken = next(stored.node for stored in self._simulated.pods() if stored.node and "/web" in stored.key)
         await self._ask("filter", {"Pod": self._web(), "NodeNames": [taken]})
         await self._ask("filter", {"Pod": pod(f"any-{self._number}"), "Nodes": {"items": nodes[:2]}})
         await self._ask("prioritize", {"Pod": pod(f"any-{self._number}"), "NodeNames": names})
@@ -116,7 +116,7 @@ class Provoked:
 
     async def _preempt(self, node: str) -> None:
         """A pod takes the place of another; begun in one round, so that the watch has told of both in the next."""
-        operations, number = self._stage.api.operations, self._number
+        operations, number = self._simulated.api.operations, self._number
         operations.create(PODS, pod(f"low-{number}", "lab", on=node, labels={"app": f"low-{number}"}, priority=0))
         apart = anti_affinity(term(HOSTNAME, app=f"low-{number}"))
         high = pod(f"high-{number}", "lab", affinity=apart, nodeSelector={HOSTNAME: node}, priority=1000)
@@ -135,11 +135,11 @@ class Provoked:
         if len(self._waiting) > _PODS_TO_LIVE:
             self._delete("shop", self._waiting.pop(0))
         found = pod(name, "shop", labels={"app": "web"}, affinity=anti_affinity(term(HOSTNAME, app="web")))
-        return self._stage.api.operations.create(PODS, found).read()
+        return self._simulated.api.operations.create(PODS, found).read()
 
     def clear_away(self) -> None:
         """Delete the pods of all rounds that are still there, and those of the demo that they have kept waiting."""
-        for stored in self._stage.pods():
+        for stored in self._simulated.pods():
             namespace, _, name = stored.key.partition("/")
             if name.startswith(("steered-", "low-", "high-")) or not stored.node:
                 self._delete(namespace, name)
@@ -147,7 +147,7 @@ class Provoked:
 
     def _delete(self, namespace: str, name: str) -> None:
         with suppress(ApiError):  # the demo deletes pods too, those that it finds
-            self._stage.api.operations.delete(Target(PODS, namespace, name), {})
+            self._simulated.api.operations.delete(Target(PODS, namespace, name), {})
 
     async def _ask(self, verb: str, question: dict[str, Any], url: str = "") -> None:
         async with self._session.post(f"{url or self._url}/{verb}", json=question) as answer:
@@ -159,7 +159,7 @@ class Scene:
     """Everything running: the cluster with its scheduler, three services, and the server that scrapes them."""
 
     server: Prometheus
-    stage: Stage
+    simulated: SimulatedCluster
     provoked: Provoked
 
 
@@ -168,9 +168,9 @@ async def scene(folder: Path, prometheus: str) -> AsyncIterator[Scene]:
     """The scheduler has begun, nothing is played yet."""
     play = read_scenario(str(SCENARIO))
     async with AsyncExitStack() as stack:
-        stage = await stack.enter_async_context(Stage(play, 1, read_objects(play, str(SCENARIO))))
+        simulated = await stack.enter_async_context(SimulatedCluster(play, 1, read_objects(play, str(SCENARIO))))
         session = await stack.enter_async_context(aiohttp.ClientSession())
-        cluster = {"kube": {"kubeconfig": str(stage.api.write_kubeconfig(folder / "kubeconfig"))}}
+        cluster = {"kube": {"kubeconfig": str(simulated.api.write_kubeconfig(folder / "kubeconfig"))}}
         plain = await stack.enter_async_context(_service(folder, "plain", cluster))
         late = await stack.enter_async_context(_service(folder, "late", cluster | _IN_A_HURRY))
         secured = await stack.enter_async_context(
@@ -179,16 +179,16 @@ async def scene(folder: Path, prometheus: str) -> AsyncIterator[Scene]:
         await asyncio.gather(ready(plain), ready(late))
         targets = {"plain": plain, "late": late, "secured": secured}
         server = await stack.enter_async_context(_prometheus(folder, prometheus, targets, session))
-        await stage.begin(plain)
-        yield Scene(server, stage, Provoked(stage, plain, late, session))
+        await simulated.begin(plain)
+        yield Scene(server, simulated, Provoked(simulated, plain, late, session))
 
 
 @asynccontextmanager
 async def observed(folder: Path, prometheus: str) -> AsyncIterator[Prometheus]:
     """The demo has been played; rounds go on until the block is left."""
     async with scene(folder, prometheus) as found:
-        await Player(found.stage).run(found.stage.play.steps)
-        await found.stage.stop_scheduling()
+        await Player(found.simulated).run(found.simulated.play.steps)
+        await found.simulated.stop_scheduling()
         async with going_on(found.provoked.run()):
             yield found.server
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from extender.simulator.scenario.play import Player
-from extender.simulator.scenario.stage import Stage
+from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 from tests.grafana.curves import Series, Span
 from tests.grafana.description import DASHBOARDS
 from tests.grafana.drawing import draw
@@ -56,13 +56,13 @@ async def write_pictures() -> None:
 
 async def _played(found: Scene) -> float:
     """The Unix time at which it began, once all of it is over."""
-    await Player(found.stage).run(found.stage.play.steps)
+    await Player(found.simulated).run(found.simulated.play.steps)
     begun = time.time()
-    async with going_on(_players(found.stage)):
+    async with going_on(_players(found.simulated)):
         await _until(begun + _SPAN.marked[0])
         async with going_on(found.provoked.run(_ROUND)):
             await _until(begun + _RESTART_AT)
-        await found.stage.api.restart(_DOWN, new_history=True)
+        await found.simulated.api.restart(_DOWN, new_history=True)
         async with going_on(found.provoked.run(_ROUND)):
             await _until(begun + _SPAN.marked[1])
         found.provoked.clear_away()
@@ -70,17 +70,17 @@ async def _played(found: Scene) -> float:
     return begun
 
 
-async def _players(stage: Stage) -> None:
+async def _players(simulated: SimulatedCluster) -> None:
     """One after the other begins what the demo does for ever."""
     async with asyncio.TaskGroup() as group:
         for _ in range(_PLAYERS):
-            group.create_task(_for_ever(Player(stage)))
+            group.create_task(_for_ever(Player(simulated)))
             await asyncio.sleep(_ANOTHER_EVERY)
 
 
 async def _for_ever(player: Player) -> None:
     while True:
-        await player.run(player.stage.play.forever)
+        await player.run(player.simulated.play.forever)
 
 
 async def _until(moment: float) -> None:

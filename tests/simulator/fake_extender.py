@@ -1,4 +1,4 @@
-"""A stand-in for an extender, with answers that a test sets, and the stage on which the loop meets it."""
+"""A stand-in for an extender, with answers that a test sets, and a scheduling loop that calls it."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager

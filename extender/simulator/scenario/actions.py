@@ -1,4 +1,4 @@
-"""What the steps of a scenario do to the cluster: one function each, given the stage and the step's form.
+"""What the steps of a scenario do to the cluster: one function each, given the simulated cluster and the step's form.
 
 They write past HTTP, straight into the API server's operations: who changes the cluster is not what is tried here.
 Called by `scenario/play.py`.
@@ -23,7 +23,7 @@ from extender.simulator.scenario.language import (
     NodeGroup,
     RelabelNamespace,
 )
-from extender.simulator.scenario.stage import Stage
+from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 from extender.simulator.scenario.synthetic import chosen, draw, make_nodes, make_pod
 
 Item = TypeVar("Item")
@@ -32,17 +32,17 @@ _AT_ONCE = 50  # pods created before others have their turn on the loop
 _CORDONED = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 
 
-async def arrive(stage: Stage, step: Arrive) -> None:
+async def arrive(simulated: SimulatedCluster, step: Arrive) -> None:
     """Create pods, at a rate or as fast as they can be created. ValueError when no namespace fits."""
-    homes = chosen(step.namespaces, _names(stage, NAMESPACES))
+    homes = chosen(step.namespaces, _names(simulated, NAMESPACES))
     if not homes:
         raise ValueError(f'no namespace fits "{step.namespaces}"')
-    left_out = chosen(stage.without, homes)
+    left_out = chosen(simulated.without, homes)
     homes = [home for home in homes if home not in left_out]
     if not homes:
         return
     mix = step.mix or {step.template: 1}
-    drawn = stage.rng.choices(list(mix), list(mix.values()), k=draw(step.count, stage.rng))
+    drawn = simulated.rng.choices(list(mix), list(mix.values()), k=draw(step.count, simulated.rng))
     begun = time.monotonic()
     for number, template in enumerate(drawn):
         if step.rate:
@@ -50,58 +50,58 @@ async def arrive(stage: Stage, step: Arrive) -> None:
         elif number % _AT_ONCE == 0:
             await asyncio.sleep(0)
         home = homes[number % len(homes)]
-        name = _free_name(stage, home, step.name or template)
-        with stage.api.store.working():
-            pod = make_pod(stage.play.templates[template], name, home, number)
-            stage.api.operations.create(PODS, pod)
+        name = _free_name(simulated, home, step.name or template)
+        with simulated.api.store.working():
+            pod = make_pod(simulated.play.templates[template], name, home, number)
+            simulated.api.operations.create(PODS, pod)
 
 
-def relabel_namespace(stage: Stage, step: RelabelNamespace) -> None:
+def relabel_namespace(simulated: SimulatedCluster, step: RelabelNamespace) -> None:
     """Change labels of namespaces."""
-    for name in chosen(step.namespaces, _names(stage, NAMESPACES)):
-        _edit(stage, NAMESPACES, name, "labels", step.labels)
+    for name in chosen(step.namespaces, _names(simulated, NAMESPACES)):
+        _edit(simulated, NAMESPACES, name, "labels", step.labels)
 
 
-def change_pods(stage: Stage, step: ChangePods) -> None:
+def change_pods(simulated: SimulatedCluster, step: ChangePods) -> None:
     """Change labels and annotations of pods."""
-    found = _select(stage, step.namespaces, step.selector, step.count)
+    found = _select(simulated, step.namespaces, step.selector, step.count)
     for stored in found:
         if step.pending is None or step.pending == (not stored.node):
-            _edit(stage, PODS, stored.key, "labels", step.labels)
-            _edit(stage, PODS, stored.key, "annotations", step.annotations)
+            _edit(simulated, PODS, stored.key, "labels", step.labels)
+            _edit(simulated, PODS, stored.key, "annotations", step.annotations)
 
 
-def delete_pods(stage: Stage, step: DeletePods) -> None:
+def delete_pods(simulated: SimulatedCluster, step: DeletePods) -> None:
     """Delete pods, as a client would."""
-    for stored in _select(stage, step.namespaces, step.selector, step.count):
+    for stored in _select(simulated, step.namespaces, step.selector, step.count):
         namespace, _, name = stored.key.partition("/")
         options = {} if step.grace is None else {"gracePeriodSeconds": int(step.grace)}
-        stage.api.pods.delete(Target(PODS, namespace, name), options)
+        simulated.api.pods.delete(Target(PODS, namespace, name), options)
 
 
-def add_nodes(stage: Stage, step: NodeGroup) -> None:
+def add_nodes(simulated: SimulatedCluster, step: NodeGroup) -> None:
     """Add nodes, under the first numbers that are free; a name without a number has to be free itself."""
-    taken = stage.api.store.table(NODES).objects
+    taken = simulated.api.store.table(NODES).objects
     is_numbered = "{i}" in step.name
     free = (number for number in count() if not is_numbered or step.name.replace("{i}", str(number)) not in taken)
-    for number in islice(free, draw(step.count, stage.rng)):
+    for number in islice(free, draw(step.count, simulated.rng)):
         for node in make_nodes(step, 1, number):
-            stage.api.operations.create(NODES, node)
+            simulated.api.operations.create(NODES, node)
 
 
-def change_nodes(stage: Stage, step: ChangeNodes) -> None:
+def change_nodes(simulated: SimulatedCluster, step: ChangeNodes) -> None:
     """Cordon, uncordon, relabel or delete nodes."""
-    names = chosen(step.nodes, _names(stage, NODES))
-    for name in _drawn(names, step.count, stage.rng):
+    names = chosen(step.nodes, _names(simulated, NODES))
+    for name in _drawn(names, step.count, simulated.rng):
         match step.action:
             case "delete":
-                stage.api.operations.delete(Target(NODES, "", name), {})
+                simulated.api.operations.delete(Target(NODES, "", name), {})
             case "relabel":
-                _edit(stage, NODES, name, "labels", step.labels)
+                _edit(simulated, NODES, name, "labels", step.labels)
             case "cordon":
-                stage.api.operations.change(NODES, name, _cordon)
+                simulated.api.operations.change(NODES, name, _cordon)
             case "uncordon":
-                stage.api.operations.change(NODES, name, _uncordon)
+                simulated.api.operations.change(NODES, name, _uncordon)
 
 
 def _cordon(node: JsonObject) -> None:
@@ -119,7 +119,7 @@ def _uncordon(node: JsonObject) -> None:
         del spec["taints"]
 
 
-def _edit(stage: Stage, kind: Kind, key: str, field: str, values: Labels) -> None:
+def _edit(simulated: SimulatedCluster, kind: Kind, key: str, field: str, values: Labels) -> None:
     if not values:
         return
 
@@ -127,13 +127,13 @@ def _edit(stage: Stage, kind: Kind, key: str, field: str, values: Labels) -> Non
         there = {**(obj["metadata"].get(field) or {}), **values}
         obj["metadata"][field] = {name: value for name, value in there.items() if value != ""}
 
-    stage.api.operations.change(kind, key, edit)
+    simulated.api.operations.change(kind, key, edit)
 
 
-def _select(stage: Stage, namespaces: str, selector: Labels, count: Amount | None) -> list[Stored]:
-    homes = set(chosen(namespaces, _names(stage, NAMESPACES)))
-    found = [stored for stored in stage.pods() if _is_selected(stored.read(), homes, selector)]
-    return _drawn(found, count, stage.rng)
+def _select(simulated: SimulatedCluster, namespaces: str, selector: Labels, count: Amount | None) -> list[Stored]:
+    homes = set(chosen(namespaces, _names(simulated, NAMESPACES)))
+    found = [stored for stored in simulated.pods() if _is_selected(stored.read(), homes, selector)]
+    return _drawn(found, count, simulated.rng)
 
 
 def _is_selected(pod: JsonObject, namespaces: set[str], selector: Labels) -> bool:
@@ -146,13 +146,13 @@ def _drawn(items: list[Item], count: Amount | None, rng: Random) -> list[Item]:
     return rng.sample(items, min(len(items), draw(count, rng)))
 
 
-def _names(stage: Stage, kind: Kind) -> list[str]:
-    return [stored.key for stored in stage.api.store.table(kind).latest()]
+def _names(simulated: SimulatedCluster, kind: Kind) -> list[str]:
+    return [stored.key for stored in simulated.api.store.table(kind).latest()]
 
 
-def _free_name(stage: Stage, namespace: str, prefix: str) -> str:
-    taken = stage.api.store.table(PODS).objects
+def _free_name(simulated: SimulatedCluster, namespace: str, prefix: str) -> str:
+    taken = simulated.api.store.table(PODS).objects
     while True:
-        number = stage.numbers[prefix] = stage.numbers.get(prefix, -1) + 1
+        number = simulated.numbers[prefix] = simulated.numbers.get(prefix, -1) + 1
         if f"{namespace}/{prefix}-{number}" not in taken:
             return f"{prefix}-{number}"

@@ -1,4 +1,4 @@
-"""A summary of a stage for display: each pod and where it is, the skew of each workload, the rejections.
+"""A summary of a simulated cluster for display: each pod and where it is, the skew of each workload, the rejections.
 
 Pure reading, made afresh for each look. Called by the demo.
 """
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from extender.simulator.apiserver.kinds import NODES
 from extender.simulator.json_objects import JsonObject, is_finished, is_terminating, labels_of, uid_of
-from extender.simulator.scenario.stage import Stage
+from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 
 ZONE = "topology.kubernetes.io/zone"
 
@@ -44,23 +44,23 @@ class Overview(NamedTuple):
     reasons: list[tuple[str, int]]
 
 
-def look(stage: Stage) -> Overview:
-    """The stage as it is now; O(pods)."""
-    zones = _zones(stage)
-    pods = [stored.read() for stored in stage.pods()]
-    rows = [_row(stage, pod, zones) for pod in pods if not is_finished(pod)]
-    return Overview(rows, _spreads(rows, zones.values()), stage.loop.reasons.most_common())
+def look(simulated: SimulatedCluster) -> Overview:
+    """The simulated cluster as it is now; O(pods)."""
+    zones = _zones(simulated)
+    pods = [stored.read() for stored in simulated.pods()]
+    rows = [_row(simulated, pod, zones) for pod in pods if not is_finished(pod)]
+    return Overview(rows, _spreads(rows, zones.values()), simulated.loop.reasons.most_common())
 
 
-def _zones(stage: Stage) -> dict[str, str]:
-    nodes = (stored.read() for stored in stage.api.store.table(NODES).latest())
+def _zones(simulated: SimulatedCluster) -> dict[str, str]:
+    nodes = (stored.read() for stored in simulated.api.store.table(NODES).latest())
     return {node["metadata"]["name"]: labels_of(node).get(ZONE, "") for node in nodes}
 
 
-def _row(stage: Stage, pod: JsonObject, zones: dict[str, str]) -> PodRow:
+def _row(simulated: SimulatedCluster, pod: JsonObject, zones: dict[str, str]) -> PodRow:
     metadata = pod["metadata"]
     node = pod["spec"].get("nodeName") or ""
-    message = "" if node else stage.loop.messages.get(uid_of(pod), "")
+    message = "" if node else simulated.loop.messages.get(uid_of(pod), "")
     return PodRow(
         name=f"{metadata['namespace']}/{metadata['name']}",
         app=labels_of(pod).get("app", ""),

@@ -1,4 +1,4 @@
-"""Plays the steps of a scenario on a stage, one after the other, and checks what the scenario expects.
+"""Plays the steps of a scenario on a simulated cluster, one after the other, and checks what the scenario expects.
 
 The result is a report that counts what was placed, what is pending and what broke a constraint. Called by the
 command line and by tests.
@@ -27,7 +27,7 @@ from extender.simulator.scenario.language import (
     Step,
 )
 from extender.simulator.scenario.report import Report, is_within, make_report
-from extender.simulator.scenario.stage import Stage
+from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 
 Narrator = Callable[[str], None]
 
@@ -39,8 +39,8 @@ class StepFailed(Exception):  # noqa: N818 -- reads as what happened
 class Player:
     """Takes steps. `narrate` is told the titles, and what did not go as expected."""
 
-    def __init__(self, stage: Stage, narrate: Narrator = lambda _: None) -> None:
-        self.stage = stage
+    def __init__(self, simulated: SimulatedCluster, narrate: Narrator = lambda _: None) -> None:
+        self.simulated = simulated
         self.failures: list[str] = []
         self._narrate = narrate
         self._arrivals: list[asyncio.Task[None]] = []
@@ -59,20 +59,20 @@ class Player:
     async def finish(self) -> Report:
         """Wait until all is quiet, stop scheduling, and judge what came of it."""
         await self._settle(Settle(), "the end")
-        await self.stage.stop_scheduling()
-        return make_report(self.stage, self.failures, time.monotonic() - self._begun, peak_megabytes())
+        await self.simulated.stop_scheduling()
+        return make_report(self.simulated, self.failures, time.monotonic() - self._begun, peak_megabytes())
 
     async def _take(self, step: Step, action: Action) -> None:
         match action:
             case Arrive(background=True):
-                self._arrivals.append(asyncio.create_task(actions.arrive(self.stage, action)))
+                self._arrivals.append(asyncio.create_task(actions.arrive(self.simulated, action)))
             case Arrive():
-                await actions.arrive(self.stage, action)
+                await actions.arrive(self.simulated, action)
             case Settle():
                 await self._settle(action, step.path)
             case Pause():
                 await asyncio.sleep(action.time)
-            case Expect() if self.stage.without:
+            case Expect() if self.simulated.without:
                 pass  # written for a run with everything in it
             case Expect():
                 self._check(action, step.path)
@@ -84,33 +84,33 @@ class Player:
     def _change(self, action: Action) -> None:
         match action:
             case RelabelNamespace():
-                actions.relabel_namespace(self.stage, action)
+                actions.relabel_namespace(self.simulated, action)
             case ChangePods():
-                actions.change_pods(self.stage, action)
+                actions.change_pods(self.simulated, action)
             case DeletePods():
-                actions.delete_pods(self.stage, action)
+                actions.delete_pods(self.simulated, action)
             case NodeGroup():
-                actions.add_nodes(self.stage, action)
+                actions.add_nodes(self.simulated, action)
             case ChangeNodes():
-                actions.change_nodes(self.stage, action)
+                actions.change_nodes(self.simulated, action)
 
     async def _change_faults(self, action: ChangeFaults) -> None:
-        self.stage.fault_injector.change(fault for fault in action.faults if isinstance(fault, Condition))
+        self.simulated.fault_injector.change(fault for fault in action.faults if isinstance(fault, Condition))
         for fault in action.faults:
             match fault:
                 case Restart():
-                    await self.stage.api.restart(fault.down, new_history=fault.new_history)
+                    await self.simulated.api.restart(fault.down, new_history=fault.new_history)
                 case JumpClock():
-                    self.stage.clock.jump(fault.by)
+                    self.simulated.clock.jump(fault.by)
 
     async def _settle(self, action: Settle, path: str) -> None:
         while self._arrivals:
             await self._arrivals.pop()
-        if not await self.stage.loop.settle(within=action.timeout, calm=action.calm):
+        if not await self.simulated.loop.settle(within=action.timeout, calm=action.calm):
             self._fail(f"{path}: not quiet after {action.timeout}")
 
     def _check(self, expected: Expect, path: str) -> None:
-        counts = {"placed": len(self.stage.loop.bound), "pending": len(self.stage.pending())}
+        counts = {"placed": len(self.simulated.loop.bound), "pending": len(self.simulated.pending())}
         for name, count in counts.items():
             wanted = getattr(expected, name)
             if wanted is not None and not is_within(count, wanted):

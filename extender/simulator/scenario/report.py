@@ -1,6 +1,6 @@
 """What came of a played scenario, counted and checked by the oracle; its last line, and its form as data.
 
-Pure, once the stage has stopped scheduling. Called by `scenario/play.py`; printed by the command line.
+Pure, once the scheduling loop has stopped. Called by `scenario/play.py`; printed by the command line.
 """
 
 from collections import Counter
@@ -10,7 +10,7 @@ from typing import Any
 from extender.simulator.json_objects import JsonObject, name_of, namespace_of, uid_of
 from extender.simulator.oracle.violations import Violation, violations
 from extender.simulator.scenario.language import Amount
-from extender.simulator.scenario.stage import Stage
+from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 from extender.simulator.scenario.synthetic import chosen
 
 
@@ -89,31 +89,33 @@ class Report:
         }
 
 
-def make_report(stage: Stage, failures: list[str], seconds: float, resident: float) -> Report:
+def make_report(simulated: SimulatedCluster, failures: list[str], seconds: float, resident: float) -> Report:
     """Count, and find the violations. O(pods) for each decision."""
-    loop = stage.loop
-    waiting = [(f"{namespace_of(pod)}/{name_of(pod)}", loop.messages.get(uid_of(pod), "")) for pod in stage.pending()]
+    loop = simulated.loop
+    waiting = [
+        (f"{namespace_of(pod)}/{name_of(pod)}", loop.messages.get(uid_of(pod), "")) for pod in simulated.pending()
+    ]
     return Report(
-        name=stage.play.scenario.name,
-        seed=stage.seed,
+        name=simulated.play.scenario.name,
+        seed=simulated.seed,
         seconds=seconds,
         placed=len(loop.bound),
         waiting=tuple(waiting),
-        violations=tuple(violations(loop.journal, lag=stage.play.scenario.lag)),
+        violations=tuple(violations(loop.journal, lag=simulated.play.scenario.lag)),
         failures=tuple(failures),
         decisions=loop.journal.decisions,
         decisions_per_second=loop.journal.rate(),
         bound_per_second=loop.journal.bound_per_second(),
         calls=loop.extender_calls,
         nodes_used=len(Counter(loop.bound.values())),
-        cost=_cost(stage, resident),
+        cost=_cost(simulated, resident),
     )
 
 
-def _cost(stage: Stage, resident: float) -> Cost:
+def _cost(simulated: SimulatedCluster, resident: float) -> Cost:
     """Of the pods that both runs of a comparison have; without a comparison of all."""
-    comparison = stage.play.scenario.comparison
-    answers = stage.loop.answers
+    comparison = simulated.play.scenario.comparison
+    answers = simulated.loop.answers
     homes = sorted({each.namespace for each in answers})
     left_out = set(chosen(comparison.without, homes)) if comparison else set()
     counted = [each for each in answers if each.namespace not in left_out]

@@ -1,6 +1,6 @@
 """Makers of nodes, namespaces and pods from the groups and templates of a scenario. Seeded, pure, no clock.
 
-Called by the stage that a scenario is played on.
+Called by the simulated cluster of a scenario.
 """
 
 import copy

@@ -26,7 +26,7 @@ from extender.simulator.json_objects import JsonObject
 from extender.simulator.scenario.language import parse_scenario
 from extender.simulator.scenario.play import Player
 from extender.simulator.scenario.report import Report
-from extender.simulator.scenario.stage import Stage
+from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 from extender.wire import kinds as wire
 from tests.fakes import until
 from tests.simulator import plain
@@ -53,7 +53,7 @@ class Outcome:
 class Witness:
     """Writes, looks, and notes where readiness was not the truth."""
 
-    stage: Stage
+    simulated: SimulatedCluster
     service: Service
     bound: float
     lies: list[str] = field(default_factory=list)
@@ -62,7 +62,7 @@ class Witness:
     _beats: list[tuple[float, int]] = field(default_factory=list)
 
     async def run(self) -> None:
-        operations = self.stage.api.operations
+        operations = self.simulated.api.operations
         operations.create(NAMESPACES, plain.namespace(_WITNESS))
         operations.create(NODES, plain.node(_WITNESS, unschedulable=True))
         operations.create(PODS, plain.pod(_WITNESS, _WITNESS, on=_WITNESS))
@@ -73,7 +73,7 @@ class Witness:
                 self._look()
 
     def _beat(self) -> None:
-        number, change = len(self._beats) + 1, self.stage.api.operations.change
+        number, change = len(self._beats) + 1, self.simulated.api.operations.change
         labels = {"beat": str(number)}
         change(NAMESPACES, _WITNESS, lambda found: found["metadata"]["labels"].update(labels))
         change(PODS, f"{_WITNESS}/{_WITNESS}", lambda found: found["metadata"]["labels"].update(labels))
@@ -116,18 +116,18 @@ async def run(document: dict[str, Any], *, bound: float, seed: int = 1) -> Outco
     play = parse_scenario(document)
     settings = scenario_settings(play, "test", FREE_PORT)
     async with (
-        Stage(play, seed) as stage,
-        service_running(settings, stage.api.url, seed, stage.clock) as (url, service),
+        SimulatedCluster(play, seed) as simulated,
+        service_running(settings, simulated.api.url, seed, simulated.clock) as (url, service),
     ):
-        await stage.begin(url)
-        witness, player = Witness(stage, service, bound), Player(stage)
+        await simulated.begin(url)
+        witness, player = Witness(simulated, service, bound), Player(simulated)
         with _at_work(witness):
             await player.run(play.steps)
         report = await player.finish()  # when all is quiet, and with the witness it never is
-        await until(lambda: service.readiness.is_ready and held(service.index) == real(stage))
+        await until(lambda: service.readiness.is_ready and held(service.index) == real(simulated))
         return Outcome(
             report=report,
-            injected=stage.fault_injector.injected,
+            injected=simulated.fault_injector.injected,
             differences=audit(service.index),
             restarts=restarts(service),
             lies=witness.lies,
@@ -157,10 +157,10 @@ def held(index: ClusterIndex) -> list[str]:
     return sorted(map(repr, [*index.pods.values(), *nodes, *index.namespaces.objects.values()]))
 
 
-def real(stage: Stage) -> list[str]:
+def real(simulated: SimulatedCluster) -> list[str]:
     """What the control plane holds, through the same decoding."""
     kinds = ((PODS, wire.PODS), (NODES, wire.NODES), (NAMESPACES, wire.NAMESPACES))
-    rows = [(ours, stored) for theirs, ours in kinds for stored in stage.api.store.table(theirs).latest()]
+    rows = [(ours, stored) for theirs, ours in kinds for stored in simulated.api.store.table(theirs).latest()]
     return sorted(repr(ours.decode_object(stored.body)) for ours, stored in rows)
 
 

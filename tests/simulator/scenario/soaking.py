@@ -24,7 +24,7 @@ from extender.simulator.oracle.violations import violations
 from extender.simulator.process_usage import resident_megabytes
 from extender.simulator.scenario.language import Step, parse_scenario
 from extender.simulator.scenario.play import Player
-from extender.simulator.scenario.stage import Stage
+from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 from tests.fakes import until
 from tests.simulator import plain
 from tests.simulator.scenario.faulted import base, held, real, restarts
@@ -93,22 +93,22 @@ async def soak(seconds: float, seed: int) -> Soak:
     play = parse_scenario(document)
     settings = scenario_settings(play, "soak", FREE_PORT)
     async with (
-        Stage(play, seed) as stage,
-        service_running(settings, stage.api.url, seed, stage.clock) as (url, service),
+        SimulatedCluster(play, seed) as simulated,
+        service_running(settings, simulated.api.url, seed, simulated.clock) as (url, service),
     ):
-        await stage.begin(url)
-        player, end = Player(stage), time.monotonic() + seconds
+        await simulated.begin(url)
+        player, end = Player(simulated), time.monotonic() + seconds
         while not result.kept or time.monotonic() < end:
             number = len(result.kept) + 1
             await player.run(_steps(document, rng))
-            await until(lambda: service.readiness.is_ready and held(service.index) == real(stage))
-            found = [*_judged(stage), *player.failures, *audit(service.index), *restarts(service)]
+            await until(lambda: service.readiness.is_ready and held(service.index) == real(simulated))
+            found = [*_judged(simulated), *player.failures, *audit(service.index), *restarts(service)]
             result.problems += [f"round {number}: {problem}" for problem in found]
             player.failures.clear()
             result.kept.append(_kept(service))
-            result.placed += len(stage.loop.bound)
-            stage.loop.bound.clear()
-        result.injected = dict(stage.fault_injector.injected)
+            result.placed += len(simulated.loop.bound)
+            simulated.loop.bound.clear()
+        result.injected = dict(simulated.fault_injector.injected)
     return result
 
 
@@ -154,12 +154,12 @@ _AS_IT_WAS: Final[Sequence[JsonObject]] = (
 )
 
 
-def _judged(stage: Stage) -> Iterator[str]:
+def _judged(simulated: SimulatedCluster) -> Iterator[str]:
     """What broke a constraint since the last time; the journal begins anew."""
-    journal = stage.loop.journal
+    journal = simulated.loop.journal
     journal.close()
-    stage.loop.journal = Journal(stage.api.store)
-    yield from map(str, violations(journal, lag=stage.play.scenario.lag))
+    simulated.loop.journal = Journal(simulated.api.store)
+    yield from map(str, violations(journal, lag=simulated.play.scenario.lag))
 
 
 def _kept(service: Service) -> dict[str, float]:

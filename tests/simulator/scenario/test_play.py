@@ -1,4 +1,4 @@
-"""Playing steps on a stage, with an extender of the test's own: what each step does, what is counted and checked."""
+"""Playing steps on a simulated cluster, with an extender of the test's own: what each step does, what is counted and checked."""
 
 import time
 from collections.abc import AsyncIterator
@@ -12,7 +12,7 @@ from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS
 from extender.simulator.json_objects import JsonObject, labels_of, name_of
 from extender.simulator.scenario.language import parse_scenario
 from extender.simulator.scenario.play import Player, StepFailed
-from extender.simulator.scenario.stage import Stage
+from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 from tests.simulator.fake_extender import FakeExtender, refuse_all
 from tests.simulator.plain import HOSTNAME, anti_affinity, term
 
@@ -23,7 +23,7 @@ SETTLE: JsonObject = {"settle": {"calm": "50ms", "timeout": "10s"}}
 @asynccontextmanager
 async def playing(
     *steps: JsonObject, extender: FakeExtender | None = None, seed: int = 1, **parts: Any
-) -> AsyncIterator[tuple[Player, Stage]]:
+) -> AsyncIterator[tuple[Player, SimulatedCluster]]:
     """A small cluster on which these steps have been taken."""
     document = {
         "apiVersion": "placement.extender.dev/v1alpha1",
@@ -36,15 +36,15 @@ async def playing(
     }
     play = parse_scenario(document)
     fake = extender or FakeExtender()
-    async with fake.running(), Stage(play, seed) as stage:
-        await stage.begin(fake.url)
-        player = Player(stage)
+    async with fake.running(), SimulatedCluster(play, seed) as simulated:
+        await simulated.begin(fake.url)
+        player = Player(simulated)
         await player.run(play.steps)
-        yield player, stage
+        yield player, simulated
 
 
-def _names(stage: Stage) -> list[str]:
-    return [stored.key for stored in stage.pods()]
+def _names(simulated: SimulatedCluster) -> list[str]:
+    return [stored.key for stored in simulated.pods()]
 
 
 def _arrive(template: str = "db", count: Any = 1, **more: Any) -> JsonObject:
@@ -52,24 +52,24 @@ def _arrive(template: str = "db", count: Any = 1, **more: Any) -> JsonObject:
 
 
 async def test_pods_arrive_in_namespaces_in_turn_and_never_under_a_name_twice() -> None:
-    async with playing(_arrive(count=3), _arrive(count=1, namespaces="team-0")) as (_, stage):
-        assert _names(stage) == ["team-0/db-0", "team-0/db-2", "team-0/db-3", "team-1/db-1"]
+    async with playing(_arrive(count=3), _arrive(count=1, namespaces="team-0")) as (_, simulated):
+        assert _names(simulated) == ["team-0/db-0", "team-0/db-2", "team-0/db-3", "team-1/db-1"]
 
 
 async def test_the_seed_draws_amounts_and_mixtures() -> None:
     step = {"arrive": {"mix": {"web": 1, "db": 3}, "count": [5, 50]}}
     seen: list[list[str]] = []
     for seed in (1, 1, 2):
-        async with playing(step, seed=seed) as (_, stage):
-            seen.append(_names(stage))
+        async with playing(step, seed=seed) as (_, simulated):
+            seen.append(_names(simulated))
     assert seen[0] == seen[1] != seen[2]
     assert 5 <= len(seen[0]) <= 50
 
 
 async def test_arrivals_in_the_background_are_waited_for_when_settling() -> None:
     steps = (_arrive(count=5, rate=200, background=True), _arrive("web"), SETTLE)
-    async with playing(*steps) as (_, stage):
-        assert len(stage.loop.bound) == 6
+    async with playing(*steps) as (_, simulated):
+        assert len(simulated.loop.bound) == 6
 
 
 async def test_steps_change_namespaces_pods_and_nodes() -> None:
@@ -87,12 +87,12 @@ async def test_steps_change_namespaces_pods_and_nodes() -> None:
         {"addNodes": {"count": 2, "name": "new-{i}"}},
         {"addNodes": {"count": 2, "name": "node-{i}"}},
     )
-    async with playing(*steps) as (_, stage):
+    async with playing(*steps) as (_, simulated):
         namespaces, nodes = (
-            {stored.key: stored.read() for stored in stage.api.store.table(kind).latest()}
+            {stored.key: stored.read() for stored in simulated.api.store.table(kind).latest()}
             for kind in (NAMESPACES, NODES)
         )
-        touched = [stored.read() for stored in stage.pods() if "x" in labels_of(stored.read())]
+        touched = [stored.read() for stored in simulated.pods() if "x" in labels_of(stored.read())]
     assert [labels_of(namespaces[name]).get("env") for name in ("team-0", "team-1")] == ["prod", None]
     assert [found["metadata"]["annotations"] for found in touched] == [{"y": "2"}]
     assert (nodes["node-0"]["spec"]["unschedulable"], nodes["node-2"]["spec"]) == (True, {})
@@ -102,8 +102,8 @@ async def test_steps_change_namespaces_pods_and_nodes() -> None:
 
 async def test_pods_are_deleted_by_selector_and_number() -> None:
     steps = (_arrive("web", 3), SETTLE, {"deletePods": {"selector": {"app": "web"}, "count": 2}}, SETTLE)
-    async with playing(*steps) as (_, stage):
-        assert len(_names(stage)) == 1
+    async with playing(*steps) as (_, simulated):
+        assert len(_names(simulated)) == 1
 
 
 async def test_the_report_counts_what_was_placed_and_what_waits() -> None:
@@ -152,39 +152,45 @@ async def test_a_step_that_fits_nothing_is_told_with_its_path() -> None:
 
 
 async def test_binds_are_delayed_by_the_scenarios_range() -> None:
-    async with playing(_arrive(), scheduler={"bindDelay": ["300ms", "300ms"]}) as (_, stage):
-        stored = stage.api.store.find(PODS, "team-0/db-0")
+    async with playing(_arrive(), scheduler={"bindDelay": ["300ms", "300ms"]}) as (_, simulated):
+        stored = simulated.api.store.find(PODS, "team-0/db-0")
         assert (name_of(stored.read()), stored.node) == ("db-0", "")
-        assert stage.loop.settings.bind_delay == (0.3, 0.3)
+        assert simulated.loop.settings.bind_delay == (0.3, 0.3)
 
 
 async def test_faults_are_at_work_until_a_step_changes_them() -> None:
     strict = {"fail": {"verbs": ["write"]}}
     steps = ({"faults": [strict]}, _arrive(), {"pause": {"time": "50ms"}}, {"expect": {"placed": 0}})
     backoff = {"podInitialBackoff": "20ms", "podMaxBackoff": "20ms"}
-    async with playing(*steps, {"faults": []}, SETTLE, faults=[{"cutLine": {}}], scheduler=backoff) as (player, stage):
-        assert (player.failures, len(stage.loop.bound)) == ([], 1)
-        assert stage.fault_injector.injected["fail"] > 0
-    async with playing(faults=[strict]) as (_, stage):
-        assert (await _post(stage)) == 500
+    async with playing(*steps, {"faults": []}, SETTLE, faults=[{"cutLine": {}}], scheduler=backoff) as (
+        player,
+        simulated,
+    ):
+        assert (player.failures, len(simulated.loop.bound)) == ([], 1)
+        assert simulated.fault_injector.injected["fail"] > 0
+    async with playing(faults=[strict]) as (_, simulated):
+        assert (await _post(simulated)) == 500
 
 
-async def _post(stage: Stage) -> int:
-    async with aiohttp.ClientSession() as session, session.post(f"{stage.api.url}/api/v1/nodes", json={}) as response:
+async def _post(simulated: SimulatedCluster) -> int:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{simulated.api.url}/api/v1/nodes", json={}) as response,
+    ):
         return response.status
 
 
 async def test_a_restart_and_a_jump_of_the_clock_happen_once_when_their_step_is_taken() -> None:
     faults = {"faults": [{"restart": {"newHistory": True, "down": "20ms"}}, {"jumpClock": {"by": "1h"}}]}
-    async with playing(_arrive(count=20), SETTLE, faults, _arrive(count=2), SETTLE) as (player, stage):
-        assert stage.api.store.version < 60
-        assert stage.clock.now() - time.monotonic() == pytest.approx(3600, abs=1)
+    async with playing(_arrive(count=20), SETTLE, faults, _arrive(count=2), SETTLE) as (player, simulated):
+        assert simulated.api.store.version < 60
+        assert simulated.clock.now() - time.monotonic() == pytest.approx(3600, abs=1)
         report = await player.finish()
     assert report.last_line == "placed 22, pending 0, violations 0"
 
 
 async def test_a_binding_whose_answer_is_lost_is_a_binding() -> None:
-    async with playing({"faults": [{"loseAnswer": {}}]}, _arrive(count=3), SETTLE) as (player, stage):
-        assert stage.fault_injector.injected["loseAnswer"] == 3
+    async with playing({"faults": [{"loseAnswer": {}}]}, _arrive(count=3), SETTLE) as (player, simulated):
+        assert simulated.fault_injector.injected["loseAnswer"] == 3
         report = await player.finish()
     assert (report.last_line, report.decisions) == ("placed 3, pending 0, violations 0", 3)

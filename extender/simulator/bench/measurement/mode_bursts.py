@@ -19,7 +19,7 @@ from extender.simulator.process_usage import processor_seconds
 from extender.simulator.scenario.language import Play
 from extender.simulator.scenario.play import Player
 from extender.simulator.scenario.report import Report
-from extender.simulator.scenario.stage import Stage
+from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 
 _SUMMED: Final = ("violations", "pending")
 _COMPARED: Final = {"boundOfDecisive": "bound.perSecond", "decidedOfDecisive": "decided.perSecond"}
@@ -53,39 +53,39 @@ def ratios(figures: Figures, decisive: Figures) -> Figures:
 
 def _play(load: ModesLoad, mode: Mode, seed: int, run_service: RunService) -> tuple[Figures, Audit]:
     """One burst in one mode, on a cluster and with a service of its own."""
-    with child_running(run_stage, load.burst_in(mode), seed) as stage:
-        api_url = str(stage.receive())
+    with child_running(run_scheduler, load.burst_in(mode), seed) as simulated:
+        api_url = str(simulated.receive())
         with child_running(run_service, api_url, load.settings_in(mode)) as service:
             address = service.receive()["real"]
             used = processor_seconds(service.pid)
-            stage.tell("begin", address)
-            plane_seconds = float(stage.receive())
+            simulated.tell("begin", address)
+            plane_seconds = float(simulated.receive())
             seconds = processor_seconds(service.pid) - used
             waits: Figures = service.call("waits")
             audit: Audit = service.call("audit")
-        report: Figures = stage.receive()
+        report: Figures = simulated.receive()
     pods = {"extenderCpu.perPod": seconds / load.pods * 1000, "planeCpu.perPod": plane_seconds / load.pods * 1000}
     return report | waits | pods, audit
 
 
-def run_stage(pipe: Connection, play: Play, seed: int) -> None:
-    """The life of the process that holds the cluster and its scheduler: says its address, and begins when told whom to ask."""
+def run_scheduler(pipe: Connection, play: Play, seed: int) -> None:
+    """The process of the cluster and its scheduler: reports its address, and begins when told the extender's."""
     asyncio.run(_run(pipe, play, seed))
 
 
 async def _run(pipe: Connection, play: Play, seed: int) -> None:
-    async with Stage(play, seed) as stage:
+    async with SimulatedCluster(play, seed) as simulated:
         told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         calls = Calls(pipe, asked={}, told={"begin": told.set_result})
         calls.listen()
-        calls.say(stage.api.url)
+        calls.say(simulated.api.url)
         either: tuple[asyncio.Future[Any], ...] = (told, asyncio.create_task(calls.stopped.wait()))
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not told.done():
             return
         used = process_time()
-        await stage.begin(told.result())
-        player = Player(stage)
+        await simulated.begin(told.result())
+        player = Player(simulated)
         await player.run(play.steps)
         calls.say(process_time() - used)
         calls.say(_figures(await player.finish()))

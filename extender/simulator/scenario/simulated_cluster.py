@@ -1,7 +1,7 @@
 """The embedded cluster that one scenario is played on: an API server, and the scheduling loop in front of it.
 
 Holds what the actions work on and counts what came of them; which steps are taken is `scenario/play.py`'s. The extender is
-started by the caller between `async with Stage(...)` and `begin`, since it reads this cluster like any other.
+started by the caller between `async with SimulatedCluster(...)` and `begin`, since it reads this cluster like any other.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from extender.simulator.scheduler.preemption import Preemption
 _PAST = 100_000  # so that a history that begins again is behind for as long as a play lasts
 
 
-class Stage:
+class SimulatedCluster:
     """One cluster in memory. `api` is its API server, `loop` its scheduler once it has begun."""
 
     def __init__(self, play: Play, seed: int, files: Sequence[JsonObject] = (), *, without: str = "") -> None:
@@ -64,7 +64,7 @@ class Stage:
     def loop(self) -> SchedulingLoop:
         """The scheduling loop. RuntimeError before `begin`."""
         if self._loop is None:
-            raise RuntimeError("the stage has not begun to schedule")
+            raise RuntimeError("the scheduling loop has not been started")
         return self._loop
 
     async def __aenter__(self) -> Self:
