@@ -12,6 +12,7 @@ PACKAGE = ROOT / "extender"
 MODULES = sorted([*PACKAGE.rglob("*.py"), *(ROOT / "tests").rglob("*.py")])
 PURE_FLOORS = ("model", "wire", "index", "rules", "verbs", "settings.py")
 LONGEST_FILE = 400
+MOST_PUBLIC_METHODS = 20
 # Rooms without a purpose of their own fill with whatever fits nowhere else.
 VAGUE_NAMES = {"utils", "util", "common", "helpers", "helper", "misc"}
 
@@ -65,6 +66,18 @@ def test_no_module_is_named_for_nothing_in_particular(path: Path) -> None:
 def test_nothing_below_telemetry_awaits(path: Path) -> None:
     waits = (ast.AsyncFunctionDef, ast.AsyncFor, ast.AsyncWith, ast.Await)
     assert [node.lineno for node in ast.walk(tree_of(path)) if isinstance(node, waits)] == []
+
+
+@pytest.mark.parametrize("path", modules_below(""), ids=name_of)
+def test_no_class_has_more_than_20_public_methods(path: Path) -> None:
+    """A larger class has a second purpose. `Metrics` has one method for each part that it reports on."""
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    sizes = {
+        each.name: sum(isinstance(item, functions) and not item.name.startswith("_") for item in each.body)
+        for each in ast.walk(tree_of(path))
+        if isinstance(each, ast.ClassDef) and each.name != "Metrics"
+    }
+    assert {name: size for name, size in sizes.items() if size > MOST_PUBLIC_METHODS} == {}
 
 
 def test_the_contract_that_hides_the_writable_index_names_all_of_it() -> None:

@@ -1,8 +1,8 @@
 """Recounts everything from the objects alone and names every difference from the running counts.
 
-First the tables are held against one another, pod by pod and shape by shape: who stands on a node, where the pods of a
-shape are, under which labels it is filed, which terms it carries. Then each group is recounted from the shapes that the
-tables name for it, so that a group costs what it holds. Trusts no membership and no count. O(pods + groups) in all.
+First the tables are compared, pod by pod and signature by signature: the pods on each node, the nodes of the pods of a
+signature, the labels it is filed under, the terms it carries. Then each group is recounted from the signatures that the
+tables name for it, so that a group costs what it holds. No membership and no count is trusted. O(pods + groups) in all.
 Used after every step of the property tests, after the bench, and on the running index.
 """
 
@@ -34,7 +34,7 @@ _Carriers = dict[OwnerGroup, list[SignatureCounts]]
 
 
 def audit(index: ClusterIndex) -> list[str]:
-    """One line per difference; empty when every count is true and none ever was not. O(pods + groups)."""
+    """One line per difference; empty when every count is true and always was. O(pods + groups)."""
     repaired = [f"the index had to be counted anew {index.drifts} times"] if index.drifts else []
     return [*repaired, *(line for check in audit_steps(index) for line in check())]
 
@@ -42,7 +42,7 @@ def audit(index: ClusterIndex) -> list[str]:
 def audit_steps(index: ClusterIndex) -> Iterator[Check]:
     """The audit cut into steps that may be run one at a time, with changes in between.
 
-    A step takes some pods, nodes or shapes, or some groups. What is gone by the time of its step has nothing wrong.
+    A step takes some pods, nodes, signatures or groups. Those that were deleted before their step are skipped.
     """
     for uids in _slices(list(index.pods), _PODS_A_STEP):
         yield partial(_check_pods, index, uids)
@@ -71,7 +71,7 @@ def _slices(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 
 def _check_pods(index: ClusterIndex, uids: Iterable[str]) -> list[str]:
-    """That the pods with a node stand on it."""
+    """That the pods with a node are filed under it."""
     found = (pod for uid in uids if (pod := index.pods.get(uid)) is not None and pod.node)
     return [f"pod {pod.full_name}: is not on {pod.node}" for pod in found if not _stands(index, pod)]
 
@@ -88,7 +88,7 @@ def _stands(index: ClusterIndex, pod: Pod) -> bool:
 
 
 def _check_nodes(index: ClusterIndex, numbers: Sequence[int]) -> list[str]:
-    """That the pods on some nodes are those of the table or assumed, and are counted there by their shapes."""
+    """That the pods on some nodes are those of the table or assumed, and are counted there by their signatures."""
     problems = []
     for number in numbers:
         pods = index.nodes.pods_on(number).values()
@@ -114,9 +114,9 @@ def _placed(index: ClusterIndex, key: tuple[PodSignature, bool], number: int) ->
 
 
 def _check_shapes(index: ClusterIndex, signatures: Sequence[SignatureCounts], carriers: _Carriers) -> list[str]:
-    """That some shapes are filed where they are looked for, counted where their pods are, and owners of their terms.
+    """That some signatures are filed where they are looked for, counted where their pods are, and owners of their terms.
 
-    Notes in ``carriers`` who carries which term, once for each time, for `_check_owned`.
+    Records in ``carriers`` which signatures carry a term, once for each time, for `_check_owned`.
     """
     problems = []
     for counts_of_signature in signatures:
@@ -144,7 +144,7 @@ def _check_shapes(index: ClusterIndex, signatures: Sequence[SignatureCounts], ca
 
 
 def _check_anchors(index: ClusterIndex) -> list[str]:
-    """That the label keys by which shapes are found are those that selections anchor on. O(groups)."""
+    """That the label keys by which signatures are found are those that selections anchor on. O(groups)."""
     selections: set[Selection] = {selection for selection, _ in index.counts.terms.asked()}
     selections |= {selection for selection, _, _ in index.counts.spreads.asked()}
     true = Counter(each.anchor.key for each in selections if each.anchor is not None)
@@ -164,7 +164,7 @@ def _is_kept(index: ClusterIndex, counts_of_signature: SignatureCounts) -> bool:
 
 
 def _standing(index: ClusterIndex, counts_of_signature: SignatureCounts, number: int) -> int:
-    """How many pods of a shape stand on a node."""
+    """How many pods of a signature are on a node."""
     here = index.nodes.pods_on(number).values()
     return sum(
         pod.terminating == counts_of_signature.terminating and pod.signature == counts_of_signature.signature
@@ -176,7 +176,7 @@ def _standing(index: ClusterIndex, counts_of_signature: SignatureCounts, number:
 
 
 def _pods_by_value(index: ClusterIndex, topology_key: str, signatures: Iterable[SignatureCounts]) -> Counter[str]:
-    """Pods by the label's value of their node, those of a shape as often as it is given."""
+    """Pods by the label's value of their node, those of a signature as often as it is given."""
     true: Counter[str] = Counter()
     for counts_of_signature in signatures:
         for number, pods in counts_of_signature.nodes.items():
@@ -205,15 +205,16 @@ def _check_asked(index: ClusterIndex, selection: TermSelection, groups: Sequence
 
 def _selects(index: ClusterIndex, selection: TermSelection, signature: PodSignature) -> bool:
     return all(
-        _covers(index, who, signature) and who.selector.matches(signature.labels) for who in selection.pod_selectors
+        _covers(index, wanted, signature) and wanted.selector.matches(signature.labels)
+        for wanted in selection.pod_selectors
     )
 
 
-def _covers(index: ClusterIndex, who: PodSelector, signature: PodSignature) -> bool:
-    if who.covers_all or signature.namespace in who.namespaces:
+def _covers(index: ClusterIndex, wanted: PodSelector, signature: PodSignature) -> bool:
+    if wanted.covers_all or signature.namespace in wanted.namespaces:
         return True
     labels = index.namespaces.labels(signature.namespace)
-    return who.namespace_selector is not None and labels is not None and who.namespace_selector.matches(labels)
+    return wanted.namespace_selector is not None and labels is not None and wanted.namespace_selector.matches(labels)
 
 
 def _check_owned(index: ClusterIndex, group: OwnerGroup, carriers: _Carriers) -> list[str]:

@@ -66,7 +66,7 @@ class ClusterIndex:
         self.counts.clear()
         self.nodes.clear()
         for pod in self.pods.values():
-            self.counts.questions.count_pod(pod.signature, 1)
+            self.counts.compiler.count_pod(pod.signature, 1)
             if pod.node:
                 self._count(pod, 1)
         self.assumed.recount(self.counts.signatures)
@@ -121,7 +121,7 @@ class ClusterIndex:
         if old is None or new is None or old.signature is not new.signature:
             for pod, sign in ((new, 1), (old, -1)):
                 if pod is not None:
-                    self.counts.questions.count_pod(pod.signature, sign)
+                    self.counts.compiler.count_pod(pod.signature, sign)
         self.nominations.change(uid, new)
         self.pod_changes.notify(uid, old, new)
         return True
@@ -132,7 +132,7 @@ class ClusterIndex:
         number = topology.number(pod.node)
         self.counts.signatures.put(pod.signature, pod.terminating, number, sign)
         if not self.nodes.count(pod, number, sign) and topology.nodes[number] is None:
-            topology.release(number)
+            topology.release_number(number)
 
     def _change_node(self, name: str, new: Node | None) -> bool:
         if new is None and name not in self.topology.known:
@@ -143,7 +143,7 @@ class ClusterIndex:
         pods = self.nodes.pods_on(number)
         self.counts.change_node(number, new, pods.values())
         if new is None and not pods:
-            self.topology.release(number)
+            self.topology.release_number(number)
         return True
 
     @property
@@ -154,8 +154,8 @@ class ClusterIndex:
     def assume(self, pod: Pod, nodes: Sequence[str], now: float, *, doubted: bool = False) -> None:
         """From now on the pod counts on the node, or with several nodes as undetermined between them.
 
-        A pod that the watch has already shown on a node is left alone. No nodes: nothing is assumed. ``doubted``: it may
-        be on none of them; they keep room for it, and no other pod is placed because of it.
+        A pod that the watch has already shown on a node is left alone. No nodes: nothing is assumed. ``doubted``: it
+        may be on none of them; they keep room for it, and no other pod is placed because of it.
         """
         known = self.pods.get(pod.uid)
         self.assumed.settle(pod.uid)

@@ -65,7 +65,7 @@ class KeyView(Protocol):
 
 
 class GroupView(Protocol):
-    """One question's running counts: pods per domain; a domain without pods has no entry."""
+    """The running counts of one term or constraint: pods per domain; a domain without pods has no entry."""
 
     @property
     def key(self) -> KeyView:
@@ -81,7 +81,7 @@ class GroupView(Protocol):
 
     @property
     def askers(self) -> int:
-        """How many questions share the group."""
+        """How many compiled constraints share the group."""
 
     @property
     def version(self) -> int:
@@ -96,7 +96,7 @@ class GroupView(Protocol):
         """The domains by their count; none for zero."""
 
     def greatest(self) -> int:
-        """The largest count of a domain; 0 where nobody is counted. O(distinct counts)."""
+        """The largest count of a domain; 0 where no pod is counted. O(distinct counts)."""
 
     def smallest(self) -> int:
         """The smallest count over all domains of the key, those without a pod included. O(distinct counts)."""
@@ -113,7 +113,7 @@ class SpreadGroupView(GroupView, Protocol):
         """The smallest count over the eligible domains; 0 where there is none. O(distinct counts)."""
 
     def is_eligible_domain(self, domain: DomainNumber) -> bool:
-        """Whether some eligible node stands in the domain."""
+        """Whether an eligible node is in the domain."""
 
     def admits(self, node: Node) -> bool:
         """Whether the node would count under the constraint's inclusion policies and keys."""
@@ -122,7 +122,7 @@ class SpreadGroupView(GroupView, Protocol):
 class Expected(NamedTuple):
     """Pods whose node is not known yet, by domain of a group: those that are sure to come there, and those that may.
 
-    A pod is sure to come to a domain if all nodes that it may stand on are there.
+    A pod is sure to come to a domain if all nodes that it may be on are there.
     """
 
     sure: Mapping[DomainNumber, int]
@@ -131,7 +131,7 @@ class Expected(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CompiledSpread:
-    """A constraint with its group; ``self_match`` is 1 where the constraint selects the asking pod itself."""
+    """A constraint with its group; ``self_match`` is 1 where the constraint selects the incoming pod itself."""
 
     constraint: SpreadConstraint
     group: SpreadGroupView
@@ -148,16 +148,16 @@ class WeightedGroup:
 
 @dataclass(frozen=True, slots=True)
 class CompiledConstraints:
-    """All that a pod of one shape asks of the index, compiled once; it stays true because its groups do.
+    """All that the rules read for pods of one signature, compiled once; it stays true because its groups do.
 
-    ``serial`` is the same for as long as a filter's answer rests on the same groups in the same way. Whatever remembers
-    something about a question keeps that number: the groups are large, and go with the index's own question.
+    ``serial`` is the same for as long as a filter result depends on the same groups in the same way. A cache keys its
+    entries by that number and not by the groups, which are large and must be released with the compiled constraints.
 
-    ``affinity``: one group per topology key of required terms, each counting the pods that match *all* required terms at
-    once. ``anti``: one per distinct required anti-affinity term. ``inverse``: required anti-affinity of existing pods that selects
-    this shape. ``preferences``: own preferred terms; ``inverse_preferences``: existing pods' preferred terms;
-    ``inverse_required``: existing pods' required affinity terms, all that select this shape.
-    ``excess``: the pod is to be rejected, as it is above a limit; then it asks for nothing else.
+    ``affinity``: one group per topology key of required terms, each counting the pods that match *all* required terms
+    at once. ``anti``: one per distinct required anti-affinity term. ``inverse``: required anti-affinity of existing
+    pods that selects these pods. ``preferences``: own preferred terms; ``inverse_preferences``: existing pods'
+    preferred terms; ``inverse_required``: existing pods' required affinity terms, all that select these pods.
+    ``excess``: the pod is to be rejected, as it is above a limit; then all groups are empty.
     """
 
     signature: PodSignature
@@ -178,11 +178,11 @@ class CompiledConstraints:
     serial: int = field(default=0, compare=False)
 
     def filter_groups(self) -> tuple[GroupView, ...]:
-        """Every group that a filter's answer rests on."""
+        """Every group that a filter result depends on."""
         return (*self.affinity, *self.anti, *self.inverse, *(ask.group for ask in self.hard))
 
     def filters_as(self, other: CompiledConstraints) -> bool:
-        """Whether a filter's answer rests on the same groups in the same way; scores may differ. O(groups)."""
+        """Whether a filter result depends on the same groups in the same way; scores may differ. O(groups)."""
         return (
             self.affinity == other.affinity
             and self.matches_itself == other.matches_itself
@@ -196,16 +196,16 @@ class WhatIfView(Protocol):
     """Changes that are tried out on the counts and undone when the block ends."""
 
     def take(self, pod: Pod) -> None:
-        """The pod, which stands on its node, does not count any more. O(groups that count it)."""
+        """The pod, which is on a node, does not count any more. O(groups that count it)."""
 
     def put_back(self, pod: Pod) -> None:
         """A pod that was taken counts again."""
 
     def stand(self, pod: Pod, node: NodeNumber) -> None:
-        """A pod that has no node counts on this one. Ask for questions afterwards: its own terms may be new ones."""
+        """A pod that has no node counts on this one. Compile constraints after it: the terms of the pod may be new."""
 
     def leave(self) -> None:
-        """All pods that were made to stand are gone again."""
+        """Takes out all pods that `stand` placed."""
 
 
 class NodesView(Protocol):

@@ -111,7 +111,7 @@ class TestLabelKeys:
         owner = pod("owner", app="x", apart=[term(app="app7")])
         index.view.compiled(owner.signature)
         assert index.statistics()["anchor_labels"] == 1
-        index.counts.questions.drop_all()
+        index.counts.compiler.drop_all()
         assert index.statistics()["anchor_labels"] == 0
 
     def test_two_selections_share_a_key(self) -> None:
@@ -124,7 +124,7 @@ class TestLabelKeys:
     def test_shapes_that_come_later_are_found_by_a_key_that_is_taken_up_again(self) -> None:
         index, asked = spaces(), pod_json(near=[term(app="late")])
         assert near(index, asked) == [{}]
-        index.counts.questions.drop_all()
+        index.counts.compiler.drop_all()
         index.upsert(pod("late", on="n1", app="late"))
         assert near(index, asked) == [{"n1": 1}]
 

@@ -45,7 +45,7 @@ def test_the_number_of_a_domain_without_nodes_goes_to_the_next_new_domain() -> N
 
 def test_a_scope_counts_the_nodes_of_each_eligible_domain() -> None:
     topology = Topology()
-    scope = topology.scope(topology.key(ZONE), Inclusion(keys=frozenset([ZONE])))
+    scope = topology.acquire_scope(topology.key(ZONE), Inclusion(keys=frozenset([ZONE])))
     for name, zone in (("n1", "z1"), ("n2", "z1"), ("n3", "z2"), ("n4", "")):
         placed(topology, name, zone)
 
@@ -61,7 +61,7 @@ def test_a_scope_counts_the_nodes_of_each_eligible_domain() -> None:
 
 def test_what_is_released_at_once_leaves_nothing() -> None:
     topology = Topology()
-    topology.scope(topology.key(ZONE), Inclusion(keys=frozenset([ZONE])))
+    topology.acquire_scope(topology.key(ZONE), Inclusion(keys=frozenset([ZONE])))
     placed(topology, "n1", "z1")
     before = Topology()
     topology.release_all()

@@ -77,7 +77,7 @@ def test_required_affinity_compiles_in_time_linear_in_its_terms(work: Calls, key
         asked = pod_json(near=terms)
         work.taken()
         question_of(index, asked)
-        index.counts.questions.drop_all()
+        index.counts.compiler.drop_all()
         costs.append(work.taken())
     assert costs[1] <= 2.2 * costs[0]
 
@@ -172,8 +172,8 @@ def test_every_question_can_be_dropped_at_once() -> None:
     index = zoned()
     for number in range(3):
         question_of(index, pod_json(near=many(3), spreads=[spread("zone", app="web")], app=f"a{number}"))
-    assert isinstance(index.counts.questions, ConstraintCompiler)
-    index.counts.questions.drop_all()
+    assert isinstance(index.counts.compiler, ConstraintCompiler)
+    index.counts.compiler.drop_all()
     sizes = index.statistics()
     kept = ("questions", "term_groups", "spread_groups", "scopes", "topology_keys", "anchor_labels")
     assert [sizes[name] for name in kept] == [0] * len(kept)

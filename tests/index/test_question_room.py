@@ -42,9 +42,9 @@ def test_large_questions_go_for_others_before_there_are_too_many(monkeypatch: py
     index, most = cluster(), 0
     for number in range(30):
         question_of(index, large(number))
-        most = max(most, index.counts.questions.bytes)
-    assert (most <= 1_200_000, 1 < len(index.counts.questions) < 8) == (True, True)
-    assert index.statistics()["term_groups"] == 50 * len(index.counts.questions)
+        most = max(most, index.counts.compiler.bytes)
+    assert (most <= 1_200_000, 1 < len(index.counts.compiler) < 8) == (True, True)
+    assert index.statistics()["term_groups"] == 50 * len(index.counts.compiler)
     assert audit(index) == []
 
 
@@ -54,7 +54,7 @@ def test_a_question_that_is_too_large_by_itself_is_answered_alone(monkeypatch: p
     for number in range(5):
         question_of(index, small(number))
     assert len(question_of(index, large(1)).anti) == 50
-    assert len(index.counts.questions) == 1
+    assert len(index.counts.compiler) == 1
 
 
 def test_columns_of_scopes_are_charged_once_however_many_questions_share_them(
@@ -63,22 +63,22 @@ def test_columns_of_scopes_are_charged_once_however_many_questions_share_them(
     index = cluster(200)
     for number in range(10):
         question_of(index, pod_json(spreads=[spread("zone", app=f"a{number}")]))
-    shared = index.counts.questions.bytes
+    shared = index.counts.compiler.bytes
     for number in range(10):
         wanted = pod_json(spreads=[spread("zone", app=f"a{number}")], node_terms=[{"matchExpressions": []}])
         question_of(index, {**wanted, "spec": {**wanted["spec"], "nodeSelector": {"disk": f"d{number}"}}})
     assert index.topology.scope_cells < 2 * 250, "no node is eligible for the others"
     monkeypatch.setattr(compiled_constraints, "MOST_BYTES", shared)
     question_of(index, small(1))
-    assert index.counts.questions.bytes <= shared
+    assert index.counts.compiler.bytes <= shared
 
 
 def test_everything_is_given_back_with_the_last_question() -> None:
     index = cluster()
     question_of(index, large(1))
     question_of(index, pod_json(spreads=[spread("zone", app="web")]))
-    index.counts.questions.drop_all()
-    assert (index.counts.questions.bytes, index.topology.scope_cells) == (0, 0)
+    index.counts.compiler.drop_all()
+    assert (index.counts.compiler.bytes, index.topology.scope_cells) == (0, 0)
 
 
 def test_what_is_remembered_of_a_refusal_does_not_keep_a_question_that_was_dropped() -> None:
@@ -95,7 +95,7 @@ def test_what_is_remembered_of_a_refusal_does_not_keep_a_question_that_was_dropp
     assert len(memory) == 1
     assert unhelpful.without(args.pod, [0, 1], index.view) == []
     groups = {id(group) for group in index.view.compiled(args.pod.signature).filter_groups()}
-    index.counts.questions.drop_all()
+    index.counts.compiler.drop_all()
     gc.collect()
     assert [each for each in gc.get_objects() if type(each) is Group and id(each) in groups] == []
     assert unhelpful.without(args.pod, [0, 1], index.view) == [0, 1]

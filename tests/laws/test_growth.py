@@ -153,13 +153,13 @@ def test_objects_of_other_kinds_leave_no_entry() -> None:
 def test_a_few_questions_of_pods_that_have_gone_are_kept_for_the_next_replica(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled_constraints, "MOST_IDLE", 3)
     index, kept = standing(), {}
-    before = len(index.counts.questions)
+    before = len(index.counts.compiler)
     for number in range(10):
         made = asking(number)
         index.upsert(made)
         kept[number] = index.view.compiled(made.signature), made
         index.delete(made)
-    assert len(index.counts.questions) == before + 3
+    assert len(index.counts.compiler) == before + 3
     assert [index.view.compiled(made.signature) is compiled for compiled, made in list(kept.values())[-3:]] == [
         True
     ] * 3
@@ -168,12 +168,12 @@ def test_a_few_questions_of_pods_that_have_gone_are_kept_for_the_next_replica(mo
 def test_idle_questions_are_kept_within_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled_constraints, "MOST_IDLE_BYTES", 0)
     index = standing()
-    before = len(index.counts.questions)
+    before = len(index.counts.compiler)
     made = asking(1)
     index.upsert(made)
     index.view.compiled(made.signature)
     index.delete(made)
-    assert len(index.counts.questions) == before
+    assert len(index.counts.compiler) == before
 
 
 def test_a_question_whose_pods_are_back_is_idle_no_more(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,16 +1,15 @@
-"""Assumed pods: let through by a filter answer, and not yet shown on a node by the watch.
+"""Assumed pods: passed by a filter response, and not yet shown on a node by the watch.
 
-The scheduler asks for the next pod before the watch shows the last one (in 70–98 % of cycles), so what was answered
-must count at once. A pod that was given one node counts there like any other. A pod that was given several counts
-nowhere; instead the groups that would count it know that somebody is *pending*, so that a question which hangs on it
-can wait, or count it pessimistically (`expected`), while all other questions go on.
+The scheduler sends the next request before the watch shows the last pod (in 70–98 % of cycles), so a response must
+count at once. A pod with one passed node counts there like any other. A pod with several is undetermined: it counts on
+none of them; instead the groups that would count it have a *pending* pod, so that a request which depends on it can
+wait, or count it pessimistically (`expected`), while all other requests go on.
 
-An assumption ends with the pod's binding or deletion (the watch), with a list that should have the pod and has not, with
-a new question for the pod, with a report that this attempt failed, or with expiry. None begins for a pod that is gone.
-A binding may also fail without a report: the API server that refuses it may be unable to take the report as well. So an
-assumption that no binding confirms in time is *doubted*: the pod stands on one of its nodes or nowhere, and a question
-that depends on it is answered so that the answer is right in either case.
-Time comes in as ``now`` in monotonic seconds.
+An assumption ends when the watch shows the pod bound or deleted, when a complete list lacks the pod, with a new
+request for the pod, with a report that this attempt failed, or with expiry. None begins for a deleted pod. A binding
+may also fail without a report: the API server that refuses it may be unable to accept the report as well. So an
+assumption that no binding confirms in time is *doubted*: the pod is on one of its nodes or on none, and a request that
+depends on it gets a result that is right in either case. Time comes in as ``now`` in monotonic seconds.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from extender.model.objects import Pod
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds from an answer until its assumption expires, a report of failure is believed, and it is doubted."""
+    """Seconds after a response: until its assumption expires, a failure report counts for it, and it is doubted."""
 
     expiry: float
     failure_grace: float
@@ -39,9 +38,9 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Assumed:
-    """A pod as it asked (with its node while it counts there), the nodes it may stand on, and since when.
+    """A pod as in its request (with its node while it counts there), the nodes it may be on, and since when.
 
-    ``doubted``: it may also stand nowhere.
+    ``doubted``: it may also be on no node.
     """
 
     pod: Pod
@@ -53,9 +52,10 @@ class Assumed:
 class AssumedPods:
     """All assumed pods by UID. ``several`` counts those whose node is not known yet, ``doubted`` those in doubt.
 
-    The node of the former is known soon, so a filter request may wait for them; it never waits for the latter. ``ended``
-    counts the assumptions that ended although no watch event ended them, ``expired`` those of them that ran out of time.
-    ``changes`` tells of each assumption that ends or comes into doubt, ``unconfirmed`` of those that ``ended`` counts.
+    The node of the former is known soon, so a filter request may wait for them; it never waits for the latter.
+    ``ended`` counts the assumptions that ended although no watch event ended them, ``expired`` those of them that ran
+    out of time. ``changes`` tells of each assumption that ends or comes into doubt, ``unconfirmed`` of those that
+    ``ended`` counts.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class AssumedPods:
         self._failed: set[str] = set()
 
     def assume(self, pod: Pod, nodes: tuple[str, ...], now: float, *, doubted: bool = False) -> None:
-        """Starts an assumption for a pod that has none, unless it is gone. O(groups that count it)."""
+        """Starts an assumption for a pod that has none, unless the pod is deleted. O(groups that count it)."""
         if pod.uid in self._deleted:
             return
         if doubted:
@@ -95,7 +95,7 @@ class AssumedPods:
         self.held[pod.uid] = Assumed(pod, nodes, now, doubted)
 
     def settle(self, uid: str) -> Assumed | None:
-        """Ends an assumption and takes its effect back; returns it, None where there was none."""
+        """Ends an assumption and takes it out of the counts; returns it, None where there was none."""
         assumed = self.held.pop(uid, None)
         if assumed is None:
             return None
@@ -112,9 +112,9 @@ class AssumedPods:
         return assumed
 
     def observe(self, uid: str, old: Pod | None, new: Pod | None) -> None:
-        """What the watch shows of any pod: on a node or gone settles it, a new refusal is noted for `review`.
+        """Applies what the watch shows of any pod: bound or deleted ends the assumption, a failure is kept for `review`.
 
-        Binding adds labels, so the assumed contribution goes and the caller adds the real one in the same step.
+        Binding adds labels, so the assumed pod is taken out and the caller counts the real one in the same step.
         """
         if new is None:
             self._deleted.add(uid)
@@ -128,16 +128,16 @@ class AssumedPods:
             self._failed.add(uid)
 
     def listed(self, shown: Container[str], begun: float) -> None:
-        """What a complete list of pods, asked for at ``begun``, tells: who was assumed before and is not in it is gone.
+        """Ends the assumptions that are older than ``begun``, the start of a complete list, and whose pods it does not have.
 
-        The watch may never have shown such a pod, and then nothing else tells of its deletion.
+        The watch may never have shown such a pod, and then no other event tells of its deletion.
         """
         for uid in [uid for uid, assumed in self.held.items() if assumed.since < begun and uid not in shown]:
             self._deleted.add(uid)
             self.settle(uid)
 
     def recount(self, signatures: SignatureTable) -> None:
-        """Counts every assumption anew, into placements that have just been made empty."""
+        """Counts every assumption again, into tables that have just been cleared."""
         self._signatures = signatures
         for assumed in self.held.values():
             if assumed.pod.node:
@@ -170,7 +170,7 @@ class AssumedPods:
         return len(over)
 
     def _doubt(self, uid: str, assumed: Assumed) -> None:
-        """From now on the pod stands on one of its nodes or nowhere. O(groups that count it)."""
+        """From now on the pod is on one of its nodes or on none. O(groups that count it)."""
         if assumed.pod.node:
             self._signatures.expect(assumed.pod.signature, 1)
             self._count(assumed.pod, -1)
@@ -182,17 +182,17 @@ class AssumedPods:
         self.changes.notify(assumed, doubted)
 
     def excuse(self, seconds: float) -> None:
-        """Leaves so many seconds out of the age of every assumption: nobody could have heard of them. O(assumed pods)."""
+        """Makes every assumption younger by a time in which this process did not run and read no events. O(assumed pods)."""
         for uid, assumed in self.held.items():
             self.held[uid] = replace(assumed, since=assumed.since + seconds)
 
     def places(self) -> dict[str, int]:
-        """How many pods were given one node, how many several, and how many of either are in doubt."""
+        """How many pods are assumed on one node, how many on several, and how many are in doubt."""
         certain = len(self.held) - self.several - self.doubted
         return {"one": certain, "several": self.several, "doubted": self.doubted}
 
     def endings(self) -> dict[str, int]:
-        """How many assumptions ended without the watch telling, and why."""
+        """How many assumptions ended although no watch event ended them, by cause."""
         return {"expired": self.expired, "failed": self.ended - self.expired}
 
     def is_pending(self, compiled: CompiledConstraints) -> bool:
@@ -202,8 +202,8 @@ class AssumedPods:
     def expected(self, group: GroupView) -> Expected:
         """By domain of the group, where the pods that it would count and whose node is not known may be.
 
-        A pod whose nodes are all in the same domain is sure to come there, like one that was given a single node, unless
-        it is in doubt. O(assumed pods + such pods × their nodes).
+        A pod whose nodes are all in the same domain is sure to come there, like one that was given a single node,
+        unless it is in doubt. O(assumed pods + such pods × their nodes).
         """
         sure: dict[int, int] = {}
         possible: dict[int, int] = {}

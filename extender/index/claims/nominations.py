@@ -1,8 +1,8 @@
-"""Which pods are to come to which node: nominated in their status, or promised by a plan that is being carried out.
+"""Nominated pods by node: by their status, or in memory by a preemption plan that is being carried out.
 
-A nomination is ``status.nominatedNodeName`` of a pod without a node (KEP-5278). A promise is ours, counts from the
-moment a plan is submitted, and wins over an older nomination of the same pod. Both end where the pod gets a node.
-Fact this rests on: a pod is filed under at most one node, and `_node_of` is the way back.
+A nomination is ``status.nominatedNodeName`` of a pod without a node (KEP-5278). A promise is the in-memory nomination
+of a plan: it counts from the moment the plan is submitted, and takes precedence over the status. Both end when the pod
+gets a node. Invariant: a pod is filed under at most one node, which `_node_of` holds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NO_PODS: Mapping[str, Pod] = {}
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """A node for a pod, once the pods with these UIDs are gone. Only while it ``holds`` does the pod count there."""
+    """A node for a pod, once the victims (UIDs) are deleted. The pod counts there only while the promise ``holds``."""
 
     node: str
     victims: frozenset[str] = frozenset()
@@ -35,7 +35,7 @@ class Nominations:
         self._node_of: dict[str, str] = {}
 
     def change(self, uid: str, pod: Pod | None) -> None:
-        """A pod is now so, None where it is gone. O(1), and next to nothing for a pod that was never nominated."""
+        """Applies a change of a pod, None where it is deleted. O(1): two look-ups for a pod that was never nominated."""
         if uid in self._node_of or uid in self.promises or (pod is not None and pod.nominated_node):
             self._file(uid, pod)
 
@@ -95,6 +95,6 @@ class Nominations:
         return [pod for uid in victims if (pod := self._pods.get(uid)) is not None]
 
     def statistics(self) -> dict[str, int]:
-        """How many nominations and promises stand."""
+        """How many nominations and promises are kept."""
         holding = sum(promise.holds for promise in self.promises.values())
         return {"nominations": len(self._node_of), "promises": holding}

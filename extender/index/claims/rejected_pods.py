@@ -1,8 +1,8 @@
-"""Whom we refused: the pods that sit in the scheduler's queue on our word.
+"""Pods that our filter rejected.
 
-The scheduler asks again by itself on events that it watches. It does not watch namespace labels, Services or owners of
-workloads, nor the end of our own assumptions; when one of these changes, the pods here are looked at again, so that
-those which would pass now can be woken.
+The scheduler retries a rejected pod on events that it watches. It does not watch namespace labels, Services or owners
+of workloads, nor the end of our own assumptions; when one of these changes, the pods here are reviewed, and those that
+would pass now are requeued.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import TypeAlias
 from extender.index.objects.deleted_pods import DeletedPods
 from extender.model.objects import Pod
 
-MOST_REFUSED = 20_000
+MOST_REJECTED = 20_000
 
 Grounds: TypeAlias = tuple[int, int] | None
-"""What a refusal rests on: `Question.serial`, and `ClusterView.grounds`. None where it rests on more than that."""
+"""What a rejection depends on: `CompiledConstraints.serial` and `ClusterView.grounds`; None where it depends on more."""
 
 
 class RejectedPods:
-    """The refused pods by UID with the grounds of their refusal, the longest refused first; bounded."""
+    """Rejected pods by UID with what their rejection depends on, the oldest first; bounded."""
 
     def __init__(self, gone: DeletedPods) -> None:
         self._deleted = gone
@@ -33,14 +33,14 @@ class RejectedPods:
         return iter(list(self._held.values()))
 
     def add(self, pod: Pod, grounds: Grounds) -> None:
-        """Remembers a refusal, unless the pod is gone. O(1)."""
+        """Records a rejection, unless the pod is deleted. O(1)."""
         if pod.uid in self._deleted:
             return
         self._held.pop(pod.uid, None)
         self._held[pod.uid] = pod, grounds
-        if len(self._held) > MOST_REFUSED:
+        if len(self._held) > MOST_REJECTED:
             del self._held[next(iter(self._held))]
 
     def discard(self, uid: str) -> None:
-        """Forgets a pod that was let through, bound or deleted."""
+        """Drops a pod that passed, was bound or was deleted."""
         self._held.pop(uid, None)

@@ -1,11 +1,11 @@
-"""Compiled questions: for each shape that asks, the groups it needs, kept so that a replica's question costs nothing.
+"""Compiled constraints: for each signature of an incoming pod the groups that it needs, kept for its further replicas.
 
-A question stays true without being touched: its groups are counted incrementally. Parts of it are corrected when *which*
-groups they need may have changed: terms of existing pods came or went, a namespace was relabelled, or a Service or owner
-from which default constraints are deduced changed. The groups of the pod's own terms never change.
+They stay true without an update, as their groups are counted incrementally. Parts are corrected when *which* groups
+they need may have changed: terms of existing pods came or went, a namespace was relabelled, or a Service or owner from
+which default constraints are deduced changed. The groups of the pod's own terms never change.
 
-There is room for so many questions and so many bytes: for a further one, those are dropped that have not been put since
-they were last in turn (a second chance; keeping the exact order of use would cost each answer more).
+Bounded in number and in bytes, with second-chance eviction: exact least-recently-used order would cost each request
+more.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _Versions = tuple[int, int, int]
 
 MOST_QUESTIONS = 10_000
 MOST_BYTES = 96 * 2**20
-"""What questions may hold together, estimated when each is compiled."""
+"""The most that all of them may hold, estimated when each is compiled."""
 MOST_IDLE = 1_000
 MOST_IDLE_BYTES = 4 * 2**20
 _SERIALS = count(1)  # of all indexes, so that a number is not given again after one has been counted anew
@@ -42,11 +42,12 @@ _BYTES_A_CELL = 8
 
 @dataclass(slots=True)
 class _Compiled:
-    """A question, what its parts rest on, and what must be given back when it is dropped.
+    """Compiled constraints, what their parts depend on, and what must be released when they are dropped.
 
-    While ``versions`` are those of now nothing can have changed. ``namespace`` is that of the pod as it was looked at:
-    its labels decide which existing pods' terms select the pod. ``workloads`` is what default constraints were deduced
-    from. ``size`` is an estimate of bytes. ``in_use``: the question has been put again since it was made or last in turn to be dropped.
+    While ``versions`` are the current ones nothing can have changed. ``namespace`` is the pod's as it was read: its
+    labels decide which terms of existing pods select the pod. ``workloads`` is what default constraints were deduced
+    from. ``size`` is an estimate of bytes. ``in_use``: used again since they were made or last considered for
+    eviction.
     """
 
     compiled: CompiledConstraints
@@ -61,7 +62,7 @@ class _Compiled:
 
 
 class ConstraintCompiler:
-    """Questions by shape, in the order in which they are in turn to be dropped."""
+    """Compiled constraints by signature, in the order in which they are considered for eviction."""
 
     def __init__(
         self,
@@ -74,7 +75,7 @@ class ConstraintCompiler:
         *,
         rejects_excess: bool = True,
     ) -> None:
-        """``rejects_excess``: pods above a limit are rejected; else they ask for nothing, so that every node passes."""
+        """``rejects_excess``: pods above a limit are rejected; else they have no constraints, so that every node passes."""
         self._rules = rules
         self._rejects_excess = rejects_excess
         self._signatures = signatures
@@ -93,7 +94,7 @@ class ConstraintCompiler:
         return len(self._compiled)
 
     def find(self, signature: PodSignature) -> CompiledConstraints:
-        """The question of a shape, compiled or corrected where needed. That of a pod above a limit is not compiled."""
+        """Those of a signature, compiled or corrected where needed. Nothing is compiled for a pod above a limit."""
         if signature.excess is not None:
             return CompiledConstraints(signature, excess=signature.excess if self._rejects_excess else None)
         known = self._compiled.get(signature)
@@ -116,11 +117,11 @@ class ConstraintCompiler:
 
     @property
     def bytes(self) -> int:
-        """What all questions hold: their own sizes, and the columns of scopes, which they share."""
+        """The size of all: their own sizes, and the columns of scopes, which they share."""
         return self._bytes + _BYTES_A_CELL * self._spreads.scope_cells
 
     def _correct(self, known: _Compiled) -> None:
-        """Looks again at those parts whose grounds have changed. O(terms) after a namespace, else O(inverse terms)."""
+        """Corrects the parts whose dependencies changed. O(terms) after a namespace, else O(inverse terms)."""
         compiled, signature, versions = known.compiled, known.compiled.signature, self._versions()
         parts: dict[str, object] = {}
         namespace = self._namespaces.objects.get(signature.namespace)
@@ -144,7 +145,7 @@ class ConstraintCompiler:
             known.compiled = changed if changed.filters_as(compiled) else replace(changed, serial=next(_SERIALS))
 
     def count_pod(self, signature: PodSignature, sign: int) -> None:
-        """A pod of a shape has come (``sign`` 1) or gone (-1). The questions of shapes without a pod go first. O(1).
+        """Adds a pod of a signature (``sign`` 1) or removes it (-1). Those of signatures without a pod are evicted first. O(1).
 
         A few are kept for the next replica: pods come and go.
         """
@@ -169,7 +170,7 @@ class ConstraintCompiler:
             self._idle_bytes -= self._compiled[signature].size
 
     def drop_all(self) -> None:
-        """Forgets every question and gives back what only questions hold; each is compiled again when it is next put."""
+        """Drops all, and releases what only they use; each is compiled again when it is next needed."""
         for signature in list(self._compiled):
             self._drop(signature)
 
@@ -260,7 +261,7 @@ class ConstraintCompiler:
         def ask(constraint: SpreadConstraint, key: SpreadKey) -> CompiledSpread:
             held.spreads.append(key)
             return CompiledSpread(
-                constraint, self._spreads.hold(key), int(constraint.selector.matches(signature.labels))
+                constraint, self._spreads.acquire(key), int(constraint.selector.matches(signature.labels))
             )
 
         return {
@@ -287,15 +288,15 @@ class ConstraintCompiler:
         return self._rules.topology_spread.enabled and bool(self._defaults) and not signature.spread.own
 
     def statistics(self) -> dict[str, int]:
-        """How many questions are kept."""
+        """How many are kept."""
         return {"questions": len(self._compiled)}
 
 
 def _size(compiled: CompiledConstraints) -> int:
-    """Bytes, roughly: what the shape holds, and the groups of its own terms with their counts. O(groups).
+    """Bytes, roughly: the signature, and the groups of its own terms with their counts. O(groups).
 
-    A group is charged to each question that asks it, its counts to all of them together. Those of existing pods' terms
-    are held by these pods.
+    A group is charged to each of its users, its counts to all of them together. Those of existing pods' terms are
+    charged to none, as these pods need them.
     """
     own = (
         *compiled.affinity,
@@ -308,7 +309,7 @@ def _size(compiled: CompiledConstraints) -> int:
 
 
 def _matches_itself(required: TermSelection | None, signature: PodSignature) -> bool:
-    """Whether a pod of this shape matches all its required terms itself: the first-pod rule. O(terms)."""
+    """Whether pods of this signature match all their required terms themselves: the first-pod rule. O(terms)."""
     return required is not None and required.selects_labels(signature.namespace, dict(signature.labels))
 
 

@@ -32,7 +32,7 @@ class Counts:
     selections: Selections
     terms: TermCounts
     spreads: SpreadCounts
-    questions: ConstraintCompiler
+    compiler: ConstraintCompiler
 
     def __init__(
         self, rules: Rules, topology: Topology, namespaces: Namespaces, workloads: Workloads, *, rejects_excess: bool
@@ -40,7 +40,7 @@ class Counts:
         self._topology = topology
         self._namespaces = namespaces
         self._workloads = workloads
-        self._compiler = partial(ConstraintCompiler, rules, rejects_excess=rejects_excess)
+        self._make_compiler = partial(ConstraintCompiler, rules, rejects_excess=rejects_excess)
         self.clear()
 
     def clear(self) -> None:
@@ -51,7 +51,9 @@ class Counts:
         self.selections = Selections(self.signatures, self._namespaces)
         self.terms = TermCounts(self._topology, self._namespaces, self.selections)
         self.spreads = SpreadCounts(self._topology, self.selections)
-        self.questions = self._compiler(self.signatures, self.terms, self.spreads, self._namespaces, self._workloads)
+        self.compiler = self._make_compiler(
+            self.signatures, self.terms, self.spreads, self._namespaces, self._workloads
+        )
 
     def _signature_added(self, counts_of_signature: SignatureCounts) -> None:
         self.terms.signature_added(counts_of_signature)
@@ -97,7 +99,7 @@ class Counts:
 
     def compiled(self, signature: PodSignature) -> CompiledConstraints:
         """The compiled constraints of pods with this signature."""
-        return self.questions.find(signature)
+        return self.compiler.find(signature)
 
     def grounds(self, compiled: CompiledConstraints) -> int:
         """The dependency version of a filter result: versions only grow, so their sum never repeats. O(groups)."""
@@ -119,7 +121,7 @@ class Counts:
 
     def statistics(self) -> dict[str, int]:
         """How many signatures, groups and compiled constraints are kept, for metrics."""
-        parts = (self.signatures, self.terms, self.spreads, self.questions)
+        parts = (self.signatures, self.terms, self.spreads, self.compiler)
         return {name: number for part in parts for name, number in part.statistics().items()}
 
 

@@ -1,4 +1,4 @@
-"""Nodes and domains by number: topology key to domain to nodes, and which of them are eligible for an asking pod.
+"""Nodes and domains by number: topology key to domain to nodes, and which of them are eligible for an incoming pod.
 
 Every node name that a pod or the API mentions has a small number, and every domain of a key has one, so that a group
 counts with ``counts[domain_of[node]]`` and nothing is compared as text. Number 0 stands for "lacks the key" (or, in a
@@ -117,7 +117,7 @@ class NodeItself(KeyDomains):
 
 @dataclass(frozen=True, slots=True)
 class Inclusion:
-    """Which nodes count for a spread constraint of an asking pod (trap: this belongs to the asker, not the domain).
+    """Which nodes count for a spread constraint of an incoming pod: a property of that pod, not of the domain.
 
     ``affinity`` and ``tolerations`` are None where the policy is Ignore. ``missing_as_empty``: under System defaulting
     a node without the key counts as having the value "".
@@ -238,19 +238,19 @@ class Topology:
                         found.put(number, node)
         return found
 
-    def hold(self, topology_key: str) -> KeyDomains:
-        """The domains of a key, kept until they are given back by `let_go`."""
+    def acquire_key(self, topology_key: str) -> KeyDomains:
+        """The domains of a key, kept until `release_key`."""
         found = self.key(topology_key)
         found.users += 1
         return found
 
-    def let_go(self, key: KeyDomains) -> None:
-        """Gives a key back; with its last user it is forgotten, as each one costs every change of a node."""
+    def release_key(self, key: KeyDomains) -> None:
+        """Ends an `acquire_key`; a key is dropped with its last user, as each one costs every change of a node."""
         key.users -= 1
         if not key.users and self.keys.get(key.key) is key:
             del self.keys[key.key]
 
-    def scope(self, key: KeyDomains, inclusion: Inclusion) -> Scope:
+    def acquire_scope(self, key: KeyDomains, inclusion: Inclusion) -> Scope:
         """The eligible nodes of a key under an inclusion rule; on first use O(nodes that can be eligible)."""
         found = self._scopes.get((key.key, inclusion))
         if found is None:
@@ -265,8 +265,8 @@ class Topology:
         found.users += 1
         return found
 
-    def leave(self, scope: Scope) -> None:
-        """Gives a scope back; the last user's leaving forgets it."""
+    def release_scope(self, scope: Scope) -> None:
+        """Ends an `acquire_scope`; a scope is dropped with its last user."""
         scope.users -= 1
         if not scope.users:
             self.scope_cells -= scope.charge
@@ -275,10 +275,10 @@ class Topology:
             del over[scope]
             if not over:
                 del self._scopes_over[scope.label]
-            self.let_go(scope.key)
+            self.release_key(scope.key)
 
     def release_all(self) -> None:
-        """Forgets every key and scope, with whoever used it."""
+        """Drops every key and scope, whatever their users: for a recount."""
         self.keys.clear()
         self._scopes.clear()
         self._scopes_over.clear()
@@ -325,7 +325,7 @@ class Topology:
         for label in after.keys() - before.keys():
             self._carriers[label] = self._carriers.get(label, 0) + 1
 
-    def release(self, number: int) -> None:
+    def release_number(self, number: int) -> None:
         """Frees the number of a name that neither a node nor a pod uses any more; columns get shorter with the last."""
         del self._numbers[self.names[number]]
         self.names[number] = ""

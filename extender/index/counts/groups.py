@@ -1,9 +1,9 @@
-"""One interned question and its running counts: pods per domain of one topology key.
+"""Groups: the running counts that one term or constraint needs, pods per domain of one topology key.
 
-A group never looks at a pod. Whoever places, removes or relabels pods calls ``add`` with a node number and a signed
-number of pods, and the same call undoes it. Facts this rests on:
+A group never reads a pod. Code that places, removes or relabels pods calls ``add`` with a node number and a signed
+number of pods, and the same call with the other sign undoes it. Invariants:
 
-1. ``counts`` holds no zero: a domain whose count falls to zero has no entry, so "nobody" is an empty mapping.
+1. ``counts`` holds no zero: a domain whose count falls to zero has no entry, so an empty mapping means no pods.
 2. In a `SpreadGroup` the counted domains are a subset of the scope's, because only eligible nodes have a domain there.
 """
 
@@ -20,9 +20,9 @@ class IndexDriftError(RuntimeError):
 
 
 class Group:
-    """Pods per domain. ``askers`` counts the compiled questions that hold the group (an inverse group: its owners).
+    """Pods per domain. ``askers`` counts the compiled constraints that use the group (an inverse group: its owners).
 
-    ``levels`` has the domains by their count, so that the extremes and the fullest domains are at hand.
+    ``levels`` has the domains by their count, so that finding the least and the greatest costs O(distinct counts).
     ``pending`` is how many pods would count here whose node is not known yet (`assumed`).
     """
 
@@ -65,7 +65,7 @@ class Group:
         return self.column.of_node
 
     def greatest(self) -> int:
-        """The largest count of a domain, 0 where nobody is counted. O(distinct counts)."""
+        """The largest count of a domain, 0 where no pod is counted. O(distinct counts)."""
         return max(self.levels, default=0)
 
     def smallest(self) -> int:
@@ -93,7 +93,7 @@ class SpreadGroup(Group):
         return 0 if len(self.counts) < len(self.scope.domains) else min(self.levels, default=0)
 
     def is_eligible_domain(self, domain: int) -> bool:
-        """Whether some eligible node stands in the domain."""
+        """Whether an eligible node is in the domain."""
         return domain in self.scope.domains
 
     def admits(self, node: Node) -> bool:

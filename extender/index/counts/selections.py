@@ -1,7 +1,7 @@
-"""Whom a question counts: the placements that a set of terms, or a spread selector, selects now.
+"""The pod signatures that a set of terms, or a spread selector, selects now.
 
-One selection serves every group that counts the same pods over different topology keys or scopes. Membership is kept
-as placements come and go and as namespaces are relabelled; groups only ever see signed counts.
+One selection serves every group that counts the same pods over different topology keys or scopes. Membership follows
+the signatures that come and go and the namespaces that are relabelled; groups only receive signed counts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from extender.model.labels import contains
 from extender.model.selectors import LabelSelector, Requirement
 from extender.model.terms import AffinityTerm
 
-# A selection that no question has read while so many namespaces changed is corrected without one.
+# A selection that was not read while so many namespaces changed is corrected at once, which bounds `stale`.
 MOST_STALE = 64
 
 
@@ -47,7 +47,7 @@ class PodSelector:
 
 
 def pod_selector(term: AffinityTerm) -> PodSelector:
-    """Whom a term is about."""
+    """The pods that a term selects."""
     return PodSelector(term.selector, term.namespaces, term.namespace_selector)
 
 
@@ -58,10 +58,10 @@ def shared_anchor(pod_selectors: Iterable[PodSelector]) -> Requirement | None:
 
 
 class Selection(ABC):
-    """The members of one question and the groups that count them. Subclasses say who is selected.
+    """The signatures that are selected, and the groups that count them. Subclasses define which are selected.
 
-    ``live`` are the groups that members are counted in: those over a column that any node is in. The others count
-    nothing, and no member costs anything for them. ``stale`` are namespaces whose labels changed since membership was last looked at; see `Selections.refresh`.
+    ``live`` are the groups over a column that any node is in. The others count nothing, and members cost nothing for
+    them. ``stale`` are namespaces whose labels changed since membership was corrected; see `Selections.refresh`.
     """
 
     __slots__ = ("anchor", "groups", "live", "members", "stale")
@@ -75,7 +75,7 @@ class Selection(ABC):
 
     @abstractmethod
     def selects(self, counts_of_signature: SignatureCounts) -> bool:
-        """Whether the pods of the placement are counted now."""
+        """Whether the pods of the signature are counted now."""
 
     @abstractmethod
     def namespaces(self) -> Iterable[str] | None:
@@ -86,11 +86,11 @@ class Selection(ABC):
         """The namespaces that can ever hold members; None where that may change."""
 
     def namespace_selectors(self) -> Iterable[LabelSelector]:
-        """The namespaceSelectors whose answer membership rests on."""
+        """The namespaceSelectors that membership depends on."""
         return ()
 
     def enter(self, counts_of_signature: SignatureCounts) -> None:
-        """Makes a placement a member: every live group counts it from now on."""
+        """Makes a signature a member: every live group counts it from now on."""
         self.members.add(counts_of_signature)
         for group in self.live:
             counts_of_signature.join(group)
@@ -102,20 +102,20 @@ class Selection(ABC):
             counts_of_signature.leave(group)
 
     def start(self, group: Group) -> None:
-        """Counts the members in a group. O(nodes the members stand on)."""
+        """Counts the members in a group. O(nodes of the members)."""
         self.live[group] = None
         for counts_of_signature in self.members:
             counts_of_signature.join(group)
 
     def stop(self, group: Group) -> None:
-        """Ends that: the group counts no member any more. O(nodes the members stand on)."""
+        """Ends that: the group counts no member any more. O(nodes of the members)."""
         del self.live[group]
         for counts_of_signature in self.members:
             counts_of_signature.leave(group)
 
 
 class TermSelection(Selection):
-    """The pods that match *all* of the terms at once (trap: required affinity is not counted term by term)."""
+    """The pods that match *all* of the terms at once (upstream does not count required affinity term by term)."""
 
     __slots__ = ("_namespaces", "pod_selectors")
 
@@ -128,35 +128,41 @@ class TermSelection(Selection):
         """Whether every term covers the namespace and matches the labels; terminating pods count as any other."""
         signature = counts_of_signature.signature
         return all(
-            self._covers(who, signature.namespace) and who.selector.matches(signature.labels)
-            for who in self.pod_selectors
+            self._covers(wanted, signature.namespace) and wanted.selector.matches(signature.labels)
+            for wanted in self.pod_selectors
         )
 
     def selects_labels(self, namespace: str, labels: dict[str, str]) -> bool:
-        """The same for a pod that is not placed: the first-pod rule asks it for the asking pod."""
-        return all(self._covers(who, namespace) and who.selector.matches(labels) for who in self.pod_selectors)
+        """The same for a pod that is not placed: for the first-pod rule, about the incoming pod."""
+        return all(self._covers(wanted, namespace) and wanted.selector.matches(labels) for wanted in self.pod_selectors)
 
-    def _covers(self, who: PodSelector, namespace: str) -> bool:
-        if contains(who.namespaces, namespace) or who.covers_all:
+    def _covers(self, wanted: PodSelector, namespace: str) -> bool:
+        if contains(wanted.namespaces, namespace) or wanted.covers_all:
             return True
-        return who.namespace_selector is not None and namespace in self._namespaces.selected(who.namespace_selector)
+        return wanted.namespace_selector is not None and namespace in self._namespaces.selected(
+            wanted.namespace_selector
+        )
 
     def namespaces(self) -> Iterable[str] | None:
         """The least of what the terms cover, taking the first that does not cover everything."""
-        for who in self.pod_selectors:
-            if who.namespace_selector is None:
-                return who.namespaces
-            if not who.covers_all:
-                return {*who.namespaces, *self._namespaces.selected(who.namespace_selector)}
+        for wanted in self.pod_selectors:
+            if wanted.namespace_selector is None:
+                return wanted.namespaces
+            if not wanted.covers_all:
+                return {*wanted.namespaces, *self._namespaces.selected(wanted.namespace_selector)}
         return None
 
     def fixed_namespaces(self) -> Iterable[str] | None:
         """The listed names of a term without a selector, where there is one."""
-        return next((who.namespaces for who in self.pod_selectors if who.namespace_selector is None), None)
+        return next((wanted.namespaces for wanted in self.pod_selectors if wanted.namespace_selector is None), None)
 
     def namespace_selectors(self) -> Iterable[LabelSelector]:
         """Those of the terms, less the ones that cover everything anyway."""
-        return {who.namespace_selector for who in self.pod_selectors if who.namespace_selector and not who.covers_all}
+        return {
+            wanted.namespace_selector
+            for wanted in self.pod_selectors
+            if wanted.namespace_selector and not wanted.covers_all
+        }
 
 
 class SpreadSelection(Selection):
@@ -170,7 +176,7 @@ class SpreadSelection(Selection):
         self.selector = selector
 
     def selects(self, counts_of_signature: SignatureCounts) -> bool:
-        """Whether the placement's pods count for the constraint."""
+        """Whether the pods of the signature count for the constraint."""
         signature = counts_of_signature.signature
         if counts_of_signature.terminating or signature.namespace != self.namespace or self.selector.is_empty:
             return False
@@ -186,7 +192,7 @@ class SpreadSelection(Selection):
 
 
 class Selections:
-    """All selections that somebody asks, findable from a placement's labels and from a namespaceSelector."""
+    """All selections in use, findable from the labels of a signature and from a namespaceSelector."""
 
     def __init__(self, signatures: SignatureTable, namespaces: Namespaces) -> None:
         self._signatures = signatures
@@ -196,9 +202,9 @@ class Selections:
         self._over: dict[NodeColumn, dict[Group, Selection]] = {}
 
     def add(self, selection: Selection) -> None:
-        """Starts keeping a selection and finds its members. O(placements its anchor reaches)."""
+        """Starts keeping a selection and finds its members. O(signatures its anchor reaches)."""
         for selector in selection.namespace_selectors():
-            self._namespaces.hold(selector)
+            self._namespaces.acquire(selector)
             self._by_selector.setdefault(selector, set()).add(selection)
         self._anchors.file(selection, selection.anchor, selection.fixed_namespaces())
         if selection.anchor is not None:
@@ -220,7 +226,7 @@ class Selections:
             self._namespaces.release(selector)
 
     def add_group(self, selection: Selection, key: Hashable, group: Group) -> None:
-        """A further group over the members of a selection. O(nodes the members stand on), O(1) over an empty column."""
+        """A further group over the members of a selection. O(nodes of the members), O(1) over an empty column."""
         selection.groups[key] = group
         self._over.setdefault(group.column, {})[group] = selection
         if group.column.filled:
@@ -242,14 +248,14 @@ class Selections:
             (selection.start if column.filled else selection.stop)(group)
 
     def signature_added(self, counts_of_signature: SignatureCounts) -> None:
-        """Makes a new placement a member wherever it belongs. O(labels + candidates)."""
+        """Makes a new signature a member of the selections that select it. O(labels + candidates)."""
         signature = counts_of_signature.signature
         for selection in self._anchors.candidates(signature.namespace, signature.labels):
             if counts_of_signature not in selection.members and selection.selects(counts_of_signature):
                 selection.enter(counts_of_signature)
 
     def would_count(self, counts_of_signature: SignatureCounts) -> bool:
-        """Whether any selection would make the placement a member. O(labels + candidates)."""
+        """Whether any selection selects the signature. O(labels + candidates)."""
         signature = counts_of_signature.signature
         return any(
             each.selects(counts_of_signature)
@@ -257,16 +263,16 @@ class Selections:
         )
 
     def signature_gone(self, counts_of_signature: SignatureCounts) -> None:
-        """Forgets an empty placement."""
+        """Drops a signature without pods."""
         signature = counts_of_signature.signature
         for selection in self._anchors.candidates(signature.namespace, signature.labels):
             selection.members.discard(counts_of_signature)
 
     def namespace_changed(self, namespace: str, changed: Iterable[LabelSelector]) -> None:
-        """Marks the selections that now see one namespace otherwise. O(such selections).
+        """Marks the selections for which a namespace begins or ends to match. O(such selections).
 
-        Their membership is corrected when somebody asks again: a relabel that moves 10,000 pods among 2,000 questions
-        would hold up every answer for 35 ms if it were done at once, and few of the questions come soon, if ever.
+        Their membership is corrected when it is next read: at once, a relabel that moves 10,000 pods among 2,000
+        compiled constraints would delay every response by 35 ms, and few of these are read soon, if ever.
         """
         for selector in changed:
             for selection in self._by_selector.get(selector, ()):
@@ -275,7 +281,7 @@ class Selections:
                     self.refresh(selection)
 
     def refresh(self, selection: Selection) -> None:
-        """Corrects membership of the pods of stale namespaces. Whoever reads a selection's groups calls this first."""
+        """Corrects membership of the pods of stale namespaces. Must be called before the groups of a stale selection are read."""
         for namespace in selection.stale:
             for counts_of_signature in self._signatures.reachable(selection.anchor, (namespace,)):
                 is_now = selection.selects(counts_of_signature)

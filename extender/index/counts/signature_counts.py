@@ -1,7 +1,7 @@
-"""Where the pods of each shape stand, and how to find the shapes that a selector can reach.
+"""The nodes of the pods of each signature, and how to find the signatures that a selector can match.
 
-Pods are counted by shape: the replicas of a workload on a thousand nodes are one `SignatureCounts`. A placement knows every
-group it counts in, so a pod that comes or goes costs one addition per group and no selector is tried.
+Pods are counted by signature: the replicas of a workload on a thousand nodes are one `SignatureCounts`. It knows every
+group that counts it, so a pod that comes or goes costs one addition per group, and no selector is evaluated.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from extender.model.selectors import Requirement
 
 
 class SignatureCounts:
-    """Pods of one shape, terminating or not: how many on which node, and the groups that count them.
+    """Pods of one signature, terminating or not: how many on which node, and the groups that count them.
 
-    ``groups`` are those that count it, with how many times each: a pod may carry the same term twice. ``pending`` is how
-    many more of them stand on a node that is not known yet; ``pins`` keep it although it is empty.
+    ``groups`` are those that count it, with how many times each: a pod may carry the same term twice. ``pending`` is
+    how many more of them are on a node that is not known yet; ``pins`` keep it although it is empty.
     """
 
     __slots__ = ("groups", "nodes", "pending", "pins", "signature", "terminating")
@@ -32,7 +32,7 @@ class SignatureCounts:
         self.pins = 0
 
     def count_in(self, group: Group, sign: int) -> None:
-        """Adds all these pods to a group, or with ``sign`` -1 takes them out. O(nodes they stand on)."""
+        """Adds all these pods to a group, or with ``sign`` -1 takes them out. O(nodes they are on)."""
         for node, pods in self.nodes.items():
             group.add(node, sign * pods)
 
@@ -50,14 +50,14 @@ class SignatureCounts:
 
 
 _Postings = dict[str, dict[str, set[SignatureCounts]]]
-"""Placements by the value of one label key, then by namespace; nothing in it is empty."""
+"""Counts of signatures by the value of one label key, then by namespace; nothing in it is empty."""
 
 
 class SignatureTable:
-    """All placements: by shape, by namespace, and by the label keys that selectors anchor on.
+    """Counts of all signatures: by signature, by namespace, and by the label keys that selectors anchor on.
 
     Each selection acquires the label key of its anchor. With the last release the key's postings are dropped, as each
-    held key costs memory and the time of every new shape that carries it.
+    acquired key costs memory, and time for every new signature with the label.
     """
 
     def __init__(self, on_new: Callable[[SignatureCounts], None], on_gone: Callable[[SignatureCounts], None]) -> None:
@@ -72,7 +72,7 @@ class SignatureTable:
         return len(self._all)
 
     def standing(self) -> int:
-        """How many shapes have pods on a node or on their way to one. O(shapes): for metrics."""
+        """How many signatures have pods, placed or assumed. O(signatures): for metrics."""
         return sum(
             1 for counts_of_signature in self._all.values() if counts_of_signature.nodes or counts_of_signature.pending
         )
@@ -81,11 +81,11 @@ class SignatureTable:
         return iter(self._all.values())
 
     def find(self, signature: PodSignature, *, terminating: bool) -> SignatureCounts | None:
-        """The placement of a shape, None where no such pod stands anywhere."""
+        """The counts of a signature, None where no such pod is placed."""
         return self._all.get((signature, terminating))
 
     def put(self, signature: PodSignature, terminating: bool, node: int, pods: int) -> None:  # noqa: FBT001 (hot path)
-        """Counts so many pods of a shape more (or fewer) on a node, in every group that is concerned. O(groups)."""
+        """Counts so many pods of a signature more (or fewer) on a node, in every group that counts them. O(groups)."""
         counts_of_signature = self._all.get((signature, terminating))
         if counts_of_signature is None:
             counts_of_signature = self._add(signature, terminating=terminating)
@@ -101,7 +101,7 @@ class SignatureTable:
             self._remove_unused(counts_of_signature)
 
     def pin(self, signature: PodSignature, pins: int) -> None:
-        """Keeps (or with -1 no longer keeps) the placement of a shape that asks.
+        """Keeps (or with -1 no longer keeps) the counts of a signature whose constraints are compiled.
 
         Its pods come and go one at a time, assumed and then bound with one more label; without the pin its groups would
         be looked up each time.
@@ -111,7 +111,7 @@ class SignatureTable:
         self._remove_unused(counts_of_signature)
 
     def expect(self, signature: PodSignature, pods: int) -> None:
-        """So many pods more (or fewer) of a shape stand on a node that is not known yet. O(groups)."""
+        """Counts so many pods of a signature more (or fewer) whose node is not known yet. O(groups)."""
         counts_of_signature = self._all.get((signature, False)) or self._add(signature, terminating=False)
         counts_of_signature.pending += pods
         for group, times in counts_of_signature.groups.items():
@@ -143,10 +143,10 @@ class SignatureTable:
         self._on_gone(counts_of_signature)
 
     def acquire_label(self, key: str) -> None:
-        """One selection more anchors on the label key. O(1), for the second one O(shapes).
+        """One selection more anchors on the label key. O(1), for the second one O(signatures).
 
-        The placements that carry the key become findable by its value for the second one: many keys have one user, who
-        looks through the shapes of its namespaces once.
+        The postings of a key are made for its second user: many keys have one user, which reads all signatures of its
+        namespaces once.
         """
         users = self._label_users[key] = self._label_users.get(key, 0) + 1
         if users == 1 or key in self._by_label:
@@ -159,18 +159,18 @@ class SignatureTable:
         self._by_label[key] = postings
 
     def release_label(self, key: str) -> None:
-        """Gives a label key back; its postings go with the last user."""
+        """Ends an `acquire_label`; the postings are dropped with the last user."""
         self._label_users[key] -= 1
         if not self._label_users[key]:
             del self._label_users[key]
             self._by_label.pop(key, None)
 
     def reachable(self, anchor: Requirement | None, namespaces: Iterable[str] | None) -> Iterator[SignatureCounts]:
-        """A superset of the placements that a selector with this anchor can match in these namespaces (None: all).
+        """A superset of the signatures that a selector with this anchor can match in these namespaces (None: all).
 
-        Without an anchor it is every placement there. Placements may come and go between two results. With postings
-        O(namespaces + values + shapes that carry the label key), mostly far less: of two lists the shorter one is gone
-        through. Without postings O(shapes there).
+        Without an anchor it is every signature there. Signatures may come and go between two results. With postings
+        O(namespaces + values + signatures with the label key), mostly far less, as it iterates over the shorter of two
+        lists. Without postings O(signatures there).
         """
         if anchor is None:
             yield from _in_namespaces(self._by_namespace, namespaces)
@@ -189,7 +189,7 @@ class SignatureTable:
             yield from _in_namespaces(postings.get(value, {}), names)
 
     def is_filed(self, counts_of_signature: SignatureCounts) -> bool:
-        """Whether `reachable` can find the placement by its namespace and by each label that has postings."""
+        """Whether `reachable` can find the signature by its namespace and by each label that has postings."""
         signature = counts_of_signature.signature
         return counts_of_signature in self._by_namespace.get(signature.namespace, ()) and all(
             counts_of_signature in self._by_label[key].get(value, {}).get(signature.namespace, ())
@@ -202,14 +202,14 @@ class SignatureTable:
         return self._label_users
 
     def statistics(self) -> dict[str, int]:
-        """How many shapes stand somewhere, and on how many label keys selections anchor. O(shapes): for metrics."""
+        """How many signatures have pods, and on how many label keys selections anchor. O(signatures): for metrics."""
         return {"shapes": self.standing(), "anchor_labels": len(self._label_users)}
 
 
 def _in_namespaces(
     by_namespace: Mapping[str, set[SignatureCounts]], namespaces: Iterable[str] | None
 ) -> Iterator[SignatureCounts]:
-    """The placements of some namespaces, None for all. O(the shorter of both lists + results)."""
+    """The signatures of some namespaces, None for all. O(the shorter of both lists + results)."""
     if namespaces is None:
         names: Iterable[str] = tuple(by_namespace)
     elif isinstance(namespaces, frozenset) and len(by_namespace) < len(namespaces):

@@ -1,6 +1,6 @@
 """Groups of topology spread constraints: pods per eligible domain.
 
-Trap: which nodes count depends on the asking pod (its node affinity and tolerations under the inclusion policies, and
+Which nodes count depends on the incoming pod (its node affinity and tolerations under the inclusion policies, and
 its having all keys of its own constraints), so the inclusion rule is part of a group's identity.
 """
 
@@ -20,7 +20,7 @@ from extender.model.spread import SpreadConstraint
 
 @dataclass(frozen=True, slots=True)
 class SpreadKey:
-    """The identity of a spread group: whom it counts, over which key, on which nodes."""
+    """The identity of a spread group: the pods it counts, over which key, on which nodes."""
 
     namespace: str
     selector: LabelSelector
@@ -29,7 +29,7 @@ class SpreadKey:
 
 
 def hard_key(signature: PodSignature, constraint: SpreadConstraint, keys: frozenset[str]) -> SpreadKey:
-    """The group that a DoNotSchedule constraint asks; ``keys`` are those of all hard constraints of the pod."""
+    """The group of a DoNotSchedule constraint; ``keys`` are those of all hard constraints of the pod."""
     return SpreadKey(
         signature.namespace, constraint.selector, constraint.topology_key, _inclusion(signature, constraint, keys)
     )
@@ -38,7 +38,7 @@ def hard_key(signature: PodSignature, constraint: SpreadConstraint, keys: frozen
 def soft_key(
     signature: PodSignature, constraint: SpreadConstraint, keys: frozenset[str], *, needs_all: bool
 ) -> SpreadKey:
-    """The group that a ScheduleAnyway constraint asks. Over hostname each node counts by itself, whatever the policies."""
+    """The group of a ScheduleAnyway constraint. Over hostname each node counts by itself, whatever the policies."""
     if constraint.topology_key == HOSTNAME:
         return SpreadKey(signature.namespace, constraint.selector, "", Inclusion())
     inclusion = _inclusion(signature, constraint, keys if needs_all else frozenset())
@@ -57,14 +57,14 @@ def _inclusion(signature: PodSignature, constraint: SpreadConstraint, keys: froz
 
 
 class SpreadCounts:
-    """Every group of spread constraints that pods ask."""
+    """The groups of all spread constraints that are compiled."""
 
     def __init__(self, topology: Topology, selections: Selections) -> None:
         self._topology = topology
         self._selections = selections
         self._asked: dict[tuple[str, LabelSelector], SpreadSelection] = {}
 
-    def hold(self, key: SpreadKey) -> SpreadGroup:
+    def acquire(self, key: SpreadKey) -> SpreadGroup:
         """The group of a key, made on first use; `release` gives it back."""
         selection = self._asked.get((key.namespace, key.selector))
         if selection is None:
@@ -81,10 +81,10 @@ class SpreadCounts:
 
     def _make(self, key: SpreadKey) -> Group:
         domains = self._topology.key(key.topology_key) if key.topology_key else self._topology.itself
-        return SpreadGroup(self._topology.scope(domains, key.inclusion))
+        return SpreadGroup(self._topology.acquire_scope(domains, key.inclusion))
 
     def release(self, key: SpreadKey) -> None:
-        """Gives a group back; with its last asker it and its scope are forgotten."""
+        """Ends an `acquire`; the group and its scope are dropped with the last user."""
         selection = self._asked[key.namespace, key.selector]
         group = selection.groups[key]
         group.askers -= 1
@@ -92,14 +92,14 @@ class SpreadCounts:
             return
         self._selections.remove_group(selection, key)
         if isinstance(group, SpreadGroup):
-            self._topology.leave(group.scope)
+            self._topology.release_scope(group.scope)
         if not selection.groups:
             del self._asked[key.namespace, key.selector]
             self._selections.remove(selection)
 
     @property
     def scope_cells(self) -> int:
-        """What the columns of all scopes take up, in entries."""
+        """The size of the columns of all scopes, in entries."""
         return self._topology.scope_cells
 
     def asked(self) -> Iterator[tuple[SpreadSelection, SpreadKey, SpreadGroup]]:

@@ -1,8 +1,9 @@
 """Groups of affinity terms, from both sides.
 
-*Asked* groups count the pods that an asking pod's terms select. *Owner* (inverse) groups count the pods that carry a
-term, per domain: they are the question that existing pods put to the asking pod. Trap: an asked group of required
-affinity belongs to the whole set of terms, an anti-affinity group to one term.
+*Asked* groups count the existing pods that the terms of an incoming pod select. *Owner* (inverse) groups count the
+existing pods that carry a term, per domain: they apply to incoming pods that the term selects. An asked group of
+required affinity belongs to the whole set of terms, as upstream counts pods that match all of them; an anti-affinity
+group belongs to one term.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from extender.model.terms import AffinityTerm
 
 
 class Role(Enum):
-    """In which list of its owner a term stands."""
+    """The list of its owner's affinity that a term is in."""
 
     REQUIRED = "required affinity"
     REQUIRED_ANTI = "required anti-affinity"
@@ -31,12 +32,12 @@ class Role(Enum):
 
 
 class OwnerGroup(Group):
-    """How many pods that carry a term stand in each domain of its key. ``askers`` counts their placements."""
+    """How many pods that carry a term are in each domain of its key. ``askers`` counts their signatures."""
 
     __slots__ = ("role", "term", "weight")
 
     def __init__(self, topology: Topology, role: Role, term: AffinityTerm, weight: int) -> None:
-        super().__init__(topology.hold(term.topology_key))
+        super().__init__(topology.acquire_key(term.topology_key))
         self.role = role
         self.term = term
         self.weight = weight
@@ -46,10 +47,10 @@ _Term = tuple[Role, AffinityTerm, int]
 
 
 class TermCounts:
-    """Every group of affinity terms that pods ask or carry.
+    """The groups of all affinity terms that are compiled, or that existing pods carry.
 
-    Owner groups are kept by topology key. Those over a key that no node carries count nothing, so no question looks at
-    them: a term over a key that a pod made up costs no other pod anything.
+    Owner groups are kept by topology key. Those over a key that no node has count nothing, so they are not part of any
+    compiled constraints: a term over an invented key costs no other pod anything.
     """
 
     def __init__(self, topology: Topology, namespaces: Namespaces, selections: Selections) -> None:
@@ -64,18 +65,18 @@ class TermCounts:
     def acquire(self, terms: Iterable[AffinityTerm], topology_keys: Iterable[str]) -> TermSelection:
         """The pods that match all the terms, with a group for each of the keys, made on first use. O(terms + keys).
 
-        `release` gives it back. Members are up to date; see `refresh`.
+        `release` ends it. Members are up to date; see `refresh`.
         """
-        who = frozenset(map(pod_selector, terms))
-        selection = self._asked.get(who)
+        selectors = frozenset(map(pod_selector, terms))
+        selection = self._asked.get(selectors)
         if selection is None:
-            selection = self._asked[who] = TermSelection(who, self._namespaces)
+            selection = self._asked[selectors] = TermSelection(selectors, self._namespaces)
             self._selections.add(selection)
         self.refresh(selection)
         for key in topology_keys:
             group = selection.groups.get(key)
             if group is None:
-                group = Group(self._topology.hold(key))
+                group = Group(self._topology.acquire_key(key))
                 self._selections.add_group(selection, key, group)
             group.askers += 1
         return selection
@@ -86,13 +87,13 @@ class TermCounts:
             self._selections.refresh(selection)
 
     def release(self, selection: TermSelection, topology_keys: Iterable[str]) -> None:
-        """Gives the groups of these keys back; one goes with its last asker, and the selection with its last group."""
+        """Ends an `acquire`; a group is dropped with its last user, and the selection with its last group."""
         for key in topology_keys:
             group = selection.groups[key]
             group.askers -= 1
             if not group.askers:
                 self._selections.remove_group(selection, key)
-                self._topology.let_go(group.key)
+                self._topology.release_key(group.key)
         if not selection.groups:
             del self._asked[selection.pod_selectors]
             self._selections.remove(selection)
@@ -122,12 +123,12 @@ class TermCounts:
         return self._owned.get(group.key.key, {}).get((group.role, group.term, group.weight)) is group
 
     def is_offered(self, group: OwnerGroup) -> bool:
-        """Whether questions that the term selects are given the group: for the audit."""
+        """Whether constraints of pods that the term selects are compiled with the group: for the audit."""
         anchor, names = group.term.selector.anchor(), _fixed(group.term)
         return self._owner_anchors.is_filed(group, anchor, names)
 
     def signature_added(self, counts_of_signature: SignatureCounts) -> None:
-        """Counts a new placement in the group of each term that its pods carry, twice where a term stands twice."""
+        """Counts a new signature in the group of each term that its pods carry, twice where they carry a term twice."""
         for each in terms_of(counts_of_signature.signature):
             group = self._owned.setdefault(each[1].topology_key, {}).get(each)
             if group is None:
@@ -157,7 +158,7 @@ class TermCounts:
                 (self._offer if column.filled else self._take_back)(group)
 
     def signature_gone(self, counts_of_signature: SignatureCounts) -> None:
-        """Takes an empty placement out; a term that nobody carries any more is forgotten."""
+        """Takes out a signature without pods; the group of a term is dropped with the last signature that carries it."""
         for each in terms_of(counts_of_signature.signature):
             groups = self._owned[each[1].topology_key]
             group = groups[each]
@@ -169,10 +170,10 @@ class TermCounts:
                 del self._owned[group.key.key]
             if group.key.filled:
                 self._take_back(group)
-            self._topology.let_go(group.key)
+            self._topology.release_key(group.key)
 
     def selecting(self, signature: PodSignature) -> list[OwnerGroup]:
-        """The owner groups whose term selects a pod of this shape, in the order in which they came to be."""
+        """The owner groups whose term selects pods of this signature, in the order in which they were made."""
         labels = self._namespaces.labels(signature.namespace)
         found = self._owner_anchors.candidates(signature.namespace, signature.labels)
         return [group for group in found if group.term.selects(signature.namespace, signature.labels, labels)]
@@ -188,7 +189,7 @@ def _fixed(term: AffinityTerm) -> tuple[str, ...] | None:
 
 
 def terms_of(signature: PodSignature) -> Iterator[_Term]:
-    """Every term that a pod of this shape carries, with its role and weight (1 for required ones)."""
+    """Every term that pods of this signature carry, with its role and weight (1 for required ones)."""
     affinity = signature.affinity
     for term in affinity.required:
         yield Role.REQUIRED, term, 1

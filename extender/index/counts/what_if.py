@@ -1,8 +1,8 @@
 """Trials on the running counts: pods are removed, put back or placed, and everything is undone at the end.
 
 The dry run of a preemption asks the same rules as the filter does, once per pod that it might spare. A trial is one
-synchronous block, so that no other code sees the counts in between. Group versions are restored too, so that what caches
-hold stays valid.
+synchronous block, so that no other code sees the counts in between. Group versions are restored too, so that what
+caches hold stays valid.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class WhatIf:
         self._versions: dict[int, tuple[Group, int]] = {}
 
     def take(self, pod: Pod) -> None:
-        """The pod, which stands on its node, does not count any more. O(groups that count it)."""
+        """The pod, which is on a node, does not count any more. O(groups that count it)."""
         if pod.uid not in self._taken:
             self._taken[pod.uid] = pod
             self._count(pod, -1)
@@ -67,13 +67,13 @@ class WhatIf:
             self._count(pod, 1)
 
     def stand(self, pod: Pod, node: int) -> None:
-        """A pod that has no node counts on this one. Ask for questions afterwards: its own terms may be new ones."""
+        """A pod that has no node counts on this one. Compile constraints after it: the terms of the pod may be new."""
         self._remember(pod)
         self._signatures.put(pod.signature, False, node, 1)
         self._standing.append((pod, node))
 
     def leave(self) -> None:
-        """All pods that were made to stand are gone again."""
+        """Takes out all pods that `stand` placed."""
         while self._standing:
             pod, node = self._standing.pop()
             self._signatures.put(pod.signature, False, node, -1)

@@ -1,7 +1,7 @@
 """The pods on each node, the resources that they request together, and the priorities among them.
 
-A pod is on a node when the watch shows it there or when it is assumed there. A node without pods has no entry, also where
-the node exists. Node numbers are those of `Topology`; this room neither makes nor releases them.
+A pod is on a node when the watch shows it there or when it is assumed there. A node without pods has no entry, also
+where the node exists. Node numbers are those of `Topology`; this room neither makes nor releases them.
 """
 
 from __future__ import annotations

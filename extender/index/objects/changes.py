@@ -1,7 +1,7 @@
 """Subscriptions to changes: what a subscriber is told, of every object of a table or of one pod.
 
-Subscribers are called after the change has been applied to every count, on the event loop, and in the order in which they
-subscribed. They must return at once: most of them set an event.
+Subscribers are called after the change has been applied to every count, on the event loop, and in the order in which
+they subscribed. They must return at once: most of them set an event.
 """
 
 from __future__ import annotations

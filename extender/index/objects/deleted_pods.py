@@ -1,7 +1,7 @@
-"""The pods that were deleted last: what is still said about one of them comes too late to count.
+"""The pods that were deleted last. Late events and requests about them are ignored.
 
-The scheduler may ask about a pod whose deletion it has not heard of. Whatever is answered then, nothing will follow
-that could end an assumption or a refusal, so none may begin. UIDs are never given twice.
+The scheduler may send a filter request for a pod whose deletion its watch has not shown yet. No later event would end
+an assumption or a recorded rejection of such a pod, so neither may begin. UIDs are never reused.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class DeletedPods:
         return mark in self._held[start : start + _SLOTS]
 
     def add(self, uid: str) -> None:
-        """Notes a deletion. O(1)."""
+        """Records a deletion. O(1)."""
         mark, start = _place(uid)
         bucket = self._held[start : start + _SLOTS]
         if mark not in bucket:
@@ -37,7 +37,7 @@ class DeletedPods:
             self._held[start] = mark
 
     def discard(self, uid: str) -> None:
-        """It is there all the same: an API server that was restored from a backup has it back."""
+        """Forgets a deletion: an API server that is restored from a backup has the pod again."""
         mark, start = _place(uid)
         for at in range(start, start + _SLOTS):
             if self._held[at] == mark:

@@ -46,7 +46,7 @@ class KnownObjects:
         """(object, whether it is gone) for each change that makes ``objects`` all there is; None for each unchanged one.
 
         ``unreadable``: keys of objects that exist as well and cannot be read: they stay as they are, if they are known.
-        Nothing is applied. May be interrupted after each step, as long as nobody calls ``put`` in between.
+        Nothing is applied. The caller may pause after each step, as long as it does not call ``put`` in between.
         """
         listed = set(unreadable)
         for found in objects:

@@ -33,29 +33,29 @@ class Namespaces:
         found = self.objects.get(name)
         return None if found is None else found.labels
 
-    def hold(self, selector: LabelSelector) -> None:
+    def acquire(self, selector: LabelSelector) -> None:
         """Starts keeping the selector's set, on first use O(namespaces); `release` ends it."""
         if selector not in self._selected:
             self._selected[selector] = {n.name for n in self.objects.values() if selector.matches(n.labels)}
         self._users[selector] = self._users.get(selector, 0) + 1
 
     def release(self, selector: LabelSelector) -> None:
-        """Gives a selector back; its set is forgotten with the last user."""
+        """Ends an `acquire`. The set is dropped with the last user."""
         self._users[selector] -= 1
         if not self._users[selector]:
             del self._users[selector], self._selected[selector]
 
     def release_all(self) -> None:
-        """Forgets every held selector, with whoever held it."""
+        """Forgets every acquired selector, whatever its users: for a recount."""
         self._selected.clear()
         self._users.clear()
 
     def selected(self, selector: LabelSelector) -> AbstractSet[str]:
-        """The names that a held selector selects now; not to be kept or changed by the caller."""
+        """The names that an acquired selector selects now. The caller must not keep or change the set."""
         return self._selected[selector]
 
     def change(self, name: str, new: Namespace | None) -> list[LabelSelector]:
-        """Sets or removes a namespace; returns the held selectors that now answer differently for it. O(selectors)."""
+        """Sets or removes a namespace; returns the acquired selectors whose result for it changes. O(selectors)."""
         self.version += 1
         if new is None:
             self.objects.pop(name, None)
@@ -70,5 +70,5 @@ class Namespaces:
         return changed
 
     def statistics(self) -> dict[str, int]:
-        """How many namespaces and selectors are held."""
+        """How many namespaces and selectors are kept."""
         return {"namespaces": len(self.objects), "namespace_selectors": len(self._selected)}
