@@ -1,4 +1,4 @@
-"""How the demo looks: a live table on a terminal, plain lines anywhere else. Reads the simulated cluster and changes nothing."""
+"""How the demo looks: a live table on a terminal, plain lines elsewhere. Only reads the simulated cluster."""
 
 import asyncio
 from collections import deque

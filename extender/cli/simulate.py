@@ -72,7 +72,7 @@ def simulate(path: str, seed: int | None, *, as_json: bool = False, without: str
 async def perform(
     play: Play, settings: Settings, seed: int, objects: list[dict[str, object]], narrate: Narrator, without: str = ""
 ) -> Report:
-    """Start the simulated cluster and the service, take all steps, find violations, and recount what the service counts."""
+    """Start the simulated cluster and the service, take all steps, find violations, and recount the index."""
     async with (
         SimulatedCluster(play, seed, objects, without=without) as simulated,
         service_running(settings, simulated.api.url, seed, simulated.clock) as (url, service),

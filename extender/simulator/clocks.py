@@ -1,6 +1,7 @@
-"""Clocks of a run: the clock of the service, which a scenario can make jump, and a record of the stalls of the event loop.
+"""Clocks of a run: the clock of the service, which a scenario can advance, and a record of loop stalls.
 
-The former has the shape of ``kube.timing.Clock``. The simulated cluster holds it, the command line passes it to the service.
+The former has the shape of ``kube.timing.Clock``. The simulated cluster holds it; its caller passes it to the
+service.
 """
 
 import asyncio

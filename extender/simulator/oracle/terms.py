@@ -30,7 +30,7 @@ def preferred_pod_terms(pod: JsonObject, side: str) -> list[JsonObject]:
 
 
 class Term:
-    """One required term, and whose it is."""
+    """One required term, and the namespace of its pod."""
 
     def __init__(self, raw: JsonObject, owner_namespace: str) -> None:
         self.key: str = raw["topologyKey"]

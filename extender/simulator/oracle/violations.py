@@ -2,8 +2,8 @@
 
 A placement is right if it was right in some state that the API server had during the request or shortly before (`lag`):
 the extender cannot know a change that is still on its way, nor a binding that has just failed. Stalls of the event loop
-do not count as time. The scheduling loop's own decisions always count, at once and exactly: that is what an extender has
-to get right under load.
+do not count as time. The scheduling loop's own decisions always count, at once and exactly: that is what an extender
+has to get right under load.
 """
 
 from collections.abc import Iterator
@@ -93,7 +93,7 @@ class Replay:
         self.state.place(decision.uid, decision.pod, decision.node)
 
     def undo_decision(self, uid: str) -> Decision | None:
-        """Count a pod no longer whose binding failed."""
+        """Stop counting a pod whose binding failed."""
         decision = self._decided.pop(uid, None)
         if decision is not None:
             self.state.remove(uid)
@@ -114,8 +114,8 @@ class Replay:
     def _believable(self, decision: Decision, failed: list[Decision]) -> Iterator[list[Decision]]:
         """Sets of pods that failed just now and may be thought to stand where they were put.
 
-        Of one failure the extender hears by the pod's condition, of another by the next question for the pod, so any set
-        will do. Right by one of them is right by none, by all, or by those in the same or in other domains.
+        The extender learns of a failure by the pod's condition or by the next request for the pod, so any set is
+        possible. Right by one of them is right by none, by all, or by those in the same or in other domains.
         """
         yield []
         if not failed:

@@ -1,6 +1,6 @@
 """What the steps of a scenario do to the cluster: one function each, given the simulated cluster and the step's form.
 
-They write past HTTP, straight into the API server's operations: who changes the cluster is not what is tried here.
+They call the API server's operations directly, without HTTP: the clients that change a cluster are not under test.
 Called by `scenario/play.py`.
 """
 

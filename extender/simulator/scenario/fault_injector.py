@@ -1,7 +1,7 @@
 """Plays the faults of a scenario at the points where the embedded API server asks whether to misbehave.
 
-Which fault meets which call is drawn from the seed. `injected` counts what has happened, so that a test can tell a fault that
-was survived from one that never came. Set up by `scenario/simulated_cluster.py`, changed by `scenario/play.py`.
+The seed decides which fault meets which call. `injected` counts the faults, so that a test can tell a fault that was
+survived from one that never occurred. Set up by `scenario/simulated_cluster.py`, changed by `scenario/play.py`.
 """
 
 import asyncio

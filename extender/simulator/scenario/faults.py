@@ -1,7 +1,7 @@
 """What can go wrong at the embedded API server, as scenarios write it: one form for each fault, read strictly.
 
-A condition lasts and is injected at random; a single fault happens once, when its step is taken. Nothing is injected here:
-`fault_injector.py` applies the conditions, `play.py` the single faults. Called by `language.py`.
+A condition lasts and is injected at random; a one-time fault happens when its step is taken. Nothing is injected here:
+`fault_injector.py` applies the conditions, `play.py` the one-time faults. Called by `language.py`.
 """
 
 from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar

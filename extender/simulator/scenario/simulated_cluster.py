@@ -1,7 +1,7 @@
 """The embedded cluster that one scenario is played on: an API server, and the scheduling loop in front of it.
 
-Holds what the actions work on and counts what came of them; which steps are taken is `scenario/play.py`'s. The extender is
-started by the caller between `async with SimulatedCluster(...)` and `begin`, since it reads this cluster like any other.
+Holds what the actions work on and counts what came of them; `scenario/play.py` takes the steps. The caller starts the
+extender between `async with SimulatedCluster(...)` and `begin`, since the extender reads this cluster like any other.
 """
 
 from collections.abc import Sequence

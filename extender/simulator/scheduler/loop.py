@@ -55,7 +55,7 @@ async def no_preemption(pod: JsonObject, rejections: dict[str, Rejection]) -> st
 
 
 class FitsNowhere(Exception):  # noqa: N818 -- an outcome, not an error
-    """No node passed: why, by node, and which plugins rejected some (the extender too, if it dropped one without a reason)."""
+    """No node passed: the rejections by node, and the plugins that rejected one (or dropped it without a reason)."""
 
     def __init__(self, rejections: dict[str, Rejection], plugins: set[str]) -> None:
         super().__init__("fits nowhere")

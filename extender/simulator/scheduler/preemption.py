@@ -4,7 +4,8 @@ It finds candidate nodes by dry run, passes them to the extender (preempt verb),
 within the cycle or, as SchedulerAsyncPreemption has it, beside it. Strict as the real one: a victim that it does not
 know on that node or a candidate answered without victims fails the attempt. A node that only the extender refuses is a
 candidate without victims: it fails the attempt too, or from kubernetes#135486 on (``offers_bare``) is shown to the
-extender, who may find victims for it; without any it is left out. Plugged into the loop by `scenario/simulated_cluster.py`.
+extender, which may find victims for it; without any it is left out. Passed to the loop by
+`scenario/simulated_cluster.py`.
 https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/
 """
 

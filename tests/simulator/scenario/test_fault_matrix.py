@@ -1,4 +1,4 @@
-"""Every fault under steady load: afterwards all is as if there had been none, and meanwhile nothing was said that was wrong."""
+"""Every fault under steady load: no wrong answer meanwhile, and the same counts afterwards as without any fault."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Playing steps on a simulated cluster, with an extender of the test's own: what each step does, what is counted and checked."""
+"""Playing steps on a simulated cluster, with an extender of the test's own: what each step does and counts."""
 
 import time
 from collections.abc import AsyncIterator

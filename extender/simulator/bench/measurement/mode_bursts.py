@@ -1,4 +1,4 @@
-"""One burst of pods played in each mode: how fast they are bound, who waited, and what broke a constraint.
+"""One burst of pods played in each mode: how fast they are bound, which waited, and what broke a constraint.
 
 The service has a process of its own. The API server and the scheduling loop share another one, as the loop reads the
 server's store: both are stand-ins, and what they cost is the same in every mode. Called by the command line.

@@ -1,8 +1,8 @@
 """What the bench adds to a measured service: an echo that answers without deciding, and a heartbeat of the event loop.
 
-The echo decodes the same request and names as many nodes, which leaves the cost of deciding. The heartbeat shows for how
-long the loop could answer no request. On a shared machine a process also stands still because others run, so two lengths
-are kept: by the clock, and bounded by the processor time that this thread has used meanwhile. The second is our own part.
+The echo decodes the same request and names as many nodes; the difference is the cost of deciding. The heartbeat shows
+for how long the loop could answer no request. On a shared machine a process also waits for others, so it keeps two
+lengths: by the clock, and bounded by the processor time that this thread has used meanwhile.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Bench scenario files: what stands in the cluster, who asks, what is varied, and which bounds the figures must keep.
+"""Bench scenario files: the cluster, the incoming pods, what is varied, and which bounds the figures must keep.
 
 Read strictly, each fault named by its path. Nothing is played here. Called by the command line and by tests.
 """

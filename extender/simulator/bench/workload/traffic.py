@@ -1,7 +1,7 @@
 """Requests as kube-scheduler sends them, and the watch events of pods that come and go.
 
-The scheduler looks for a number of nodes and starts where the last request ended, so windows rotate. Now and then a node
-in between does not pass, so the windows drift too, and no two are the same.
+The scheduler looks for a number of nodes and starts where the last request ended, so windows rotate. Some nodes in
+between do not pass its own filters, so the windows also drift, and no two are the same.
 """
 
 from collections.abc import Iterator, Sequence
