@@ -1,4 +1,4 @@
-"""A certificate authority of one's own, and the certificates that it signs. Values only: no file is read or written.
+"""A private certificate authority, and the certificates that it signs. Values only: no file is read or written.
 
 For `extender certs` and for tests. Elliptic keys on P-256, which every TLS 1.2 client knows. The extensions are those
 that strict verifiers ask for (RFC 5280, as OpenSSL's X509_STRICT and Go check them).
@@ -36,24 +36,24 @@ class Pair:
 
     @property
     def certificate_pem(self) -> bytes:
-        """For a certFile or a caFile."""
+        """The certificate in PEM, for a certFile or a caFile."""
         return self.certificate.public_bytes(Encoding.PEM)
 
     @property
     def key_pem(self) -> bytes:
-        """For a keyFile, without a password."""
+        """The key in PEM, for a keyFile, without a password."""
         return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """Signs certificates. `pair.certificate` is what the other side has to trust."""
+    """Signs certificates. `pair.certificate` is what clients and servers must trust."""
 
     pair: Pair
 
     @classmethod
     def make(cls, name: str, now: datetime, days: float) -> Self:
-        """A new authority, signed by itself."""
+        """Creates a self-signed authority."""
         key = ec.generate_private_key(ec.SECP256R1())
         draft = _draft(name, key, now, now + timedelta(days=days)).issuer_name(_subject(name))
         draft = draft.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -72,7 +72,7 @@ class Authority:
 
     @property
     def end(self) -> datetime:
-        """Nothing that it signed is good for longer."""
+        """When it expires; no certificate that it signs is valid for longer."""
         return self.pair.certificate.not_valid_after_utc
 
     def issue(

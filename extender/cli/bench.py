@@ -93,7 +93,7 @@ def _print(results: Results, earlier: Results | None, *, as_json: bool) -> None:
 
 
 def _conclude(results: Results, checked: Checked, *, as_json: bool, names_missed: bool) -> int:
-    """The last lines; gives how many bounds were missed."""
+    """Prints the last lines; returns how many bounds were missed."""
     tell = _tell if as_json else print
     audit = results.audit
     for line in audit.drift:

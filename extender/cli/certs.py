@@ -49,7 +49,7 @@ def add_parser(commands: Commands) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the files and say what each is good for."""
+    """Writes the files and prints the use of each."""
     folder, now = Path(arguments.out), datetime.now(UTC)
     apart = Path(arguments.authority) if arguments.authority else folder / "authority"
     try:

@@ -12,7 +12,7 @@ Run = Callable[[argparse.Namespace], int]
 
 
 class CommandError(Exception):
-    """Raised when a command cannot do what it was asked; each line is for the person who asked. The exit code is 1."""
+    """Raised when a command cannot do what it was asked; each line is shown to the user. The exit code is 1."""
 
     def __init__(self, *lines: str) -> None:
         super().__init__("\n".join(lines))

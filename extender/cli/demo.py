@@ -28,7 +28,7 @@ _ADDRESS: Final = "127.0.0.1:8888"
 
 
 def add_parser(commands: Commands) -> None:
-    """Flags for trying it differently; without any it is what `make run` shows."""
+    """The flags; the defaults are those of `make run`."""
     parser = commands.add_parser("demo", help="show the extender at work on an embedded cluster")
     parser.add_argument("--once", action="store_true", help="play the scenario once, judge the placements, and end")
     parser.add_argument("--scenario", metavar="FILE", help=f"instead of config/{_SCENARIO}")
@@ -70,7 +70,7 @@ async def _show(path: str, seed: int | None, address: Address) -> None:
 
 
 async def _play_on(player: Player) -> None:
-    """The steps, then those that go on forever."""
+    """Runs the steps once, then those that repeat, until cancelled."""
     play = player.simulated.play
     await player.run(play.steps)
     while play.forever:
@@ -79,12 +79,12 @@ async def _play_on(player: Player) -> None:
 
 
 async def _until_signal(*work: Awaitable[None]) -> None:
-    """Do all of it until Ctrl-C or a request to end, or until one of it fails."""
+    """Runs all jobs until Ctrl-C or SIGTERM, or until one fails."""
     loop = asyncio.get_running_loop()
-    told = asyncio.Event()
+    stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, told.set)
-    tasks = [asyncio.ensure_future(each) for each in (told.wait(), *work)]
+        loop.add_signal_handler(number, stopped.set)
+    tasks = [asyncio.ensure_future(each) for each in (stopped.wait(), *work)]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:

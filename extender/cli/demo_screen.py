@@ -1,4 +1,4 @@
-"""How the demo looks: a live table on a terminal, plain lines elsewhere. Only reads the simulated cluster."""
+"""The output of the demo: a live table on a terminal, plain lines elsewhere. Only reads the simulated cluster."""
 
 import asyncio
 from collections import deque
@@ -33,11 +33,11 @@ class Screen(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave the terminal as it was."""
+        """Restores the terminal."""
 
 
 class LiveScreen:
-    """The cluster as one page that is drawn again and again."""
+    """The cluster as one page that is redrawn at intervals."""
 
     def __init__(self, simulated: SimulatedCluster, url: str) -> None:
         self._simulated = simulated
@@ -85,13 +85,13 @@ class LinePrinter:
             await asyncio.sleep(_EVERY_SECONDS)
 
     def print_changes(self) -> None:
-        """Print the pods that are new, gone or otherwise than before."""
+        """Prints the pods that were added, deleted or changed."""
         rows = {row.name: row for row in look(self._simulated).pods}
         for name, row in rows.items():
             if self._shown.get(name) != row:
                 print(_line(row), flush=True)
         for name in self._shown.keys() - rows.keys():
-            print(f"{name}: gone", flush=True)
+            print(f"{name}: deleted", flush=True)
         self._shown = rows
 
     def __enter__(self) -> Self:
@@ -111,7 +111,7 @@ def _line(row: PodRow) -> str:
 
 
 def page(seen: Overview, url: str, titles: list[str]) -> Panel:
-    """The whole page for one look."""
+    """The whole page at one moment."""
     story = Text("\n".join(titles), style="italic")
     right = Group(_spread_table(seen), Text(), _reason_table(seen))
     columns = Table.grid(padding=(0, 3))

@@ -1,4 +1,4 @@
-"""`extender doctor`: proves the wiring from outside, and says of everything that is wrong what to do about it.
+"""`extender doctor`: checks a set-up from outside, and prints a remedy for each problem.
 
 Looks at the running service, the scheduler's configuration and the cluster, each as far as it can be reached, and
 changes nothing. Exit codes for scripts: 0 nothing but remarks, 1 warnings, 2 errors.
@@ -15,7 +15,7 @@ import orjson
 
 from extender.cli.command import CommandError, Commands
 from extender.cli.files import access_to, is_file, own_namespace, read_settings, read_yaml
-from extender.cli.service_client import Trust, Visit, VisitError, visit
+from extender.cli.service_client import ServiceError, ServiceState, Trust, read_service
 from extender.compose.event_loop import run_on_loop
 from extender.doctor.configuration import examine_differences
 from extender.doctor.facts import Facts, Finding, SchedulingQueue
@@ -96,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def examine(arguments: argparse.Namespace) -> tuple[list[Finding], list[str]]:
-    """The findings, and what could be looked at."""
+    """The findings, and what could be checked."""
     configured = read_settings(arguments.config) if arguments.config else None
     scheduler = _scheduler_document(arguments.scheduler_config) if arguments.scheduler_config else None
     findings: list[Finding] = []
@@ -104,11 +104,11 @@ def examine(arguments: argparse.Namespace) -> tuple[list[Finding], list[str]]:
     facts = Facts(configured or Settings(), time.time())
     url = arguments.url or _address(facts.settings)
     try:
-        seen = visit(url, Trust(arguments.ca_file, arguments.cert_file, arguments.key_file))
-        facts = _with_service(facts, seen)
-        findings += examine_differences(configured, seen.settings) if configured is not None else ()
+        state = read_service(url, Trust(arguments.ca_file, arguments.cert_file, arguments.key_file))
+        facts = _with_service(facts, state)
+        findings += examine_differences(configured, state.settings) if configured is not None else ()
         checked.append(f"service {url}")
-    except VisitError as error:
+    except ServiceError as error:
         findings.append(Finding("error", error.check, str(error), error.remedy))
     findings += _exposed_keys({configured.server.tls.key_file if configured else "", arguments.key_file})
     if not arguments.no_cluster:
@@ -137,7 +137,7 @@ def _profiles(scheduler: Mapping[str, Any] | None) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Who:
-    """With which access the apiserver is asked, about which account, and what to call that where it is uncertain."""
+    """The access to the API server, the account to review, and how to name that account where it is uncertain."""
 
     access: Access
     account: str = ""
@@ -145,7 +145,7 @@ class _Who:
 
     @classmethod
     def of(cls, arguments: argparse.Namespace, url: str, settings: Settings) -> "_Who":
-        """The service's own access where it is known, so that its permissions are looked up and not the caller's.
+        """The service's own access where it is known, so that its permissions are reviewed, not those of the user.
 
         That is a kubeconfig in the running settings that this machine has, or, for a service on this machine with
         none, whatever it has found for itself.
@@ -168,13 +168,13 @@ def _address(settings: Settings) -> str:
     return f"{scheme}://[{host}]:{bound.port}" if ":" in host else f"{scheme}://{host}:{bound.port}"
 
 
-def _with_service(facts: Facts, seen: Visit) -> Facts:
-    clocks = {"the service": seen.date - facts.now} if seen.date is not None else {}
-    return replace(facts, settings=seen.settings, readiness=seen.readiness, samples=seen.samples, clocks=clocks)
+def _with_service(facts: Facts, state: ServiceState) -> Facts:
+    clocks = {"the service": state.date - facts.now} if state.date is not None else {}
+    return replace(facts, settings=state.settings, readiness=state.readiness, samples=state.samples, clocks=clocks)
 
 
 def _with_cluster(facts: Facts, who: _Who, profiles: frozenset[str]) -> tuple[Facts, list[Finding]]:
-    """The facts with what the apiserver says, or a finding where it says nothing."""
+    """The facts with those of the API server, or a finding where it cannot be read."""
     is_called = facts.samples is None or facts.total("extender_requests_total", verb="filter") > 0
     try:
         found = run_on_loop(_ask_cluster(who, facts.settings, reads_pods=not is_called))
@@ -193,7 +193,7 @@ def _with_cluster(facts: Facts, who: _Who, profiles: frozenset[str]) -> tuple[Fa
 
 
 def _queue(pods: Sequence[PodConditions], started: float, profiles: frozenset[str]) -> SchedulingQueue:
-    """What the pods of these schedulers tell of the time since the service started."""
+    """How many pods of these schedulers were bound since the service started, and why others were rejected."""
     ours = [pod for pod in pods if (pod.spec.scheduler_name or _DEFAULT_SCHEDULER) in profiles]
     rejected = tuple(sorted({pod.rejection for pod in ours if pod.rejection}))
     return SchedulingQueue(sum(pod.scheduled_at > started for pod in ours), rejected)

@@ -1,4 +1,4 @@
-"""The only reader of files and of the environment. Gives values; what is wrong becomes a CommandError with the file's name.
+"""The only reader of files and of the environment. Returns values; errors become a CommandError with the file's name.
 
 Called by the subcommands. Nothing is decided here but where to look.
 """
@@ -91,7 +91,7 @@ def own_namespace() -> str:
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """YAML without surprises: of two fields with one name the last would win silently."""
+    """A YAML loader that rejects a field that occurs twice; otherwise the last would win silently."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002 (overrides)
         """Called for every mapping, with the base's arguments."""

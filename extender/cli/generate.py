@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def scheduler_configuration(settings: Settings, layout: str, trust: Trust, host: str = "", kubeconfig: str = "") -> str:
-    """The document as text with comments. Raises CommandError for what would not work, or not protect."""
+    """The document as text with comments. Raises CommandError for settings that would not work, or not be secure."""
     _check(settings, layout, trust)
     lines = [
         f"# kube-scheduler for placement-extender: mode {settings.mode}, layout {layout}. Start it with --config=FILE.",

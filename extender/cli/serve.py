@@ -32,7 +32,7 @@ _MOST_PROBLEMS: Final = 20
 
 
 def add_parser(commands: Commands) -> None:
-    """Flags are for the file, the address and the level of the log; everything else stands in the file."""
+    """Flags are for the file, the address and the level of the log; all other settings are in the file."""
     parser = commands.add_parser("serve", help="answer kube-scheduler")
     parser.add_argument("--config", metavar="FILE", help="the configuration; without it all defaults")
     parser.add_argument(
@@ -76,7 +76,7 @@ def warn_of_unreadable(path: str, problems: Sequence[str]) -> None:
 
 
 async def _serve_cluster(settings: Settings, access: Access) -> None:
-    """Answer from watches of a cluster. An apiserver that is away is waited for; wrong credentials files are not."""
+    """Answer from watches of a cluster. Waits for an API server that is not reachable; wrong credentials files are an error."""
     clock, rng = SystemClock(), Random()
     try:
         async with open_session(access, clock) as session:
@@ -91,9 +91,9 @@ async def _serve_cluster(settings: Settings, access: Access) -> None:
 
 
 async def _run(service: Service, supervisor: Supervisor) -> None:
-    """Listen, run everything until a signal comes, then say not ready, finish what is in flight and end."""
+    """Listens and runs all jobs until a signal; then reports not ready, finishes requests in flight, and ends."""
 
-    async def say_stopping() -> None:
+    async def block_readiness() -> None:
         service.readiness.block("shutdown", "the service is stopping")
 
     service.metrics.report_restarts(lambda: supervisor.restarts)
@@ -104,17 +104,17 @@ async def _run(service: Service, supervisor: Supervisor) -> None:
             await server.enter_async_context(service.listening(tls))
         except OSError as error:
             raise CommandError(f"cannot listen on {service.settings.server.bind_address}: {error}") from None
-        supervisor.add_drain("readiness", say_stopping, 1.0)
+        supervisor.add_drain("readiness", block_readiness, 1.0)
         supervisor.add_drain("answers in flight", server.aclose, _ANSWERS_IN_FLIGHT_SECONDS)
         if service.preemption is not None:
             supervisor.add_drain("preemptions", service.preemption.drain, service.preemption.limit)
-        supervisor.add_drain("leadership", service.replica.release, RELEASE_SECONDS)
+        supervisor.add_drain("leader election", service.replica.release, RELEASE_SECONDS)
         await supervisor.run()
     _LOG.info("stopped")
 
 
 def _certificates(service: Service, supervisor: Supervisor) -> ServerTls | None:
-    """The TLS side of the socket, followed through every renewal; None for plain HTTP."""
+    """The TLS of the socket, with a job that follows renewals; None for plain HTTP."""
     if not service.settings.server.tls.cert_file:
         return None
     try:
@@ -127,7 +127,7 @@ def _certificates(service: Service, supervisor: Supervisor) -> ServerTls | None:
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:
-    """The file's settings, or the defaults, with what the flags say instead."""
+    """The settings of the file, or the defaults, overridden by the flags."""
     settings = read_settings(arguments.config) if arguments.config else Settings()
     server, logging_ = settings.server, settings.logging
     if arguments.bind_address is not None:

@@ -1,4 +1,4 @@
-"""A visit to a running service over HTTP: what it says of itself, as values. For `doctor`; plain blocking calls."""
+"""Reads the settings, readiness and metrics of a running service over HTTP, for `doctor`. Blocking calls."""
 
 import ssl
 import urllib.error
@@ -19,8 +19,8 @@ _SECONDS: Final = 10.0
 _CONFIGZ_NAME: Final = "placement.extender.dev"
 
 
-class VisitError(Exception):
-    """Raised when the service cannot be asked. `check` and `remedy` are those of the finding that this is."""
+class ServiceError(Exception):
+    """Raised when the service cannot be read. `check` and `remedy` are those of the finding that `doctor` reports."""
 
     def __init__(self, check: str, problem: str, remedy: str) -> None:
         super().__init__(problem)
@@ -38,8 +38,8 @@ class Trust:
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
-    """What was seen. `readiness` is by check, empty for a pass; `date` is the service's clock in Unix seconds."""
+class ServiceState:
+    """The state of a service. `readiness` is by check, empty for a pass; `date` is the service's clock in Unix seconds."""
 
     settings: Settings
     readiness: Mapping[str, str]
@@ -53,8 +53,8 @@ class _Answer:
     date: str
 
 
-def visit(url: str, trust: Trust) -> Visit:
-    """Three requests. Raises VisitError."""
+def read_service(url: str, trust: Trust) -> ServiceState:
+    """Makes three requests. Raises ServiceError."""
     base = url.rstrip("/")
     context = _context(trust) if base.startswith("https://") else None
     configz = _get(f"{base}/configz", context)
@@ -62,7 +62,7 @@ def visit(url: str, trust: Trust) -> Visit:
     samples = _samples(_get(f"{base}/metrics", context).body, base)
     settings = _settings(configz.body, base)
     date = parsedate_to_datetime(configz.date).timestamp() if configz.date else None
-    return Visit(settings, _checks(ready.body), samples, date)
+    return ServiceState(settings, _checks(ready.body), samples, date)
 
 
 def _context(trust: Trust) -> ssl.SSLContext:
@@ -71,7 +71,7 @@ def _context(trust: Trust) -> ssl.SSLContext:
         if trust.cert_file:
             context.load_cert_chain(trust.cert_file, trust.key_file or None)
     except OSError as error:
-        raise VisitError(
+        raise ServiceError(
             "tls", f"the files for https cannot be used: {error}", "correct --ca-file, --cert-file"
         ) from None
     return context
@@ -79,7 +79,7 @@ def _context(trust: Trust) -> ssl.SSLContext:
 
 def _get(url: str, context: ssl.SSLContext | None) -> _Answer:
     if not url.startswith(("http://", "https://")):
-        raise VisitError("service", f"{url} is no http or https URL", "write --url http://HOST:PORT")
+        raise ServiceError("service", f"{url} is no http or https URL", "write --url http://HOST:PORT")
     try:
         with _opener(context).open(url, timeout=_SECONDS) as answer:
             return _Answer(answer.read().decode(), answer.headers.get("Date", ""))
@@ -94,44 +94,44 @@ def _get(url: str, context: ssl.SSLContext | None) -> _Answer:
 
 
 def _opener(context: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
-    """Straight to the service: a proxy of the surroundings does not reach what the scheduler reaches."""
+    """Without a proxy: the scheduler uses none either, so a proxy could reach another service."""
     return urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
 
 
-def _rejection(url: str, status: int) -> VisitError:
+def _rejection(url: str, status: int) -> ServiceError:
     if status in {401, 403}:
         remedy = (
             "give --cert-file and --key-file, signed by server.tls.clientCAFile and named in server.tls.clients.admin"
         )
-        return VisitError("tls", f"{url} answers {status}: it wants a client certificate", remedy)
-    return VisitError("service", f"{url} answers {status}", "is this the extender? --url names its address")
+        return ServiceError("tls", f"{url} answers {status}: it requires a client certificate", remedy)
+    return ServiceError("service", f"{url} answers {status}", "is this the extender? --url names its address")
 
 
-def _failure(url: str, reason: object) -> VisitError:
+def _failure(url: str, reason: object) -> ServiceError:
     if isinstance(reason, ssl.SSLError):
         remedy = "is it signed by --ca-file, not expired, and made for the name in the URL?"
-        return VisitError("tls", f"the TLS handshake with {url} fails: {reason}", remedy)
+        return ServiceError("tls", f"the TLS handshake with {url} fails: {reason}", remedy)
     remedy = "does it run, and does --url name its address and port?"
-    return VisitError("service", f"{url} cannot be reached: {reason}", remedy)
+    return ServiceError("service", f"{url} cannot be reached: {reason}", remedy)
 
 
 def _settings(body: str, base: str) -> Settings:
     try:
         return parse_settings(orjson.loads(body)[_CONFIGZ_NAME])
     except (ValueError, KeyError, TypeError, DocumentError) as error:
-        raise _stranger(base, error) from None
+        raise _unexpected_answer(base, error) from None
 
 
 def _samples(body: str, base: str) -> list[Sample]:
     try:
         return [Sample(name, labels, value) for name, labels, value in read_page(body)]
     except ValueError as error:
-        raise _stranger(base, error) from None
+        raise _unexpected_answer(base, error) from None
 
 
-def _stranger(base: str, error: Exception) -> VisitError:
+def _unexpected_answer(base: str, error: Exception) -> ServiceError:
     remedy = "is this the extender, and of the same version as this command?"
-    return VisitError("service", f"{base} answers something else than expected: {error}", remedy)
+    return ServiceError("service", f"{base} answers something else than expected: {error}", remedy)
 
 
 def _checks(text: str) -> dict[str, str]:

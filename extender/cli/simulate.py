@@ -1,4 +1,4 @@
-"""`extender simulate`: plays a scenario on an embedded cluster, with the real service, and judges the outcome.
+"""`extender simulate`: runs a scenario on an embedded cluster, with the real service, and checks the outcome.
 
 The last line is `placed P, pending Q, violations V`. The exit code is 1 when a constraint was broken or something came
 out otherwise than the scenario expects.

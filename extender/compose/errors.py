@@ -1,4 +1,4 @@
-"""What can go wrong when a service is started; apart, so that the command line can name it without importing a service."""
+"""Errors at the start of a service; a module of its own, so that `cli.main` need not import the service."""
 
 
 class StartError(Exception):

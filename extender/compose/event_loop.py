@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 try:
     import uvloop
-except ImportError:  # an extra, and not to be had on every platform
+except ImportError:  # an extra, which is not available on every platform
     LOOP_FACTORY: Callable[[], asyncio.AbstractEventLoop] | None = None
 else:
     LOOP_FACTORY = uvloop.new_event_loop
@@ -15,6 +15,6 @@ T = TypeVar("T")
 
 
 def run_on_loop(work: Coroutine[Any, Any, T]) -> T:
-    """Run to the end on a loop of its own; what it raises comes out."""
+    """Runs to the end on a new loop; raises what the work raises."""
     with asyncio.Runner(loop_factory=LOOP_FACTORY) as runner:
         return runner.run(work)

@@ -1,7 +1,7 @@
-"""The C library's policy for large blocks: they go back to the system when they are freed.
+"""Configures the C library to return large blocks to the system when they are freed.
 
-Facts this rests on (mallopt(3), glibc): a block of at least M_MMAP_THRESHOLD bytes is a mapping of its own, and gone when
-it is freed; the threshold rises up to 32 MiB with each mapping that is freed. After that bodies and answers of megabytes
+How it works (mallopt(3), glibc): a block of at least M_MMAP_THRESHOLD bytes is a mapping of its own, which is unmapped
+when it is freed; the threshold rises up to 32 MiB with each mapping that is freed. After that bodies and answers of megabytes
 share the heap, and what is freed between blocks in use stays with the process.
 """
 

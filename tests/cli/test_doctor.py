@@ -255,7 +255,7 @@ async def secured(folder: Path) -> AsyncIterator[str]:
     ("files", "found"),
     [
         ((), "certificate verify failed"),
-        (("ca",), "it wants a client certificate"),
+        (("ca",), "it requires a client certificate"),
         (("ca", "cert", "key"), "has not called filter"),
     ],
     ids=["no authority", "no client certificate", "all there"],
