@@ -36,9 +36,7 @@ def read_workloads(paths: Sequence[str]) -> list[Workload]:
     workloads = [_read_workload(path) for path in found]
     names = Counter(each.scenario.name for each in workloads)
     if twice := [name for name, times in names.items() if times > 1]:
-        raise CommandError(
-            *(f"{name}: two scenarios have this name, so their bounds cannot be told apart" for name in twice)
-        )
+        raise CommandError(*(f"{name}: two scenarios have this name, so their bounds are ambiguous" for name in twice))
     return workloads
 
 

@@ -68,11 +68,11 @@ def _asked(service: Service, heart: Heartbeat, echo: "Echo") -> Mapping[str, Cal
 
 def _waits(filter_service: FilterService | None) -> Figures:
     """How many questions waited for assumed pods so far: the share of all, and for how long, in seconds and on the mean."""
-    if filter_service is None or not filter_service.asked:
+    if filter_service is None or not filter_service.requests:
         return {}
     mean = filter_service.waited / filter_service.waits * 1000 if filter_service.waits else 0.0
     return {
-        "waited.share": filter_service.waits / filter_service.asked,
+        "waited.share": filter_service.waits / filter_service.requests,
         "waited.seconds": filter_service.waited,
         "waited.mean": mean,
         "waited.inVain": filter_service.given_up,

@@ -96,7 +96,7 @@ def _may_expire(loader: KubeConfigLoader) -> bool:
 
 
 def _strip_token(configuration: Configuration) -> None:
-    """A token file that ends in a newline would be refused as a header."""
+    """A token file that ends in a newline would be rejected as a header."""
     token = configuration.api_key.get("BearerToken")
     if token:
         configuration.api_key["BearerToken"] = token.strip()

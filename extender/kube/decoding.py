@@ -3,7 +3,7 @@
 Synchronous and without I/O; ``list_watch`` gives way to others between slices. What cannot be decoded is counted and
 named once in the log, never raised: one invalid object must not hide the others.
 
-What the decoder refuses is tried a second time in a simpler form (`wire.simplify`). That may take long, so a slice ends
+What the decoder rejects is decoded again in a simpler form (`wire.simplify`). That may take long, so a slice ends
 before it, and ``list_watch`` has the line or item simplified in turns.
 
 An object that even then cannot be read keeps counting as it was last read, until a readable version or its deletion
@@ -39,7 +39,7 @@ class Slice(Generic[T]):
 
     ``unreadable``: key of an object that cannot be read, before the ``changes``: (object, whether it was deleted), in order.
     ``version``: of the last event or bookmark, empty with none. ``end``: index of the first line not looked at.
-    ``must_simplify``: that line was refused, and is to be given simplified.
+    ``must_simplify``: that line was rejected, and must be passed again simplified.
     """
 
     changes: list[tuple[T, bool]]

@@ -83,7 +83,7 @@ def decode_lease(body: bytes) -> Lease:
 
 
 def lease_body(lease: Lease) -> dict[str, object]:
-    """The object to create or to replace with; the apiserver refuses to replace without a resourceVersion."""
+    """The object to create or to replace with; the API server rejects an update without a resourceVersion."""
     metadata: dict[str, object] = {"name": lease.name, "namespace": lease.namespace}
     if lease.resource_version:
         metadata["resourceVersion"] = lease.resource_version

@@ -24,7 +24,7 @@ from extender.wire import api_calls
 from extender.wire.api_calls import ApiCall
 
 _METHODS: Final = {"create": "POST", "get": "GET", "update": "PUT", "patch": "PATCH", "delete": "DELETE"}
-_LONGEST_NOTE: Final = 1024  # events.k8s.io/v1 refuses more
+_LONGEST_NOTE: Final = 1024  # events.k8s.io/v1 rejects more
 _LONGEST_EVENT_NAME: Final = 236  # leaves room for the dot and 16 digits within 253
 
 

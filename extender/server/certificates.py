@@ -61,7 +61,7 @@ def read_material(tls: Tls) -> Material:
 
 
 def check_material(material: Material, tls: Tls, now: datetime) -> Mapping[str, datetime]:
-    """By name of the certificate the moment at which it ends. Raises TlsError when clients would refuse it, or it them."""
+    """By name of the certificate the moment at which it ends. Raises TlsError when clients would reject it, or it them."""
     place = f"{_CERT_FILE} {tls.cert_file}"
     leaf = _certificates(material.cert, place)[0]  # what follows it is the chain to the CA
     _check_key(material.key, leaf, tls)
@@ -73,7 +73,7 @@ def check_material(material: Material, tls: Tls, now: datetime) -> Mapping[str, 
 
 
 def readable_by_all(path: str) -> bool:
-    """Whether every account of the machine may read a file. False where it cannot be told."""
+    """Whether every account of the machine may read a file. False where that is unknown."""
     try:
         return bool(Path(path).stat().st_mode & stat.S_IROTH)
     except OSError:

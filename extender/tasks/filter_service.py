@@ -31,7 +31,7 @@ _REVIEW_SECONDS: Final = 0.25
 # A sleep that lasts so much longer than requested: the process or the machine was suspended.
 _SUSPENDED_SECONDS: Final = 1.0
 
-Answered = Callable[[ExtenderArgs, FilterResult], None]
+OnAnswer = Callable[[ExtenderArgs, FilterResult], None]
 
 
 class AssumingIndex(Protocol):
@@ -66,7 +66,7 @@ class AssumedPodOptions:
 class FilterService:
     """The filter verb with its effect on the assumed pods.
 
-    ``asked`` counts requests, ``waits`` those that waited, ``given_up`` those that waited in vain, ``waited`` their seconds.
+    ``requests`` counts requests, ``waits`` those that waited, ``given_up`` those that waited in vain, ``waited`` their seconds.
     """
 
     def __init__(
@@ -78,11 +78,11 @@ class FilterService:
         verb: FilterVerb,
         rng: Random,
         plans: PlanTarget,
-        answered: Answered,
+        on_answer: OnAnswer,
         known_until: Callable[[], float] = lambda: inf,
     ) -> None:
         """``known_until``: the monotonic time up to which every pod event has been handled."""
-        self.asked = 0
+        self.requests = 0
         self.waits = 0
         self.waited = 0.0
         self.given_up = 0
@@ -93,14 +93,14 @@ class FilterService:
         self._verb = verb
         self._rng = rng
         self._plans = plans
-        self._answered = answered
+        self._on_answer = on_answer
         self._known_until = known_until
         self._forgotten = asyncio.Event()
         index.assumed.changes.subscribe(lambda _: self._forgotten.set())
 
     async def filter(self, args: ExtenderArgs) -> FilterResult:
         """Decides a request. The pod's earlier assumption ends first: a new request means that the last attempt failed."""
-        self.asked += 1
+        self.requests += 1
         if self._is_what_if(args) and not isinstance(self._pods.look_up(args.pod), Pod):
             return self._decide(args)
         previous = self._end_assumption(args.pod)
@@ -135,16 +135,16 @@ class FilterService:
             return result
         if result.passed and self._options.enabled:
             self._index.assume(args.pod, result.passed, self._clock.now())
-        self._answered(args, result)
+        self._on_answer(args, result)
         return result
 
-    def attempt_failed(self, asked: Pod) -> None:
+    def attempt_failed(self, requested: Pod) -> None:
         """Ends the assumption of a pod whose request cannot be decided: the request alone shows that the last attempt failed."""
-        self._end_assumption(asked)
+        self._end_assumption(requested)
 
-    def _end_assumption(self, asked: Pod) -> Assumed | None:
+    def _end_assumption(self, requested: Pod) -> Assumed | None:
         """Ends the assumption of the pod of a request, if the scheduler can send a request for such a pod."""
-        found = self._pods.look_up(asked)
+        found = self._pods.look_up(requested)
         return self._index.assumed.settle(found.uid) if isinstance(found, Pod) else None
 
     def _is_what_if(self, args: ExtenderArgs) -> bool:

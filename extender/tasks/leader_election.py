@@ -32,7 +32,7 @@ from extender.tasks.ports import Clock, LeaseStore
 _LOG = logging.getLogger(__name__)
 
 _READS_PER_PERIOD: Final = 4
-_RELEASED_SECONDS: Final = 1  # the API refuses 0
+_RELEASED_SECONDS: Final = 1  # the API rejects 0
 
 
 @dataclass(frozen=True, slots=True)

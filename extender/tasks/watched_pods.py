@@ -54,32 +54,32 @@ class WatchedPods:
         self._waiting = 0
         self._waited_in_vain: dict[tuple[PodSignature, PodSignature], None] = {}
 
-    async def find(self, asked: Pod) -> Pod | Unconfirmed:
+    async def find(self, requested: Pod) -> Pod | Unconfirmed:
         """The pod of a request as the watch shows it, or why it is rejected. Waits where the next event may change that."""
-        found = self.look_up(asked)
-        if self._may_change(asked, found) and self._waiting < self._most_waiting:
-            await self._wait_for(asked)
-            found = self.look_up(asked)
-            if isinstance(found, Pod) and not asks_alike(asked.signature, found.signature):
-                self._remember(asked.signature, found.signature)
+        found = self.look_up(requested)
+        if self._may_change(requested, found) and self._waiting < self._most_waiting:
+            await self._wait_for(requested)
+            found = self.look_up(requested)
+            if isinstance(found, Pod) and not asks_alike(requested.signature, found.signature):
+                self._remember(requested.signature, found.signature)
         if isinstance(found, Unconfirmed):
             self._rejections[found] += 1
         return found
 
-    def look_up(self, asked: Pod) -> Pod | Unconfirmed:
+    def look_up(self, requested: Pod) -> Pod | Unconfirmed:
         """The same as the watch shows it now, without waiting and without counting. O(1)."""
-        return watched_pod(asked.uid, asked.namespace, asked.name, self._index.view)
+        return watched_pod(requested.uid, requested.namespace, requested.name, self._index.view)
 
     def rejected(self) -> dict[str, float]:
         """How many requests were rejected, by reason."""
         return {why.name.lower(): count for why, count in self._rejections.items()}
 
-    def _may_change(self, asked: Pod, found: Pod | Unconfirmed) -> bool:
+    def _may_change(self, requested: Pod, found: Pod | Unconfirmed) -> bool:
         if isinstance(found, Unconfirmed):
             return found.may_pass
         return (
-            not asks_alike(asked.signature, found.signature)
-            and (asked.signature, found.signature) not in self._waited_in_vain
+            not asks_alike(requested.signature, found.signature)
+            and (requested.signature, found.signature) not in self._waited_in_vain
         )
 
     def _remember(self, asked: PodSignature, shown: PodSignature) -> None:
@@ -87,7 +87,7 @@ class WatchedPods:
         if len(self._waited_in_vain) > _MOST_DIFFERENCES:
             del self._waited_in_vain[next(iter(self._waited_in_vain))]
 
-    async def _wait_for(self, asked: Pod) -> None:
+    async def _wait_for(self, requested: Pod) -> None:
         changed = asyncio.Event()
 
         def wake(_change: object) -> None:
@@ -96,14 +96,14 @@ class WatchedPods:
         deadline = self._clock.now() + self._wait
         self.waits += 1
         self._waiting += 1
-        self._index.pod_changes.subscribe(asked.uid, wake)
+        self._index.pod_changes.subscribe(requested.uid, wake)
         try:
-            while self._may_change(asked, self.look_up(asked)) and (left := deadline - self._clock.now()) > 0:
+            while self._may_change(requested, self.look_up(requested)) and (left := deadline - self._clock.now()) > 0:
                 changed.clear()
                 async with asyncio.timeout(left):
                     await changed.wait()
         except TimeoutError:
             return
         finally:
-            self._index.pod_changes.unsubscribe(asked.uid, wake)
+            self._index.pod_changes.unsubscribe(requested.uid, wake)
             self._waiting -= 1

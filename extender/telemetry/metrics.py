@@ -233,7 +233,7 @@ class Metrics:
         self._registry.register(StatisticsCollector("extender_pods_over_limit", text, "limit", pods))
 
     def report_rejection_cache(self, hits: Callable[[], int], held: Callable[[], int]) -> None:
-        """Read at each scrape how many refusals were given again from memory, and the bytes that it holds."""
+        """Read at each scrape how many rejections came from the cache, and its bytes."""
         text = "Rejections answered from the cache, since nothing they depend on had changed."
         self._registry.register(CountCollector("extender_rejection_cache_hits", text, hits))
         size = Gauge("extender_rejection_cache_bytes", "Size of the rejection cache.", registry=self._registry)
@@ -249,7 +249,7 @@ class Metrics:
         self._registry.register(StatisticsCollector("extender_ready", text, "check", passing))
 
     def report_lag(self, seconds: Callable[[], Mapping[str, float]]) -> None:
-        """Read at each scrape how long ago the apiserver last told anything of each resource."""
+        """Read at each scrape how long ago the last event of each resource was."""
         text = "Seconds since the last event, bookmark or page of a resource; a quiet one is heard of once a minute."
         self._registry.register(StatisticsCollector("extender_cache_lag_seconds", text, "resource", seconds))
 
@@ -258,7 +258,7 @@ class Metrics:
         self._registry.register(ReflectorCollector(reflectors))
 
     def report_relist_changes(self, changes: Callable[[], Mapping[str, float]]) -> None:
-        """Read at each scrape what later lists brought that the watches had not told."""
+        """Read at each scrape the changes that later lists brought and the watches missed."""
         text = "Objects that a later list changed: what the watch had not told, so 0 in a well-behaved cluster."
         self._registry.register(
             StatisticsCollector("extender_relist_changes", text, "resource", changes, CounterMetricFamily)

@@ -152,7 +152,7 @@ async def test_it_waits_no_longer_once_nobody_left_can_change_its_answer() -> No
     played.show("w0", {}, on="n2")
     assert await waiting == ["n3"]
     assert "w1" in played.index.assumed.held
-    assert (played.filter_service.asked, played.filter_service.waits, played.filter_service.given_up) == (3, 1, 0)
+    assert (played.filter_service.requests, played.filter_service.waits, played.filter_service.given_up) == (3, 1, 0)
     assert played.filter_service.waited > 0
 
 
