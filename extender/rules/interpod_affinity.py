@@ -191,9 +191,18 @@ class InterPodAffinity:
         """Required affinity: the privilege of the first pod depends on all counts together."""
         return replace(compiled, anti=(), inverse=()) if compiled.affinity or compiled.affinity_errors else None
 
-    def has_scores(self, compiled: CompiledConstraints, rules: Rules) -> bool:
-        """Where any (pod, term) pair adds something."""
-        return bool(weighted_groups(compiled, rules.inter_pod_affinity.hard_pod_affinity_weight))
+    def has_scores(self, compiled: CompiledConstraints, _rules: Rules) -> bool:
+        """Where any (pod, term) pair is counted; as `weighted_groups`, up to the first one."""
+        for part in compiled.preferences:  # asked for every answer: loops, as generators cost twice as much here
+            if part.group.counts:
+                return True
+        for part in compiled.inverse_preferences:
+            if part.group.counts:
+                return True
+        for group in compiled.inverse_required:  # noqa: SIM110 (as above)
+            if group.counts:
+                return True
+        return False
 
     def prepare_score(
         self, compiled: CompiledConstraints, _view: ClusterView, frame: Frame, nodes: Sequence[int], rules: Rules
