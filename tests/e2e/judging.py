@@ -118,7 +118,7 @@ async def shadowing(kubeconfig: Path, settings: Settings) -> AsyncIterator[Shado
     clock, rng = SystemClock(), Random(0)
     async with open_session(Access(kubeconfig=str(kubeconfig)), clock) as session:
         service = service_of_cluster(settings, session, clock, rng)
-        jobs = [asyncio.ensure_future(run()) for name, run in service.jobs if name.startswith("feed ")]
+        jobs = [asyncio.ensure_future(run()) for name, run in service.jobs if name.startswith("reflector ")]
         try:
             async with asyncio.timeout(30):
                 while not service.readiness.is_ready:  # noqa: ASYNC110 -- readiness is a state without an event
