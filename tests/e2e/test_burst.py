@@ -9,9 +9,9 @@ import pytest
 
 from extender.simulator.json_objects import JsonObject
 from tests.e2e import mixture
-from tests.e2e.client import path_of
 from tests.e2e.cluster import Cluster
 from tests.e2e.control_plane import EXTENDER_ACCOUNT
+from tests.e2e.granting import applied
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -34,12 +34,13 @@ async def place_all(cluster: Cluster, *, bind_verb: str = "", **settings: Any) -
     """All pods wait when the scheduler begins; returns how many of them got a node."""
     await mixture.prepare(cluster)
     pods = list(mixture.pods(PODS))
-    for permission in may_bind() if bind_verb else ():
-        await cluster.api.request("POST", path_of(permission), permission, allow=[409])
     changes: dict[str, Any] = {"bindVerb": bind_verb} if bind_verb else {}
     if bind_verb:
         settings["server"] = {"paths": {"bind": f"/{bind_verb}"}}
-    async with cluster.scheduled(settings=settings, **changes) as extender:
+    async with (
+        applied(cluster.api, may_bind() if bind_verb else []),
+        cluster.scheduled(settings=settings, **changes) as extender,
+    ):
         cluster.plane.scheduler.send(signal.SIGSTOP)
         await cluster.api.create(*pods)
         cluster.plane.scheduler.send(signal.SIGCONT)
