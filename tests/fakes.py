@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from extender.kube.effects import PodCondition, PodEvent, PodRef
-from extender.kube.reflector_status import ReflectorProgress, ReflectorStatus
+from extender.kube.watch.reflector_status import ReflectorProgress, ReflectorStatus
+from extender.kube.writes.effects import PodCondition, PodEvent, PodRef
 from extender.model.objects import Object
 from extender.tasks.ports import EventHandler
 

@@ -14,15 +14,15 @@ from typing import Final
 
 from extender.kube.session import Session
 from extender.kube.timing import Clock
-from extender.kube.watch_freshness import WatchFreshness
-from extender.kube.writer import Writer
+from extender.kube.watch.freshness import WatchFreshness
+from extender.kube.writes.writer import Writer
 from extender.settings import LeaderElection
-from extender.tasks.leader_election import LeaderElectionOptions, LeaderElector
-from extender.tasks.leader_state import AlwaysLeader, LeaderWriter, run_while_leading
+from extender.tasks.leadership.election import LeaderElectionOptions, LeaderElector
+from extender.tasks.leadership.state import AlwaysLeader, LeaderWriter, run_while_leading
+from extender.tasks.leadership.takeover import Takeover
 from extender.tasks.ports import ClusterWriter
 from extender.tasks.readiness import ReplicaState
 from extender.tasks.reflectors import Reflectors
-from extender.tasks.takeover import Takeover
 from extender.telemetry.metrics import Metrics
 from extender.wire.kinds import PODS
 

@@ -22,18 +22,18 @@ from extender.index.view import ClusterView
 from extender.kube.reader import Reader
 from extender.kube.session import Session
 from extender.kube.timing import BackoffOptions, Clock
-from extender.kube.writer import Writer
+from extender.kube.writes.writer import Writer
 from extender.model.objects import Pod
 from extender.model.plans import PreemptionPlan
 from extender.model.victims import Candidate
 from extender.settings import Preemption, Settings
-from extender.tasks.event_recorder import EventRecorder
 from extender.tasks.ports import PlanTarget
-from extender.tasks.preemption_executor import ExecutorOptions, PreemptionExecutor
-from extender.tasks.preemption_manager import PreemptionManager
-from extender.tasks.rate_limiter import RateLimiter
+from extender.tasks.preemption.event_recorder import EventRecorder
+from extender.tasks.preemption.executor import ExecutorOptions, PreemptionExecutor
+from extender.tasks.preemption.manager import PreemptionManager
+from extender.tasks.preemption.rate_limiter import RateLimiter
+from extender.tasks.preemption.retrying_writer import RetryingWriter
 from extender.tasks.reflectors import Reflectors
-from extender.tasks.retrying_writer import RetryingWriter
 from extender.telemetry.metrics import Metrics
 from extender.verbs.preempt.decision import decide_preemption
 from extender.verbs.watched_pod import Unconfirmed

@@ -25,11 +25,11 @@ from extender.compose.preemption import (
 from extender.compose.version import installed_version
 from extender.index.audit import audit_steps
 from extender.index.cluster import ClusterIndex
-from extender.kube.options import WatchOptions
-from extender.kube.reflector import Reflector
 from extender.kube.session import Session
 from extender.kube.timing import BackoffOptions, Clock
-from extender.kube.writer import Writer
+from extender.kube.watch.options import WatchOptions
+from extender.kube.watch.reflector import Reflector
+from extender.kube.writes.writer import Writer
 from extender.model.objects import Object, Pod
 from extender.server.app import listening, make_app
 from extender.server.collaborators import Verbs
@@ -38,13 +38,13 @@ from extender.settings import DEFAULT_NAMESPACE, Settings, Watch
 from extender.tasks.auditing import Auditing
 from extender.tasks.binding import Binding
 from extender.tasks.filter_service import AssumedPodOptions, FilterService
-from extender.tasks.nominator import Nominator, NominatorOptions
 from extender.tasks.over_limits import OverLimits
 from extender.tasks.ports import ObjectIndex
 from extender.tasks.readiness import Readiness
 from extender.tasks.reflectors import Reflectors, ReflectorsOptions
-from extender.tasks.rejected_pods import RejectedPodWrites
-from extender.tasks.requeue import Requeuer, RequeuerOptions
+from extender.tasks.rejected_pods.nominator import Nominator, NominatorOptions
+from extender.tasks.rejected_pods.requeuer import Requeuer, RequeuerOptions
+from extender.tasks.rejected_pods.writes import RejectedPodWrites
 from extender.tasks.watched_pods import WatchedPods
 from extender.telemetry.metrics import Metrics
 from extender.verbs.filter.nominate_elsewhere import find_node_elsewhere

@@ -5,11 +5,11 @@ Each call has a row in ``wire.api_calls``. Raises only ``KubeError``.
 
 from __future__ import annotations
 
-from extender.kube.effects import PodRef
 from extender.kube.errors import NotFound, Unreachable
-from extender.kube.lenient_decoding import decode_identity_leniently
-from extender.kube.paths import pod_path
 from extender.kube.session import Connection
+from extender.kube.watch.lenient_decoding import decode_identity_leniently
+from extender.kube.writes.effects import PodRef
+from extender.kube.writes.paths import pod_path
 from extender.wire.errors import WireError
 
 

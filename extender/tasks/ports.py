@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from extender.kube.effects import PodCondition, PodEvent, PodRef
-from extender.kube.leases import Lease
-from extender.kube.reflector_status import ReflectorStatus
+from extender.kube.watch.reflector_status import ReflectorStatus
+from extender.kube.writes.effects import PodCondition, PodEvent, PodRef
+from extender.kube.writes.leases import Lease
 from extender.model.objects import Object, Pod
 from extender.model.plans import PreemptionPlan
 

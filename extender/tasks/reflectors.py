@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from extender.index.objects.known_objects import KnownObjects
-from extender.kube.reflector_status import Phase, ReflectorStatus
+from extender.kube.watch.reflector_status import Phase, ReflectorStatus
 from extender.model.objects import Object
 from extender.tasks.ports import Clock, ObjectIndex, ObjectReflector
 

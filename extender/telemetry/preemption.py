@@ -1,6 +1,6 @@
 """The metrics of preemption: those of KEP-4832 under the prefix `extender_`, and the outcome of each preemption.
 
-`Metrics` creates one `PreemptionMetrics`; `tasks.preemption_manager` calls it through a Protocol and does not depend on
+`Metrics` creates one `PreemptionMetrics`; `tasks.preemption.manager` calls it through a Protocol and does not depend on
 Prometheus. Results and outcomes are closed sets.
 """
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from extender.tasks.preemption_executor import REASON, TARGET
-from extender.tasks.requeue import REQUEUE_ANNOTATION
+from extender.tasks.preemption.executor import REASON, TARGET
+from extender.tasks.rejected_pods.requeuer import REQUEUE_ANNOTATION
 from tests.deploy.building import DEPLOY, OVERLAYS, Json, built, of_kind, overlay, rules
 
 

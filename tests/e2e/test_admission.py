@@ -16,14 +16,14 @@ import pytest
 import yaml
 
 from extender.kube.connection import Access
-from extender.kube.effects import PodCondition, PodRef
 from extender.kube.errors import KubeError, Refused
 from extender.kube.session import Session, open_session
 from extender.kube.timing import SystemClock
-from extender.kube.writer import Writer
+from extender.kube.writes.effects import PodCondition, PodRef
+from extender.kube.writes.writer import Writer
 from extender.simulator.json_objects import JsonObject
-from extender.tasks.preemption_executor import REASON, TARGET
-from extender.tasks.requeue import REQUEUE_ANNOTATION
+from extender.tasks.preemption.executor import REASON, TARGET
+from extender.tasks.rejected_pods.requeuer import REQUEUE_ANNOTATION
 from tests.e2e.client import Api, ApiFailure, connect, pod_path
 from tests.e2e.cluster import Cluster
 from tests.e2e.granting import ACCOUNT, NAMESPACE, applied, granted, kubeconfig_of_account

@@ -17,16 +17,16 @@ import pytest
 import yaml
 
 from extender.kube.connection import Access
-from extender.kube.effects import PodCondition, PodEvent, PodRef
 from extender.kube.errors import NotFound, Refused
-from extender.kube.leases import Lease
 from extender.kube.reader import Reader
 from extender.kube.session import Session, open_session
 from extender.kube.timing import SystemClock
-from extender.kube.writer import Writer
+from extender.kube.writes.effects import PodCondition, PodEvent, PodRef
+from extender.kube.writes.leases import Lease
+from extender.kube.writes.writer import Writer
 from extender.simulator.json_objects import JsonObject
-from extender.tasks.preemption_executor import REASON, TARGET
-from extender.tasks.requeue import REQUEUE_ANNOTATION
+from extender.tasks.preemption.executor import REASON, TARGET
+from extender.tasks.rejected_pods.requeuer import REQUEUE_ANNOTATION
 from tests.deploy.building import OVERLAYS, overlay
 from tests.e2e.cluster import Cluster, eventually_ready
 from tests.e2e.control_plane import scheduler_document

@@ -11,9 +11,9 @@ from random import Random
 import pytest
 
 from extender.kube.connection import Access
-from extender.kube.options import WatchOptions
-from extender.kube.reflector import Reflector
 from extender.kube.session import Session, open_session
+from extender.kube.watch.options import WatchOptions
+from extender.kube.watch.reflector import Reflector
 from extender.model.objects import Namespace
 from extender.wire.kinds import NAMESPACES
 from tests.fakes import FakeClock, FakeSink, until

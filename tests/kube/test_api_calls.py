@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 import pytest
 
 from extender.kube.connection import Access
-from extender.kube.effects import PodCondition, PodEvent, PodRef
-from extender.kube.leases import Lease
 from extender.kube.reader import Reader
 from extender.kube.session import open_session
-from extender.kube.writer import Writer
+from extender.kube.writes.effects import PodCondition, PodEvent, PodRef
+from extender.kube.writes.leases import Lease
+from extender.kube.writes.writer import Writer
 from extender.wire.api_calls import API_CALLS, ApiCall
 from tests.fakes import FakeClock
 from tests.kube.scripted import ScriptedApi, Seen, body

@@ -9,8 +9,8 @@ import pytest
 from aiohttp import web
 
 from extender.kube.errors import Refused, TooLarge
-from extender.kube.options import WatchOptions
 from extender.kube.session import Session
+from extender.kube.watch.options import WatchOptions
 from extender.wire.kinds import NAMESPACES
 from tests.fakes import until
 from tests.kube.conftest import Following

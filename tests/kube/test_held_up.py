@@ -17,10 +17,10 @@ import orjson
 import pytest
 
 from extender.kube.connection import Access
-from extender.kube.options import WatchOptions
-from extender.kube.reflector import Reflector
-from extender.kube.reflector_status import Phase
 from extender.kube.session import open_session
+from extender.kube.watch.options import WatchOptions
+from extender.kube.watch.reflector import Reflector
+from extender.kube.watch.reflector_status import Phase
 from extender.model.objects import Namespace
 from extender.wire.kinds import NAMESPACES
 from tests.fakes import FakeClock, FakeSink, until

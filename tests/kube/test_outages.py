@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from extender.kube.options import WatchOptions
+from extender.kube.watch.options import WatchOptions
 from extender.wire.kinds import NAMESPACES
 from tests.fakes import until
 from tests.kube.conftest import Following

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from extender.kube.effects import PodRef
 from extender.kube.errors import Refused
-from extender.kube.paths import events_path, lease_path, pod_path
+from extender.kube.writes.effects import PodRef
+from extender.kube.writes.paths import events_path, lease_path, pod_path
 
 BAD = ["", ".", "..", "a/b", "../../nodes/n", "a?b", "a#b", "a%2fb", "a\nb", "A", "-a", "a" * 254, "ä", "a b", "\ud800"]
 

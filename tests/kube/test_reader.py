@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from extender.kube.effects import PodRef
 from extender.kube.errors import Unreachable
 from extender.kube.reader import Reader
 from extender.kube.session import Session
+from extender.kube.writes.effects import PodRef
 from tests.kube.scripted import ScriptedApi, body, status
 
 POD = PodRef("default", "web", "uid-old")

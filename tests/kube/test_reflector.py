@@ -8,10 +8,10 @@ from random import Random
 
 import pytest
 
-from extender.kube.options import WatchOptions
-from extender.kube.reflector import Reflector
-from extender.kube.reflector_status import Phase
 from extender.kube.session import Session
+from extender.kube.watch.options import WatchOptions
+from extender.kube.watch.reflector import Reflector
+from extender.kube.watch.reflector_status import Phase
 from extender.model.objects import Namespace, Node, Pod
 from extender.wire.kinds import NAMESPACES, NODES, PODS
 from tests.fakes import FakeClock, FakeSink, until

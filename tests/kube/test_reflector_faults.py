@@ -7,8 +7,8 @@ import logging
 
 import pytest
 
-from extender.kube.options import WatchOptions
 from extender.kube.session import SessionOptions
+from extender.kube.watch.options import WatchOptions
 from extender.wire.kinds import NAMESPACES
 from tests.fakes import until
 from tests.kube.conftest import Following

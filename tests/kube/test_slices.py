@@ -6,9 +6,9 @@ import asyncio
 import json
 from contextlib import suppress
 
-from extender.kube.decoding import Listed, SliceDecoder
-from extender.kube.options import WatchOptions
-from extender.kube.reflector_status import ReflectorProgress
+from extender.kube.watch.decoding import Listed, SliceDecoder
+from extender.kube.watch.options import WatchOptions
+from extender.kube.watch.reflector_status import ReflectorProgress
 from extender.wire.kinds import NAMESPACES, decode_page
 from tests.fakes import FakeClock, until
 from tests.kube.conftest import Following

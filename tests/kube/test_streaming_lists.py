@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from extender.kube.options import WatchOptions
-from extender.kube.reflector import Reflector
 from extender.kube.session import Session
+from extender.kube.watch.options import WatchOptions
+from extender.kube.watch.reflector import Reflector
 from extender.model.objects import Pod
 from extender.wire.kinds import NAMESPACES, PODS
 from tests.fakes import FakeClock, FakeSink, until

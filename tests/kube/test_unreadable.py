@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from extender.kube.leases import decode_lease
-from extender.kube.options import WatchOptions
 from extender.kube.session import Session
-from extender.kube.watch_freshness import WatchFreshness
+from extender.kube.watch.freshness import WatchFreshness
+from extender.kube.watch.options import WatchOptions
+from extender.kube.writes.leases import decode_lease
 from extender.wire.kinds import NAMESPACES
 from tests.fakes import FakeClock, until
 from tests.kube.conftest import Following

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from extender.kube.connection import Access
-from extender.kube.effects import PodCondition, PodEvent, PodRef
 from extender.kube.errors import Conflict, NotFound, Refused, Throttled, Unreachable
-from extender.kube.leases import Lease
 from extender.kube.session import open_session
-from extender.kube.writer import Writer
+from extender.kube.writes.effects import PodCondition, PodEvent, PodRef
+from extender.kube.writes.leases import Lease
+from extender.kube.writes.writer import Writer
 from extender.simulator.apiserver.kinds import DISRUPTION_BUDGETS, EVENTS, NAMESPACES, NODES, PODS
 from extender.simulator.apiserver.server import ApiServer
 from tests.fakes import FakeClock

@@ -16,7 +16,7 @@ from extender.rules import catalog
 from extender.rules.frames import Frame
 from extender.rules.rule import SUCCESS, Status
 from extender.settings import Rules
-from extender.tasks.rejected_pods import dependency_version, is_unchanged
+from extender.tasks.rejected_pods.writes import dependency_version, is_unchanged
 from extender.verbs.filter.nominate_elsewhere import find_node_elsewhere
 from extender.verbs.filter.pipeline import FilterDecision, FilterVerb
 from extender.verbs.preempt.decision import PreemptionDecision, decide_preemption

@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 
 from extender.kube.errors import Conflict, KubeError, NotFound, Unreachable
-from extender.kube.leases import Lease
-from extender.tasks.leader_election import LeaderElectionOptions, LeaderElector
+from extender.kube.writes.leases import Lease
+from extender.tasks.leadership.election import LeaderElectionOptions, LeaderElector
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 _TURNS = 30  # of the loop, enough for everything that was woken to come to rest

@@ -17,11 +17,11 @@ from extender.kube.timing import BackoffOptions
 from extender.model.objects import Object, Pod
 from extender.model.plans import PreemptionPlan
 from extender.settings import Settings
-from extender.tasks.event_recorder import EventRecorder
-from extender.tasks.preemption_executor import ExecutorOptions, PreemptionExecutor
-from extender.tasks.preemption_manager import PreemptionManager
-from extender.tasks.rate_limiter import RateLimiter
-from extender.tasks.retrying_writer import RetryingWriter
+from extender.tasks.preemption.event_recorder import EventRecorder
+from extender.tasks.preemption.executor import ExecutorOptions, PreemptionExecutor
+from extender.tasks.preemption.manager import PreemptionManager
+from extender.tasks.preemption.rate_limiter import RateLimiter
+from extender.tasks.preemption.retrying_writer import RetryingWriter
 from extender.verbs.filter.pipeline import FilterVerb
 from extender.verbs.preempt.decision import decide_preemption
 from extender.wire.extender_v1 import FilterResult

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
-from extender.kube.effects import PodEvent, PodRef
 from extender.kube.errors import Refused
-from extender.tasks.event_recorder import EventRecorder
-from extender.tasks.rate_limiter import RateLimiter
+from extender.kube.writes.effects import PodEvent, PodRef
+from extender.tasks.preemption.event_recorder import EventRecorder
+from extender.tasks.preemption.rate_limiter import RateLimiter
 from tests.fakes import FakeClock, until
 
 

@@ -15,9 +15,9 @@ import pytest
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.kube.connection import Access
-from extender.kube.options import WatchOptions
-from extender.kube.reflector import Reflector
 from extender.kube.session import open_session
+from extender.kube.watch.options import WatchOptions
+from extender.kube.watch.reflector import Reflector
 from extender.settings import Rules
 from extender.simulator.apiserver.api_errors import ApiError
 from extender.simulator.apiserver.fault_points import Call, ConnectionCut, Faults

@@ -10,8 +10,8 @@ from datetime import timedelta
 import pytest
 
 from extender.kube.errors import Conflict, Refused, Unreachable
-from extender.kube.leases import Lease
-from extender.tasks.leader_election import LeaderElector
+from extender.kube.writes.leases import Lease
+from extender.tasks.leadership.election import LeaderElector
 from tests.tasks.electing import NOON, Leases, Replica, SteppedClock, replica
 
 DURATION, DEADLINE, RETRY = 15.0, 10.0, 2.0

@@ -8,8 +8,8 @@ from contextlib import suppress
 
 import pytest
 
-from extender.kube.effects import PodCondition, PodEvent, PodRef
-from extender.tasks.leader_state import AlwaysLeader, LeadershipLost, LeaderTerm, LeaderWriter, run_while_leading
+from extender.kube.writes.effects import PodCondition, PodEvent, PodRef
+from extender.tasks.leadership.state import AlwaysLeader, LeadershipLost, LeaderTerm, LeaderWriter, run_while_leading
 from extender.tasks.ports import ClusterWriter
 from tests.fakes import FakeWriter, until
 from tests.tasks.electing import NOON

@@ -16,9 +16,9 @@ from extender.index.cluster import ClusterIndex
 from extender.kube.errors import Conflict, NotFound
 from extender.kube.timing import Clock, SystemClock
 from extender.settings import Settings
-from extender.tasks.nominator import Nominator, NominatorOptions
-from extender.tasks.rejected_pods import RejectedPodWrites
-from extender.tasks.requeue import REQUEUE_ANNOTATION, Requeuer, RequeuerOptions
+from extender.tasks.rejected_pods.nominator import Nominator, NominatorOptions
+from extender.tasks.rejected_pods.requeuer import REQUEUE_ANNOTATION, Requeuer, RequeuerOptions
+from extender.tasks.rejected_pods.writes import RejectedPodWrites
 from extender.verbs.filter.nominate_elsewhere import find_node_elsewhere
 from extender.wire.extender_v1 import FilterResult, decode_args
 from extender.wire.kinds import NAMESPACES, NODES, PODS

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from extender.kube.errors import KubeError, Unreachable
-from extender.kube.leases import Lease
-from extender.tasks.takeover import Takeover
+from extender.kube.writes.leases import Lease
+from extender.tasks.leadership.takeover import Takeover
 from tests.tasks.electing import NOON, Leases, Replica, SteppedClock, replica
 
 SETTLE, DEADLINE = 2.0, 10.0

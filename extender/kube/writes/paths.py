@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from extender.kube.effects import PodRef
 from extender.kube.errors import Refused
+from extender.kube.writes.effects import PodRef
 
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _SHOWN: Final = 80  # characters of a bad name in the error

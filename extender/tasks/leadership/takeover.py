@@ -16,8 +16,8 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from extender.kube.errors import KubeError
-from extender.tasks.leader_election import LeaderElector
-from extender.tasks.leader_state import LeaderTerm
+from extender.tasks.leadership.election import LeaderElector
+from extender.tasks.leadership.state import LeaderTerm
 from extender.tasks.ports import Clock
 
 _LOG = logging.getLogger(__name__)

@@ -15,8 +15,8 @@ from typing import Final
 from extender.index.view import ClusterView
 from extender.model.objects import Pod
 from extender.tasks.ports import Clock
-from extender.tasks.preemption_executor import PreemptionExecutor
-from extender.tasks.retrying_writer import GaveUpError
+from extender.tasks.preemption.executor import PreemptionExecutor
+from extender.tasks.preemption.retrying_writer import GaveUpError
 from extender.verbs.dry_run.candidates import node_being_cleared
 
 _LOG = logging.getLogger(__name__)

@@ -1,6 +1,6 @@
 """The Lease of leader election, and its JSON form (coordination.k8s.io/v1).
 
-Values and codec only; ``writer`` makes the calls, `tasks.leader_election` decides. Times are the API's MicroTime: UTC, six
+Values and codec only; ``writer`` makes the calls, `tasks.leadership.election` decides. Times are the API's MicroTime: UTC, six
 digits. They inform users and other clients; expiry is decided by the local monotonic clock from the moment at which a
 change was observed, as in client-go.
 """

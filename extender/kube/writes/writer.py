@@ -15,11 +15,11 @@ from datetime import UTC
 from http import HTTPStatus
 from typing import Final
 
-from extender.kube.effects import PodCondition, PodEvent, PodRef
 from extender.kube.errors import KubeError, Unreachable
-from extender.kube.leases import Lease, decode_lease, lease_body, micro_time
-from extender.kube.paths import events_path, lease_path, leases_path, pod_path
 from extender.kube.session import JSON, MERGE_PATCH, STRATEGIC_PATCH, Body, Connection
+from extender.kube.writes.effects import PodCondition, PodEvent, PodRef
+from extender.kube.writes.leases import Lease, decode_lease, lease_body, micro_time
+from extender.kube.writes.paths import events_path, lease_path, leases_path, pod_path
 from extender.wire import api_calls
 from extender.wire.api_calls import ApiCall
 

@@ -4,7 +4,7 @@
 each victim, sets the condition DisruptionTarget and deletes the pod, with its UID as a precondition. A leader that takes
 over recognises an unfinished preemption by the nomination and the conditions. KEP-4832, KEP-3329, KEP-5278.
 
-Each plan is independent; `preemption_manager` decides when a plan runs and what follows.
+Each plan is independent; `manager` decides when a plan runs and what follows.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from datetime import datetime
 from typing import Final
 
 from extender.index.view import ClusterView
-from extender.kube.effects import PodCondition, PodEvent, PodRef
+from extender.kube.writes.effects import PodCondition, PodEvent, PodRef
 from extender.model.objects import Pod
 from extender.model.plans import PreemptionPlan
-from extender.tasks.event_recorder import EventRecorder
 from extender.tasks.ports import Clock, ClusterWriter
-from extender.tasks.requeue import REQUEUE_ANNOTATION
-from extender.tasks.retrying_writer import GaveUpError, RetryingWriter
+from extender.tasks.preemption.event_recorder import EventRecorder
+from extender.tasks.preemption.retrying_writer import GaveUpError, RetryingWriter
+from extender.tasks.rejected_pods.requeuer import REQUEUE_ANNOTATION
 
 _LOG = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from extender.kube.errors import NO_CONNECTION, Expired, KubeError, NotFound, Refused, Throttled, TooLarge
-from extender.kube.reflector_status import RestartReason
+from extender.kube.watch.reflector_status import RestartReason
 from extender.wire.kinds import Status
 
 

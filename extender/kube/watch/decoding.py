@@ -1,10 +1,10 @@
 """Lines and pages to typed objects, a slice at a time, so that a burst never holds the loop for long.
 
-Synchronous and without I/O; ``list_watch`` gives way to others between slices. What cannot be decoded is counted and
+Synchronous and without I/O; ``reflector`` gives way to others between slices. What cannot be decoded is counted and
 named once in the log, never raised: one invalid object must not hide the others.
 
 What the decoder rejects is decoded again in a simpler form (`wire.simplify`). That may take long, so a slice ends
-before it, and ``list_watch`` has the line or item simplified in turns.
+before it, and ``reflector`` has the line or item simplified in turns.
 
 An object that even then cannot be read keeps counting as it was last read, until a readable version or its deletion
 comes; one that never was readable does not count at all. Its node cannot have changed, and a pod too many is refused
@@ -20,8 +20,8 @@ from typing import Final, Generic, TypeVar
 
 from msgspec import Raw
 
-from extender.kube.reflector_status import ReflectorProgress
 from extender.kube.timing import Clock
+from extender.kube.watch.reflector_status import ReflectorProgress
 from extender.model.objects import Object
 from extender.wire.errors import WireError
 from extender.wire.kinds import Event, Identity, Kind, Status, decode_identity, decode_line_identity

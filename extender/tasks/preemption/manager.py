@@ -22,9 +22,9 @@ from extender.index.view import ClusterView
 from extender.model.objects import Pod
 from extender.model.plans import PreemptionPlan
 from extender.tasks.ports import Clock
-from extender.tasks.preemption_executor import PreemptionExecutor, PreemptorGoneError
-from extender.tasks.preemptor_requeue import FollowUp, PreemptorRequeuer
-from extender.tasks.retrying_writer import GaveUpError
+from extender.tasks.preemption.executor import PreemptionExecutor, PreemptorGoneError
+from extender.tasks.preemption.preemptor_requeue import FollowUp, PreemptorRequeuer
+from extender.tasks.preemption.retrying_writer import GaveUpError
 
 _LOG = logging.getLogger(__name__)
 _SWEEP_SECONDS: Final = 0.2

@@ -1,7 +1,7 @@
 """Two requests that show whether a watch is current: the newest version, and whether anything has changed since.
 
 A replica that takes over must know that its watch does not lag. Cost in any cluster: a list of one object, and one watch
-of a second. Implements ``tasks.takeover.FreshnessCheck``.
+of a second. Implements ``tasks.leadership.takeover.FreshnessCheck``.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Final, TypeVar
 
 from extender.kube.errors import Unreachable
-from extender.kube.lenient_decoding import decode_page_leniently
 from extender.kube.session import Connection
 from extender.kube.timing import Clock
+from extender.kube.watch.lenient_decoding import decode_page_leniently
 from extender.model.objects import Object
 from extender.wire.errors import WireError
 from extender.wire.kinds import Kind

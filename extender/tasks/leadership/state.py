@@ -1,7 +1,7 @@
 """Leader terms, and the writer that refuses a write that was decided in an earlier term.
 
 Between two terms of one replica another may have led, and may have completed or undone what was planned. The Lease itself
-is handled in `leader_election`; this module holds what the other tasks need of it.
+is handled in `election`; this module holds what the other tasks need of it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from extender.kube.effects import PodCondition, PodEvent, PodRef
 from extender.kube.errors import Refused
+from extender.kube.writes.effects import PodCondition, PodEvent, PodRef
 from extender.tasks.ports import ClusterWriter
 
 

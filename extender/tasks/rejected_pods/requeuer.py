@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from extender.tasks.ports import Clock, ClusterWriter
-from extender.tasks.rejected_pods import (
+from extender.tasks.rejected_pods.writes import (
     FindElsewhere,
     RejectedPodsIndex,
     RejectedPodWrites,

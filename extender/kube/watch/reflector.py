@@ -25,16 +25,16 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from msgspec import Raw
 
-from extender.kube.backlog import Backlog
-from extender.kube.decoding import Listed, Slice, SliceDecoder
 from extender.kube.errors import Expired, KubeError, Refused, TooLarge
-from extender.kube.lenient_decoding import decode_page_leniently, simplify_in_steps
-from extender.kube.line_splitter import LineSplitter, LineTooLongError
-from extender.kube.options import WatchOptions
-from extender.kube.reflector_status import Phase, ReflectorProgress, ReflectorStatus, RestartReason
 from extender.kube.session import ByteStream, Connection
 from extender.kube.timing import Backoff, Clock
-from extender.kube.watch_end import WatchEnd, end_of_error, end_of_status, refuses_watch_list
+from extender.kube.watch.backlog import Backlog
+from extender.kube.watch.decoding import Listed, Slice, SliceDecoder
+from extender.kube.watch.lenient_decoding import decode_page_leniently, simplify_in_steps
+from extender.kube.watch.line_splitter import LineSplitter, LineTooLongError
+from extender.kube.watch.options import WatchOptions
+from extender.kube.watch.reflector_status import Phase, ReflectorProgress, ReflectorStatus, RestartReason
+from extender.kube.watch.watch_end import WatchEnd, end_of_error, end_of_status, refuses_watch_list
 from extender.model.objects import Object
 from extender.wire.errors import WireError
 from extender.wire.kinds import Kind

@@ -24,9 +24,9 @@ from random import Random
 from typing import Final
 
 from extender.kube.errors import Conflict, KubeError, NotFound
-from extender.kube.leases import Lease
+from extender.kube.writes.leases import Lease
 from extender.settings import LEADER_JITTER
-from extender.tasks.leader_state import LeaderTerm
+from extender.tasks.leadership.state import LeaderTerm
 from extender.tasks.ports import Clock, LeaseStore
 
 _LOG = logging.getLogger(__name__)

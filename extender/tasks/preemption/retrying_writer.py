@@ -10,11 +10,11 @@ from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Protocol
 
-from extender.kube.effects import PodRef
 from extender.kube.errors import Conflict, KubeError, NotFound, Refused, Throttled
 from extender.kube.timing import Backoff, BackoffOptions
+from extender.kube.writes.effects import PodRef
 from extender.tasks.ports import Clock
-from extender.tasks.rate_limiter import RateLimiter
+from extender.tasks.preemption.rate_limiter import RateLimiter
 
 
 class GaveUpError(Exception):

@@ -18,7 +18,7 @@ from extender.index.claims.rejected_pods import Grounds
 from extender.model.bounded import BoundedCache
 from extender.model.objects import Pod, PodSignature
 from extender.tasks.ports import Clock, ClusterWriter
-from extender.tasks.rejected_pods import (
+from extender.tasks.rejected_pods.writes import (
     FindElsewhere,
     RejectedPodsIndex,
     RejectedPodWrites,
