@@ -165,6 +165,20 @@ def test_a_few_questions_of_pods_that_have_gone_are_kept_for_the_next_replica(mo
     ] * 3
 
 
+def test_constraints_stay_compiled_while_pods_are_bound_with_further_labels() -> None:
+    index = index_of(
+        *(node(f"n{number}") for number in range(300)),
+        *(pod(f"w{number}", on=f"n{number}", app="web") for number in range(300)),
+    )
+    templates = [[term(selector=matching(("app", "In", ["web", f"x{each}"])))] for each in range(200)]
+    compiled = []
+    for number, template in enumerate(templates):
+        index.upsert(made := pod(f"p{number}", apart=template))
+        compiled.append((index.view.compiled(made.signature), made))
+        index.upsert(pod(f"p{number}", on="n1", labels={"topology.kubernetes.io/zone": "z"}, apart=template))
+    assert sum(index.view.compiled(made.signature) is kept for kept, made in compiled) == len(templates)
+
+
 def test_idle_questions_are_kept_within_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled_constraints, "MOST_IDLE_BYTES", 0)
     index = standing()
