@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from extender.kube.watch.reflector_status import ReflectorProgress, ReflectorStatus
-from extender.kube.writes.effects import PodCondition, PodEvent, PodRef
+from extender.kube.effects import PodCondition, PodEvent, PodRef
+from extender.kube.watch.reflector_values import ReflectorStatus
 from extender.model.objects import Object
 from extender.tasks.ports import EventHandler
 
@@ -86,7 +86,7 @@ class FakeFeed:
     """A feed that tells what a test queues, in order, and can be made to fail."""
 
     def __init__(self, name: str) -> None:
-        self.progress = ReflectorProgress(name, outage="")
+        self.status = ReflectorStatus(name, outage="")
         self.runs = 0
         self.told = 0
         self._queue: asyncio.Queue[Callable[[EventHandler], Awaitable[None]]] = asyncio.Queue()
@@ -94,12 +94,12 @@ class FakeFeed:
     @property
     def name(self) -> str:
         """The kind."""
-        return self.progress.kind
+        return self.status.kind
 
     @property
-    def last_heard(self) -> float:
-        """As set up by the test."""
-        return self.progress.last_heard
+    def backlog(self) -> FakeFeed:
+        """What is queued."""
+        return self
 
     @property
     def is_behind(self) -> bool:
@@ -109,15 +109,6 @@ class FakeFeed:
     async def wait_until_handled(self) -> None:
         """Wait until it has."""
         await until(lambda: not self.is_behind)
-
-    @property
-    def outage(self) -> str:
-        """As set up by the test."""
-        return self.progress.outage
-
-    def status(self) -> ReflectorStatus:
-        """As set up by the test."""
-        return self.progress.snapshot()
 
     def tell_all(self, *objects: Object, unreadable: Collection[str] = ()) -> None:
         """Queue a complete list."""

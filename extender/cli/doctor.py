@@ -26,11 +26,11 @@ from extender.doctor.surroundings import examine_surroundings
 from extender.kube.access import AccessReviews
 from extender.kube.connection import Access
 from extender.kube.errors import KubeError, NotFound
+from extender.kube.leases import Lease
 from extender.kube.pod_conditions import PodConditions, read_pod_conditions
 from extender.kube.session import Session, open_session
 from extender.kube.timing import SystemClock
-from extender.kube.writes.leases import Lease
-from extender.kube.writes.writer import Writer
+from extender.kube.writer import Writer
 from extender.server.certificates import readable_by_all
 from extender.settings import Kube, LeaderElection, Settings
 

@@ -14,8 +14,8 @@ from typing import Final
 
 from extender.kube.session import Session
 from extender.kube.timing import Clock
-from extender.kube.watch.freshness import WatchFreshness
-from extender.kube.writes.writer import Writer
+from extender.kube.watch.listing import WatchFreshness
+from extender.kube.writer import Writer
 from extender.settings import LeaderElection
 from extender.tasks.leadership.election import LeaderElectionOptions, LeaderElector
 from extender.tasks.leadership.state import AlwaysLeader, LeaderWriter, run_while_leading

@@ -19,10 +19,9 @@ import msgspec
 from extender.compose.leadership import Replica
 from extender.index.cluster import ClusterIndex
 from extender.index.view import ClusterView
-from extender.kube.reader import Reader
 from extender.kube.session import Session
 from extender.kube.timing import BackoffOptions, Clock
-from extender.kube.writes.writer import Writer
+from extender.kube.writer import Writer
 from extender.model.objects import Pod
 from extender.model.plans import PreemptionPlan
 from extender.model.victims import Candidate
@@ -110,10 +109,11 @@ def make_preemption(
     replica: Replica,
 ) -> PreemptionTask:
     """The task with connections, a pace and metrics of its own. It begins once the index holds the whole cluster."""
-    writer = replica.guard(Writer(session.removals, COMPONENT, socket.gethostname(), observe=metrics.record_write))
+    direct = Writer(session.removals, COMPONENT, socket.gethostname(), observe=metrics.record_write)
+    writer = replica.guard(direct)
     rate_limiter = RateLimiter(clock, settings.max_parallel_deletes, settings.writes_per_second)
     backoff = BackoffOptions(settings.backoff.initial, settings.backoff.max)
-    retrying = RetryingWriter(rate_limiter, Reader(session.removals), clock, backoff, rng)
+    retrying = RetryingWriter(rate_limiter, direct, clock, backoff, rng)
     options = ExecutorOptions(
         settings.deadline, at_once=settings.max_parallel_deletes, evicts=settings.eviction == "evict"
     )

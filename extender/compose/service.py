@@ -27,9 +27,9 @@ from extender.index.audit import audit_steps
 from extender.index.cluster import ClusterIndex
 from extender.kube.session import Session
 from extender.kube.timing import BackoffOptions, Clock
-from extender.kube.watch.options import WatchOptions
 from extender.kube.watch.reflector import Reflector
-from extender.kube.writes.writer import Writer
+from extender.kube.watch.reflector_values import WatchOptions
+from extender.kube.writer import Writer
 from extender.model.objects import Object, Pod
 from extender.server.app import listening, make_app
 from extender.server.collaborators import Verbs

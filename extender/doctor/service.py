@@ -12,7 +12,7 @@ from typing import Final
 from extender.doctor.facts import Facts, Finding, Severity, ago
 
 _QUIET_SECONDS: Final = 120.0
-_FORBIDDEN: Final = " refused: 403 "
+FORBIDDEN_WATCH: Final = " rejected: 403 "  # what the readiness check of a kind says of a missing permission
 _UNASKED_SECONDS: Final = 1800.0
 _RECENT_SECONDS: Final = (
     900.0  # kube-scheduler repeats what failed within 10 s, informers of a quiet cluster within 5 min
@@ -42,7 +42,7 @@ def _readiness(facts: Facts) -> Iterator[Finding]:
     for name, problem in (facts.readiness or {}).items():
         if problem:
             remedy = "requests are answered with 503 until it passes; the service's log says more"
-            if _FORBIDDEN in problem:  # "watch of pods refused: 403 ..."
+            if FORBIDDEN_WATCH in problem:  # "watch of pods rejected: 403 ..."
                 remedy = "grant the service's account that permission: deploy/base has the roles"
             yield Finding("error", "ready", f"readiness check {name} fails: {problem}", remedy)
 

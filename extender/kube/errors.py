@@ -46,7 +46,7 @@ class Conflict(KubeError):
     """Raised on 409: it exists already, its resourceVersion has changed, or the UID is that of another object."""
 
 
-class Refused(KubeError):
+class Rejected(KubeError):
     """Raised on every other 4xx: the same request will fail again (permissions, validation, unknown media type)."""
 
 
@@ -94,7 +94,7 @@ def _class_of(status: int, message: str) -> type[KubeError]:
     if status == HTTPStatus.UNPROCESSABLE_ENTITY and "metadata.uid" in message:
         return Conflict  # a patch meant for an earlier pod of this name, seen as an attempt to change the UID
     is_ours = HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR
-    return _BY_STATUS.get(status, Refused if is_ours else Unreachable)
+    return _BY_STATUS.get(status, Rejected if is_ours else Unreachable)
 
 
 def _retry_after(headers: Mapping[str, str], from_body: int) -> float:
@@ -104,21 +104,32 @@ def _retry_after(headers: Mapping[str, str], from_body: int) -> float:
     return min(max(seconds, 0.0), LONGEST_RETRY_AFTER)
 
 
+# What the client and its session raise, cancellation excepted. aiohttp's timeouts are TimeoutErrors.
+TRANSLATED: Final = (
+    TimeoutError,
+    ConfigException,
+    aiohttp.ClientError,
+    OSError,
+    ApiException,
+    asyncio.IncompleteReadError,
+)
+
+
+def translate(doing: str, error: BaseException) -> KubeError:
+    """``Unreachable`` for one of ``TRANSLATED``, or ``BadAccess`` for credentials. ``doing`` opens the text: "GET /api/v1/pods"."""
+    if isinstance(error, TimeoutError):
+        return Unreachable(f"{doing}: timed out")
+    if isinstance(error, ConfigException):
+        return BadAccess(f"{doing}: {error}")
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return Unreachable(f"{doing}: {error}", reason=NO_CONNECTION)
+    return Unreachable(f"{doing}: {type(error).__name__}: {error}")
+
+
 @contextmanager
 def translated(doing: str) -> Iterator[None]:
-    """Turn what the client and its session raise into ``Unreachable`` (or ``BadAccess`` for credentials).
-
-    ``doing`` opens the text: "GET /api/v1/pods". Cancellation passes through untouched.
-    """
+    """Translates what the block raises. Cancellation and ``KubeError`` pass through."""
     try:
         yield
-    except KubeError:
-        raise
-    except TimeoutError as error:  # also aiohttp's timeouts, which are ClientErrors as well
-        raise Unreachable(f"{doing}: timed out") from error
-    except ConfigException as error:
-        raise BadAccess(f"{doing}: {error}") from error
-    except aiohttp.ClientConnectorError as error:
-        raise Unreachable(f"{doing}: {error}", reason=NO_CONNECTION) from error
-    except (aiohttp.ClientError, OSError, ApiException, asyncio.IncompleteReadError) as error:
-        raise Unreachable(f"{doing}: {type(error).__name__}: {error}") from error
+    except TRANSLATED as error:
+        raise translate(doing, error) from error

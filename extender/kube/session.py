@@ -1,4 +1,4 @@
-"""The connections to the apiserver: one shared HTTP session for reading, one of its own for writing.
+"""The connections to the API server: one HTTP session for reads, two for writes.
 
 Knows HTTP, credentials and time limits, but no resource. ``reflector`` and ``writer`` use it.
 
@@ -9,10 +9,6 @@ millisecond per pod. It sets no time limit, so every call here does.
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import socket
-import termios
-from array import array
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -28,6 +24,7 @@ from extender.kube.connection import Access
 from extender.kube.credentials import load_configuration
 from extender.kube.errors import BadAccess, KubeError, TooLarge, Unreachable, error_of, translated
 from extender.kube.timing import Clock
+from extender.kube.watch.byte_stream import ByteStream
 
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -51,49 +48,6 @@ class SessionOptions:
     write_connections: int = 64
     removal_connections: int = 48
     user_agent: str = "placement-extender"
-
-
-class ByteStream:
-    """The body of a long answer, a chunk at a time."""
-
-    def __init__(self, response: ClientResponse, doing: str) -> None:
-        self._content = response.content
-        self._doing = doing
-        self._given = 0
-        transport = response.connection.transport if response.connection is not None else None
-        self._socket = transport.get_extra_info("socket") if transport is not None else None
-
-    def unread(self) -> int:
-        """How many bytes have arrived and were not given out yet, here or in the kernel; about 1 µs."""
-        return self._content.total_bytes - self._given + _bytes_in(self._socket)
-
-    async def read(self, patience: float) -> bytes | None:
-        """What has arrived, up to a few megabytes; ``b""`` at the end; None when nothing came for ``patience`` seconds.
-
-        Raises ``Unreachable`` when the connection is cut. Does not yield to other tasks while data is waiting.
-        """
-        with translated(self._doing):
-            try:
-                async with asyncio.timeout(patience):
-                    chunk = await self._content.readany()
-            except TimeoutError:
-                return None
-            except RuntimeError as error:  # raised by the session for a connection that was lost between two reads
-                raise Unreachable(f"{self._doing}: {error}") from error
-        self._given += len(chunk)
-        return chunk
-
-
-def _bytes_in(connected: socket.socket | None) -> int:
-    """What lies in the kernel's buffer of a socket; 0 where it is closed."""
-    if connected is None or (number := connected.fileno()) < 0:
-        return 0
-    size = array("i", [0])
-    try:
-        fcntl.ioctl(number, termios.FIONREAD, size)
-    except OSError:
-        return 0
-    return size[0]
 
 
 async def _body(response: ClientResponse, largest: int) -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Final, Protocol
 
@@ -30,12 +31,11 @@ _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 class SystemClock:
     """The system's monotonic clock; independent of the wall clock."""
 
-    def now(self) -> float:
-        """Seconds since the machine started, suspended or not."""
-        return time.clock_gettime(_CLOCK)
+    def __init__(self) -> None:
+        self.now = partial(time.clock_gettime, _CLOCK)  # seconds since the machine started; read for every request
 
     async def sleep(self, seconds: float) -> None:
-        """Wait on the running loop."""
+        """Waits on the running event loop."""
         await asyncio.sleep(seconds)
 
 

@@ -10,8 +10,8 @@ for it. So without assumed pods (`assumedPods.enabled`) nothing is bound.
 
 from __future__ import annotations
 
+from extender.kube.effects import PodRef
 from extender.kube.errors import KubeError
-from extender.kube.writes.effects import PodRef
 from extender.model.objects import Pod
 from extender.tasks.filter_service import AssumingIndex
 from extender.tasks.ports import Clock, ClusterWriter

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from extender.kube.watch.reflector_status import ReflectorStatus
-from extender.kube.writes.effects import PodCondition, PodEvent, PodRef
-from extender.kube.writes.leases import Lease
+from extender.kube.effects import PodCondition, PodEvent, PodRef
+from extender.kube.leases import Lease
+from extender.kube.watch.reflector_values import ReflectorStatus
 from extender.model.objects import Object, Pod
 from extender.model.plans import PreemptionPlan
 
@@ -39,16 +39,8 @@ class EventHandler(Protocol):
         """Applies (object, whether it was deleted), in order. After a lost connection a change may come twice."""
 
 
-class ObjectReflector(Protocol):
-    """List, then watch, of one kind."""
-
-    @property
-    def name(self) -> str:
-        """The kind's plural: "pods"."""
-
-    @property
-    def last_heard(self) -> float:
-        """Monotonic time up to which every change has been handled; 0.0 before the first list."""
+class Unhandled(Protocol):
+    """What has arrived of a watch and was not handled."""
 
     @property
     def is_behind(self) -> bool:
@@ -57,12 +49,21 @@ class ObjectReflector(Protocol):
     async def wait_until_handled(self) -> None:
         """Waits until the handler has handled all that has arrived by now, or the watch has ended."""
 
-    @property
-    def outage(self) -> str:
-        """Why changes are known to be missed now; empty while the watch works."""
 
+class ObjectReflector(Protocol):
+    """List, then watch, of one kind."""
+
+    @property
+    def name(self) -> str:
+        """The kind's plural: "pods"."""
+
+    @property
+    def backlog(self) -> Unhandled:
+        """What has arrived and was not handled yet."""
+
+    @property
     def status(self) -> ReflectorStatus:
-        """Its progress, for readiness checks and metrics."""
+        """Its present status, for readiness checks and metrics; only the reflector writes it."""
 
     async def run(self, handler: EventHandler) -> None:
         """Calls ``handler`` until cancelled; each run begins with a list. Raises what the handler raises."""

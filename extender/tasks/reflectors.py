@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from extender.index.objects.known_objects import KnownObjects
-from extender.kube.watch.reflector_status import Phase, ReflectorStatus
+from extender.kube.watch.reflector_values import Phase, ReflectorStatus
 from extender.model.objects import Object
 from extender.tasks.ports import Clock, ObjectIndex, ObjectReflector
 
@@ -85,7 +85,8 @@ class Reflectors:
             return False
         oldest = self._clock.now() - self._options.stale_after
         return all(
-            handler.reflector.last_heard >= oldest and not handler.reflector.outage for handler in self._handlers
+            handler.reflector.status.last_heard >= oldest and not handler.reflector.status.outage
+            for handler in self._handlers
         )
 
     @property
@@ -108,17 +109,17 @@ class Reflectors:
         One system call for each kind where there are none (1 µs). Under a flood it waits for the events that have arrived
         now, not for those that arrive meanwhile.
         """
-        for reflector in [handler.reflector for handler in self._handlers if handler.reflector.is_behind]:
-            await reflector.wait_until_handled()
+        for backlog in [each for handler in self._handlers if (each := handler.reflector.backlog).is_behind]:
+            await backlog.wait_until_handled()
 
     def known_until(self, kind: str) -> Callable[[], float]:
         """A function that returns the time up to which every event of a kind has been handled."""
-        (reflector,) = (handler.reflector for handler in self._handlers if handler.name == kind)
-        return lambda: reflector.last_heard
+        (status,) = (handler.reflector.status for handler in self._handlers if handler.name == kind)
+        return lambda: status.last_heard
 
     def statuses(self) -> Mapping[str, ReflectorStatus]:
         """The status of each reflector by kind, for metrics."""
-        return {handler.name: handler.reflector.status() for handler in self._handlers}
+        return {handler.name: handler.reflector.status for handler in self._handlers}
 
     def relist_changes(self) -> dict[str, int]:
         """By kind the objects changed by later lists: changes that the watch missed, so 0 in a healthy cluster."""
@@ -201,18 +202,18 @@ class _KindHandler:
             if part.is_over():
                 await part.yield_to_others()
         changed = sum(self._known.put(found, gone=is_deleted) for found, is_deleted in changes)
-        self._reflectors.on_listed(self.name, self.reflector.status().list_begun)
+        self._reflectors.on_listed(self.name, self.reflector.status.list_begun)
         self.relist_changes += changed
         _LOG.info("%s: listed again, %d objects, %d changes", self.name, len(objects), changed)
 
     def missing(self, now: float, stale_after: float) -> str:
         """Why this kind is not ready; empty if it is."""
-        status = self.reflector.status()
+        status = self.reflector.status
         if not self.is_listed:
             return self._progress(status)
         if status.outage:
             return status.outage
-        lag = now - self.reflector.last_heard
+        lag = now - status.last_heard
         if lag <= stale_after:
             return ""
         return f"watch silent for {lag:.0f} s" + (f": {status.error}" if status.error else "")

@@ -1,6 +1,6 @@
 """Every call to the API server other than list and watch: its name, its permission, and the settings that need it.
 
-`kube.writes.writer` and `kube.reader` make each call by its row, so that the row's name is the label of the metric.
+`kube.writer` makes each call by its row, so that the row's name is the label of the metric.
 `doctor.permissions` asks for the permissions of the rows that the settings need, and deploy/base and deploy/bind grant
 exactly those of all rows. A new call begins with a row here.
 """

@@ -107,11 +107,11 @@ MISTAKES: dict[str, tuple[Facts, tuple[str, str, str]]] = {
         ("error", "ready", "readiness check pods fails: not listed yet"),
     ),
     "it may not watch": (
-        replace(GOOD, readiness={"namespaces": "watch of namespaces refused: 403 namespaces is forbidden"}),
+        replace(GOOD, readiness={"namespaces": "watch of namespaces rejected: 403 namespaces is forbidden"}),
         (
             "error",
             "ready",
-            "readiness check namespaces fails: watch of namespaces refused: 403 namespaces is forbidden",
+            "readiness check namespaces fails: watch of namespaces rejected: 403 namespaces is forbidden",
         ),
     ),
     "a healthy standby": (standing_by(STANDBY), ("info", "standby", "this replica stands by for extender-2")),
@@ -331,7 +331,7 @@ def test_the_lease_needs_permissions_in_its_namespace_and_by_its_name() -> None:
 
 
 def test_a_refused_watch_is_cured_by_a_permission() -> None:
-    facts = replace(GOOD, readiness={"namespaces": "watch of namespaces refused: 403 namespaces is forbidden"})
+    facts = replace(GOOD, readiness={"namespaces": "watch of namespaces rejected: 403 namespaces is forbidden"})
     assert [found.remedy for found in diagnose(facts)] == [
         "grant the service's account that permission: deploy/base has the roles"
     ]

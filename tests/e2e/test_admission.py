@@ -16,11 +16,11 @@ import pytest
 import yaml
 
 from extender.kube.connection import Access
-from extender.kube.errors import KubeError, Refused
+from extender.kube.effects import PodCondition, PodRef
+from extender.kube.errors import KubeError, Rejected
 from extender.kube.session import Session, open_session
 from extender.kube.timing import SystemClock
-from extender.kube.writes.effects import PodCondition, PodRef
-from extender.kube.writes.writer import Writer
+from extender.kube.writer import Writer
 from extender.simulator.json_objects import JsonObject
 from extender.tasks.preemption.executor import REASON, TARGET
 from extender.tasks.rejected_pods.requeuer import REQUEUE_ANNOTATION
@@ -122,7 +122,7 @@ async def test_what_the_extender_writes_passes_one_after_the_other_on_one_pod(cl
     for name, write in WRITES.items():
         try:
             await write(writer, held.ref)
-        except Refused as error:
+        except Rejected as error:
             rejected[name] = error
     assert rejected == {}
     await cluster.api.create(pod("another"))

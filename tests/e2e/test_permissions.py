@@ -17,13 +17,12 @@ import pytest
 import yaml
 
 from extender.kube.connection import Access
-from extender.kube.errors import NotFound, Refused
-from extender.kube.reader import Reader
+from extender.kube.effects import PodCondition, PodEvent, PodRef
+from extender.kube.errors import NotFound, Rejected
+from extender.kube.leases import Lease
 from extender.kube.session import Session, open_session
 from extender.kube.timing import SystemClock
-from extender.kube.writes.effects import PodCondition, PodEvent, PodRef
-from extender.kube.writes.leases import Lease
-from extender.kube.writes.writer import Writer
+from extender.kube.writer import Writer
 from extender.simulator.json_objects import JsonObject
 from extender.tasks.preemption.executor import REASON, TARGET
 from extender.tasks.rejected_pods.requeuer import REQUEUE_ANNOTATION
@@ -170,7 +169,7 @@ CALLS: dict[str, tuple[tuple[str, str, str], Call]] = {
         lambda s, p: writer(s).set_condition(p, PodCondition(TARGET, "True", REASON, "", NOW)),
     ),
     "annotate": (("", "pods", "patch"), lambda s, p: writer(s).annotate(p, REQUEUE_ANNOTATION, "1")),
-    "uid_of": (("", "pods", "get"), lambda s, p: Reader(s.reads).uid_of(p)),
+    "uid_of": (("", "pods", "get"), lambda s, p: writer(s).uid_of(p)),
     "create_event": (
         ("events.k8s.io", "events", "create"),
         lambda s, p: writer(s).create_event(PodEvent(p, "Normal", "Why", "What", "note", NOW)),
@@ -205,7 +204,7 @@ async def rejected(call: Call, session: Session, ref: PodRef) -> bool:
         await call(session, ref)
     except NotFound:
         return False
-    except Refused as error:
+    except Rejected as error:
         return error.status == HTTPStatus.FORBIDDEN
     return False
 
@@ -236,7 +235,7 @@ async def until_effective(session: Session, ref: PodRef) -> None:
         while True:
             try:
                 await session.reads.call("GET", "/api/v1/namespaces", query={"limit": "1"})
-            except Refused:
+            except Rejected:
                 await asyncio.sleep(0.02)
             else:
                 return

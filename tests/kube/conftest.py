@@ -12,8 +12,8 @@ import pytest
 
 from extender.kube.connection import Access
 from extender.kube.session import Session, open_session
-from extender.kube.watch.options import WatchOptions
 from extender.kube.watch.reflector import Reflector
+from extender.kube.watch.reflector_values import WatchOptions
 from extender.model.objects import Namespace
 from extender.wire.kinds import NAMESPACES
 from tests.fakes import FakeClock, FakeSink, until

@@ -9,11 +9,10 @@ from datetime import UTC, datetime
 import pytest
 
 from extender.kube.connection import Access
-from extender.kube.reader import Reader
+from extender.kube.effects import PodCondition, PodEvent, PodRef
+from extender.kube.leases import Lease
 from extender.kube.session import open_session
-from extender.kube.writes.effects import PodCondition, PodEvent, PodRef
-from extender.kube.writes.leases import Lease
-from extender.kube.writes.writer import Writer
+from extender.kube.writer import Writer
 from extender.wire.api_calls import API_CALLS, ApiCall
 from tests.fakes import FakeClock
 from tests.kube.scripted import ScriptedApi, Seen, body
@@ -26,26 +25,26 @@ METHODS = {"create": "POST", "get": "GET", "update": "PUT", "patch": "PATCH", "d
 POD_PATH = "/api/v1/namespaces/default/pods/web"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 
-Call = Callable[[Writer, Reader], Awaitable[object]]
+Call = Callable[[Writer], Awaitable[object]]
 
 CALLS: dict[str, tuple[str, Call]] = {
-    "nominate": (f"{POD_PATH}/status", lambda w, _: w.nominate(POD, "node-a")),
+    "nominate": (f"{POD_PATH}/status", lambda w: w.nominate(POD, "node-a")),
     "set_condition": (
         f"{POD_PATH}/status",
-        lambda w, _: w.set_condition(POD, PodCondition("DisruptionTarget", "True", "Why", "", NOON)),
+        lambda w: w.set_condition(POD, PodCondition("DisruptionTarget", "True", "Why", "", NOON)),
     ),
-    "annotate": (POD_PATH, lambda w, _: w.annotate(POD, "key", "value")),
-    "uid_of": (POD_PATH, lambda _, r: r.uid_of(POD)),
-    "evict": (f"{POD_PATH}/eviction", lambda w, _: w.evict(POD)),
-    "delete": (POD_PATH, lambda w, _: w.delete(POD)),
+    "annotate": (POD_PATH, lambda w: w.annotate(POD, "key", "value")),
+    "uid_of": (POD_PATH, lambda w: w.uid_of(POD)),
+    "evict": (f"{POD_PATH}/eviction", lambda w: w.evict(POD)),
+    "delete": (POD_PATH, lambda w: w.delete(POD)),
     "create_event": (
         "/apis/events.k8s.io/v1/namespaces/default/events",
-        lambda w, _: w.create_event(PodEvent(POD, "Normal", "Why", "What", "note", NOON)),
+        lambda w: w.create_event(PodEvent(POD, "Normal", "Why", "What", "note", NOON)),
     ),
-    "bind": (f"{POD_PATH}/binding", lambda w, _: w.bind(POD, "node-a")),
-    "create_lease": (LEASES, lambda w, _: w.create_lease(LEASE)),
-    "get_lease": (f"{LEASES}/extender", lambda w, _: w.get_lease("kube-system", "extender")),
-    "update_lease": (f"{LEASES}/extender", lambda w, _: w.update_lease(LEASE)),
+    "bind": (f"{POD_PATH}/binding", lambda w: w.bind(POD, "node-a")),
+    "create_lease": (LEASES, lambda w: w.create_lease(LEASE)),
+    "get_lease": (f"{LEASES}/extender", lambda w: w.get_lease("kube-system", "extender")),
+    "update_lease": (f"{LEASES}/extender", lambda w: w.update_lease(LEASE)),
 }
 
 
@@ -57,13 +56,8 @@ def declared(seen: Seen) -> tuple[str, str, str, str]:
     return group, resource, rest[1] if len(rest) > 1 else "", seen.method
 
 
-def test_each_method_of_the_writer_and_of_the_reader_has_its_row() -> None:
-    methods = {
-        name
-        for owner in (Writer, Reader)
-        for name, _ in inspect.getmembers(owner, inspect.iscoroutinefunction)
-        if not name.startswith("_")
-    }
+def test_each_method_of_the_writer_has_its_row() -> None:
+    methods = {name for name, _ in inspect.getmembers(Writer, inspect.iscoroutinefunction) if not name.startswith("_")}
     rows = [call.name for call in API_CALLS]
     assert (sorted(methods), sorted(CALLS)) == (sorted(rows), sorted(rows))
 
@@ -75,7 +69,7 @@ async def test_a_call_makes_the_request_that_its_row_declares(api: ScriptedApi, 
     names: list[str] = []
     async with open_session(Access(host=api.url), FakeClock()) as session:
         writer = Writer(session.writes, "extender", "one", observe=lambda name, *_: names.append(name))
-        await call(writer, Reader(session.writes))
+        await call(writer)
     (seen,) = api.requests
     assert declared(seen) == (row.group, row.resource, row.subresource, METHODS[row.verb])
     assert names == ([] if row.name == "uid_of" else [row.name])

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from extender.kube.watch.backlog import Backlog
+from extender.kube.watch.byte_stream import Backlog
 
 FULL = 1_000_000  # bytes in a socket that may have held up its sender
 

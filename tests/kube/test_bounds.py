@@ -8,9 +8,9 @@ from itertools import count
 import pytest
 from aiohttp import web
 
-from extender.kube.errors import Refused, TooLarge
+from extender.kube.errors import Rejected, TooLarge
 from extender.kube.session import Session
-from extender.kube.watch.options import WatchOptions
+from extender.kube.watch.reflector_values import WatchOptions
 from extender.wire.kinds import NAMESPACES
 from tests.fakes import until
 from tests.kube.conftest import Following
@@ -60,7 +60,7 @@ async def test_a_page_that_is_too_large_is_asked_for_again_in_parts(api: Scripte
     asked = [(seen.query.get("continue", ""), seen.query["limit"]) for seen in api.lists]
     assert asked[:4] == [("", "16"), ("", "4"), ("4", "16"), ("4", "4")]
     assert asked[-1][1] == "16", "the limit comes back once the pages are small again"
-    assert feed.status().restarts == {}
+    assert feed.status.restarts == {}
 
 
 async def test_an_object_that_is_too_large_for_a_page_is_told_and_tried_again_later(
@@ -68,8 +68,8 @@ async def test_an_object_that_is_too_large_for_a_page_is_told_and_tried_again_la
 ) -> None:
     api.script(PATH, *[cut_short([heavy("huge", 30_000)])] * 6)
     feed = following.start(SMALL)
-    await until(lambda: feed.status().restarts.get("oversized", 0) >= 2)
-    assert feed.outage == "the answer is longer than 20,000 bytes"
+    await until(lambda: feed.status.restarts.get("oversized", 0) >= 2)
+    assert feed.status.outage == "the answer is longer than 20,000 bytes"
     assert [seen.query["limit"] for seen in api.lists[:3]] == ["16", "4", "1"]
     assert following.clock.slept[1] > following.clock.slept[0]
 
@@ -82,8 +82,8 @@ async def test_a_line_that_is_too_long_is_made_good_by_a_list(
     api.script(PATH, page(version="5"), watch(bookmark(6), long + b"\n" * is_ended), page(heavy("long", 9_000)))
     feed = following.start(SMALL)
     await following.names("long")
-    assert feed.status().restarts == {"oversized": 1}
-    await until(lambda: not feed.outage)
+    assert feed.status.restarts == {"oversized": 1}
+    await until(lambda: not feed.status.outage)
 
 
 async def test_bad_lines_again_and_again_are_met_with_growing_pauses(api: ScriptedApi, following: Following) -> None:
@@ -99,9 +99,9 @@ async def test_bad_lines_again_and_again_are_met_with_growing_pauses(api: Script
 async def test_a_list_that_turns_in_a_circle_is_given_up(api: ScriptedApi, following: Following) -> None:
     api.script(PATH, *[page(namespace("a"), token=token) for token in ("x", "y", "x")])
     feed = following.start(SMALL)
-    await until(lambda: feed.status().restarts)
-    assert feed.outage == "metadata.continue: the list does not end: 3 pages so far"
-    assert feed.status().restarts == {"undecodable": 1}
+    await until(lambda: feed.status.restarts)
+    assert feed.status.outage == "metadata.continue: the list does not end: 3 pages so far"
+    assert feed.status.restarts == {"undecodable": 1}
 
 
 async def test_a_list_without_an_end_is_given_up(api: ScriptedApi, following: Following) -> None:
@@ -112,8 +112,8 @@ async def test_a_list_without_an_end_is_given_up(api: ScriptedApi, following: Fo
 
     api.script(PATH, *[another] * 25)
     feed = following.start(SMALL)
-    await until(lambda: feed.status().restarts)
-    assert feed.outage == "metadata.continue: the list does not end: 20 pages so far"
+    await until(lambda: feed.status.restarts)
+    assert feed.status.outage == "metadata.continue: the list does not end: 20 pages so far"
 
 
 async def test_larger_pages_after_an_expired_list_are_bounded_as_well(api: ScriptedApi, following: Following) -> None:
@@ -143,5 +143,5 @@ async def test_of_an_answer_that_is_too_large_no_more_is_read(api: ScriptedApi, 
 
 async def test_of_a_refusal_only_the_beginning_is_read(api: ScriptedApi, session: Session) -> None:
     api.script("/long", body(b"x" * 50_000_000, 403))
-    with pytest.raises(Refused, match=r"^403 x+$"):
+    with pytest.raises(Rejected, match=r"^403 x+$"):
         await session.reads.call("GET", "/long")

@@ -18,9 +18,8 @@ import pytest
 
 from extender.kube.connection import Access
 from extender.kube.session import open_session
-from extender.kube.watch.options import WatchOptions
 from extender.kube.watch.reflector import Reflector
-from extender.kube.watch.reflector_status import Phase
+from extender.kube.watch.reflector_values import Phase, WatchOptions
 from extender.model.objects import Namespace
 from extender.wire.kinds import NAMESPACES
 from tests.fakes import FakeClock, FakeSink, until
@@ -90,16 +89,16 @@ async def test_what_the_server_told_while_the_loop_stood_still_counts_before_a_q
     async with open_session(Access(host=server.url), clock) as session:
         feed = Reflector(session.reads, NAMESPACES, WatchOptions(watch_list=False), clock, Random(1))
         task = asyncio.create_task(feed.run(sink))
-        await until(lambda: feed.status().phase is Phase.WATCHING)
+        await until(lambda: feed.status.phase is Phase.WATCHING)
         server.tell(event("ADDED", namespace("b", 2)))
         await until(lambda: "b" in sink.objects)
-        assert not feed.is_behind
+        assert not feed.backlog.is_behind
         clock.time += 60.0
         server.tell(event("ADDED", namespace("c", 3)))
-        assert (feed.is_behind, "c" in sink.objects) == (True, False)
-        assert feed.last_heard == clock.time - 60.0, "nothing was read since"
-        await feed.wait_until_handled()
-        assert (feed.is_behind, "c" in sink.objects, feed.last_heard) == (False, True, clock.time)
+        assert (feed.backlog.is_behind, "c" in sink.objects) == (True, False)
+        assert feed.status.last_heard == clock.time - 60.0, "nothing was read since"
+        await feed.backlog.wait_until_handled()
+        assert (feed.backlog.is_behind, "c" in sink.objects, feed.status.last_heard) == (False, True, clock.time)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
@@ -110,16 +109,16 @@ async def test_a_feed_is_no_fresher_than_what_lies_unread_behind_the_news_that_i
     async with open_session(Access(host=server.url), clock) as session:
         feed = Reflector(session.reads, NAMESPACES, WatchOptions(watch_list=False), clock, Random(1))
         task = asyncio.create_task(feed.run(sink))
-        await until(lambda: feed.status().phase is Phase.WATCHING)
+        await until(lambda: feed.status.phase is Phase.WATCHING)
         server.tell(event("ADDED", namespace("b", 2)))
         await until(lambda: "b" in sink.objects)
-        heard = feed.last_heard
+        heard = feed.status.last_heard
         sink.on_apply = lambda: server.tell(bookmark(4))  # it comes while the one before is being taken in
         clock.time += 60.0
         server.tell(event("ADDED", namespace("c", 3)))
         await until(lambda: "c" in sink.objects)
-        await feed.wait_until_handled()
-        assert feed.last_heard == heard + 60.0
+        await feed.backlog.wait_until_handled()
+        assert feed.status.last_heard == heard + 60.0
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.kube.watch.line_splitter import LineSplitter, LineTooLongError
+from extender.kube.watch.decoding import LineSplitter, LineTooLongError
 
 
 @given(st.lists(st.binary(max_size=12).map(lambda line: line.replace(b"\n", b"x"))), st.lists(st.integers(0, 200)))

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from extender.kube.errors import Refused
-from extender.kube.writes.effects import PodRef
-from extender.kube.writes.paths import events_path, lease_path, pod_path
+from extender.kube.effects import PodRef
+from extender.kube.errors import Rejected
+from extender.kube.writer import events_path, lease_path, pod_path
 
 BAD = ["", ".", "..", "a/b", "../../nodes/n", "a?b", "a#b", "a%2fb", "a\nb", "A", "-a", "a" * 254, "ä", "a b", "\ud800"]
 
@@ -25,5 +25,5 @@ def test_what_is_no_name_is_refused_wherever_it_stands(name: str) -> None:
         lambda: lease_path("team-a", name),
     ]
     for path in paths:
-        with pytest.raises(Refused, match="is no name of a"):
+        with pytest.raises(Rejected, match="is no name of a"):
             path()

@@ -9,9 +9,8 @@ from random import Random
 import pytest
 
 from extender.kube.session import Session
-from extender.kube.watch.options import WatchOptions
 from extender.kube.watch.reflector import Reflector
-from extender.kube.watch.reflector_status import Phase
+from extender.kube.watch.reflector_values import Phase, WatchOptions
 from extender.model.objects import Namespace, Node, Pod
 from extender.wire.kinds import NAMESPACES, NODES, PODS
 from tests.fakes import FakeClock, FakeSink, until
@@ -61,7 +60,7 @@ async def test_the_recorded_pages_and_watch_of_a_real_apiserver_are_told_complet
     task.cancel()
     assert len(sink.lists[0]) == 38
     assert [gone for _, gone in sink.changes].count(True) == 6
-    assert feed.status().decode_errors == 0
+    assert feed.status.decode_errors == 0
 
 
 @pytest.mark.parametrize(("name", "changes"), [("nodes", 6), ("namespaces", 3)])
@@ -119,7 +118,7 @@ async def test_a_proper_end_resumes_from_the_last_event_without_a_list_or_a_wait
     await until(lambda: len(api.watches) == 3)
     assert versions(api.watches) == ["5", "6", "7"]
     assert (len(api.lists), following.clock.slept) == (1, [])
-    assert feed.status().restarts == {"ended": 2}
+    assert feed.status.restarts == {"ended": 2}
 
 
 async def test_a_watch_that_ends_at_once_and_tells_nothing_is_not_asked_again_without_a_pause(
@@ -169,7 +168,7 @@ async def test_the_version_moves_on_only_when_the_sink_has_taken_the_change(
     feed = following.start()
     with pytest.raises(RuntimeError, match="index is upset"):
         await following.tasks.pop()
-    assert feed.status().resource_version == "5"
+    assert feed.status.resource_version == "5"
 
 
 async def test_a_second_run_begins_with_a_new_list(api: ScriptedApi, following: Following) -> None:
@@ -181,20 +180,20 @@ async def test_a_second_run_begins_with_a_new_list(api: ScriptedApi, following: 
     task = asyncio.create_task(feed.run(following.sink))
     following.tasks.append(task)
     await following.names("b")
-    assert feed.status().relists == 1
+    assert feed.status.relists == 1
 
 
 async def test_status_tells_where_the_feed_stands(api: ScriptedApi, following: Following) -> None:
     feed = following.start()
-    assert (feed.status().phase, feed.status().synced, feed.status().last_heard) == (Phase.STARTING, False, 0.0)
+    assert (feed.status.phase, feed.status.synced, feed.status.last_heard) == (Phase.STARTING, False, 0.0)
     api.script(PATH, page(namespace("a"), version="5"), watch(event("ADDED", namespace("b", 6)), bookmark(7)))
     await following.names("a", "b")
-    await until(lambda: feed.status().resource_version == "7")
-    found = feed.status()
+    await until(lambda: feed.status.resource_version == "7")
+    found = feed.status
     assert (found.kind, found.phase, found.synced, found.resource_version) == ("namespaces", Phase.WATCHING, True, "7")
     assert (found.events, found.relists, found.error) == (1, 0, "")
     assert found.lag(following.clock.time + 30) == pytest.approx(30)
-    assert feed.last_heard == found.last_heard
+    assert feed.status.last_heard == found.last_heard
 
 
 async def test_a_list_shows_its_pages_while_it_runs(api: ScriptedApi, following: Following) -> None:
@@ -202,5 +201,5 @@ async def test_a_list_shows_its_pages_while_it_runs(api: ScriptedApi, following:
     api.script(PATH, page(namespace("a"), token="x"), held(page(), gate))
     feed = following.start()
     await until(lambda: len(api.lists) == 2)
-    assert (feed.status().phase, feed.status().page, feed.status().listed) == (Phase.LISTING, 1, 1)
+    assert (feed.status.phase, feed.status.page, feed.status.listed) == (Phase.LISTING, 1, 1)
     assert following.sink.lists == []

@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from extender.kube.session import SessionOptions
-from extender.kube.watch.options import WatchOptions
+from extender.kube.watch.reflector_values import WatchOptions
 from extender.wire.kinds import NAMESPACES
 from tests.fakes import until
 from tests.kube.conftest import Following
@@ -62,7 +62,7 @@ async def test_a_version_that_is_of_no_more_use_leads_to_a_new_list_after_a_paus
     assert [[found.name for found in told] for told in following.sink.lists] == [["a", "gone"], ["a"]]
     assert len(following.clock.slept) == 1
     assert following.clock.slept[0] >= 0.4
-    assert (feed.status().relists, feed.status().error) == (1, "")
+    assert (feed.status.relists, feed.status.error) == (1, "")
 
 
 async def test_events_before_an_error_event_are_told_and_later_ones_are_not(
@@ -142,7 +142,7 @@ async def test_retry_after_is_honoured_for_lists_and_watches(
     await until(lambda: len(api.watches) == 2)
     assert following.clock.slept == [7.0, 7.0]
     assert versions(api.watches) == ["5", "5"]
-    assert feed.status().restarts == {"throttled": 2}
+    assert feed.status.restarts == {"throttled": 2}
 
 
 async def test_retry_after_of_an_error_event_is_honoured(api: ScriptedApi, following: Following) -> None:
@@ -169,8 +169,8 @@ async def test_what_the_server_does_not_give_us_is_told_and_tried_again(
     api.script(PATH, status(code, text))
     feed = following.start()
     await until(lambda: len(api.lists) == 2)
-    found = feed.status()
-    assert (found.error, found.restarts) == (f"list of namespaces refused: {code} {text}", {"refused": 1})
+    found = feed.status
+    assert (found.error, found.restarts) == (f"list of namespaces rejected: {code} {text}", {"rejected": 1})
 
 
 async def test_a_server_that_was_away_is_listed_again(
@@ -180,10 +180,10 @@ async def test_a_server_that_was_away_is_listed_again(
     over, configuration = asyncio.Event(), following.session.reads._configuration
     api.script(PATH, page(namespace("old"), version="900"), watch(bookmark(901), then=over))
     feed = following.start()
-    await until(lambda: feed.status().resource_version == "901")
+    await until(lambda: feed.status.resource_version == "901")
     configuration.host = f"http://127.0.0.1:{unused_tcp_port}"
     over.set()
-    await until(lambda: feed.status().restarts.get("unreachable", 0) >= 3)
+    await until(lambda: feed.status.restarts.get("unreachable", 0) >= 3)
     assert sorted(following.sink.objects) == ["old"], "answers go on meanwhile"
     api.script(PATH, page(namespace("new"), version="3"))
     configuration.host = api.url
@@ -201,7 +201,7 @@ async def test_a_server_that_has_not_come_as_far_as_our_version_is_listed_again(
     await following.names("new")
     await until(lambda: len(api.watches) == 2)
     assert (versions(api.confirmations), versions(api.watches)) == (["900", "901", "3"], ["900", "3"])
-    assert feed.status().restarts == {"unreachable": 1, "bad_version": 1}
+    assert feed.status.restarts == {"unreachable": 1, "bad_version": 1}
 
 
 async def test_a_server_that_will_not_say_how_far_it_is_is_watched_all_the_same(
@@ -211,7 +211,7 @@ async def test_a_server_that_will_not_say_how_far_it_is_is_watched_all_the_same(
     api.deny(status(400, "unknown parameter resourceVersionMatch"))
     feed = following.start()
     await following.names("a")
-    assert feed.status().restarts == {}
+    assert feed.status.restarts == {}
 
 
 async def test_a_question_for_our_version_that_is_not_answered_is_given_up(
@@ -221,7 +221,7 @@ async def test_a_question_for_our_version_that_is_not_answered_is_given_up(
     api.deny(held(page(), asyncio.Event()))
     feed = following.start(WatchOptions(watch_list=False, confirm_timeout=0.05))
     await following.names("a")
-    assert feed.status().restarts == {"unreachable": 1}
+    assert feed.status.restarts == {"unreachable": 1}
 
 
 async def test_nobody_listening_at_the_start_is_waited_for(
@@ -229,8 +229,8 @@ async def test_nobody_listening_at_the_start_is_waited_for(
 ) -> None:
     following.session.reads._configuration.host = f"http://127.0.0.1:{unused_tcp_port}"
     feed = following.start()
-    await until(lambda: feed.status().restarts.get("unreachable", 0) >= 2)
-    assert (feed.status().synced, "Cannot connect" in feed.status().error) == (False, True)
+    await until(lambda: feed.status.restarts.get("unreachable", 0) >= 2)
+    assert (feed.status.synced, "Cannot connect" in feed.status.error) == (False, True)
     api.script(PATH, page(namespace("a"), version="5"))
     following.session.reads._configuration.host = api.url
     await following.names("a")
@@ -241,7 +241,7 @@ async def test_a_list_that_is_none_is_asked_for_again(api: ScriptedApi, followin
     api.script(PATH, body(answer), page(namespace("a"), version="5"))
     feed = following.start()
     await following.names("a")
-    assert sum(feed.status().restarts.values()) == 1
+    assert sum(feed.status.restarts.values()) == 1
 
 
 # -- connections ----------------------------------------------------------------------------------------------------
@@ -258,7 +258,7 @@ async def test_half_a_line_at_the_cut_is_dropped_and_sent_again_whole(api: Scrip
     feed = following.start()
     await following.names("a", "b")
     assert versions(api.watches) == ["5", "6"]
-    assert (len(api.lists), feed.status().decode_errors) == (1, 0)
+    assert (len(api.lists), feed.status.decode_errors) == (1, 0)
 
 
 async def test_half_a_line_before_a_proper_end_is_no_event_either(api: ScriptedApi, following: Following) -> None:
@@ -278,7 +278,7 @@ async def test_a_silent_watch_is_replaced_and_a_second_silence_lists_anew(
     feed = following.start(WatchOptions(watch_list=False, max_silence=0.05))
     await following.names("b")
     assert versions(api.watches)[:2] == ["5", "5"]
-    assert (len(api.lists), feed.status().restarts["silent"]) == (2, 2)
+    assert (len(api.lists), feed.status.restarts["silent"]) == (2, 2)
     assert following.clock.slept == []
 
 
@@ -287,7 +287,7 @@ async def test_a_watch_that_hangs_before_its_headers_is_given_up(api: ScriptedAp
     api.script(PATH, page(version="5"), held(page(), asyncio.Event()), watch(event("ADDED", namespace("a", 6))))
     feed = following.start()
     await following.names("a")
-    assert feed.status().restarts == {"unreachable": 1}
+    assert feed.status.restarts == {"unreachable": 1}
 
 
 # -- lines ----------------------------------------------------------------------------------------------------------
@@ -318,7 +318,7 @@ async def test_an_object_that_cannot_be_read_is_counted_named_once_and_passed_ov
     with caplog.at_level(logging.WARNING):
         feed = following.start()
         await following.names("a", "b")
-    assert (feed.status().decode_errors, len(api.lists)) == (3, 1)
+    assert (feed.status.decode_errors, len(api.lists)) == (3, 1)
     assert [record.getMessage().count("namespaces bad") for record in caplog.records] == [1]
 
 
@@ -348,5 +348,5 @@ async def test_a_change_that_is_lost_is_made_good_by_a_new_list(
     feed = following.start()
     await until(lambda: len(following.sink.lists) == 2)
     assert following.sink.objects == {}
-    assert feed.status().restarts == {"undecodable": 1}
-    await until(lambda: not feed.outage)
+    assert feed.status.restarts == {"undecodable": 1}
+    await until(lambda: not feed.status.outage)

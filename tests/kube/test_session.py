@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from extender.kube.connection import Access
-from extender.kube.errors import Refused, Unreachable
+from extender.kube.errors import Rejected, Unreachable
 from extender.kube.session import Session, SessionOptions, open_session
 from tests.fakes import FakeClock, until
 from tests.kube.scripted import CUT, END, ScriptedApi, body, held, page, status, watch
@@ -29,7 +29,7 @@ async def test_a_call_gives_the_body(api: ScriptedApi, session: Session) -> None
 
 async def test_a_refusal_is_raised_with_its_text(api: ScriptedApi, session: Session) -> None:
     api.script("/api/v1/x", status(403, "not yours", "Forbidden"))
-    with pytest.raises(Refused, match="403 not yours"):
+    with pytest.raises(Rejected, match="403 not yours"):
         await session.writes.call("POST", "/api/v1/x", body={"a": 1})
     assert api.requests[0].body == {"a": 1}
 

@@ -7,8 +7,7 @@ import json
 from contextlib import suppress
 
 from extender.kube.watch.decoding import Listed, SliceDecoder
-from extender.kube.watch.options import WatchOptions
-from extender.kube.watch.reflector_status import ReflectorProgress
+from extender.kube.watch.reflector_values import ReflectorStatus, WatchOptions
 from extender.wire.kinds import NAMESPACES, decode_page
 from tests.fakes import FakeClock, until
 from tests.kube.conftest import Following
@@ -22,21 +21,21 @@ def lines(count: int) -> list[bytes]:
 
 
 def test_a_slice_holds_no_more_than_so_many_events() -> None:
-    decoder = SliceDecoder(NAMESPACES, ReflectorProgress("namespaces"), FakeClock(), most=4, seconds=60.0)
+    decoder = SliceDecoder(NAMESPACES, ReflectorStatus("namespaces"), FakeClock(), most=4, seconds=60.0)
     taken = decoder.decode_lines(lines(10), 0)
     assert (len(taken.changes), taken.end, taken.version) == (4, 4, "4")
     assert decoder.decode_lines(lines(10), 8).end == 10
 
 
 def test_a_slice_ends_when_its_time_is_over_but_takes_at_least_one() -> None:
-    slow = SliceDecoder(NAMESPACES, ReflectorProgress("namespaces"), FakeClock(step=1.0), most=100, seconds=3.0)
+    slow = SliceDecoder(NAMESPACES, ReflectorStatus("namespaces"), FakeClock(step=1.0), most=100, seconds=3.0)
     assert slow.decode_lines(lines(10), 0).end == 3
-    slower = SliceDecoder(NAMESPACES, ReflectorProgress("namespaces"), FakeClock(step=9.0), most=100, seconds=3.0)
+    slower = SliceDecoder(NAMESPACES, ReflectorStatus("namespaces"), FakeClock(step=9.0), most=100, seconds=3.0)
     assert slower.decode_lines(lines(10), 0).end == 1
 
 
 def test_items_of_a_page_are_decoded_in_slices_too() -> None:
-    decoder = SliceDecoder(NAMESPACES, ReflectorProgress("namespaces"), FakeClock(step=1.0), most=100, seconds=3.0)
+    decoder = SliceDecoder(NAMESPACES, ReflectorStatus("namespaces"), FakeClock(step=1.0), most=100, seconds=3.0)
     body = json.dumps({"metadata": {}, "items": [namespace(f"n{number}") for number in range(5)]})
     items = decode_page(body.encode()).items
     assert (len(items), decoder.decode_items(items, 0, Listed())) == (5, (3, False))

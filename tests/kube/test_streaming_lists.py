@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from extender.kube.session import Session
-from extender.kube.watch.options import WatchOptions
 from extender.kube.watch.reflector import Reflector
+from extender.kube.watch.reflector_values import WatchOptions
 from extender.model.objects import Pod
 from extender.wire.kinds import NAMESPACES, PODS
 from tests.fakes import FakeClock, FakeSink, until
@@ -52,7 +52,7 @@ async def test_the_recorded_stream_of_a_real_apiserver_is_told_as_one_list(
     assert [len(told) for told in sink.lists] == [len(lines) - 1]
     assert (sink.batches, api.lists) == ([], [])
     assert "sendInitialEvents" not in api.watches[1].query
-    assert versions(api.watches)[1] == feed.status().resource_version != ""
+    assert versions(api.watches)[1] == feed.status.resource_version != ""
 
 
 async def test_changes_after_the_initial_events_come_from_the_same_stream(
@@ -71,7 +71,7 @@ async def test_changes_after_the_initial_events_come_from_the_same_stream(
     feed = following.start(STREAMING)
     await following.names("b")
     assert [[found.name for found in told] for told in following.sink.lists] == [["a"]]
-    assert (len(api.requests), feed.status().resource_version) == (1, "7")
+    assert (len(api.requests), feed.status.resource_version) == (1, "7")
 
 
 async def test_changes_among_the_initial_events_are_part_of_the_list(api: ScriptedApi, following: Following) -> None:
@@ -112,7 +112,7 @@ async def test_a_server_that_ignores_the_request_is_read_in_pages(api: ScriptedA
     api.script(PATH, watch(event("ADDED", namespace("stale", 1))), page(namespace("a"), version="5"))
     feed = following.start(IMPATIENT)
     await following.names("a")
-    assert feed.status().restarts == {"no_watch_list": 1}
+    assert feed.status.restarts == {"no_watch_list": 1}
 
 
 async def test_initial_events_that_never_end_are_given_up(api: ScriptedApi, following: Following) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from extender.kube.leases import decode_lease
 from extender.kube.session import Session
-from extender.kube.watch.freshness import WatchFreshness
-from extender.kube.watch.options import WatchOptions
-from extender.kube.writes.leases import decode_lease
+from extender.kube.watch.listing import WatchFreshness
+from extender.kube.watch.reflector_values import WatchOptions
 from extender.wire.kinds import NAMESPACES
 from tests.fakes import FakeClock, until
 from tests.kube.conftest import Following
@@ -54,7 +54,7 @@ async def test_deep_nesting_in_a_list_and_in_a_watch_hides_nothing(api: Scripted
     await following.names("a", "b", "c", "d")
     labels = {name: dict(found.labels) for name, found in following.sink.objects.items()}
     assert labels == {"a": {"team": "y"}, "b": {"team": "x"}, "c": {}, "d": {}}
-    status = feed.status()
+    status = feed.status
     assert (status.decode_errors, status.unreadable, status.restarts, len(api.lists)) == (0, 0, {}, 1)
 
 
@@ -66,14 +66,14 @@ async def test_deep_nesting_in_a_streaming_list_and_its_mark_hides_nothing(
     api.script(PATH, watch(event("ADDED", namespace("a", 1)), line(event("ADDED", deep("b", 2))), line(end)))
     feed = following.start(STREAMING)
     await following.names("a", "b")
-    assert (feed.status().decode_errors, feed.status().resource_version) == (0, "5")
+    assert (feed.status.decode_errors, feed.status.resource_version) == (0, "5")
 
 
 async def test_a_deletion_that_is_nested_deeply_is_a_deletion(api: ScriptedApi, following: Following) -> None:
     api.script(PATH, page(namespace("a"), namespace("b"), version="5"), watch(line(event("DELETED", deep("a", 6)))))
     feed = following.start()
     await following.names("b")
-    assert (len(api.lists), feed.status().decode_errors) == (1, 0)
+    assert (len(api.lists), feed.status.decode_errors) == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ async def test_a_list_goes_on_around_an_item_that_is_no_object(
     api.script(PATH, body(listed(namespace("a"), item, namespace("b"))))
     feed = following.start()
     await following.names("a", "b")
-    assert (feed.status().decode_errors, feed.status().error) == (1, "")
+    assert (feed.status.decode_errors, feed.status.error) == (1, "")
 
 
 async def test_text_that_is_no_utf8_is_read_as_the_apiserver_reads_it(api: ScriptedApi, following: Following) -> None:
@@ -97,7 +97,7 @@ async def test_text_that_is_no_utf8_is_read_as_the_apiserver_reads_it(api: Scrip
     feed = following.start()
     await following.names("a", "b")
     labels = {name: found.labels["team"] for name, found in following.sink.objects.items()}
-    assert (labels, feed.status().decode_errors) == ({"a": "x\ufffd", "b": "\ufffd"}, 0)
+    assert (labels, feed.status.decode_errors) == ({"a": "x\ufffd", "b": "\ufffd"}, 0)
 
 
 # -- what cannot be read at all -------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ async def test_an_object_that_becomes_unreadable_stays_as_it_was_read_also_throu
     feed = following.start()
     await until(lambda: len(following.sink.lists) == 2)
     assert {name: dict(found.labels) for name, found in following.sink.objects.items()} == {"a": {"team": "x"}}
-    assert (feed.status().unreadable, feed.status().decode_errors) == (2, 3)
+    assert (feed.status.unreadable, feed.status.decode_errors) == (2, 3)
 
 
 async def test_objects_that_are_unreadable_now_are_counted_until_they_are_read_or_gone(
@@ -123,11 +123,11 @@ async def test_objects_that_are_unreadable_now_are_counted_until_they_are_read_o
     api.script(PATH, watch(event("MODIFIED", odd("c", 6)), then=read))
     api.script(PATH, watch(event("MODIFIED", namespace("a", 7)), then=gone), watch(event("DELETED", odd("c", 8))))
     feed = following.start()
-    await until(lambda: feed.status().unreadable == 3)
+    await until(lambda: feed.status.unreadable == 3)
     read.set()
-    await until(lambda: feed.status().unreadable == 2)
+    await until(lambda: feed.status.unreadable == 2)
     gone.set()
-    await until(lambda: feed.status().unreadable == 1)
+    await until(lambda: feed.status.unreadable == 1)
     await following.names("a")
 
 
@@ -138,7 +138,7 @@ async def test_the_deletion_of_an_object_that_cannot_be_read_needs_no_list(
     api.script(PATH, page(namespace("a"), namespace("b"), version="5"), watch(event("DELETED", odd("a", 6))))
     feed = following.start()
     await following.names("b")
-    assert (len(api.lists), feed.status().resource_version) == (1, "6")
+    assert (len(api.lists), feed.status.resource_version) == (1, "6")
 
 
 async def test_a_streaming_list_knows_which_of_its_objects_cannot_be_read(
@@ -157,7 +157,7 @@ async def test_a_streaming_list_knows_which_of_its_objects_cannot_be_read(
     )
     feed = following.start(STREAMING)
     await following.names("b")
-    assert feed.status().unreadable == 1
+    assert feed.status.unreadable == 1
 
 
 async def test_it_is_said_once_what_becomes_of_it(

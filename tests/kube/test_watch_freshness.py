@@ -11,7 +11,7 @@ from extender.kube.connection import Access
 from extender.kube.errors import Expired, Unreachable
 from extender.kube.session import Session, open_session
 from extender.kube.timing import SystemClock
-from extender.kube.watch.freshness import WatchFreshness
+from extender.kube.watch.listing import WatchFreshness
 from extender.simulator.apiserver.kinds import NAMESPACES as SIMULATED_NAMESPACES
 from extender.simulator.apiserver.kinds import PODS as SIMULATED_PODS
 from extender.simulator.apiserver.server import ApiServer

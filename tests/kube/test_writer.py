@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from extender.kube.connection import Access
-from extender.kube.errors import Conflict, NotFound, Refused, Throttled, Unreachable
+from extender.kube.effects import PodCondition, PodEvent, PodRef
+from extender.kube.errors import Conflict, NotFound, Rejected, Throttled, Unreachable
+from extender.kube.leases import Lease
 from extender.kube.session import open_session
-from extender.kube.writes.effects import PodCondition, PodEvent, PodRef
-from extender.kube.writes.leases import Lease
-from extender.kube.writes.writer import Writer
+from extender.kube.writer import Writer
 from extender.simulator.apiserver.kinds import DISRUPTION_BUDGETS, EVENTS, NAMESPACES, NODES, PODS
 from extender.simulator.apiserver.server import ApiServer
 from tests.fakes import FakeClock
@@ -151,10 +151,10 @@ async def test_a_pod_that_is_gone_is_not_found(
 
 
 async def test_an_event_is_recorded_at_the_pod(plane: ApiServer, writer: Writer) -> None:
-    await writer.create_event(PodEvent(ref(plane), "Warning", "Refused", "Placing", "ü" * 2000, NOON))
+    await writer.create_event(PodEvent(ref(plane), "Warning", "Rejected", "Placing", "ü" * 2000, NOON))
     (found,) = [stored.read() for stored in plane.store.table(EVENTS).latest()]
     assert found["regarding"]["uid"] == ref(plane).uid
-    assert (found["reason"], found["type"], found["action"]) == ("Refused", "Warning", "Placing")
+    assert (found["reason"], found["type"], found["action"]) == ("Rejected", "Warning", "Placing")
     assert found["eventTime"] == "2026-11-20T12:00:00.001234Z"
     assert len(found["note"].encode()) == 1024
 
@@ -236,7 +236,7 @@ async def test_each_effect_is_one_request_with_its_own_media_type(api: ScriptedA
 
 async def test_names_cannot_leave_their_place_in_the_path(api: ScriptedApi, scripted: Writer) -> None:
     for pod in (PodRef("a/b", "c", "u"), PodRef("a", "..", "u"), PodRef("a", "../c", "u")):
-        with pytest.raises(Refused):
+        with pytest.raises(Rejected):
             await scripted.delete(pod)
     assert api.requests == []
 
@@ -251,7 +251,7 @@ async def test_nothing_is_tried_twice(api: ScriptedApi, scripted: Writer) -> Non
 
 async def test_a_refusal_keeps_the_server_s_words(api: ScriptedApi, scripted: Writer) -> None:
     api.script(PATH, status(403, 'pods "web" is forbidden', "Forbidden"))
-    with pytest.raises(Refused, match='pods "web" is forbidden'):
+    with pytest.raises(Rejected, match='pods "web" is forbidden'):
         await scripted.delete(POD)
 
 

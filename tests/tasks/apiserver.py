@@ -12,8 +12,8 @@ from collections.abc import Callable
 import msgspec
 
 from extender.index.cluster import ClusterIndex
+from extender.kube.effects import PodCondition, PodEvent, PodRef
 from extender.kube.errors import Conflict, NotFound
-from extender.kube.writes.effects import PodCondition, PodEvent, PodRef
 from extender.model.objects import Object, Pod
 
 

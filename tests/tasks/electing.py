@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 
 from extender.kube.errors import Conflict, KubeError, NotFound, Unreachable
-from extender.kube.writes.leases import Lease
+from extender.kube.leases import Lease
 from extender.tasks.leadership.election import LeaderElectionOptions, LeaderElector
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)

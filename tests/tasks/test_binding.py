@@ -9,8 +9,8 @@ import orjson
 import pytest
 
 from extender.index.cluster import ClusterIndex
+from extender.kube.effects import PodRef
 from extender.kube.errors import Conflict
-from extender.kube.writes.effects import PodRef
 from extender.settings import Settings
 from extender.tasks.binding import Binding
 from extender.wire.errors import WireError

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
-from extender.kube.errors import Refused
-from extender.kube.writes.effects import PodEvent, PodRef
+from extender.kube.effects import PodEvent, PodRef
+from extender.kube.errors import Rejected
 from extender.tasks.preemption.event_recorder import EventRecorder
 from extender.tasks.preemption.rate_limiter import RateLimiter
 from tests.fakes import FakeClock, until
@@ -29,7 +29,7 @@ class Journal:
     async def create_event(self, event: PodEvent) -> None:
         """Written, or refused."""
         if event.pod.name == self._refuses:
-            raise Refused("403", status=403)
+            raise Rejected("403", status=403)
         self.names.append(event.pod.name)
         if self.is_held:
             await asyncio.Event().wait()

@@ -16,8 +16,8 @@ from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.kube.connection import Access
 from extender.kube.session import open_session
-from extender.kube.watch.options import WatchOptions
 from extender.kube.watch.reflector import Reflector
+from extender.kube.watch.reflector_values import WatchOptions
 from extender.settings import Rules
 from extender.simulator.apiserver.api_errors import ApiError
 from extender.simulator.apiserver.fault_points import Call, ConnectionCut, Faults
@@ -201,7 +201,7 @@ async def test_a_restarted_server_with_a_new_history_is_taken_over_as_it_is(unus
         task = group.create_task(keep(Reflectors(index, [feed], clock).jobs()[0][1]))
         await until(lambda: len(index.namespaces.objects) == 50)
         await first.stop()
-        await until(lambda: feed.status().restarts.get("unreachable"))
+        await until(lambda: feed.status.restarts.get("unreachable"))
         await second.start(unused_tcp_port)
         await until(lambda: list(index.namespaces.objects) == ["new"])
         await second.stop()
@@ -224,12 +224,12 @@ async def test_a_cluster_that_may_be_listed_and_not_watched_is_never_ready(*, wa
 
             def is_refused_thrice() -> bool:
                 seen.add(reflectors.is_ready)
-                return feeds[0].status().synced and feeds[0].status().restarts.get("refused", 0) >= 6
+                return feeds[0].status.synced and feeds[0].status.restarts.get("rejected", 0) >= 6
 
             await until(is_refused_thrice)
             assert seen == {False}
             assert reflectors.checks()["namespaces"] == (
-                'watch of namespaces refused: 403 namespaces is forbidden: User "us" cannot watch resource "namespaces"'
+                'watch of namespaces rejected: 403 namespaces is forbidden: User "us" cannot watch resource "namespaces"'
             )
             role.is_granted = True
             await until(lambda: reflectors.is_ready)

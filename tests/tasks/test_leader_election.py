@@ -9,8 +9,8 @@ from datetime import timedelta
 
 import pytest
 
-from extender.kube.errors import Conflict, Refused, Unreachable
-from extender.kube.writes.leases import Lease
+from extender.kube.errors import Conflict, Rejected, Unreachable
+from extender.kube.leases import Lease
 from extender.tasks.leadership.election import LeaderElector
 from tests.tasks.electing import NOON, Leases, Replica, SteppedClock, replica
 
@@ -313,7 +313,7 @@ async def test_a_refusal_is_remembered_for_whoever_asks_and_logged_once(
     clock: SteppedClock, leases: Leases, caplog: pytest.LogCaptureFixture
 ) -> None:
     one = replica("one", leases)
-    leases.failures = [Refused("403 leases is forbidden", status=403) for _ in range(5)]
+    leases.failures = [Rejected("403 leases is forbidden", status=403) for _ in range(5)]
     async with running(one):
         await clock.pass_by(1.0)
         assert one.leadership.problem == "403 leases is forbidden"

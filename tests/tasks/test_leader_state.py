@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from extender.kube.writes.effects import PodCondition, PodEvent, PodRef
+from extender.kube.effects import PodCondition, PodEvent, PodRef
 from extender.tasks.leadership.state import AlwaysLeader, LeadershipLost, LeaderTerm, LeaderWriter, run_while_leading
 from extender.tasks.ports import ClusterWriter
 from tests.fakes import FakeWriter, until

@@ -9,7 +9,7 @@ from random import Random
 import msgspec
 import pytest
 
-from extender.kube.errors import Conflict, Expired, KubeError, NotFound, Refused, Throttled, Unreachable
+from extender.kube.errors import Conflict, Expired, KubeError, NotFound, Rejected, Throttled, Unreachable
 from extender.kube.timing import BackoffOptions
 from extender.model.objects import Object
 from extender.model.plans import PreemptionPlan
@@ -137,7 +137,7 @@ async def test_a_failure_that_lasts_is_given_up_at_the_deadline(verb: str, name:
 @pytest.mark.parametrize(("verb", "name"), VITAL)
 async def test_what_the_apiserver_refuses_for_good_is_not_tried_again(verb: str, name: str) -> None:
     scene = Scene()
-    scene.api.fail(verb, name, Refused("403 may not", status=403))
+    scene.api.fail(verb, name, Rejected("403 may not", status=403))
     with pytest.raises(GaveUpError, match="may not"):
         await scene.carry_out()
     assert scene.retrying.retries == 0
@@ -145,7 +145,7 @@ async def test_what_the_apiserver_refuses_for_good_is_not_tried_again(verb: str,
 
 async def test_a_preemptor_that_cannot_be_nominated_costs_nobody_his_life() -> None:
     scene = Scene()
-    scene.api.fail("nominate", "asking", Refused("403", status=403))
+    scene.api.fail("nominate", "asking", Rejected("403", status=403))
     with pytest.raises(GaveUpError):
         await scene.carry_out()
     assert scene.api.names() == ["asking", "first", "lower", "second"]
@@ -153,13 +153,13 @@ async def test_a_preemptor_that_cannot_be_nominated_costs_nobody_his_life() -> N
 
 async def test_after_a_victim_has_failed_no_other_one_is_begun() -> None:
     scene = Scene()
-    scene.api.fail("delete", "second", Refused("403", status=403))
+    scene.api.fail("delete", "second", Rejected("403", status=403))
     with pytest.raises(GaveUpError):
         await scene.carry_out()
     assert [line for line in scene.api.effects if "first" in line] == []
 
 
-@pytest.mark.parametrize("error", [Unreachable("500"), Refused("403", status=403)], ids=["lasting", "rejected"])
+@pytest.mark.parametrize("error", [Unreachable("500"), Rejected("403", status=403)], ids=["lasting", "rejected"])
 async def test_a_lower_nomination_that_cannot_be_cleared_keeps_nobody_from_his_room(error: KubeError) -> None:
     scene = Scene()
     scene.api.fail("nominate", "lower", error)
@@ -174,7 +174,7 @@ async def test_a_lower_nominated_pod_that_is_gone_needs_no_clearing() -> None:
 async def test_an_event_that_is_lost_is_no_failure() -> None:
     scene = Scene()
     scene.api.fail("event", "first", Unreachable("500"))
-    scene.api.fail("event", "asking", Refused("403", status=403))
+    scene.api.fail("event", "asking", Rejected("403", status=403))
     assert await scene.carry_out() == [line for line in ALL if line not in {ALL[6], ALL[8]}]
     assert scene.recorder.lost == 2
 

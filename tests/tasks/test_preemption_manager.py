@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
-from extender.kube.errors import Refused, Unreachable
+from extender.kube.errors import Rejected, Unreachable
 from tests.contenders import contender, names, stage
 from tests.tasks.preemption_scene import STUCK_AFTER, Scene, plan
 
@@ -81,7 +81,7 @@ async def test_a_new_plan_replaces_one_whose_writes_are_done() -> None:
 
 async def test_after_a_failure_the_nomination_is_taken_back_and_the_pod_is_woken() -> None:
     async with scene().running() as s:
-        s.api.fail("delete", "victim", Refused("403", status=403))
+        s.api.fail("delete", "victim", Rejected("403", status=403))
         s.preempting.submit(plan(ASKING, "n1", VICTIM))
         await s.go()
     assert s.api.said("nominate asking") == ["nominate asking n1", "nominate asking -"]
@@ -92,9 +92,9 @@ async def test_after_a_failure_the_nomination_is_taken_back_and_the_pod_is_woken
 
 async def test_a_nomination_that_cannot_be_taken_back_now_is_taken_back_later() -> None:
     async with scene().running() as s:
-        s.api.fail("delete", "victim", Refused("403", status=403))
+        s.api.fail("delete", "victim", Rejected("403", status=403))
         s.preempting.submit(plan(ASKING, "n1", VICTIM))
-        s.api.meanwhile("delete", "victim", lambda: s.api.fail("nominate", "asking", Refused("403", status=403)))
+        s.api.meanwhile("delete", "victim", lambda: s.api.fail("nominate", "asking", Rejected("403", status=403)))
         await s.go()
         assert s.phases() == {"to_requeue": 1}
         await s.pass_time(1.1)

@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from extender.kube.watch.reflector_status import Phase
+from extender.kube.watch.reflector_values import Phase
 from extender.model.objects import DisruptionBudget, Namespace, Node, Object, Pod, PodSignature, Workload
 from extender.tasks.reflectors import Reflectors, ReflectorsOptions
 from tests.fakes import FakeClock, FakeFeed, FakeIndex, until
@@ -60,7 +60,7 @@ class Fed:
         async with asyncio.timeout(5):
             await self.reflectors.wait_until_synced()
         for feed in self.feeds.values():
-            feed.progress.last_heard = self.clock.time
+            feed.status.last_heard = self.clock.time
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ async def test_what_a_later_list_holds_and_cannot_be_read_stays_as_it_was(fed: F
 async def test_a_later_list_is_told_of_once_it_is_applied_with_the_time_it_was_asked_for(fed: Fed) -> None:
     await fed.all_in()
     fed.index.calls.clear()
-    fed.feeds["pods"].progress.list_begun = 42.0
+    fed.feeds["pods"].status.list_begun = 42.0
     fed.feeds["pods"].tell_all(pod(2))
     await fed.told("pods", 2)
     assert fed.listed == [("pods", 42.0, ["upsert pods/uid-2", "delete pods/uid-1"])]
@@ -215,7 +215,7 @@ async def test_ready_means_every_kind_has_been_listed_and_taken_in(fed: Fed) -> 
     fed.feeds["nodes"].tell_all()
     await fed.told("nodes")
     for feed in fed.feeds.values():
-        feed.progress.last_heard = fed.clock.time
+        feed.status.last_heard = fed.clock.time
     before = fed.reflectors.is_ready
     fed.feeds["pods"].tell_all()
     await fed.told("pods")
@@ -245,7 +245,7 @@ async def test_a_kind_that_is_not_in_says_what_it_is_doing(
     fed: Fed, phase: Phase, page: int, listed: int, error: str, text: str
 ) -> None:
     fed.start("pods")
-    progress = fed.feeds["pods"].progress
+    progress = fed.feeds["pods"].status
     progress.phase, progress.page, progress.listed, progress.error = phase, page, listed, error
     assert fed.reflectors.report() == [f"pods: {text}"]
 
@@ -263,34 +263,34 @@ async def test_a_first_list_that_is_being_taken_in_shows_how_far(fed: Fed) -> No
 async def test_a_kind_of_which_nothing_is_heard_makes_us_unready(fed: Fed) -> None:
     await fed.all_in()
     before = fed.reflectors.is_ready
-    fed.feeds["nodes"].progress.last_heard += 40
-    fed.feeds["pods"].progress.last_heard += 40
-    fed.feeds["namespaces"].progress.error = "connection refused"
+    fed.feeds["nodes"].status.last_heard += 40
+    fed.feeds["pods"].status.last_heard += 40
+    fed.feeds["namespaces"].status.error = "connection refused"
     fed.clock.time += 71
     assert (before, fed.reflectors.is_ready) == (True, False)
     assert fed.reflectors.is_stale
     assert fed.reflectors.report()[0] == "namespaces: watch silent for 71 s: connection refused"
     assert fed.reflectors.report()[1] == "nodes: synced"
-    fed.feeds["namespaces"].progress.last_heard = fed.clock.time
+    fed.feeds["namespaces"].status.last_heard = fed.clock.time
     assert (fed.reflectors.is_ready, fed.reflectors.is_stale) == (True, False)
 
 
 async def test_a_kind_that_misses_changes_makes_us_unready_at_once(fed: Fed) -> None:
     await fed.all_in()
-    fed.feeds["namespaces"].progress.outage = "watch of namespaces refused: 403 forbidden"
+    fed.feeds["namespaces"].status.outage = "watch of namespaces rejected: 403 forbidden"
     assert (fed.reflectors.is_ready, fed.reflectors.is_stale) == (False, True)
     assert fed.reflectors.checks() == {
-        "namespaces": "watch of namespaces refused: 403 forbidden",
+        "namespaces": "watch of namespaces rejected: 403 forbidden",
         "nodes": "",
         "pods": "",
     }
-    fed.feeds["namespaces"].progress.outage = ""
+    fed.feeds["namespaces"].status.outage = ""
     assert fed.reflectors.is_ready
 
 
 async def test_statuses_are_those_of_the_feeds(fed: Fed) -> None:
     await fed.all_in()
-    fed.feeds["pods"].progress.relists = 7
+    fed.feeds["pods"].status.relists = 7
     assert fed.reflectors.statuses()["pods"].relists == 7
 
 

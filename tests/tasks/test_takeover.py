@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from extender.kube.errors import KubeError, Unreachable
-from extender.kube.writes.leases import Lease
+from extender.kube.leases import Lease
 from extender.tasks.leadership.takeover import Takeover
 from tests.tasks.electing import NOON, Leases, Replica, SteppedClock, replica
 

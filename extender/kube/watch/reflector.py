@@ -23,18 +23,14 @@ from collections.abc import Collection, Sequence
 from random import Random
 from typing import Final, Generic, Protocol, TypeVar
 
-from msgspec import Raw
-
-from extender.kube.errors import Expired, KubeError, Refused, TooLarge
-from extender.kube.session import ByteStream, Connection
+from extender.kube.errors import KubeError, Rejected
+from extender.kube.session import Connection
 from extender.kube.timing import Backoff, Clock
-from extender.kube.watch.backlog import Backlog
-from extender.kube.watch.decoding import Listed, Slice, SliceDecoder
-from extender.kube.watch.lenient_decoding import decode_page_leniently, simplify_in_steps
-from extender.kube.watch.line_splitter import LineSplitter, LineTooLongError
-from extender.kube.watch.options import WatchOptions
-from extender.kube.watch.reflector_status import Phase, ReflectorProgress, ReflectorStatus, RestartReason
-from extender.kube.watch.watch_end import WatchEnd, end_of_error, end_of_status, refuses_watch_list
+from extender.kube.watch.byte_stream import Backlog, ByteStream
+from extender.kube.watch.decoding import LineSplitter, LineTooLongError, Listed, Slice, SliceDecoder, simplify_in_steps
+from extender.kube.watch.listing import ListReader
+from extender.kube.watch.reflector_values import Phase, ReflectorStatus, RestartReason, WatchOptions
+from extender.kube.watch.watch_end import WatchEnd, end_of_error, end_of_status, rejects_watch_list
 from extender.model.objects import Object
 from extender.wire.errors import WireError
 from extender.wire.kinds import Kind
@@ -42,10 +38,7 @@ from extender.wire.kinds import Kind
 _LOG = logging.getLogger(__name__)
 _NO_VERSION: Final = frozenset({"", "0"})
 _SHORT_WATCH: Final = 1.0  # a watch that ends before this without an event counts as a failure
-_OUTAGES: Final = frozenset({RestartReason.REFUSED, RestartReason.UNDECODABLE, RestartReason.OVERSIZED})
-_SMALLER_PAGES: Final = 4  # what a page's limit is divided by when the page was too large
-_LARGER_PAGES: Final = 16  # and multiplied by for the next list, when a list expired half-way
-_LARGEST_LIMIT: Final = 10**6
+_OUTAGES: Final = frozenset({RestartReason.REJECTED, RestartReason.UNDECODABLE, RestartReason.OVERSIZED})
 _INITIAL_TRIES: Final = 3  # streaming lists that may break off before one list is read in pages
 
 T = TypeVar("T", bound=Object)
@@ -73,44 +66,21 @@ class Reflector(Generic[T]):
         self._clock = clock
         self._rng = rng
         self._backoff = Backoff(options.backoff, rng)
-        self._progress = ReflectorProgress(kind.name)
-        self._decoder = SliceDecoder(kind, self._progress, clock, options.batch_events, options.slice_seconds)
-        self._backlog = Backlog()
+        self.status = ReflectorStatus(kind.name)
+        self._decoder = SliceDecoder(kind, self.status, clock, options.batch_events, options.slice_seconds)
+        self._lists = ListReader(connection, kind, options, self.status, self._decoder)
+        self.backlog = Backlog()
         self._streams_lists = options.watch_list
         self._unreadable: set[str] = set()
         self._initial_failures = 0
-        self._page_limit = options.page_limit
         self._doubtful_ends = 0
         self._had_event = False
         self._has_news = False  # an event or a bookmark, since `last_heard` moved on
         self._is_listing = False
 
-    @property
-    def last_heard(self) -> float:
-        """The time up to which every change has been handled; read often, so without a whole status."""
-        return self._progress.last_heard
-
-    @property
-    def is_behind(self) -> bool:
-        """Whether changes have arrived that the handler has not handled. Read for every request."""
-        return self._backlog.is_behind
-
-    async def wait_until_handled(self) -> None:
-        """Waits until the handler has handled all that has arrived by now."""
-        await self._backlog.wait_until_handled()
-
-    @property
-    def outage(self) -> str:
-        """Why changes are known to be missed now, empty otherwise; read as often."""
-        return self._progress.outage
-
-    def status(self) -> ReflectorStatus:
-        """The status now."""
-        return self._progress.snapshot()
-
     async def run(self, handler: EventHandler[T]) -> None:
         """Calls ``handler`` until cancelled. Raises only what the handler raises."""
-        self._progress.resource_version = ""  # the handler may not have handled the last events of an earlier run
+        self.status.resource_version = ""  # the handler may not have handled the last events of an earlier run
         try:
             while True:
                 begun, self._had_event = self._clock.now(), False
@@ -118,15 +88,15 @@ class Reflector(Generic[T]):
                 if end is not None:
                     await self._pause(end, self._clock.now() - begun)
         finally:
-            self._progress.outage = f"the reflector of {self.name} has ended"
+            self.status.outage = f"the reflector of {self.name} has ended"
 
     async def _round(self, handler: EventHandler[T]) -> WatchEnd | None:
         """One watch from the last version, or one list; None when a list is complete and the watch can begin."""
         self._is_listing = False
-        if self._progress.resource_version not in _NO_VERSION:
+        if self.status.resource_version not in _NO_VERSION:
             return await self._watch(handler)
-        self._progress.phase, self._progress.listed, self._progress.page = Phase.LISTING, 0, 0
-        self._progress.list_begun = self._clock.now()
+        self.status.phase, self.status.listed, self.status.page = Phase.LISTING, 0, 0
+        self.status.list_begun = self._clock.now()
         if self._streams_lists and self._initial_failures < _INITIAL_TRIES:
             return await self._stream_list(handler)
         self._is_listing = True
@@ -134,22 +104,22 @@ class Reflector(Generic[T]):
 
     async def _pause(self, end: WatchEnd, lasted: float) -> None:
         """Decides between watch and list after an end, then waits as long as it requires."""
-        progress = self._progress
-        progress.restarts[end.why] += 1
+        status = self.status
+        status.restarts[end.why] += 1
         text = end.text
-        if end.why is RestartReason.REFUSED:
-            text = f"{'list' if self._is_listing else 'watch'} of {self.name} refused: {text}"
+        if end.why is RestartReason.REJECTED:
+            text = f"{'list' if self._is_listing else 'watch'} of {self.name} rejected: {text}"
         if end.why in _OUTAGES:
-            progress.outage = text
+            status.outage = text
         self._doubtful_ends = self._doubtful_ends + 1 if end.doubtful and not self._had_event else 0
         if end.relist or self._doubtful_ends > 1:
-            progress.resource_version, self._doubtful_ends = "", 0
+            status.resource_version, self._doubtful_ends = "", 0
         is_normal = end.why is RestartReason.ENDED and (self._had_event or lasted >= _SHORT_WATCH)
         if is_normal or (self._had_event and end.why not in _OUTAGES):  # a bookmark before each bad line is no recovery
             self._backoff.reset()
         if is_normal or end.at_once:
             return
-        progress.phase, progress.error = Phase.WAITING, text
+        status.phase, status.error = Phase.WAITING, text
         wait = max(self._backoff.next(), end.retry_after)
         _LOG.warning("%s: %s (%s), again in %.1f s", self.name, end.why, text, wait)
         await self._clock.sleep(wait)
@@ -158,71 +128,27 @@ class Reflector(Generic[T]):
 
     async def _list(self, handler: EventHandler[T]) -> WatchEnd | None:
         """A consistent LIST in pages."""
-        begun, listed = self._clock.now(), Listed[T]()
+        begun = self._clock.now()
         try:
-            version = await self._read_pages(listed)
-        except Expired as error:
-            # The error offers a token for the rest at a newer version. A list of two versions would keep objects that were
-            # deleted in between. Instead it starts again, in larger pages, of which fewer can expire.
-            if self._progress.page > 0:
-                self._page_limit = min(self._page_limit * _LARGER_PAGES, _LARGEST_LIMIT)
-            return end_of_error(error)
+            listed, version = await self._lists.read()
         except KubeError as error:
             return end_of_error(error)
         except WireError as error:
             return WatchEnd(RestartReason.UNDECODABLE, str(error), relist=True)
         if version in _NO_VERSION:
             return WatchEnd(RestartReason.BAD_VERSION, "the list names no resourceVersion", relist=True)
-        self._page_limit = self._options.page_limit
         await self._replace(handler, listed, version, begun)
         return None
 
-    async def _read_pages(self, listed: Listed[T]) -> str:
-        limit, token, tokens = self._page_limit, "", set[int]()
-        while True:
-            try:
-                body = await self._read_page(limit, token)
-            except TooLarge:
-                if limit == 1:
-                    raise
-                limit = max(1, limit // _SMALLER_PAGES)
-                continue
-            page = await decode_page_leniently(body)
-            await self._decode_items(page.items, listed)
-            self._progress.bytes_read += len(body)
-            self._progress.page += 1
-            self._progress.listed = len(listed.objects)
-            limit, token = min(limit * _SMALLER_PAGES, self._page_limit), page.continue_token
-            if not token:
-                return page.resource_version
-            tokens.add(hash(token))
-            if len(tokens) < self._progress.page or len(tokens) >= self._options.most_pages:
-                raise WireError("metadata.continue", f"the list does not end: {self._progress.page:,} pages so far")
-
-    async def _read_page(self, limit: int, token: str) -> bytes:
-        query = {"limit": str(limit), "continue": token} if token else {"limit": str(limit)}
-        options = self._options
-        return await self._connection.call(
-            "GET", self._kind.path, query=query, limit=options.list_timeout, largest=options.largest_page
-        )
-
-    async def _decode_items(self, items: list[bytes | Raw], listed: Listed[T]) -> None:
-        at, is_simplified = 0, False
-        while at < len(items):
-            at, is_simplified = self._decoder.decode_items(items, at, listed, is_simplified=is_simplified)
-            if is_simplified:
-                items[at] = await simplify_in_steps(bytes(items[at]))
-            await asyncio.sleep(0)
-
     async def _replace(self, handler: EventHandler[T], listed: Listed[T], version: str, as_of: float) -> None:
         """Passes a complete list to the handler; ``as_of`` is the last moment at which it was certainly current."""
-        progress, objects = self._progress, list(listed.objects.values())
+        status, objects = self.status, list(listed.objects.values())
         self._unreadable = listed.unreadable
-        progress.unreadable = len(listed.unreadable)
+        status.unreadable = len(listed.unreadable)
         await handler.replace(objects, frozenset(listed.unreadable))
-        progress.relists += progress.synced
-        progress.synced, progress.error, progress.last_heard = True, "", as_of
-        progress.resource_version = version
+        status.relists += status.synced
+        status.synced, status.error, status.last_heard = True, "", as_of
+        status.resource_version = version
         self._initial_failures = 0
         _LOG.info("%s: %d listed, resourceVersion %s", self.name, len(objects), version)
 
@@ -235,7 +161,7 @@ class Reflector(Generic[T]):
             query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
             return await self._follow(handler, query, Listed())
         except KubeError as error:
-            if self._progress.phase is Phase.LISTING and refuses_watch_list(error):
+            if self.status.phase is Phase.LISTING and rejects_watch_list(error):
                 return self._without_watch_list(str(error))
             return end_of_error(error)
 
@@ -247,17 +173,17 @@ class Reflector(Generic[T]):
     async def _watch(self, handler: EventHandler[T]) -> WatchEnd:
         try:
             await self._confirm_version()
-            return await self._follow(handler, {"resourceVersion": self._progress.resource_version}, None)
+            return await self._follow(handler, {"resourceVersion": self.status.resource_version}, None)
         except KubeError as error:
             return end_of_error(error)
 
     async def _confirm_version(self) -> None:
         """Asks the server whether it has reached the version of the watch; it answers as soon as it has."""
-        query = {"limit": "1", "resourceVersion": self._progress.resource_version}
+        query = {"limit": "1", "resourceVersion": self.status.resource_version}
         query["resourceVersionMatch"] = "NotOlderThan"
         try:
             await self._connection.call("GET", self._kind.path, query=query, limit=self._options.confirm_timeout)
-        except Refused as error:
+        except Rejected as error:
             _LOG.debug("%s: cannot confirm the resourceVersion: %s", self.name, error)  # the watch itself may work
 
     async def _follow(self, handler: EventHandler[T], query: dict[str, str], initial: Listed[T] | None) -> WatchEnd:
@@ -269,12 +195,12 @@ class Reflector(Generic[T]):
         splitter = LineSplitter(options.longest_line)
         async with self._connection.stream(self._kind.path, query) as stream:
             if initial is None:
-                self._progress.phase, self._progress.outage = Phase.WATCHING, ""
-            self._backlog.begin(stream.unread)
+                self.status.phase, self.status.outage = Phase.WATCHING, ""
+            self.backlog.begin(stream.unread)
             self._has_news = False
             try:
                 while True:
-                    is_initial = self._progress.phase is Phase.LISTING
+                    is_initial = self.status.phase is Phase.LISTING
                     bound = begun + options.initial_seconds if is_initial else until
                     silence = options.initial_silence if is_initial else options.max_silence
                     chunk = await self._read(stream, min(silence, bound - now()))
@@ -292,13 +218,13 @@ class Reflector(Generic[T]):
             except LineTooLongError as error:
                 return WatchEnd(RestartReason.OVERSIZED, str(error), relist=True)
             finally:
-                self._backlog.end()
+                self.backlog.end()
 
     async def _read(self, stream: ByteStream, patience: float) -> bytes | None:
         chunk = await stream.read(max(patience, 0.0))
         if chunk:
-            self._progress.bytes_read += len(chunk)
-            self._backlog.note_received(len(chunk), self._clock.now())
+            self.status.bytes_read += len(chunk)
+            self.backlog.note_received(len(chunk), self._clock.now())
         return chunk
 
     async def _handle_lines(
@@ -309,8 +235,8 @@ class Reflector(Generic[T]):
         while at < len(lines):
             taken = self._decoder.decode_lines(lines, at, is_simplified=is_simplified)
             at, is_simplified = taken.end, taken.must_simplify
-            self._progress.events += len(taken.changes)
-            if initial is not None and self._progress.phase is Phase.LISTING:
+            self.status.events += len(taken.changes)
+            if initial is not None and self.status.phase is Phase.LISTING:
                 await self._collect(taken, handler, initial, begun)
             else:
                 await self._apply(taken, handler)
@@ -321,19 +247,19 @@ class Reflector(Generic[T]):
             if is_simplified:
                 lines[at] = await simplify_in_steps(lines[at])
             await asyncio.sleep(0)  # reading does not yield while data is waiting
-        known = self._backlog.note_handled()
+        known = self.backlog.note_handled()
         if known is not None and self._has_news:
-            self._progress.last_heard, self._has_news = known, False
+            self.status.last_heard, self._has_news = known, False
         return None
 
     async def _apply(self, taken: Slice[T], handler: EventHandler[T]) -> None:
         _note_unreadable(taken, self._unreadable)
-        self._progress.unreadable = len(self._unreadable)
+        self.status.unreadable = len(self._unreadable)
         if taken.changes:
             await handler.apply(taken.changes)
         if taken.version not in _NO_VERSION:
-            self._progress.resource_version = taken.version
-            self._progress.error = ""
+            self.status.resource_version = taken.version
+            self.status.error = ""
             self._had_event = self._has_news = True
 
     async def _collect(self, taken: Slice[T], handler: EventHandler[T], initial: Listed[T], begun: float) -> None:
@@ -343,10 +269,10 @@ class Reflector(Generic[T]):
                 initial.objects.pop(found.key, None)
             else:
                 initial.objects[found.key] = found
-        self._progress.listed = len(initial.objects)
+        self.status.listed = len(initial.objects)
         if taken.initial_events_end:
             await self._replace(handler, initial, taken.version, begun)
-            self._progress.phase, self._progress.outage = Phase.WATCHING, ""
+            self.status.phase, self.status.outage = Phase.WATCHING, ""
             initial.objects.clear()
 
 

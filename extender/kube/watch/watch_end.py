@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from extender.kube.errors import NO_CONNECTION, Expired, KubeError, NotFound, Refused, Throttled, TooLarge
-from extender.kube.watch.reflector_status import RestartReason
+from extender.kube.errors import NO_CONNECTION, Expired, KubeError, NotFound, Rejected, Throttled, TooLarge
+from extender.kube.watch.reflector_values import RestartReason
 from extender.wire.kinds import Status
 
 
@@ -41,8 +41,8 @@ def end_of_error(error: KubeError) -> WatchEnd:
     if error.status and _blames_version(text):
         # Measured: an unknown resourceVersion is answered with 500, one from the future with 504.
         return WatchEnd(RestartReason.BAD_VERSION, text, relist=True, retry_after=wait)
-    if isinstance(error, Refused | NotFound):
-        return WatchEnd(RestartReason.REFUSED, text)
+    if isinstance(error, Rejected | NotFound):
+        return WatchEnd(RestartReason.REJECTED, text)
     # A server that was away may return with an older history, from a backup. The version of the watch is then in its
     # future, and it sends nothing before it gets there.
     was_away = error.reason == NO_CONNECTION
@@ -61,7 +61,7 @@ def end_of_status(status: Status) -> WatchEnd:
     )
 
 
-def refuses_watch_list(error: KubeError) -> bool:
+def rejects_watch_list(error: KubeError) -> bool:
     """Whether the server knows no streaming list: it calls the request invalid, or malformed where it is very old."""
     return error.status in {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY}
 

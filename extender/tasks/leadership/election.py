@@ -24,7 +24,7 @@ from random import Random
 from typing import Final
 
 from extender.kube.errors import Conflict, KubeError, NotFound
-from extender.kube.writes.leases import Lease
+from extender.kube.leases import Lease
 from extender.settings import LEADER_JITTER
 from extender.tasks.leadership.state import LeaderTerm
 from extender.tasks.ports import Clock, LeaseStore

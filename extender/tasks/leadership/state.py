@@ -12,8 +12,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from extender.kube.errors import Refused
-from extender.kube.writes.effects import PodCondition, PodEvent, PodRef
+from extender.kube.effects import PodCondition, PodEvent, PodRef
+from extender.kube.errors import Rejected
 from extender.tasks.ports import ClusterWriter
 
 
@@ -32,7 +32,7 @@ class LeaderTerm:
     silent_since: float = float("-inf")
 
 
-class LeadershipLost(Refused):
+class LeadershipLost(Rejected):
     """Raised instead of writing when the term in which the write was decided has ended. A retry does not help."""
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final, Protocol
 
+from extender.kube.effects import PodEvent
 from extender.kube.errors import KubeError
-from extender.kube.writes.effects import PodEvent
 from extender.tasks.ports import Clock
 
 # Two preemptions of one burst are about 50 ms apart: the time of a scheduling cycle.

@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import Final
 
 from extender.index.view import ClusterView
-from extender.kube.writes.effects import PodCondition, PodEvent, PodRef
+from extender.kube.effects import PodCondition, PodEvent, PodRef
 from extender.model.objects import Pod
 from extender.model.plans import PreemptionPlan
 from extender.tasks.ports import Clock, ClusterWriter

@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Protocol
 
-from extender.kube.errors import Conflict, KubeError, NotFound, Refused, Throttled
+from extender.kube.effects import PodRef
+from extender.kube.errors import Conflict, KubeError, NotFound, Rejected, Throttled
 from extender.kube.timing import Backoff, BackoffOptions
-from extender.kube.writes.effects import PodRef
 from extender.tasks.ports import Clock
 from extender.tasks.preemption.rate_limiter import RateLimiter
 
@@ -50,7 +50,7 @@ class RetryingWriter:
                     await call()
             except NotFound:
                 return False
-            except Refused as error:
+            except Rejected as error:
                 raise GaveUpError(f"{pod.namespace}/{pod.name}: {error}") from error
             except KubeError as error:
                 if isinstance(error, Conflict) and await self._is_another(pod):

@@ -13,8 +13,8 @@ from typing import Final, Protocol
 from extender.index.claims.rejected_pods import Grounds, RejectedPods
 from extender.index.objects.changes import Subscribable
 from extender.index.view import ClusterView
+from extender.kube.effects import PodRef
 from extender.kube.errors import KubeError, NotFound
-from extender.kube.writes.effects import PodRef
 from extender.model.objects import Pod
 from extender.rules import catalog
 

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
+from extender.kube.effects import PodRef
 from extender.kube.errors import Unreachable
-from extender.kube.reader import Reader
 from extender.kube.session import Session
-from extender.kube.writes.effects import PodRef
+from extender.kube.writer import Writer
 from tests.kube.scripted import ScriptedApi, body, status
 
 POD = PodRef("default", "web", "uid-old")
@@ -18,15 +18,15 @@ PATH = "/api/v1/namespaces/default/pods/web"
 
 async def test_it_is_that_of_the_pod_which_has_the_name_now(api: ScriptedApi, session: Session) -> None:
     api.script(PATH, body(json.dumps({"metadata": {"name": "web", "namespace": "default", "uid": "uid-new"}})))
-    assert await Reader(session.reads).uid_of(POD) == "uid-new"
+    assert await Writer(session.reads, "extender", "one").uid_of(POD) == "uid-new"
 
 
 async def test_it_is_empty_where_the_name_means_no_pod(api: ScriptedApi, session: Session) -> None:
     api.script(PATH, status(404))
-    assert not await Reader(session.reads).uid_of(POD)
+    assert not await Writer(session.reads, "extender", "one").uid_of(POD)
 
 
 async def test_an_answer_that_is_no_pod_is_no_answer(api: ScriptedApi, session: Session) -> None:
     api.script(PATH, body(json.dumps({"metadata": {"name": 7}})))
     with pytest.raises(Unreachable, match=r"pods/web"):
-        await Reader(session.reads).uid_of(POD)
+        await Writer(session.reads, "extender", "one").uid_of(POD)

@@ -5,28 +5,36 @@ class as ``tasks.ports.ClusterWriter``. It has connections of its own, so a burs
 
 Each write to a pod carries its UID: the API server answers 409 when the name belongs to another pod by now. As always
 over a network, ``Unreachable`` leaves open whether the write has happened.
+
+Every name is checked before it becomes part of a path. A name such as `..` survives percent-encoding and would be resolved
+on the way: `DELETE .../pods/..` is another request than the one that was meant. Names come from the watch, but also from
+requests to this service and from settings.
+https://kubernetes.io/docs/concepts/overview/working-with-objects/names/
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from datetime import UTC
 from http import HTTPStatus
 from typing import Final
 
-from extender.kube.errors import KubeError, Unreachable
+from extender.kube.effects import PodCondition, PodEvent, PodRef
+from extender.kube.errors import KubeError, NotFound, Rejected, Unreachable
+from extender.kube.leases import Lease, decode_lease, lease_body, micro_time
 from extender.kube.session import JSON, MERGE_PATCH, STRATEGIC_PATCH, Body, Connection
-from extender.kube.writes.effects import PodCondition, PodEvent, PodRef
-from extender.kube.writes.leases import Lease, decode_lease, lease_body, micro_time
-from extender.kube.writes.paths import events_path, lease_path, leases_path, pod_path
+from extender.kube.watch.decoding import decode_identity_leniently
 from extender.wire import api_calls
 from extender.wire.api_calls import ApiCall
+from extender.wire.errors import WireError
 
 _METHODS: Final = {"create": "POST", "get": "GET", "update": "PUT", "patch": "PATCH", "delete": "DELETE"}
 _LONGEST_NOTE: Final = 1024  # events.k8s.io/v1 rejects more
 _LONGEST_EVENT_NAME: Final = 236  # leaves room for the dot and 16 digits within 253
-
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_SHOWN: Final = 80  # characters of a bad name in the error
 
 # Called after each call with its name, its result ("ok", "forbidden", "cancelled" or the error's class in lower case)
 # and its seconds.
@@ -103,6 +111,20 @@ class Writer:
         }
         await self._call(api_calls.BIND, f"{pod_path(pod)}/binding", body)
 
+    async def uid_of(self, pod: PodRef) -> str:
+        """The UID of the pod that has this namespace and name now, empty where there is none.
+
+        For a write that met a conflict: the watch may not show the other pod yet.
+        """
+        path = pod_path(pod)
+        try:
+            body = await self._connection.call("GET", path, limit=self._limit)
+            return (await decode_identity_leniently(body)).uid
+        except NotFound:
+            return ""
+        except WireError as error:
+            raise Unreachable(f"GET {path}: {error}") from error
+
     # -- events -------------------------------------------------------------------------------------------------
 
     async def create_event(self, event: PodEvent) -> None:
@@ -175,3 +197,35 @@ def _read_lease(body: bytes) -> Lease:
         return decode_lease(body)
     except ValueError as error:
         raise Unreachable(f"lease: {error}") from error
+
+
+def pod_path(pod: PodRef) -> str:
+    """The path of a pod. Raises ``Rejected`` where its namespace or name cannot be that of an object."""
+    return f"{pods_path(pod.namespace)}/{_segment('pod', pod.name)}"
+
+
+def pods_path(namespace: str) -> str:
+    """The pods of a namespace. Raises ``Rejected``."""
+    return f"/api/v1/namespaces/{_segment('namespace', namespace)}/pods"
+
+
+def events_path(namespace: str) -> str:
+    """The events of a namespace. Raises ``Rejected``."""
+    return f"/apis/events.k8s.io/v1/namespaces/{_segment('namespace', namespace)}/events"
+
+
+def leases_path(namespace: str) -> str:
+    """The Leases of a namespace. Raises ``Rejected``."""
+    return f"/apis/coordination.k8s.io/v1/namespaces/{_segment('namespace', namespace)}/leases"
+
+
+def lease_path(namespace: str, name: str) -> str:
+    """The path of a Lease. Raises ``Rejected``."""
+    return f"{leases_path(namespace)}/{_segment('Lease', name)}"
+
+
+def _segment(what: str, name: str) -> str:
+    """The name itself: none of its characters needs encoding."""
+    if not _NAME.fullmatch(name):
+        raise Rejected(f"{name[:_SHOWN]!r} is no name of a {what}", reason="Invalid")
+    return name

@@ -1,9 +1,9 @@
-"""Counts the bytes of a watch that have arrived and were not handled yet.
+"""The bytes of one watch: reading them, and counting those that have arrived and were not handled yet.
 
 A process without processor time reads nothing, so a chunk that is read now may have been sent long ago. The time of
 reading does not show how current a reflector is. Everything that had arrived at a moment is known once all bytes that were
-unread at that moment have been handled. Two methods use this: ``note_handled`` (up to when everything is known) and
-``wait_until_handled`` (a request waits for the events that had arrived with it).
+unread at that moment have been handled. Two methods of `Backlog` use this: ``note_handled`` (up to when everything is known)
+and ``wait_until_handled`` (a request waits for the events that had arrived with it).
 
 A socket that holds many bytes may have stopped the sender as well (TCP flow control), which then has more to send.
 """
@@ -11,12 +11,64 @@ A socket that holds many bytes may have stopped the sender as well (TCP flow con
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import socket
+import termios
+from array import array
 from collections.abc import Callable
 from typing import Final
+
+from aiohttp import ClientResponse
+
+from extender.kube.errors import TRANSLATED, Unreachable, translate
 
 _SENDER_MAY_WAIT: Final = 32 * 1024  # bytes; half of the smallest receive window that Linux offers
 _BUSY_ITERATIONS: Final = 100  # of the event loop; a chunk is read and handled within a few
 _POLL_SECONDS: Final = 0.001
+
+
+class ByteStream:
+    """The body of a long answer, a chunk at a time."""
+
+    def __init__(self, response: ClientResponse, doing: str) -> None:
+        self._content = response.content
+        self._doing = doing
+        self._given = 0
+        transport = response.connection.transport if response.connection is not None else None
+        self._socket = transport.get_extra_info("socket") if transport is not None else None
+
+    def unread(self) -> int:
+        """How many bytes have arrived and were not given out yet, here or in the kernel; about 1 µs."""
+        return self._content.total_bytes - self._given + _bytes_in(self._socket)
+
+    async def read(self, patience: float) -> bytes | None:
+        """What has arrived, up to a few megabytes; ``b""`` at the end; None when nothing came for ``patience`` seconds.
+
+        Raises ``Unreachable`` when the connection is cut. Does not yield to other tasks while data is waiting.
+        """
+        try:
+            async with asyncio.timeout(patience):
+                chunk = await self._content.readany()
+        except TimeoutError:
+            return None
+        except RuntimeError as error:  # raised by the session for a connection that was lost between two reads
+            raise Unreachable(f"{self._doing}: {error}") from error
+        except TRANSLATED as error:
+            raise translate(self._doing, error) from error
+        self._given += len(chunk)
+        return chunk
+
+
+def _bytes_in(connected: socket.socket | None) -> int:
+    """What lies in the kernel's buffer of a socket; 0 where it is closed."""
+    if connected is None or (number := connected.fileno()) < 0:
+        return 0
+    size = array("i", [0])
+    try:
+        fcntl.ioctl(number, termios.FIONREAD, size)
+    except OSError:
+        return 0
+    return size[0]
 
 
 def _nothing() -> int:

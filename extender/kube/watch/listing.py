@@ -1,0 +1,128 @@
+"""Lists of one kind: a consistent list in pages, and what shows whether a watch is current.
+
+A replica that takes over must know that its watch does not lag. `WatchFreshness` finds out, at the same cost in any
+cluster: a list of one object, and one watch of a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, Generic, TypeVar
+
+from msgspec import Raw
+
+from extender.kube.errors import Expired, TooLarge, Unreachable
+from extender.kube.session import Connection
+from extender.kube.timing import Clock
+from extender.kube.watch.decoding import Listed, SliceDecoder, decode_page_leniently, simplify_in_steps
+from extender.kube.watch.reflector_values import ReflectorStatus, WatchOptions
+from extender.model.objects import Object
+from extender.wire.errors import WireError
+from extender.wire.kinds import Kind
+
+T = TypeVar("T", bound=Object)
+
+_SMALLER_PAGES: Final = 4  # what a page's limit is divided by when the page was too large
+_LARGER_PAGES: Final = 16  # and multiplied by for the next list, when a list expired half-way
+_LARGEST_LIMIT: Final = 10**6
+_WATCH_SECONDS: Final = 1
+_PATIENCE_SECONDS: Final = 5.0
+_LIMIT_SECONDS: Final = 5.0
+
+
+class ListReader(Generic[T]):
+    """Reads whole lists. Counts pages, bytes and objects in the reflector's status."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        kind: Kind[T],
+        options: WatchOptions,
+        status: ReflectorStatus,
+        decoder: SliceDecoder[T],
+    ) -> None:
+        self._connection = connection
+        self._kind = kind
+        self._options = options
+        self._status = status
+        self._decoder = decoder
+        self._page_limit = options.page_limit
+
+    async def read(self) -> tuple[Listed[T], str]:
+        """A complete list and its resourceVersion. Raises ``KubeError``, and ``WireError`` where a page is unreadable."""
+        listed = Listed[T]()
+        try:
+            version = await self._read_pages(listed)
+        except Expired:
+            # The error offers a token for the rest at a newer version. A list of two versions would keep objects that were
+            # deleted in between. Instead it starts again, in larger pages, of which fewer can expire.
+            if self._status.page > 0:
+                self._page_limit = min(self._page_limit * _LARGER_PAGES, _LARGEST_LIMIT)
+            raise
+        self._page_limit = self._options.page_limit
+        return listed, version
+
+    async def _read_pages(self, listed: Listed[T]) -> str:
+        limit, token, tokens = self._page_limit, "", set[int]()
+        while True:
+            try:
+                body = await self._read_page(limit, token)
+            except TooLarge:
+                if limit == 1:
+                    raise
+                limit = max(1, limit // _SMALLER_PAGES)
+                continue
+            page = await decode_page_leniently(body)
+            await self._decode_items(page.items, listed)
+            self._status.bytes_read += len(body)
+            self._status.page += 1
+            self._status.listed = len(listed.objects)
+            limit, token = min(limit * _SMALLER_PAGES, self._page_limit), page.continue_token
+            if not token:
+                return page.resource_version
+            tokens.add(hash(token))
+            if len(tokens) < self._status.page or len(tokens) >= self._options.most_pages:
+                raise WireError("metadata.continue", f"the list does not end: {self._status.page:,} pages so far")
+
+    async def _read_page(self, limit: int, token: str) -> bytes:
+        query = {"limit": str(limit), "continue": token} if token else {"limit": str(limit)}
+        options = self._options
+        return await self._connection.call(
+            "GET", self._kind.path, query=query, limit=options.list_timeout, largest=options.largest_page
+        )
+
+    async def _decode_items(self, items: list[bytes | Raw], listed: Listed[T]) -> None:
+        at, is_simplified = 0, False
+        while at < len(items):
+            at, is_simplified = self._decoder.decode_items(items, at, listed, is_simplified=is_simplified)
+            if is_simplified:
+                items[at] = await simplify_in_steps(bytes(items[at]))
+            await asyncio.sleep(0)
+
+
+class WatchFreshness:
+    """The check for one kind. Implements ``tasks.leadership.takeover.FreshnessCheck``."""
+
+    def __init__(self, connection: Connection, kind: Kind[T], clock: Clock) -> None:
+        self._connection = connection
+        self._kind = kind
+        self._clock = clock
+
+    async def newest_version(self) -> str:
+        """The version of a consistent read; the API server's cache has reached it once it has answered.
+
+        https://kubernetes.io/docs/reference/using-api/api-concepts/#semantics-for-get-and-list
+        """
+        body = await self._connection.call("GET", self._kind.path, query={"limit": "1"}, limit=_LIMIT_SECONDS)
+        try:
+            return (await decode_page_leniently(body)).resource_version
+        except WireError as error:
+            raise Unreachable(f"{self._kind.name}: {error}") from error
+
+    async def is_quiet_since(self, version: str) -> bool:
+        """Whether a watch from that version ends normally without an event. A watch that breaks off early proves nothing."""
+        query = {"watch": "true", "resourceVersion": version, "timeoutSeconds": str(_WATCH_SECONDS)}
+        begun = self._clock.now()
+        async with self._connection.stream(self._kind.path, query) as stream:
+            is_silent = await stream.read(_PATIENCE_SECONDS) == b""
+        return is_silent and self._clock.now() - begun >= _WATCH_SECONDS / 2
