@@ -34,7 +34,7 @@ class Api:
         self, method: str, path: str, body: JsonObject | None = None, *, allow: Iterable[int] = (), **options: Any
     ) -> JsonObject:
         """The answer's body. ApiFailure for any failing status but the allowed ones."""
-        headers = {"Content-Type": options.pop("content_type", "application/json")}
+        headers = {"Content-Type": options.pop("content_type", "application/json"), **options.pop("headers", {})}
         data = None if body is None else orjson.dumps(body)
         async with self._session.request(method, path, data=data, headers=headers, **options) as response:
             answer = await response.read()
@@ -106,7 +106,7 @@ async def connect(url: str, token: str, authority: Path) -> AsyncIterator[Api]:
 def path_of(obj: JsonObject) -> str:
     """Where an object is created."""
     kind = obj["kind"].lower()
-    kind += "es" if kind.endswith("s") else "s"
+    kind = f"{kind[:-1]}ies" if kind.endswith("policy") else kind + ("es" if kind.endswith("s") else "s")
     root = f"/apis/{obj['apiVersion']}" if "/" in obj["apiVersion"] else f"/api/{obj['apiVersion']}"
     return f"{root}/namespaces/{namespace_of(obj)}/{kind}" if namespace_of(obj) else f"{root}/{kind}"
 

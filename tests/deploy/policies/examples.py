@@ -1,0 +1,268 @@
+"""Policies that must be accepted, and changes of them that must be refused, each with the field that the refusal names."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any, Final
+
+Json = dict[str, Any]
+
+REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+API_VERSION: Final = "placement.extender.dev/v1alpha1"
+_PODS: Final = {"matchLabels": {"app": "db"}, "matchExpressions": [{"key": "tier", "operator": "In", "values": ["a"]}]}
+_TERM: Final = {
+    "labelSelector": _PODS,
+    "namespaces": ["team-a", "team-b"],
+    "namespaceSelector": {"matchExpressions": [{"key": "example.com/team", "operator": "Exists"}]},
+    "topologyKey": "topology.kubernetes.io/zone",
+    "matchLabelKeys": ["pod-template-hash"],
+    "mismatchLabelKeys": ["tenant"],
+}
+# Every field that a policy may have.
+FULL: Final[Json] = {
+    "apiVersion": API_VERSION,
+    "kind": "ClusterPodSchedulingPolicy",
+    "metadata": {"name": "full"},
+    "spec": {
+        "podSelector": _PODS,
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "team-a"}},
+        "matchConditions": {
+            "ownerKinds": ["StatefulSet"],
+            "serviceAccounts": ["default", "team-a/db"],
+            "priorityClassNames": ["system-node-critical"],
+            "exclude": {
+                "podSelector": {"matchLabels": {"app": "cache"}},
+                "namespaces": ["kube-system"],
+                "ownerKinds": ["Job"],
+                "serviceAccounts": ["robot"],
+                "priorityClassNames": ["batch"],
+            },
+        },
+        "when": ["Admission", "Scheduling", "Release"],
+        "targets": "Both",
+        "priority": -5,
+        "conflictPolicy": "Override",
+        "failurePolicy": "Fail",
+        "mode": "Audit",
+        "nodeSelector": {"example.com/pool": "etcd", "dedicated": ""},
+        "affinity": {
+            "nodeAffinity": {
+                REQUIRED: {
+                    "nodeSelectorTerms": [
+                        {
+                            "matchExpressions": [
+                                {"key": "pool", "operator": "In", "values": ["etcd", "etcd"]},
+                                {"key": "cores", "operator": "Gt", "values": ["8"]},
+                                {"key": "spot", "operator": "DoesNotExist"},
+                            ],
+                            "matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["node-1"]}],
+                        },
+                        {},
+                    ]
+                },
+                PREFERRED: [
+                    {"weight": 100, "preference": {"matchExpressions": [{"key": "disk", "operator": "Exists"}]}}
+                ],
+            },
+            "podAffinity": {REQUIRED: [_TERM]},
+            "podAntiAffinity": {REQUIRED: [_TERM], PREFERRED: [{"weight": 1, "podAffinityTerm": _TERM}]},
+        },
+        "tolerations": [
+            {"key": "dedicated", "operator": "Equal", "value": "etcd", "effect": "NoExecute", "tolerationSeconds": -1},
+            {"key": "dedicated", "value": "etcd"},
+            {"operator": "Exists"},
+            {"key": "risk", "operator": "Lt", "value": "-5"},
+        ],
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1,
+                "topologyKey": "topology.kubernetes.io/zone",
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "minDomains": 3,
+                "labelSelector": {"matchLabels": {"app": "db"}},
+                "matchLabelKeys": ["pod-template-hash"],
+                "nodeAffinityPolicy": "Honor",
+                "nodeTaintsPolicy": "Ignore",
+            },
+            {"maxSkew": 2, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"},
+        ],
+        "schedulerNames": ["fast", "slow"],
+        "schedulingGates": [{"name": "example.com/quota"}],
+        "priorityClassName": "batch-high",
+    },
+}
+STATUS: Final[Json] = {
+    "observedGeneration": 1,
+    "conditions": [
+        {
+            "type": "Valid",
+            "status": "True",
+            "observedGeneration": 1,
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+            "reason": "Accepted",
+            "message": "all directives can be applied",
+        }
+    ],
+    "matchedPods": 12,
+    "lastApplied": "2026-01-01T00:00:00Z",
+    "conflicts": [{"policy": "other", "field": "spec.schedulerName", "message": "both set it"}],
+}
+
+
+def policy(kind: str = "ClusterPodSchedulingPolicy", name: str = "one", **spec: Any) -> Json:
+    """A policy for the pods of app `db` with these fields in its spec; the namespaced kind is in `default`."""
+    namespace = {} if kind.startswith("Cluster") else {"namespace": "default"}
+    metadata = {"name": name, **namespace}
+    selects = {"podSelector": {"matchLabels": {"app": "db"}}}
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": {**selects, **deepcopy(spec)}}
+
+
+def namespaced_full() -> Json:
+    """The same as `FULL` without what only the cluster-wide kind has."""
+    spec = {name: value for name, value in FULL["spec"].items() if name != "namespaceSelector"}
+    return policy("PodSchedulingPolicy", "full", **spec)
+
+
+def _affinity(part: str, **terms: Any) -> Json:
+    return {"affinity": {part: terms}}
+
+
+def _required(**term: Any) -> Json:
+    return _affinity("nodeAffinity", **{REQUIRED: {"nodeSelectorTerms": [term]}})
+
+
+def _expression(**requirement: Any) -> Json:
+    return _required(matchExpressions=[requirement])
+
+
+def _pod_term(**term: Any) -> Json:
+    return _affinity("podAntiAffinity", **{REQUIRED: [{"topologyKey": "zone", **term}]})
+
+
+def _toleration(**one: Any) -> Json:
+    return {"tolerations": [one]}
+
+
+def _spread(**one: Any) -> Json:
+    constraint = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", **one}
+    return {"topologySpreadConstraints": [constraint]}
+
+
+_TERMS: Final = f"spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms"
+_EXPRESSION: Final = f"{_TERMS}[0].matchExpressions[0]"
+_FIELD: Final = f"{_TERMS}[0].matchFields[0]"
+_POD_TERM: Final = f"spec.affinity.podAntiAffinity.{REQUIRED}[0]"
+_SPREAD: Final = "spec.topologySpreadConstraints[0]"
+
+# By what is wrong: the spec, and the field that the refusal names.
+BAD: Final[dict[str, tuple[Json, str]]] = {
+    "selector: values missing": (
+        {"podSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}},
+        "spec.podSelector.matchExpressions[0].values",
+    ),
+    "selector: values with Exists": (
+        {"podSelector": {"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["b"]}]}},
+        "spec.podSelector.matchExpressions[0].values",
+    ),
+    "selector: unknown operator": (
+        {"podSelector": {"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["1"]}]}},
+        "spec.podSelector.matchExpressions[0].operator",
+    ),
+    "selector: malformed key": (
+        {"podSelector": {"matchExpressions": [{"key": "a b", "operator": "Exists"}]}},
+        "spec.podSelector.matchExpressions[0].key",
+    ),
+    "selector: malformed value": ({"podSelector": {"matchLabels": {"a": "b c"}}}, "spec.podSelector.matchLabels.a"),
+    "selector: no key": ({"podSelector": {"matchLabels": {"": "b"}}}, "spec.podSelector.matchLabels"),
+    "namespace selector: values missing": (
+        {"namespaceSelector": {"matchExpressions": [{"key": "a", "operator": "NotIn"}]}},
+        "spec.namespaceSelector.matchExpressions[0].values",
+    ),
+    "owner kind: a plural": (
+        {"matchConditions": {"ownerKinds": ["statefulsets"]}},
+        "spec.matchConditions.ownerKinds[0]",
+    ),
+    "service account: malformed": (
+        {"matchConditions": {"serviceAccounts": ["a/b/c"]}},
+        "spec.matchConditions.serviceAccounts[0]",
+    ),
+    "exclude: a namespace twice": (
+        {"matchConditions": {"exclude": {"namespaces": ["a", "a"]}}},
+        "spec.matchConditions.exclude.namespaces[1]",
+    ),
+    "when: nothing": ({"when": []}, "spec.when"),
+    "when: unknown": ({"when": ["Eviction"]}, "spec.when[0]"),
+    "targets: unknown": ({"targets": "Deployments"}, "spec.targets"),
+    "priority: too large": ({"priority": 2**31}, "spec.priority"),
+    "conflict policy: unknown": ({"conflictPolicy": "Merge"}, "spec.conflictPolicy"),
+    "failure policy: unknown": ({"failurePolicy": "Retry"}, "spec.failurePolicy"),
+    "mode: unknown": ({"mode": "DryRun"}, "spec.mode"),
+    "node selector: malformed value": ({"nodeSelector": {"pool": "a/b"}}, "spec.nodeSelector.pool"),
+    "node name: malformed": ({"nodeName": "Node_1"}, "spec.nodeName"),
+    "node name beside gates": ({"nodeName": "node-1", "schedulingGates": [{"name": "example.com/g"}]}, "spec.nodeName"),
+    "terms: none": (_affinity("nodeAffinity", **{REQUIRED: {"nodeSelectorTerms": []}}), _TERMS),
+    "terms: too many": (_affinity("nodeAffinity", **{REQUIRED: {"nodeSelectorTerms": [{}] * 65}}), _TERMS),
+    "term: values missing": (_expression(key="a", operator="In"), f"{_EXPRESSION}.values"),
+    "term: two values with Gt": (_expression(key="a", operator="Gt", values=["1", "2"]), f"{_EXPRESSION}.values"),
+    "term: no integer with Lt": (_expression(key="a", operator="Lt", values=["x"]), f"{_EXPRESSION}.values"),
+    "term: unknown operator": (_expression(key="a", operator="Is", values=["x"]), f"{_EXPRESSION}.operator"),
+    "term: another field": (
+        _required(matchFields=[{"key": "spec.unschedulable", "operator": "In", "values": ["a"]}]),
+        f"{_FIELD}.key",
+    ),
+    "term: two names": (
+        _required(matchFields=[{"key": "metadata.name", "operator": "In", "values": ["a", "b"]}]),
+        f"{_FIELD}.values",
+    ),
+    "preferred: weight 0": (
+        _affinity("nodeAffinity", **{PREFERRED: [{"weight": 0, "preference": {}}]}),
+        f"spec.affinity.nodeAffinity.{PREFERRED}[0].weight",
+    ),
+    "preferred: weight 101": (
+        _affinity("podAffinity", **{PREFERRED: [{"weight": 101, "podAffinityTerm": {"topologyKey": "zone"}}]}),
+        f"spec.affinity.podAffinity.{PREFERRED}[0].weight",
+    ),
+    "pod term: no topology key": (_pod_term(topologyKey=""), f"{_POD_TERM}.topologyKey"),
+    "pod term: malformed namespace": (_pod_term(namespaces=["Team"]), f"{_POD_TERM}.namespaces[0]"),
+    "pod term: bad namespace selector": (
+        _pod_term(namespaceSelector={"matchExpressions": [{"key": "a", "operator": "In"}]}),
+        f"{_POD_TERM}.namespaceSelector.matchExpressions[0].values",
+    ),
+    "pod term: match keys without selector": (_pod_term(matchLabelKeys=["a"]), f"{_POD_TERM}.matchLabelKeys"),
+    "pod term: a key in both lists": (
+        _pod_term(labelSelector={}, matchLabelKeys=["a"], mismatchLabelKeys=["a"]),
+        f"{_POD_TERM}.matchLabelKeys",
+    ),
+    "pod term: a key of the selector": (
+        _pod_term(labelSelector={"matchLabels": {"a": "b"}}, mismatchLabelKeys=["a"]),
+        f"{_POD_TERM}.mismatchLabelKeys",
+    ),
+    "toleration: no key": (_toleration(operator="Equal", value="a"), "spec.tolerations[0].operator"),
+    "toleration: value with Exists": (_toleration(key="a", operator="Exists", value="b"), "spec.tolerations[0].value"),
+    "toleration: no integer with Gt": (_toleration(key="a", operator="Gt", value="b"), "spec.tolerations[0].value"),
+    "toleration: seconds without NoExecute": (
+        _toleration(key="a", effect="NoSchedule", tolerationSeconds=5),
+        "spec.tolerations[0].effect",
+    ),
+    "toleration: unknown effect": (_toleration(key="a", effect="Evict"), "spec.tolerations[0].effect"),
+    "toleration: malformed key": (_toleration(key="a b"), "spec.tolerations[0].key"),
+    "spread: no skew": (_spread(maxSkew=0), f"{_SPREAD}.maxSkew"),
+    "spread: no domains": (_spread(minDomains=0), f"{_SPREAD}.minDomains"),
+    "spread: unknown action": (_spread(whenUnsatisfiable="Never"), f"{_SPREAD}.whenUnsatisfiable"),
+    "spread: match keys without selector": (_spread(matchLabelKeys=["a"]), f"{_SPREAD}.matchLabelKeys"),
+    "spread: unknown policy": (_spread(nodeTaintsPolicy="Maybe"), f"{_SPREAD}.nodeTaintsPolicy"),
+    "spread: one pair twice": (
+        {"topologySpreadConstraints": 2 * _spread()["topologySpreadConstraints"]},
+        "spec.topologySpreadConstraints[1]",
+    ),
+    "scheduler name beside a list": ({"schedulerName": "a", "schedulerNames": ["b"]}, "spec.schedulerNames"),
+    "scheduler names: none": ({"schedulerNames": []}, "spec.schedulerNames"),
+    "scheduler name at scheduling": ({"schedulerName": "a", "when": ["Scheduling"]}, "spec.schedulerName"),
+    "gates at scheduling": ({"schedulingGates": [{"name": "a.b/c"}], "when": ["Release"]}, "spec.schedulingGates"),
+    "gate: malformed name": ({"schedulingGates": [{"name": "a b"}]}, "spec.schedulingGates[0].name"),
+    "gate: twice": ({"schedulingGates": [{"name": "a.b/c"}, {"name": "a.b/c"}]}, "spec.schedulingGates[1]"),
+    "priority class at scheduling": ({"priorityClassName": "a", "when": ["Scheduling"]}, "spec.priorityClassName"),
+    "priority class: malformed": ({"priorityClassName": "High"}, "spec.priorityClassName"),
+    "wrong type": ({"priority": "high"}, "spec.priority"),
+}

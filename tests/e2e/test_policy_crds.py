@@ -1,0 +1,114 @@
+"""The CRDs of scheduling policies on a real apiserver, which refuses bad policies by them alone: there is no webhook here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import yaml
+
+from extender.simulator.json_objects import JsonObject, name_of
+from tests.deploy.policies.crds import FILE
+from tests.deploy.policies.examples import BAD, FULL, STATUS, namespaced_full, policy
+from tests.e2e.client import Api, path_of
+from tests.e2e.cluster import Cluster
+from tests.fakes import PATIENCE
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+_CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+_NO_NAME = str.maketrans({":": "", " ": "-"})
+
+
+async def established(api: Api) -> list[JsonObject]:
+    """Install the CRDs and return them once the apiserver serves them."""
+    documents = list(yaml.safe_load_all(FILE.read_text("utf-8")))
+    for document in documents:
+        await api.request("POST", _CRDS, document, allow=[409])
+    async with asyncio.timeout(PATIENCE):
+        for document in documents:
+            while (await api.request("GET", path_of(policy(_kind(document))), allow=[404, 429]))["kind"] == "Status":  # noqa: ASYNC110 -- no event across processes
+                await asyncio.sleep(0.05)
+    return [await api.request("GET", f"{_CRDS}/{name_of(document)}") for document in documents]
+
+
+def _kind(crd: JsonObject) -> str:
+    kind: str = crd["spec"]["names"]["kind"]
+    return kind
+
+
+@pytest.fixture
+async def api(cluster: Cluster) -> AsyncIterator[Api]:
+    """A client of an apiserver that serves the kinds; what a test creates is removed."""
+    await established(cluster.api)
+    yield cluster.api
+    for kind in ("ClusterPodSchedulingPolicy", "PodSchedulingPolicy"):
+        path = path_of(policy(kind))
+        found, _ = await cluster.api.list(path)
+        for each in found:
+            await cluster.api.delete(f"{path}/{name_of(each)}")
+
+
+async def test_the_crds_are_established_and_nothing_in_their_schemas_is_refused(cluster: Cluster) -> None:
+    for crd in await established(cluster.api):
+        conditions = {each["type"]: each["status"] for each in crd["status"]["conditions"]}
+        assert conditions == {"NamesAccepted": "True", "Established": "True"}  # NonStructuralSchema is absent
+
+
+@pytest.mark.parametrize("found", [FULL, namespaced_full()], ids=lambda found: str(found["kind"]))
+async def test_a_policy_with_every_field_is_kept_as_it_was_written(api: Api, found: JsonObject) -> None:
+    created = await api.request("POST", path_of(found), found, params={"fieldValidation": "Strict"})
+    assert created["spec"] == found["spec"]
+
+
+async def test_what_is_left_out_gets_the_documented_defaults(api: Api) -> None:
+    created = await api.request("POST", path_of(policy()), policy())
+    assert created["spec"] == policy()["spec"] | {
+        "when": ["Admission", "Scheduling"],
+        "targets": "Pods",
+        "priority": 0,
+        "conflictPolicy": "KeepPod",
+        "failurePolicy": "Ignore",
+        "mode": "Enforce",
+    }
+
+
+@pytest.mark.parametrize("kind", ["ClusterPodSchedulingPolicy", "PodSchedulingPolicy"])
+async def test_each_bad_policy_is_refused_with_its_field(api: Api, kind: str) -> None:
+    named: dict[str, list[str]] = {}
+    wanted = {
+        case: field for case, (_, field) in BAD.items() if kind.startswith("Cluster") or "namespaceS" not in field
+    }
+    for case in wanted:
+        found = policy(kind, case.lower().translate(_NO_NAME), **BAD[case][0])
+        answer = await api.request("POST", path_of(found), found, allow=[422])
+        named[case] = [cause["field"] for cause in answer["details"]["causes"]] if answer["kind"] == "Status" else []
+    assert {case: fields for case, fields in named.items() if wanted[case] not in fields} == {}
+
+
+async def test_the_namespaced_kind_refuses_a_namespace_selector(api: Api) -> None:
+    found = policy("PodSchedulingPolicy", namespaceSelector={})
+    answer = await api.request("POST", path_of(found), found, allow=[400], params={"fieldValidation": "Strict"})
+    assert 'unknown field "spec.namespaceSelector"' in answer["message"]
+
+
+async def test_the_status_is_written_through_its_subresource_only(api: Api) -> None:
+    path = f"{path_of(policy())}/one"
+    created = await api.request("POST", path_of(policy()), {**policy(), "status": STATUS})
+    assert "status" not in created
+    await api.patch(path, {"status": STATUS})
+    assert "status" not in await api.request("GET", path)
+    assert (await api.patch(f"{path}/status", {"status": STATUS}))["status"] == STATUS
+
+
+async def test_kubectl_get_shows_the_columns(api: Api) -> None:
+    await api.create(policy(priority=7))
+    await api.patch(f"{path_of(policy())}/one/status", {"status": STATUS})
+    as_table = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}  # what kubectl get asks for
+    table = await api.request("GET", path_of(policy()), headers=as_table)
+    names = [column["name"] for column in table["columnDefinitions"]]
+    assert names == ["Name", "Priority", "When", "Mode", "Matched", "Valid", "Age"]
+    (row,) = table["rows"]
+    assert row["cells"][:-1] == ["one", 7, '["Admission","Scheduling"]', "Enforce", 12, "True"]
