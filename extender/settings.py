@@ -1,8 +1,7 @@
-"""Every setting of the service, with its default, and the strict reading of a configuration document.
+"""Every setting of the service with its default, and the strict parser of the configuration document.
 
-No file and no environment is read here: `cli/files.py` does that and hands over a mapping. Values are frozen and
-travel as arguments; every field is in use. In a document names are camelCase, durations are Go's ("15s"),
-sizes have a suffix ("32Mi"), and a field that is unknown or of the wrong type is refused with its path.
+Reads no file and no environment: `cli/files.py` does that and passes a mapping. In a document names are camelCase,
+durations have Go's form ("15s"), sizes a suffix ("32Mi"). An unknown or wrong field is an error that names its path.
 """
 
 import re
@@ -17,15 +16,15 @@ from extender.model.units import Address, ByteSize, Duration
 
 API_VERSION: Final = "placement.extender.dev/v1alpha1"
 KIND: Final = "ExtenderConfiguration"
-DEFAULT_NAMESPACE: Final = "kube-system"  # of the Lease outside of a pod: where static pods and schedulers live
+DEFAULT_NAMESPACE: Final = "kube-system"  # of the Lease, outside of a pod: the namespace of kube-scheduler
 OWN_PATHS: Final = frozenset({"/livez", "/readyz", "/healthz", "/metrics", "/configz", "/version", "/debug/loglevel"})
 
-LEADER_JITTER: Final = 1.2  # client-go's: a wait is drawn between once and so many times its length
+LEADER_JITTER: Final = 1.2  # as in client-go: a wait lasts 1 to 1.2 times the setting
 
 Mode = Literal["offload", "augment"]
 
-# What `null` stands for, by mode: in augment mode the in-tree plugins decide and score, so the copies of them here are off,
-# and the scheduler's own answers are not cut short.
+# The values that `null` stands for, by mode. In augment mode the in-tree plugins filter and score, so the same rules are
+# off here, and filter removes no node that they could choose.
 _BY_MODE: Final[dict[str, dict[tuple[str, ...], bool | int | str]]] = {
     "offload": {
         ("rules", "interPodAffinity", "enabled"): True,
@@ -43,27 +42,27 @@ _BY_MODE: Final[dict[str, dict[tuple[str, ...], bool | int | str]]] = {
 
 
 def _require_positive(section: Struct, *names: str) -> None:
-    """Refuse a duration or a size of zero."""
+    """Rejects a duration or a size of zero."""
     for field in msgspec.structs.fields(section):
         if field.name in names and getattr(section, field.name) <= 0:
             raise ValueError(f"{field.encode_name}: must be more than zero")
 
 
 class _Section(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What all parts of the document have in common."""
+    """The form of all sections of the document."""
 
 
 class Logging(_Section, frozen=True):
-    """How much is logged, and in which form."""
+    """Level and format of the log."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["text", "json"] = "text"
 
 
 class Paths(_Section, frozen=True):
-    """Where the verbs answer; the scheduler joins its urlPrefix and the verb's name.
+    """The paths of the verbs: the scheduler's urlPrefix joined with the name of its verb.
 
-    An empty `bind` is off: binding uses the service account of the extender, so it is offered only where the scheduler is to use it.
+    An empty `bind` disables the verb. It binds with the extender's account, so it is served only on request.
     """
 
     filter: str = "/filter"
@@ -72,7 +71,7 @@ class Paths(_Section, frozen=True):
     bind: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse paths that a request could not reach, or that would hide one another."""
+        """Rejects paths that no request can reach, and equal paths."""
         taken = set(OWN_PATHS)
         for verb in self.__struct_fields__:
             path = getattr(self, verb)
@@ -86,10 +85,10 @@ class Paths(_Section, frozen=True):
 
 
 class Clients(_Section, frozen=True):
-    """Who may ask what, by the names in client certificates: common names, or alternative names.
+    """The roles of clients, by the common name or an alternative name of their certificate.
 
-    `scheduler` asks the verbs, `metrics` reads /metrics, `admin` does everything. Without any name every certificate of
-    the client CA may do everything.
+    `scheduler` may call the verbs, `metrics` may read /metrics, `admin` may do everything. Without any name every
+    certificate of the client CA has every role.
     """
 
     scheduler: tuple[str, ...] = ()
@@ -98,14 +97,14 @@ class Clients(_Section, frozen=True):
 
     @property
     def named(self) -> bool:
-        """Whether any name is given, so that all others are refused."""
+        """Whether any name is given, so that clients with other names are rejected."""
         return bool(self.scheduler or self.metrics or self.admin)
 
 
 class Tls(_Section, frozen=True):
-    """HTTPS, from PEM files that are read again when they change. Without a certificate it is plain HTTP.
+    """HTTPS with PEM files, which are reloaded when they change. Without a certificate the server speaks plain HTTP.
 
-    With a client CA only probes are answered without a certificate of it, and `clients` says who may ask what.
+    With a client CA every request but probes needs a certificate signed by it, and `clients` assigns the roles.
     """
 
     cert_file: str = ""
@@ -115,7 +114,7 @@ class Tls(_Section, frozen=True):
     min_version: Literal["VersionTLS12", "VersionTLS13"] = "VersionTLS13"
 
     def __post_init__(self) -> None:
-        """Refuse halves: each file without which another would do nothing, or would seem to protect."""
+        """Rejects incomplete sets of files, which would not work or would only seem to protect."""
         for field, value, other, needed in (
             ("certFile", self.cert_file, "keyFile", self.key_file),
             ("keyFile", self.key_file, "certFile", self.cert_file),
@@ -127,9 +126,9 @@ class Tls(_Section, frozen=True):
 
 
 class Server(_Section, frozen=True):
-    """The HTTP side. `max_in_flight` counts verb requests that are being decided.
+    """The HTTP server. `max_in_flight` limits the verb requests that are decided at a time.
 
-    `max_connections_per_peer` counts all of loopback as one peer.
+    For `max_connections_per_peer` all loopback addresses are one peer.
     """
 
     bind_address: Address = Address("127.0.0.1:8888")
@@ -144,25 +143,25 @@ class Server(_Section, frozen=True):
     paths: Paths = Paths()
 
     def __post_init__(self) -> None:
-        """Refuse limits under which no request could be answered."""
+        """Rejects limits under which no request could be answered."""
         _require_positive(self, "request_timeout", "max_body_bytes", "idle_timeout")
 
 
 class Backoff(_Section, frozen=True):
-    """How long to wait after a failure: doubled each time from `initial` to `max`, with jitter."""
+    """The wait after a failure: `initial`, doubled after each further failure up to `max`, with jitter."""
 
     initial: Duration = Duration(0.8)
     max: Duration = Duration(30)
 
     def __post_init__(self) -> None:
-        """Refuse a back-off that would spin or shrink."""
+        """Rejects a zero wait, which would retry in a busy loop, and a `max` below `initial`."""
         _require_positive(self, "initial")
         if self.max < self.initial:
             raise ValueError(f'max: must not be less than initial, "{self.initial}"')
 
 
 class Watch(_Section, frozen=True):
-    """How the cluster is read. `inactivity_timeout` is measured from the last event or bookmark."""
+    """How reflectors list and watch. `inactivity_timeout` counts from the last event or bookmark."""
 
     inactivity_timeout: Duration = Duration(150)
     list_page_size: Annotated[int, Meta(ge=1)] = 500
@@ -170,12 +169,12 @@ class Watch(_Section, frozen=True):
     backoff: Backoff = Backoff()
 
     def __post_init__(self) -> None:
-        """Refuse a timeout that would cut every watch at once."""
+        """Rejects a timeout that would end every watch at once."""
         _require_positive(self, "inactivity_timeout")
 
 
 class Kube(_Section, frozen=True):
-    """Which cluster (empty: left to the surroundings), and how long a request waits for the watch to show its pod."""
+    """The connection to the API server (config/extender.yaml says where it looks), and answers while watches lag."""
 
     kubeconfig: str = ""
     context: str = ""
@@ -185,7 +184,7 @@ class Kube(_Section, frozen=True):
 
 
 class InterPodAffinity(_Section, frozen=True):
-    """As InterPodAffinityArgs of KubeSchedulerConfiguration, and whether the extender decides the rule."""
+    """InterPodAffinityArgs of KubeSchedulerConfiguration, and whether the extender decides inter-pod affinity."""
 
     enabled: bool = True
     hard_pod_affinity_weight: Annotated[int, Meta(ge=0, le=100)] = 1
@@ -193,7 +192,7 @@ class InterPodAffinity(_Section, frozen=True):
 
 
 class DefaultConstraint(_Section, frozen=True):
-    """A spread constraint for pods that bring none; its selector is deduced for each pod, so it has none here."""
+    """A spread constraint for pods without one. It has no selector: that is derived from each pod's workload."""
 
     max_skew: Annotated[int, Meta(ge=1)]
     topology_key: LabelKey
@@ -203,39 +202,39 @@ class DefaultConstraint(_Section, frozen=True):
     node_taints_policy: Literal["Honor", "Ignore"] = "Ignore"
 
     def __post_init__(self) -> None:
-        """As the API does: minDomains has a meaning for hard constraints only."""
+        """Rejects minDomains of a soft constraint, as the Kubernetes API does."""
         if self.min_domains is not None and self.when_unsatisfiable != "DoNotSchedule":
             raise ValueError("minDomains: may only be set with whenUnsatisfiable DoNotSchedule")
 
 
 class TopologySpread(_Section, frozen=True):
-    """As PodTopologySpreadArgs of KubeSchedulerConfiguration, and whether the extender decides the rule."""
+    """PodTopologySpreadArgs of KubeSchedulerConfiguration, and whether the extender decides topology spread."""
 
     enabled: bool = True
     defaulting_type: Literal["System", "List"] = "System"
     default_constraints: tuple[DefaultConstraint, ...] = ()
 
     def __post_init__(self) -> None:
-        """As kube-scheduler does: a list only with List, and no pair of key and action twice."""
+        """As kube-scheduler: rejects a list without List, and two constraints with the same key and action."""
         if self.defaulting_type == "System" and self.default_constraints:
             raise ValueError("defaultConstraints: must be empty when defaultingType is System")
         seen: set[tuple[str, str]] = set()
         for number, constraint in enumerate(self.default_constraints):
             pair = (constraint.topology_key, constraint.when_unsatisfiable)
             if pair in seen:
-                raise ValueError(f"defaultConstraints[{number}]: {pair[0]} with {pair[1]} stands there twice")
+                raise ValueError(f"defaultConstraints[{number}]: {pair[0]} with {pair[1]} is listed twice")
             seen.add(pair)
 
 
 class Rules(_Section, frozen=True):
-    """The scheduling rules that the extender decides; whether each is on follows the mode unless the document says so."""
+    """The scheduling rules that the extender decides. `enabled` of each depends on the mode unless it is set."""
 
     inter_pod_affinity: InterPodAffinity = InterPodAffinity()
     topology_spread: TopologySpread = TopologySpread()
 
 
 class Answers(_Section, frozen=True):
-    """What an answer looks like. A `shortlist` of 0 names every node that passes; else at most so many."""
+    """The contents of answers. `shortlist` limits the nodes in a filter answer; 0 means all that pass."""
 
     score_scale: Literal["extender", "inTree"] = "extender"
     shortlist: Annotated[int, Meta(ge=0)] = 50
@@ -246,7 +245,7 @@ AtLeastOne = Annotated[int, Meta(ge=1)]
 
 
 class Limits(_Section, frozen=True, cache_hash=True):
-    """What one pod may ask for, each number for the whole pod. `pod_bytes`: labels and constraints as JSON.
+    """Limits on the constraints of one pod, each for the whole pod. `pod_bytes`: labels and constraints as JSON.
 
     A pod above a limit is rejected in offload mode and left to the in-tree plugins in augment mode.
     """
@@ -263,12 +262,12 @@ class Limits(_Section, frozen=True, cache_hash=True):
     tolerations: AtLeastOne = 100
 
     def __post_init__(self) -> None:
-        """Refuse a limit that no pod could keep."""
+        """Rejects a limit that every pod would exceed."""
         _require_positive(self, "pod_bytes")
 
 
 class AssumedPods(_Section, frozen=True):
-    """How long a pod is assumed without a binding, and how long a request waits for an assumed pod's node."""
+    """How long a pod stays assumed without a binding, and how long a request waits for the node of an assumed pod."""
 
     enabled: bool = True
     expiry: Duration = Duration(120)
@@ -277,12 +276,12 @@ class AssumedPods(_Section, frozen=True):
     doubt: Duration = Duration(5)
 
     def __post_init__(self) -> None:
-        """Refuse an expiry under which no pod would be assumed at all."""
+        """Rejects an expiry under which no pod would be assumed at all."""
         _require_positive(self, "expiry", "doubt")
 
 
 class RejectedPods(_Section, frozen=True):
-    """Writes that get refused pods asked about again. `per_second` limits both kinds together."""
+    """Writes that make kube-scheduler try rejected pods again. `per_second` limits each of the two kinds."""
 
     nominate_elsewhere: bool = True
     requeue: bool = True
@@ -290,7 +289,7 @@ class RejectedPods(_Section, frozen=True):
 
 
 class Preemption(_Section, frozen=True):
-    """Who preempts, and how. `deadline` bounds the writes of one preemption, `stuck_after` the wait for its success."""
+    """How the extender preempts. `deadline` limits the writes of one preemption, `stuck_after` the wait for its success."""
 
     mode: Literal["advise", "execute", "off"] = "execute"
     eviction: Literal["delete", "evict"] = "delete"
@@ -302,21 +301,20 @@ class Preemption(_Section, frozen=True):
     backoff: Backoff = Backoff(initial=Duration(0.1), max=Duration(5))
 
     def __post_init__(self) -> None:
-        """Refuse times in which nothing could be done."""
+        """Rejects times in which no preemption could finish."""
         _require_positive(self, "deadline", "stuck_after")
 
 
 class Audit(_Section, frozen=True):
-    """Recounting while the service runs: one step (some nodes, or one group) after each pause. A pause of 0: never."""
+    """The audit, which recounts the index step by step (some nodes, or one group). A `pause` of 0 disables it."""
 
     pause: Duration = Duration(0.5)
 
 
 class LeaderElection(_Section, frozen=True):
-    """Which of several replicas answers and writes, by a Lease. An empty namespace is that of the extender's pod.
+    """Leader election by a Lease: only the leader answers and writes. An empty namespace is that of the extender's pod.
 
-    The times are shorter than client-go's (15, 10 and 2 s): a controller without a leader is late, but a scheduler whose
-    extender does not answer places no pod at all.
+    The times are shorter than client-go's (15, 10 and 2 s): without a leader the scheduler places no pod.
     """
 
     enabled: bool = False
@@ -339,7 +337,7 @@ class LeaderElection(_Section, frozen=True):
 
 
 class Settings(_Section, frozen=True):
-    """The whole configuration. `Settings()` is what an empty document means: offload mode with all defaults."""
+    """The whole configuration. `Settings()` equals an empty document: offload mode with all defaults."""
 
     api_version: Literal["placement.extender.dev/v1alpha1"] = API_VERSION
     kind: Literal["ExtenderConfiguration"] = KIND
@@ -358,7 +356,7 @@ class Settings(_Section, frozen=True):
     preemption: Preemption = Preemption()
 
     def __post_init__(self) -> None:
-        """Refuse what each part allows by itself but the mode does not."""
+        """Rejects combinations that each section allows and the mode does not."""
         if self.mode == "augment" and self.answers.score_scale == "inTree":
             raise ValueError("answers.scoreScale: inTree needs mode offload; in augment mode the plugins score too")
         if self.mode == "offload" and not (self.rules.inter_pod_affinity.enabled or self.rules.topology_spread.enabled):
@@ -366,27 +364,27 @@ class Settings(_Section, frozen=True):
 
 
 def parse_settings(document: object) -> Settings:
-    """Build the settings from a parsed document, `null` being the default. Raises DocumentError with every problem."""
+    """Builds the settings from a parsed document; `null` is the default. Raises DocumentError with every problem."""
     return read_document(_with_mode_defaults(document), Settings, required=("apiVersion", "kind"))
 
 
 def default_settings(mode: Mode) -> Settings:
-    """What a document means that sets the mode and nothing else."""
+    """The settings of a document that sets only the mode."""
     return parse_settings({"apiVersion": API_VERSION, "kind": KIND, "mode": mode})
 
 
 def mode_defaults(mode: Mode) -> dict[str, bool | int | str]:
-    """By dotted path the defaults that depend on the mode."""
+    """The defaults that depend on the mode, by dotted path."""
     return {".".join(path): value for path, value in _BY_MODE[mode].items()}
 
 
 def settings_document(settings: Settings) -> dict[str, Any]:
-    """The settings in the form of a document, as `/configz` shows them; `parse_settings` gives the same back."""
+    """The settings as a document, as `/configz` shows them; `parse_settings` of it returns the same settings."""
     return write_document(settings)
 
 
 def _with_mode_defaults(document: object) -> object:
-    """A copy without nulls, in which the defaults that hang on the mode are written out."""
+    """A copy without nulls, with the defaults that depend on the mode written out."""
     resolved = without_nulls(document)
     if not isinstance(resolved, dict):
         return resolved

@@ -179,7 +179,7 @@ def test_an_address_is_a_host_and_a_port(address: str, host: str, port: int) -> 
             spread(constraint(labelSelector={})),
             "[0].labelSelector: must not be set, selectors are deduced for each pod",
         ),
-        (spread(constraint(), constraint(maxSkew=2)), "[1]: zone with ScheduleAnyway stands there twice"),
+        (spread(constraint(), constraint(maxSkew=2)), "[1]: zone with ScheduleAnyway is listed twice"),
         (spread(constraint(minDomains=2)), "[0].minDomains: may only be set with whenUnsatisfiable DoNotSchedule"),
         (spread(constraint(), defaulting="System"), ": must be empty when defaultingType is System"),
     ],

@@ -204,7 +204,7 @@ async def _ask_cluster(who: _Who, settings: Settings, *, reads_pods: bool) -> Cl
         reviews = AccessReviews(session.reads, who.account)
         there = await reviews.server_time()
         ahead = None if there is None else there.timestamp() - time.time()
-        denied = [one for one in needed_permissions(settings) if not await reviews.is_allowed(*one.asked)]
+        denied = [one for one in needed_permissions(settings) if not await reviews.is_allowed(*one.review_arguments)]
         pods = await read_pod_conditions(session.reads) if reads_pods else None
         return ClusterFacts(denied, ahead, await _lease(session, settings.leader_election), pods)
 

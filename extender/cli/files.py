@@ -98,6 +98,6 @@ class _StrictLoader(yaml.SafeLoader):
         seen: set[str] = set()
         for key, _ in node.value:
             if key.value in seen:
-                raise yaml.MarkedYAMLError(problem=f'"{key.value}" stands there twice', problem_mark=key.start_mark)
+                raise yaml.MarkedYAMLError(problem=f'"{key.value}" is set twice', problem_mark=key.start_mark)
             seen.add(key.value)
         return super().construct_mapping(node, deep)

@@ -1,4 +1,4 @@
-"""Findings about a service that runs with other settings than its file has."""
+"""Findings about differences between the configuration file and the settings of the running service."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, Final
 from extender.doctor.facts import Finding
 from extender.settings import Settings, mode_defaults, settings_document
 
-_BY_FLAG: Final = frozenset({"server.bindAddress", "logging.level"})  # a flag or a request may have changed them
+_BY_FLAG: Final = frozenset({"server.bindAddress", "logging.level"})  # a flag or a request can change them
 
 
 def examine_differences(configured: Settings, running: Settings) -> Iterator[Finding]:
-    """One finding for each setting that differs; one for the mode, with the settings that follow it."""
+    """One finding for each setting that differs. Settings that differ only because the mode does are part of its finding."""
     theirs, ours = _paths(settings_document(running)), _paths(settings_document(configured))
     differing = [path for path, value in ours.items() if theirs.get(path) != value and path not in _BY_FLAG]
     followers: set[str] = set()
@@ -22,10 +22,10 @@ def examine_differences(configured: Settings, running: Settings) -> Iterator[Fin
     for path in differing:
         if path in followers:
             continue
-        problem = f"{path} is {theirs.get(path)} in the running service and {ours[path]} in the file"
+        problem = f"{path} is {theirs.get(path)} in the running service but {ours[path]} in the file"
         if path == "mode" and followers:
-            problem += f" ({', '.join(sorted(followers))} differ with it)"
-        yield Finding("warning", "configuration", problem, "restart the service: it reads the file only then")
+            problem += f" ({', '.join(sorted(followers))} differ because of it)"
+        yield Finding("warning", "configuration", problem, "restart the service: it reads the file only at its start")
 
 
 def _paths(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

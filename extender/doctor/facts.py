@@ -1,4 +1,4 @@
-"""What is known about a set-up, and the form of a finding. Facts that could not be gathered are None."""
+"""The facts about an installation, and the form of a finding. Facts that could not be gathered are None."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HEALTHY_STANDBY: Final = "standby, the leader is "
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is not as it should be. `check` is a stable name for scripts."""
+    """One problem and its remedy. `check` is a stable name for scripts."""
 
     severity: Severity
     check: str
@@ -37,7 +37,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class SchedulingQueue:
-    """Pods as the apiserver shows them, for the question whether kube-scheduler calls the extender.
+    """What the pods of the cluster show about whether kube-scheduler calls the extender.
 
     ``scheduled``: pods bound since the service started. ``rejected``: the PodScheduled=False messages of pending pods.
     """
@@ -48,9 +48,10 @@ class SchedulingQueue:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known. Times are Unix seconds; `clocks` is by how many seconds each other clock is ahead of the local one.
+    """The facts. Times are Unix seconds. `clocks`: by how many seconds each other clock is ahead of the local one.
 
-    ``account`` names the account that ``denied`` was asked for, where it is not known to be the service's own.
+    ``denied``: needed permissions that the API server denies. ``account``: for which account, where that may not be the
+    service's own.
     """
 
     settings: Settings
@@ -78,7 +79,7 @@ class Facts:
 
     @property
     def leader(self) -> str:
-        """The leader that the service stands by for; empty where it leads, or where more than the Lease is missing."""
+        """The leader, if the service is a healthy standby; else empty, also if another readiness check fails."""
         failing = {name: problem for name, problem in (self.readiness or {}).items() if problem}
         problem = failing.pop(_LEADERSHIP, "")
         if failing or not problem.startswith(_HEALTHY_STANDBY) or ";" in problem:

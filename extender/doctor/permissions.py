@@ -1,8 +1,7 @@
-"""Which permissions the service needs under its settings: those of its watches and of its other API calls.
+"""The RBAC permissions that the service needs under its settings.
 
-The watches are the rows of `wire.watched_kinds`, the other calls those of `wire.api_calls`. `doctor` asks the API server about each permission, and the manifests in
-deploy/ grant them.
-https://kubernetes.io/docs/reference/access-authn-authz/rbac/
+They follow from the rows of `wire.watched_kinds` and `wire.api_calls`. `doctor` reviews each of them, and the manifests
+in deploy/ grant them. https://kubernetes.io/docs/reference/access-authn-authz/rbac/
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from extender.wire.watched_kinds import watched_kinds
 
 @dataclass(frozen=True, slots=True, order=True)
 class Permission:
-    """One verb on one resource. `why` is for the administrator who grants it; an empty namespace means all of them."""
+    """One verb on one resource. `why` tells the administrator what needs it; an empty namespace means all namespaces."""
 
     group: str
     resource: str
@@ -29,11 +28,11 @@ class Permission:
 
     @property
     def is_needed(self) -> bool:
-        """Whether a function fails without it. Without events only information is lost."""
+        """Whether the service fails without it. Without permission for events only information is lost."""
         return self.resource != "events"
 
     @property
-    def asked(self) -> tuple[str, str, str, str, str, str]:
+    def review_arguments(self) -> tuple[str, str, str, str, str, str]:
         """The arguments of an access review: verb, group, resource, subresource, namespace, name."""
         return self.verb, self.group, self.resource, self.subresource, self.namespace, self.name
 
@@ -44,7 +43,7 @@ class Permission:
 
 
 def needed_permissions(settings: Settings) -> list[Permission]:
-    """All permissions that these settings use, each once. Those of the Lease only where its namespace is set."""
+    """All permissions that these settings use, each once; those of the Lease only if its namespace is known."""
     return [*_reads(settings), *_calls(settings)]
 
 
@@ -55,7 +54,7 @@ def _reads(settings: Settings) -> Iterator[Permission]:
 
 
 def _calls(settings: Settings) -> Iterator[Permission]:
-    """One permission for each row that these settings need; rows that share a permission give it once."""
+    """The permissions of the rows that these settings need; rows can share one."""
     leases = settings.leader_election
     found: dict[tuple[str, str, str, str], Permission] = {}
     for call in API_CALLS:

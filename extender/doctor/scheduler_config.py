@@ -1,6 +1,6 @@
-"""What is wrong with a KubeSchedulerConfiguration, as the extender's configuration wants it: findings, with remedies.
+"""Findings about a KubeSchedulerConfiguration, given as the parsed file, that does not fit the extender's settings.
 
-The document comes as the parsed file. https://kubernetes.io/docs/reference/config-api/kube-scheduler-config.v1/
+https://kubernetes.io/docs/reference/config-api/kube-scheduler-config.v1/
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _CHECK: Final = "scheduler"
 
 
 def examine_scheduler(document: Document, settings: Settings, nodes: int = 0) -> list[Finding]:
-    """Every finding. `nodes`: how many the cluster has, 0 where that is unknown."""
+    """Every finding. `nodes`: how many nodes the cluster has, 0 if unknown."""
     if document.get("kind") != "KubeSchedulerConfiguration":
         return [
             _error(
-                f"kind is {document.get('kind')}, not KubeSchedulerConfiguration", "name the scheduler's --config file"
+                f"kind is {document.get('kind')}, not KubeSchedulerConfiguration", "give the scheduler's --config file"
             )
         ]
     stanzas = document.get("extenders") or []
     unread = list(examine_fields(document))
     ours = _ours(stanzas, settings)
     if ours is None:
-        remedy = "add the stanza that `extender config generate` prints"
+        remedy = "add the extenders entry that `extender config generate` prints"
         return [*unread, _error(f"none of the {len(stanzas)} extenders has the port and paths of this service", remedy)]
     return [
         *unread,
@@ -51,7 +51,7 @@ def examine_scheduler(document: Document, settings: Settings, nodes: int = 0) ->
 
 
 def _ours(stanzas: Sequence[Document], settings: Settings) -> Document | None:
-    """The stanza with the port of this service, else the only stanza."""
+    """The extenders entry with the port of this service, else the only entry."""
     port = settings.server.bind_address.port
     at_port = [stanza for stanza in stanzas if _port(stanza) == port]
     if at_port:
@@ -71,17 +71,17 @@ def _verbs(stanza: Document, settings: Settings) -> Iterator[Finding]:
     port = settings.server.bind_address.port
     if port and _port(stanza) != port:
         yield _warning(
-            f"urlPrefix is {stanza.get('urlPrefix')}, and the extender listens on port {port}",
-            "in order behind a Service of another port; else correct it",
+            f"urlPrefix is {stanza.get('urlPrefix')}, but the extender listens on port {port}",
+            "nothing to do behind a Service with another port; else correct urlPrefix",
         )
     for field, path, need in (
-        ("filterVerb", paths.filter, "without it the extender decides nothing"),
+        ("filterVerb", paths.filter, "set it: without it the extender decides nothing"),
         (
             "prioritizeVerb",
             paths.prioritize,
-            "without it preferred terms and soft spread do not count, and it is slower",
+            "set it: without it preferred terms and soft spread have no effect",
         ),
-        ("preemptVerb", paths.preempt, "without it the scheduler preempts on nodes that the extender refuses"),
+        ("preemptVerb", paths.preempt, "set it: without it the scheduler preempts on nodes that the extender rejects"),
     ):
         verb = stanza.get(field)
         is_vain = field == "prioritizeVerb" and not has_scores(settings)
@@ -90,14 +90,15 @@ def _verbs(stanza: Document, settings: Settings) -> Iterator[Finding]:
                 yield (_error if field == "filterVerb" else _warning)(f"{field} is missing", need)
             continue
         if is_vain:
-            problem = f"{field} is set, and with placement decisive every answer to it is empty"
-            yield Finding("info", _CHECK, problem, "leave it out: it costs a call for each pod without constraints")
+            problem = f"{field} is set, but with placement decisive every answer to it is empty"
+            yield Finding("info", _CHECK, problem, "remove it: it costs a call for each pod without constraints")
         if f"{prefix}/{str(verb).lstrip('/')}" != path:
             yield _error(
-                f"{field} leads to {prefix}/{verb}, and the extender answers at {path}", "make it fit server.paths"
+                f"{field} leads to {prefix}/{verb}, but the extender answers at {path}", "make it equal to server.paths"
             )
     if stanza.get("managedResources"):
-        yield _warning("managedResources is set: only pods that request them are asked about", "leave it out")
+        problem = "managedResources is set: the scheduler calls the extender only for pods that request them"
+        yield _warning(problem, "remove it")
 
 
 def _transport(stanza: Document, settings: Settings) -> Iterator[Finding]:
@@ -105,45 +106,43 @@ def _transport(stanza: Document, settings: Settings) -> Iterator[Finding]:
     secure = address.scheme == "https" or bool(stanza.get("enableHTTPS"))
     if secure != bool(settings.server.tls.cert_file):
         ours = "HTTPS" if settings.server.tls.cert_file else "plain HTTP"
-        yield _error(f"urlPrefix is {stanza.get('urlPrefix')}, and the extender speaks {ours}", "make both the same")
+        yield _error(f"urlPrefix is {stanza.get('urlPrefix')}, but the extender serves {ours}", "use the same for both")
     if secure and (tls.get("insecure") or not (tls.get("caFile") or tls.get("caData"))):
-        problem = "https without an authority: kube-scheduler then verifies nothing, and does not say so"
-        yield _error(problem, "set tlsConfig.caFile or caData, and no insecure")
+        problem = "https without a CA: kube-scheduler does not verify the extender's certificate, and does not log that"
+        yield _error(problem, "set tlsConfig.caFile or caData, and remove insecure")
     if secure and not stanza.get("enableHTTPS"):
-        yield _error("urlPrefix is https and enableHTTPS is not set: tlsConfig is not used", "set enableHTTPS: true")
+        yield _error("urlPrefix is https but enableHTTPS is not set: tlsConfig is not used", "set enableHTTPS: true")
     if secure and settings.server.tls.client_ca_file and not (tls.get("certFile") or tls.get("certData")):
-        yield _error("the extender asks for a client certificate, and tlsConfig has none", "set certFile and keyFile")
+        yield _error("the extender requires a client certificate, but tlsConfig has none", "set certFile and keyFile")
     if not secure and address.hostname and address.hostname not in _LOCAL:
-        yield _warning(f"questions go to {address.hostname} in plain HTTP", "set server.tls (`extender certs`)")
+        yield _warning(f"requests go to {address.hostname} in plain HTTP", "set server.tls (`extender certs`)")
     if address.hostname and ".svc" in f"{address.hostname}.":
-        problem = f"{address.hostname} is known to cluster DNS only, which a scheduler on the host's network cannot ask"
-        yield Finding("info", _CHECK, problem, "use the Service's clusterIP there")
+        problem = f"only cluster DNS resolves {address.hostname}, and a scheduler on the host network does not use it"
+        yield Finding("info", _CHECK, problem, "use the Service's clusterIP for such a scheduler")
 
 
 def _weight(stanza: Document) -> Iterator[Finding]:
     weight = stanza.get("weight", 1) if stanza.get("prioritizeVerb") else 1
     if not isinstance(weight, int) or weight < 1:
-        yield _error(f"weight is {weight}: kube-scheduler does not take it with a prioritizeVerb", "set 1")
+        yield _error(f"weight is {weight}: kube-scheduler rejects it with a prioritizeVerb", "set 1")
     elif weight > _LARGEST_WEIGHT:
-        problem = (
-            f"weight is {weight}: one point of the extender is worth {weight * 10}, and a plugin gives 100 at most"
-        )
+        problem = f"weight is {weight}: one point of the extender counts {weight * 10}, and a plugin gives at most 100"
         yield _warning(problem, "set 1 to 10")
 
 
 def _limits(stanza: Document, settings: Settings) -> Iterator[Finding]:
     if not stanza.get("nodeCacheCapable") and misspelt(stanza, "nodeCacheCapable") is None:
-        yield _warning("nodeCacheCapable is off: every question brings all nodes whole", "set nodeCacheCapable: true")
+        yield _warning("nodeCacheCapable is off: every request contains whole nodes", "set nodeCacheCapable: true")
     limit = _seconds(stanza.get("httpTimeout"))
     if limit is not None and limit <= settings.server.request_timeout:
         problem = (
             f"httpTimeout ({limit:g}s) is not longer than server.requestTimeout ({settings.server.request_timeout})"
         )
-        yield _warning(problem, "make it a second longer, or the scheduler gives up before it gets the reason")
+        yield _warning(problem, "make it a second longer, so that the scheduler gets an answer before it times out")
 
 
 def _seconds(text: object) -> float | None:
-    """Go's duration; the scheduler's default where there is none, None for what `examine_fields` has found."""
+    """The seconds of a Go duration, the scheduler's default if there is none; None if `examine_fields` reports it."""
     if text is None:
         return _DEFAULT_TIMEOUT
     try:
@@ -155,12 +154,12 @@ def _seconds(text: object) -> float | None:
 def _fallback(stanza: Document, settings: Settings) -> Iterator[Finding]:
     if settings.mode == "offload" and stanza.get("ignorable"):
         problem = (
-            "ignorable is on in offload mode: while the extender is away pods are placed without their constraints"
+            "ignorable is on in offload mode: while the extender is down pods are placed without their constraints"
         )
         yield _error(problem, "set ignorable: false")
     if settings.mode == "augment" and not stanza.get("ignorable"):
-        problem = "ignorable is off in augment mode: while the extender is away no pod is placed, its own neither"
-        yield _warning(problem, "set ignorable: true; the plugins still hold the pods' constraints")
+        problem = "ignorable is off in augment mode: while the extender is down no pod is placed"
+        yield _warning(problem, "set ignorable: true; the in-tree plugins still apply the constraints")
 
 
 def _plugins(document: Document, settings: Settings) -> Iterator[Finding]:
@@ -173,11 +172,12 @@ def _plugins(document: Document, settings: Settings) -> Iterator[Finding]:
             ours = settings.mode == "offload" and rule.is_enabled(settings.rules)
             if ours and not is_off:
                 partly = plugin in _disabled(plugins, "filter") | _disabled(plugins, "score")
-                problem = f"profile {name}: {plugin} is {'off at some points only' if partly else 'still on'}, so it counts all pods as well"
+                state = "disabled at some extension points only" if partly else "enabled"
+                problem = f"profile {name}: {plugin} is {state}, so it counts all pods as well as the extender"
                 yield _warning(problem, f"disable {plugin} under plugins.multiPoint")
             if is_off and not ours:
-                problem = f"profile {name}: {plugin} is off, and the extender does not decide in its place"
-                yield _error(problem, "switch it on again, or use mode offload with that rule enabled")
+                problem = f"profile {name}: {plugin} is disabled, and the extender does not decide in its place"
+                yield _error(problem, "enable it, or use mode offload with that rule enabled")
 
 
 def _disabled(plugins: Document, point: str) -> set[str]:
@@ -187,11 +187,15 @@ def _disabled(plugins: Document, point: str) -> set[str]:
 def _sampling(document: Document, settings: Settings, nodes: int) -> Iterator[Finding]:
     share = document.get("percentageOfNodesToScore")
     if share == 100 and nodes > 1000 and settings.rejected_pods.nominate_elsewhere:  # noqa: PLR2004 (all, and a large cluster)
-        problem = f"percentageOfNodesToScore is 100 with {nodes} nodes, which costs the scheduler most of its speed"
-        yield Finding("info", _CHECK, problem, "leave it out: rejectedPods.nominateElsewhere nominates past the sample")
+        problem = f"percentageOfNodesToScore is 100 with {nodes} nodes, which makes the scheduler slow"
+        remedy = "remove it: rejectedPods.nominateElsewhere finds nodes outside the scheduler's sample"
+        yield Finding("info", _CHECK, problem, remedy)
     if share != 100 and not settings.rejected_pods.nominate_elsewhere and settings.mode == "offload":  # noqa: PLR2004 (all)
-        problem = "the scheduler looks at a sample of the nodes and rejectedPods.nominateElsewhere is off: a pod that fits a few only may wait long"
-        yield _warning(problem, "switch rejectedPods.nominateElsewhere on, or set percentageOfNodesToScore: 100")
+        problem = (
+            "the scheduler samples the nodes and rejectedPods.nominateElsewhere is off: a pod that fits few nodes may "
+            "wait long"
+        )
+        yield _warning(problem, "enable rejectedPods.nominateElsewhere, or set percentageOfNodesToScore: 100")
 
 
 def _error(problem: str, remedy: str) -> Finding:

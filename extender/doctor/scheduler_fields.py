@@ -1,7 +1,7 @@
-"""Findings about fields that kube-scheduler cannot read: it decodes its configuration strictly and does not start.
+"""Findings about fields that stop kube-scheduler from starting: it decodes its configuration strictly.
 
-Seen with 1.36: `strict decoding error: unknown field "extenders[0].nodeCachecapable"`, and `json: cannot unmarshal
-number into Go struct field Extender.extenders.httpTimeout of type string`. Names are compared with their case.
+Messages of 1.36: `strict decoding error: unknown field "extenders[0].nodeCachecapable"`, and `json: cannot unmarshal
+number into Go struct field Extender.extenders.httpTimeout of type string`. Field names are case-sensitive.
 https://kubernetes.io/docs/reference/config-api/kube-scheduler-config.v1/
 """
 
@@ -66,7 +66,7 @@ _TLS: Final = frozenset(
 
 
 def examine_fields(document: Document) -> Iterator[Finding]:
-    """Every field that stops kube-scheduler from starting, in the parts that concern an extender."""
+    """One finding for each such field, in the sections that concern an extender."""
     yield from _unknown(document, _TOP, "")
     yield from _unknown(document.get("clientConnection"), _CONNECTION, "clientConnection.")
     for number, profile in enumerate(document.get("profiles") or ()):
@@ -79,7 +79,7 @@ def examine_fields(document: Document) -> Iterator[Finding]:
 
 
 def misspelt(section: Document, name: str) -> str | None:
-    """The unknown field that stands where `name` is meant, None where there is none."""
+    """A field that differs from `name` only in case; None if there is none."""
     return next((field for field in section if field != name and field.lower() == name.lower()), None)
 
 
@@ -88,21 +88,23 @@ def _unknown(section: object, known: frozenset[str], path: str) -> Iterator[Find
         return
     for field in section:
         if field not in known:
-            problem = f"{path}{field} is no field of KubeSchedulerConfiguration: kube-scheduler does not start with it"
+            problem = (
+                f"{path}{field} is not a field of KubeSchedulerConfiguration: kube-scheduler does not start with it"
+            )
             yield Finding("error", "scheduler", problem, _suggestion(str(field), known))
 
 
 def _suggestion(field: str, known: frozenset[str]) -> str:
     by_case = {name.lower(): name for name in known}
     close = get_close_matches(field.lower(), by_case, n=1, cutoff=0.8)
-    return f"write {by_case[close[0]]}" if close else "take it out"
+    return f"write {by_case[close[0]]}" if close else "remove it"
 
 
 def _duration(value: object, path: str) -> Iterator[Finding]:
     if value is None:
         return
     if not isinstance(value, str):
-        problem = f"{path} is the number {value}, without a unit: kube-scheduler does not start with it"
+        problem = f"{path} is the number {value} without a unit: kube-scheduler does not start with it"
         yield Finding("error", "scheduler", problem, f"write {value}s")
         return
     try:

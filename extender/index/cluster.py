@@ -177,7 +177,7 @@ class ClusterIndex:
     def statistics(self) -> dict[str, int]:
         """Sizes of everything that is kept, for metrics."""
         result = {"pods": len(self.pods), "workloads": len(self.workloads.objects), "drifts": self.drifts}
-        result |= {"assumed_pods": len(self.assumed.held), "refused_pods": len(self.rejected)}
+        result |= {"assumed_pods": len(self.assumed.held), "rejected_pods": len(self.rejected)}
         for part in (self.topology, self.namespaces, self.budgets, self.counts, self.nominations):
             result |= part.statistics()
         return result

@@ -34,7 +34,7 @@ class Cause(StrEnum):
     EXPIRED = "expired"
     NOT_YET_VALID = "not_yet_valid"
     NO_AUTHORITY = "no_authority"
-    REFUSED = "refused"
+    REJECTED = "rejected"
 
 
 class TlsError(Exception):

@@ -112,7 +112,7 @@ def _context_of(tls: Tls) -> ssl.SSLContext:
             context.verify_mode = ssl.CERT_OPTIONAL
             context.load_verify_locations(tls.client_ca_file)
     except OSError as error:  # also every ssl.SSLError
-        raise TlsError(Cause.REFUSED, f"server.tls.certFile {tls.cert_file}: {error}") from None
+        raise TlsError(Cause.REJECTED, f"server.tls.certFile {tls.cert_file}: {error}") from None
     return context
 
 

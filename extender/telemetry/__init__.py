@@ -1,4 +1,4 @@
-"""Names of metrics and the form of log lines. The only place that imports the Prometheus client.
+"""Declares the metrics and formats log lines. The only package that imports the Prometheus client.
 
-Imports no other floor, measures nothing by itself: the floors above call it, the floors below never see it.
+Imports no other package of the extender. The floors above call it; those below do not know it.
 """

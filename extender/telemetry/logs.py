@@ -1,7 +1,7 @@
-"""The form of log lines, as text in klog's manner or as JSON, and the request that a line belongs to.
+"""Formats log lines as text in klog's form or as JSON, and adds the number of the request that a line belongs to.
 
-Fields go with a line as `extra`: `logger.info("pod bound", extra={"pod": "team-a/web-1"})`. Objects are never logged
-whole. The floors below telemetry do not log.
+Fields are passed as `extra`: `logger.info("pod bound", extra={"pod": "team-a/web-1"})`. Whole objects are never logged.
+The floors below telemetry do not log.
 """
 
 import json
@@ -25,7 +25,7 @@ _OF_EVERY_RECORD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message
 
 
 def configure(level: Level, form: Literal["text", "json"], stream: TextIO = sys.stderr) -> None:
-    """Send the service's log lines to a stream, in place of where they went before; warnings of libraries go there too."""
+    """Sends log lines to a stream and no longer to the previous one. Includes warnings of libraries."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     root = logging.getLogger()
@@ -36,17 +36,17 @@ def configure(level: Level, form: Literal["text", "json"], stream: TextIO = sys.
 
 
 def set_level(level: Level) -> None:
-    """Change what is logged from now on; may be called while the service runs. Libraries log warnings and up."""
+    """Changes the level, also of a running service. Libraries log warnings and above whatever the level."""
     logging.getLogger(_ROOT).setLevel(level.upper())
 
 
 def current_level() -> str:
-    """What is logged now, as a word of `Level`."""
+    """The current level, as a value of `Level`."""
     return logging.getLevelName(logging.getLogger(_ROOT).getEffectiveLevel()).lower()
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, object]:
-    """What was given as `extra`, and the request's number where there is one."""
+    """The fields passed as `extra`, and the number of the current request if there is one."""
     fields: dict[str, object] = {name: value for name, value in vars(record).items() if name not in _OF_EVERY_RECORD}
     if number := request_id.get():
         fields["request_id"] = number
@@ -54,10 +54,10 @@ def fields_of(record: logging.LogRecord) -> dict[str, object]:
 
 
 class JsonFormatter(logging.Formatter):
-    """One object a line: ts, level, logger, msg, then the fields; `error` holds a traceback."""
+    """One JSON object per line: ts, level, logger, msg, then the fields; `error` holds a traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """A value that JSON does not know is written as its text."""
+        """Values that JSON cannot express are written as `str(value)`."""
         line: dict[str, object] = {
             "ts": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds"),
             "level": record.levelname.lower(),
@@ -74,7 +74,7 @@ class TextFormatter(logging.Formatter):
     """klog's form: `I1120 19:05:00.123456 4711 server.app] message key="value"`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Times are UTC, as in the JSON form."""
+        """Times are UTC, unlike klog's, so that both forms agree."""
         at = datetime.fromtimestamp(record.created, UTC).strftime("%m%d %H:%M:%S.%f")
         source = record.name.removeprefix(f"{_ROOT}.")
         message = printable(record.getMessage())
@@ -83,23 +83,23 @@ class TextFormatter(logging.Formatter):
 
 
 def _pairs(fields: Mapping[str, object]) -> str:
-    """The fields as ` key="value"`, quotes and line ends escaped so that a line stays one line."""
+    """The fields as ` key="value"`. Quotes and line ends are escaped, so that the result stays one line."""
     return "".join(f" {printable(name)}={printable(_json(value))}" for name, value in fields.items())
 
 
 def _json(value: object) -> str:
-    """JSON, also of values that it does not know (their text) and of text that is no Unicode (escaped)."""
+    """JSON, also of other values (as `str(value)`) and of lone surrogates (escaped)."""
     try:
         return orjson.dumps(value, default=str).decode()
-    except TypeError:  # lone surrogates, or keys that are no text
+    except TypeError:  # lone surrogates, or keys that are not strings
         return json.dumps(value, default=str, skipkeys=True)
 
 
 def printable(text: str) -> str:
-    """The text with all that a terminal would obey, or show out of order, written as an escape.
+    """Escapes characters that would control a terminal or reorder its output, so that no name can forge a log line.
 
-    Control characters of both sets (ANSI sequences begin with one), line and paragraph ends, changes of direction, lone
-    surrogates. Text without them, almost all, is handed back as it is.
+    These are control characters of both sets (an ANSI sequence begins with one), line and paragraph separators,
+    bidirectional controls and lone surrogates. Text without them is returned unchanged.
     """
     if text.isprintable():
         return text
@@ -107,7 +107,7 @@ def printable(text: str) -> str:
 
 
 def _escape(code: int) -> str:
-    """In JSON's form, which writes what lies above 16 bits as two."""
+    """JSON's escape, which is a pair of surrogates above 16 bits."""
     if code <= _LAST_SHORT:
         return f"\\u{code:04x}"
     high, low = divmod(code - _LAST_SHORT - 1, 0x400)
@@ -115,5 +115,5 @@ def _escape(code: int) -> str:
 
 
 def _indented(traceback: str) -> str:
-    """Each line moved to the right, so that no text of an exception can look like a line of the log."""
+    """The lines indented, so that the text of an exception cannot look like a log line."""
     return "\n".join(f"    {printable(line)}" for line in traceback.split("\n"))

@@ -1,8 +1,8 @@
-"""Every Prometheus metric of the service, named, helped and bucketed in one place.
+"""Declares the Prometheus metrics of the service: names, help texts, buckets.
 
-The floors above call the methods here by name and never see the client library. Labels are bounded: verbs, status
-codes, kinds and closed sets of reasons, never a pod's or a node's name. A `Metrics` has a registry of its own, so
-that two services in one process, as in tests, do not share counts.
+Callers use methods, not the client library. Label values are bounded: verbs, status codes, kinds and closed sets of
+reasons, never the name of a pod or node. Each `Metrics` has its own registry, so that two services in one process, as
+in tests, do not share counts.
 """
 
 import platform
@@ -39,17 +39,17 @@ EXPOSITION_TYPE: Final = CONTENT_TYPE_LATEST
 
 
 def _exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
-    """Bucket bounds as Kubernetes components cut them."""
+    """Bucket bounds, as `ExponentialBuckets` of Kubernetes components."""
     return tuple(start * factor**power for power in range(count))
 
 
-_SECONDS = _exponential(0.0001, 2, 15)  # 0.1 ms to 1.6 s: kube-scheduler's own histograms continue from 1 ms upwards
-_BYTES = _exponential(256, 4, 10)  # 256 B to 64 MiB: an answer with one name up to a request with 5,000 whole nodes
+_SECONDS = _exponential(0.0001, 2, 15)  # 0.1 ms to 1.6 s; kube-scheduler's histograms of the same calls start at 1 ms
+_BYTES = _exponential(256, 4, 10)  # 256 B to 64 MiB: from an answer with one name to a request with 5,000 whole nodes
 _NODES = (0, 1, 5, 10, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
 
 
 class VerbMetrics:
-    """What is counted for one verb, its labels bound once: this is called for every request."""
+    """The metrics of one verb. Looks the labelled series up once, because it is called for every request."""
 
     def __init__(self, metrics: "Metrics", verb: str) -> None:
         self._verb = verb
@@ -60,13 +60,13 @@ class VerbMetrics:
         self._request_bytes = metrics.request_bytes.labels(verb)
         self._response_bytes = metrics.response_bytes.labels(verb)
         self._nodes = metrics.nodes.labels(verb)
-        self._by_names, self._by_objects = (metrics.questions.labels(verb, form) for form in ("names", "nodes"))
+        self._by_names, self._by_objects = (metrics.by_form.labels(verb, form) for form in ("names", "nodes"))
         self._last = metrics.last.labels(verb)
         self._last_decision = metrics.last_decision.labels(verb)
         self._last_failure = metrics.last_failure
 
     def record_answer(self, status: int, seconds: float, received: int, sent: int) -> None:
-        """One request has been answered: its status, how long it took, and the bytes of both bodies."""
+        """Records an answer: HTTP status, duration, bytes of the request's and of the answer's body."""
         (self._succeeded if status == OK else self._requests.labels(self._verb, str(status))).inc()
         self._duration.observe(seconds)
         self._request_bytes.observe(received)
@@ -74,25 +74,28 @@ class VerbMetrics:
         self._last.set_to_current_time()
 
     def record_decision(self) -> None:
-        """A request was decided without an error."""
+        """Records that a request was decided without an error."""
         self._last_decision.set_to_current_time()
 
     def record_failure(self, reason: str) -> None:
-        """A request was answered with an error, of any status."""
+        """Records that a request was answered with an error, of any HTTP status."""
         self._failures.labels(self._verb, reason).inc()
         self._last_failure.labels(self._verb, reason).set_to_current_time()
 
     def record_request(self, nodes: int, *, by_names: bool = True) -> None:
-        """How many nodes a readable request had, and whether as names or as whole nodes."""
+        """Records how many nodes a decoded request had, and whether as names or as whole nodes."""
         self._nodes.observe(nodes)
         (self._by_names if by_names else self._by_objects).inc()
 
 
 class Metrics:
-    """The service's metrics. `render` gives the page that Prometheus reads."""
+    """The service's metrics. `render` returns the page that Prometheus scrapes.
+
+    The `report_` methods register functions that are called at each scrape.
+    """
 
     def __init__(self, version: str) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # else each counter has a second series of no use
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # else each counter has a second, useless series
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
@@ -101,27 +104,25 @@ class Metrics:
         self._declare_filter(registry)
         self._fallbacks = Counter(
             "extender_fallbacks",
-            "Answers without a decision, as the picture of the cluster was too old or the time was over.",
+            "Answers without a decision: the watched data was stale, or server.requestTimeout was over.",
             ["verb", "reason", "answer"],
             registry=registry,
         )
         self._writes = Histogram(
             "extender_api_write_duration_seconds",
-            "Time that writes to the apiserver took, by call and result.",
+            "Duration of writes to the API server, by call and result.",
             ["call", "result"],
             buckets=_SECONDS,
             registry=registry,
         )
         self._last_write = Gauge(
             "extender_last_api_write_timestamp_seconds",
-            "Unix time at which the last write to the apiserver ended, by call and result.",
+            "Unix time at which the last write to the API server ended, by call and result.",
             ["call", "result"],
             registry=registry,
         )
-        self._config = Info(
-            "extender_config", "Settings that the meaning of other figures hangs on.", registry=registry
-        )
-        build = Info("extender_build", "Version of the extender and of the interpreter it runs on.", registry=registry)
+        self._config = Info("extender_config", "Mode and placement, which other metrics depend on.", registry=registry)
+        build = Info("extender_build", "Version of the extender and of its Python interpreter.", registry=registry)
         build.info({"version": version, "python_version": platform.python_version()})
         self.verbs = {verb: VerbMetrics(self, verb) for verb in VERBS}
 
@@ -131,13 +132,13 @@ class Metrics:
         )
         self.failures = Counter(
             "extender_request_failures",
-            "Requests that got an error for an answer; filter tells its errors with status 200.",
+            "Requests answered with an error, by reason; errors of filter have HTTP status 200.",
             ["verb", "reason"],
             registry=registry,
         )
         self.duration = Histogram(
             "extender_request_duration_seconds",
-            "Time from the request's header to the finished answer.",
+            "Time from the request's header to the end of the answer.",
             ["verb"],
             buckets=_SECONDS,
             registry=registry,
@@ -150,14 +151,14 @@ class Metrics:
         )
         self.nodes = Histogram(
             "extender_request_nodes",
-            "Nodes that a request asked about; for preempt, candidate nodes.",
+            "Nodes in a request; for preempt, candidate nodes.",
             ["verb"],
             buckets=_NODES,
             registry=registry,
         )
-        self.questions = Counter(
+        self.by_form = Counter(
             "extender_requests_by_form",
-            "Requests that could be read, by the form of their nodes: names, or whole nodes (nodeCacheCapable false).",
+            "Decoded requests by the form of their nodes: names, or whole nodes (nodeCacheCapable false).",
             ["verb", "form"],
             registry=registry,
         )
@@ -169,18 +170,18 @@ class Metrics:
         )
         self.last_decision = Gauge(
             "extender_last_decision_timestamp_seconds",
-            "Unix time of the last request that was decided without an error, 0 before the first.",
+            "Unix time of the last request decided without an error, 0 before the first.",
             ["verb"],
             registry=registry,
         )
         self.last_failure = Gauge(
             "extender_last_failure_timestamp_seconds",
-            "Unix time of the last request that got an error for an answer, by reason.",
+            "Unix time of the last request answered with an error, by reason.",
             ["verb", "reason"],
             registry=registry,
         )
         self._in_flight = Gauge(
-            "extender_requests_in_flight", "Verb requests being read or answered now.", registry=registry
+            "extender_requests_in_flight", "Verb requests that are read or answered now.", registry=registry
         )
 
     def _declare_filter(self, registry: CollectorRegistry) -> None:
@@ -189,59 +190,57 @@ class Metrics:
         )
         self._rejections = Counter(
             "extender_filter_rejections",
-            "Filter answers in which no node passed, once for each reason that stood in the answer.",
+            "Filter answers in which no node passed, counted once for each reason in the answer.",
             ["reason"],
             registry=registry,
         )
 
     def record_passed(self, nodes: int) -> None:
-        """How many nodes a filter answer named."""
+        """Records how many nodes a filter answer named."""
         self._passed.observe(nodes)
 
     def record_rejections(self, reasons: Iterable[str]) -> None:
-        """A filter answer let no node pass, for these reasons."""
+        """Records the reasons of a filter answer in which no node passed."""
         for reason in reasons:
             self._rejections.labels(reason).inc()
 
     def record_fallback(self, verb: str, reason: str, answer: str) -> None:
-        """A request was answered without a decision: "stale" or "deadline", by "error" or "pass"."""
+        """Records an answer without a decision; reason: "stale" or "deadline", answer: "error" or "pass"."""
         self._fallbacks.labels(verb, reason, answer).inc()
 
     def record_write(self, call: str, result: str, seconds: float) -> None:
-        """One write to the apiserver has ended: "ok", "forbidden", or the error's class in lower case."""
+        """Records the end of a write; result: "ok", "forbidden", or the error's class in lower case."""
         self._writes.labels(call, result).observe(seconds)
         self._last_write.labels(call, result).set_to_current_time()
 
     def report_settings(self, mode: str, placement: str) -> None:
-        """Reports the mode and the placement, which do not change."""
+        """Sets the mode and the placement, which do not change."""
         self._config.info({"mode": mode, "placement": placement})
 
     def report_in_flight(self, count: Callable[[], int]) -> None:
-        """Read at each scrape how many requests are in flight."""
+        """The number of requests in flight."""
         self._in_flight.set_function(count)
 
     def report_index(self, statistics: Callable[[], Mapping[str, float]]) -> None:
-        """Read the index's own statistics at each scrape."""
-        text = "Entries in the index: objects by kind, and what is counted for them."
+        """The statistics of the index."""
+        text = "Entries in the index: objects by kind, and the groups and counts kept for them."
         self._registry.register(StatisticsCollector("extender_index_entries", text, "kind", statistics))
 
     def report_limits(self, pods: Callable[[], Mapping[str, float]]) -> None:
-        """Read at each scrape how many pods are above a limit of the configuration, by its name."""
-        text = (
-            "Pods that ask for more than a limit allows, placed or not, by limit; offload mode rejects those that ask."
-        )
+        """The number of pods above a limit of the configuration, by limit."""
+        text = "Existing and pending pods above a limit, by limit; offload mode rejects the pending ones."
         self._registry.register(StatisticsCollector("extender_pods_over_limit", text, "limit", pods))
 
     def report_rejection_cache(self, hits: Callable[[], int], held: Callable[[], int]) -> None:
-        """Read at each scrape how many rejections came from the cache, and its bytes."""
-        text = "Rejections answered from the cache, since nothing they depend on had changed."
+        """The rejections answered from the cache, and its bytes."""
+        text = "Rejections answered from the rejection cache, because the counts they depend on had not changed."
         self._registry.register(CountCollector("extender_rejection_cache_hits", text, hits))
         size = Gauge("extender_rejection_cache_bytes", "Size of the rejection cache.", registry=self._registry)
         size.set_function(held)
 
     def report_readiness(self, checks: Callable[[], Mapping[str, str]]) -> None:
-        """Read at each scrape which readiness checks pass; an empty text is a pass."""
-        text = "1 where a readiness check passes, 0 where it does not."
+        """The problem of each readiness check, empty if it passes."""
+        text = "1 if the readiness check passes, 0 if it fails."
 
         def passing() -> dict[str, float]:
             return {name: float(not problem) for name, problem in checks().items()}
@@ -249,17 +248,17 @@ class Metrics:
         self._registry.register(StatisticsCollector("extender_ready", text, "check", passing))
 
     def report_lag(self, seconds: Callable[[], Mapping[str, float]]) -> None:
-        """Read at each scrape how long ago the last event of each resource was."""
-        text = "Seconds since the last event, bookmark or page of a resource; a quiet one is heard of once a minute."
+        """The seconds since the last event of each resource."""
+        text = "Seconds since the last event, bookmark or page of a resource; without events a bookmark comes every minute."
         self._registry.register(StatisticsCollector("extender_cache_lag_seconds", text, "resource", seconds))
 
     def report_reflectors(self, reflectors: Callable[[], Iterable[ReflectorFigures]]) -> None:
-        """Read at each scrape how every reflector is doing."""
+        """The figures of each reflector."""
         self._registry.register(ReflectorCollector(reflectors))
 
     def report_relist_changes(self, changes: Callable[[], Mapping[str, float]]) -> None:
-        """Read at each scrape the changes that later lists brought and the watches missed."""
-        text = "Objects that a later list changed: what the watch had not told, so 0 in a well-behaved cluster."
+        """The changes that a list after the first contained and the watch had not shown."""
+        text = "Objects changed by a list after the first: changes that the watch missed, 0 in a healthy cluster."
         self._registry.register(
             StatisticsCollector("extender_relist_changes", text, "resource", changes, CounterMetricFamily)
         )
@@ -267,60 +266,65 @@ class Metrics:
     def report_assumed(
         self, pods: Callable[[], Mapping[str, float]], endings: Callable[[], Mapping[str, float]]
     ) -> None:
-        """Read at each scrape the assumed pods by place (one, several), and the assumptions that no binding ended."""
-        text = "Pods let through and not yet seen on a node: given one node, given several, or doubted (assumedPods.doubt)."
-        self._registry.register(StatisticsCollector("extender_assumed_pods", text, "place", pods))
-        text = "Assumptions that ended without a binding: expired, or failed by the scheduler's report."
+        """The assumed pods by what is known of their node, and those forgotten without a binding, by reason."""
+        text = (
+            "Pods that filter let through and the watch does not show bound, by state: node known (the answer had one), "
+            "undetermined (it had several), doubted (no binding within assumedPods.doubt)."
+        )
+        self._registry.register(StatisticsCollector("extender_assumed_pods", text, "state", pods))
+        text = "Assumed pods forgotten without a binding: expired, or failed as the scheduler reported."
         self._registry.register(
-            StatisticsCollector("extender_assumed_endings", text, "how", endings, CounterMetricFamily)
+            StatisticsCollector("extender_assumed_pods_forgotten", text, "reason", endings, CounterMetricFamily)
         )
 
-    def report_waits(self, begun: Callable[[], int], given_up: Callable[[], int]) -> None:
-        """Read at each scrape how many requests waited for assumed pods, and how many of them in vain."""
-        text = "Requests that waited for an assumed pod's node."
-        self._registry.register(CountCollector("extender_assumed_pod_waits", text, begun))
-        text = "Requests that waited until assumedPods.wait was over, and counted the pod wherever it is worst."
-        self._registry.register(CountCollector("extender_assumed_pod_waits_given_up", text, given_up))
+    def report_waits(self, waits: Callable[[], int], timeouts: Callable[[], int]) -> None:
+        """The requests that waited for assumed pods, and those of them that reached `assumedPods.wait`."""
+        text = "Requests that waited for the node of an assumed pod."
+        self._registry.register(CountCollector("extender_assumed_pod_waits", text, waits))
+        text = "Requests that waited for assumedPods.wait without a result, and then assumed the worst node of the pod."
+        self._registry.register(CountCollector("extender_assumed_pod_wait_timeouts", text, timeouts))
 
     def report_watched_pods(self, waits: Callable[[], int], rejections: Callable[[], Mapping[str, float]]) -> None:
-        """Read at each scrape how many requests waited for the watch to show their pod, and how many it did not confirm."""
-        text = "Requests that waited for the watch to show their pod, or to show it as the request does."
+        """The requests that waited for their pod's watch event, and those whose pod the watch did not confirm."""
+        text = "Requests that waited for the watch to show their pod, or its newest constraints."
         self._registry.register(CountCollector("extender_pod_waits", text, waits))
-        text = "Filter and preempt requests refused for the moment because of what the watch shows of their pod."
+        text = "Filter and preempt requests answered with an error because the watch shows no such pod to place."
         self._registry.register(
-            StatisticsCollector("extender_pods_refused", text, "reason", rejections, CounterMetricFamily)
+            StatisticsCollector("extender_unconfirmed_pod_rejections", text, "reason", rejections, CounterMetricFamily)
         )
 
     def report_audit(self, rounds: Callable[[], int], differences: Callable[[], int]) -> None:
-        """Read at each scrape how often everything was recounted, and how many counts were found wrong."""
-        text = "Rounds in which every running count was recounted while the service ran."
+        """The finished rounds of the audit, and the counts that it found wrong."""
+        text = "Complete recounts of the index by the audit."
         self._registry.register(CountCollector("extender_audit_rounds", text, rounds))
-        text = "Running counts that a recount found wrong; each time everything is counted anew."
+        text = "Counts of the index that differed from the audit's recount; each difference rebuilds the index."
         self._registry.register(CountCollector("extender_audit_differences", text, differences))
 
     def report_rejected_pod_actions(self, results: Callable[[], Mapping[tuple[str, str], float]]) -> None:
-        """Read at each scrape what came of nominating and requeueing rejected pods."""
-        text = "Rejected pods to nominate elsewhere or to requeue, by result; nowhere: no other node passes either."
+        """The results of nominating and requeueing rejected pods, by (action, result)."""
+        text = "Rejected pods nominated elsewhere or requeued, by result; no_node: no node outside the sample passes."
         self._registry.register(PairsCollector("extender_rejected_pod_actions", text, ("action", "result"), results))
 
     def report_restarts(self, restarts: Callable[[], Mapping[str, float]]) -> None:
-        """Read at each scrape how often each long-lived task died and was started again."""
-        text = "Long-lived tasks that failed and were started again."
+        """The restarts of each long-lived task."""
+        text = "Restarts of long-lived tasks after a failure."
         self._registry.register(
             StatisticsCollector("extender_task_restarts", text, "task", restarts, CounterMetricFamily)
         )
 
     def preemption(self) -> PreemptionMetrics:
-        """The metrics of preemption, declared on this call; to be called once."""
+        """Declares the metrics of preemption and returns them. Call it once."""
         return PreemptionMetrics(self._registry)
 
     def report_leadership(self, leads: Callable[[], bool], terms: Callable[[], int], gap: Callable[[], float]) -> None:
-        """Read at each scrape whether this replica leads, how often it has begun to, and the gap before that (seconds)."""
-        leader = Gauge("extender_leader", "1 in the replica that leads, 0 in a standby.", registry=self._registry)
+        """Whether this replica leads, how often it became the leader, and the seconds without a leader before that."""
+        leader = Gauge(
+            "extender_leader", "1 if this replica is the leader, 0 if it stands by.", registry=self._registry
+        )
         leader.set_function(leads)
-        text = "Seconds from the last sign of life of the leader before to this replica's first answer; 0 without one."
+        text = "Seconds from the previous leader's last renewal to this replica's first answer; 0 without a takeover."
         Gauge("extender_leader_gap_seconds", text, registry=self._registry).set_function(gap)
-        text = "Terms of leadership that this replica has begun."
+        text = "How often this replica became the leader."
         self._registry.register(CountCollector("extender_leader_terms", text, terms))
 
     def report_certificates(
@@ -329,18 +333,18 @@ class Metrics:
         reloads: Callable[[], Mapping[str, float]],
         unusable: Callable[[], Mapping[str, float]],
     ) -> None:
-        """Read at each scrape when the certificates in use expire, how often changed files were taken in, and why not."""
-        expiry = "Unix time at which a certificate expires; of the client CAs that are valid the first."
+        """The expiry of the certificates in use, the reloads of changed files by result, and why files are unusable."""
+        expiry = "Unix time at which a certificate in use expires; for client CAs, the earliest that is still valid."
         self._registry.register(
             StatisticsCollector("extender_certificate_expiry_timestamp_seconds", expiry, "name", ends)
         )
-        read = "Changes of the certificate files, taken in or, where they were of no use, not."
+        read = "Reloads of changed certificate files, by result."
         self._registry.register(
             StatisticsCollector("extender_certificate_reloads", read, "result", reloads, CounterMetricFamily)
         )
-        text = "1 while the certificate files on disk cannot be used, by cause; the ones before stay in use."
+        text = "1 while the certificate files on disk are unusable, by cause; the previous ones stay in use."
         self._registry.register(StatisticsCollector("extender_certificate_files_unusable", text, "cause", unusable))
 
     def render(self) -> bytes:
-        """The metrics page; its content type is `EXPOSITION_TYPE`."""
+        """The metrics page, of content type `EXPOSITION_TYPE`."""
         return generate_latest(self._registry)

@@ -12,26 +12,26 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from extender.telemetry.statistics import StatisticsCollector
 
 RESULTS: Final = ("success", "error", "abandoned", "cancelled")
-OUTCOMES: Final = ("bound", "gone", "failed", "stuck", "replaced", "abandoned", "cancelled")
+OUTCOMES: Final = ("bound", "deleted", "failed", "stuck", "replaced", "abandoned", "cancelled")
 _VICTIMS: Final = (0, 1, 2, 4, 8, 16, 32, 64)
 _SECONDS: Final = tuple(0.01 * 2**power for power in range(15))  # 10 ms to 164 s: from one write to a long grace period
 
 
 class PreemptionMetrics:
-    """Counts preemptions."""
+    """Records the start, the writes and the end of each preemption."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
-        self._attempts = Counter("extender_preemption_attempts", "Preemptions begun.", registry=registry)
+        self._attempts = Counter("extender_preemption_attempts", "Preemptions started.", registry=registry)
         self._victims = Histogram(
             "extender_preemption_victims",
-            "Pods that had to go for one preemption, without those that were going anyway.",
+            "Victims of one preemption, without pods that were terminating already.",
             buckets=_VICTIMS,
             registry=registry,
         )
         self._violations = Counter(
             "extender_preemption_pdb_violations",
-            "Victims taken although a PodDisruptionBudget protects them.",
+            "Victims whose deletion violated a PodDisruptionBudget.",
             registry=registry,
         )
         self._execution = Histogram(
@@ -46,34 +46,33 @@ class PreemptionMetrics:
         )
         self._ended = Histogram(
             "extender_preemption_duration_seconds",
-            "Time from the decision until the preemptor was bound, or what else became of it.",
+            "Time from the decision to the end of a preemption, by outcome; bound is a success.",
             ["outcome"],
             buckets=_SECONDS,
             registry=registry,
         )
-        for (
-            result
-        ) in RESULTS:  # present from the start: a rate over a series that appears with its first error shows none
-            self._executions.labels(result)
+        for result in RESULTS:
+            self._executions.labels(result)  # rate() needs a value from before the first error
 
     def record_start(self, victims: int, violations: int) -> None:
-        """A plan was accepted."""
+        """Records an accepted plan, its victims and those that a PodDisruptionBudget protects."""
         self._attempts.inc()
         self._victims.observe(victims)
         self._violations.inc(violations)
 
     def record_execution(self, result: str, seconds: float) -> None:
-        """The writes of a plan have ended."""
+        """Records the end of the writes of a plan."""
         self._executions.labels(result).inc()
         self._execution.labels(result).observe(seconds)
 
     def record_end(self, outcome: str, seconds: float) -> None:
-        """The preemption has ended."""
+        """Records the end of a preemption."""
         self._ended.labels(outcome).observe(seconds)
 
     def report(self, statistics: Callable[[], Mapping[str, float]]) -> None:
         """Reads at each scrape the preemptions by phase, and the preemptors that are stuck or wait to be requeued."""
         text = (
-            "Preemptions under way by phase; stuck: pending long after the victims went; to_requeue: to be tried again."
+            "Active preemptions by phase; stuck: the preemptor is pending preemption.stuckAfter after its victims are "
+            "gone; to_requeue: the preemptor waits to be requeued."
         )
         self._registry.register(StatisticsCollector("extender_preemptions", text, "phase", statistics))

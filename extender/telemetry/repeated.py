@@ -1,6 +1,6 @@
-"""Log lines about repeated occurrences: the first at once, then one per ten seconds with a count.
+"""Limits repeated log lines: the first is written at once, then one per ten seconds with a count.
 
-A scheduler under load sends hundreds of requests a second, and so many equal lines would hide all others.
+A scheduler sends hundreds of requests per second. If all of them fail alike, their lines would hide all others.
 """
 
 import logging

@@ -99,23 +99,23 @@ class ReflectorFigures(Protocol):
 
     @property
     def relists(self) -> int:
-        """Lists begun after the first."""
+        """Lists after the first."""
 
     @property
     def decode_errors(self) -> int:
-        """Objects and events that could not be read."""
+        """Objects and events that could not be decoded."""
 
     @property
     def unreadable(self) -> int:
-        """Objects that exist and cannot be read now."""
+        """Objects that exist and whose last version could not be decoded."""
 
     @property
     def restarts(self) -> Mapping[str, int]:
-        """Watches and lists begun anew, by reason."""
+        """Restarts of the watch or the list, by reason."""
 
 
 class ReflectorCollector(Collector):
-    """The figures of every reflector."""
+    """The figures of all reflectors."""
 
     def __init__(self, reflectors: Callable[[], Iterable[ReflectorFigures]]) -> None:
         self._reflectors = reflectors
@@ -138,18 +138,18 @@ class ReflectorCollector(Collector):
         return [
             CounterMetricFamily("extender_watch_events", "Watch events read.", labels=["resource"]),
             CounterMetricFamily("extender_watch_bytes", "Bytes of lists and watches read.", labels=["resource"]),
-            CounterMetricFamily("extender_relists", "Lists begun after the first.", labels=["resource"]),
+            CounterMetricFamily("extender_relists", "Lists after the first.", labels=["resource"]),
             CounterMetricFamily(
                 "extender_decode_errors",
-                "Objects and events from the apiserver that could not be read.",
+                "Objects and events from the API server that could not be decoded.",
                 labels=["resource"],
             ),
             GaugeMetricFamily(
                 "extender_unreadable_objects",
-                "Objects that cannot be read now: they count as they were last read, or not at all.",
+                "Objects whose last version cannot be decoded: they count as last decoded, or not at all.",
                 labels=["resource"],
             ),
             CounterMetricFamily(
-                "extender_watch_restarts", "Watches and lists begun anew.", labels=["resource", "reason"]
+                "extender_watch_restarts", "Restarts of watches and lists, by reason.", labels=["resource", "reason"]
             ),
         ]

@@ -52,7 +52,7 @@ def test_of_several_files_one_bad_one_is_enough_for_exit_code_1(
     ("text", "problem"),
     [
         ("mode: [offload\n", "line 2, column 1: expected ',' or ']', but got '<stream end>'"),
-        (GOOD + "mode: offload\nmode: augment\n", 'line 4, column 1: "mode" stands there twice'),
+        (GOOD + "mode: offload\nmode: augment\n", 'line 4, column 1: "mode" is set twice'),
         ("", "expected a mapping, got NoneType"),
         ("--- 1\n--- 2\n", "line 2, column 1: but found another document"),
     ],

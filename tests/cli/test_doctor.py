@@ -198,7 +198,7 @@ async def test_a_running_service_that_differs_from_its_file_is_found(tmp_path: P
         changed = configuration(tmp_path, kube={"kubeconfig": setup.kubeconfig}, server={"maxInFlight": 7})
         code, document = await setup.doctor("--config", changed)
     assert (checks(document), code) == ([("warning", "configuration")], 1)
-    assert document["findings"][0]["problem"] == "server.maxInFlight is 100 in the running service and 7 in the file"
+    assert document["findings"][0]["problem"] == "server.maxInFlight is 100 in the running service but 7 in the file"
 
 
 async def test_a_scheduler_that_keeps_its_plugins_is_found(tmp_path: Path) -> None:

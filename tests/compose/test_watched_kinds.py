@@ -71,7 +71,9 @@ def test_a_new_row_is_watched_and_its_permissions_are_asked_for(monkeypatch: pyt
     gates = Kind("gates", "/apis/example.com/v1/gates", BudgetJson, trim_budget)
     monkeypatch.setattr(table, "WATCHED_KINDS", (*WATCHED_KINDS, WatchedKind("Gate", gates, "why", lambda _: True)))
     assert followers(quiet) == (ALWAYS | {"gates"}, ALWAYS | {"gates"})
-    (asked,) = {each.asked for each in needed_permissions(quiet) if each.resource == "gates" and each.verb == "list"}
+    (asked,) = {
+        each.review_arguments for each in needed_permissions(quiet) if each.resource == "gates" and each.verb == "list"
+    }
     assert asked == ("list", "example.com", "gates", "", "", "")
 
 

@@ -114,10 +114,13 @@ MISTAKES: dict[str, tuple[Facts, tuple[str, str, str]]] = {
             "readiness check namespaces fails: watch of namespaces rejected: 403 namespaces is forbidden",
         ),
     ),
-    "a healthy standby": (standing_by(STANDBY), ("info", "standby", "this replica stands by for extender-2")),
+    "a healthy standby": (
+        standing_by(STANDBY),
+        ("info", "standby", "this replica is a standby, the leader is extender-2"),
+    ),
     "a scheduler that places pods without us": (
         uncalled(SchedulingQueue(scheduled=3)),
-        ("error", "called", f"{NEVER}, and 3 pods were bound meanwhile: it places pods without the extender"),
+        ("error", "called", f"{NEVER}, but 3 pods were bound meanwhile: it places pods without the extender"),
     ),
     "every node is tainted": (
         uncalled(SchedulingQueue(rejected=(TAINTED,))),
@@ -138,15 +141,15 @@ MISTAKES: dict[str, tuple[Facts, tuple[str, str, str]]] = {
     ),
     "whole nodes": (
         sampled(Sample("extender_requests_by_form_total", FILTER | {"form": "nodes"}, 2000)),
-        ("warning", "names", "most requests bring whole nodes instead of names"),
+        ("warning", "names", "most requests contain whole nodes instead of names"),
     ),
     "the scheduler has no certificate": (
         failed("unauthenticated", 1, 5),
-        ("error", "failures", "the last request failed, 5 s ago: unauthenticated (1 since the start)"),
+        ("error", "failures", "the last request failed 5 s ago: unauthenticated (1 since the start)"),
     ),
     "the scheduler has another name": (
         failed("forbidden", 40, 50),
-        ("error", "failures", "the last request failed, 50 s ago: forbidden (40 since the start)"),
+        ("error", "failures", "the last request failed 50 s ago: forbidden (40 since the start)"),
     ),
     "a stranger asks often beside the scheduler": (
         failed("forbidden", 50, 100),
@@ -158,15 +161,15 @@ MISTAKES: dict[str, tuple[Facts, tuple[str, str, str]]] = {
     ),
     "a silent watch": (
         sampled(Sample("extender_cache_lag_seconds", {"resource": "pods"}, 200)),
-        ("warning", "feeds", "nothing was read of pods for 3 minutes; bookmarks come once a minute"),
+        ("warning", "watches", "the watch of pods has had no event for 3 minutes; a bookmark comes every minute"),
     ),
     "objects that cannot be read": (
         sampled(Sample("extender_unreadable_objects", {"resource": "pods"}, 2)),
-        ("warning", "feeds", "2 objects of pods cannot be read: they count as last read, if ever"),
+        ("warning", "watches", "2 objects of pods cannot be decoded: they count as last decoded, if ever"),
     ),
     "writes are forbidden": (
         sampled(Sample("extender_last_api_write_timestamp_seconds", {"call": "nominate", "result": "forbidden"}, NOW)),
-        ("error", "writes", "the apiserver forbids the service's call nominate, the last time 0 s ago"),
+        ("error", "writes", "the API server forbids the service's call nominate, last 0 s ago"),
     ),
     "no permission to read": (
         replace(GOOD, denied=[READ_PODS]),
@@ -185,7 +188,7 @@ MISTAKES: dict[str, tuple[Facts, tuple[str, str, str]]] = {
         (
             "info",
             "account",
-            "permissions were looked up for the account of this command, which may not be the service's account",
+            "permissions were checked for the account of this command, which may not be the service's account",
         ),
     ),
     "a clock behind": (
@@ -213,7 +216,7 @@ MISTAKES: dict[str, tuple[Facts, tuple[str, str, str]]] = {
         (
             "warning",
             "certificate",
-            "the certificate files on disk hold a certificate that has expired; the old ones stay in use",
+            "the certificate files on disk contain an expired certificate; the previous ones stay in use",
         ),
     ),
     "key and certificate differ": (
@@ -221,12 +224,12 @@ MISTAKES: dict[str, tuple[Facts, tuple[str, str, str]]] = {
         (
             "warning",
             "certificate",
-            "the certificate files on disk are a certificate and the key of another one; the old ones stay in use",
+            "the certificate files on disk are a certificate and the key of another one; the previous ones stay in use",
         ),
     ),
     "open to the network": (
         replace(GOOD, settings=settings(server=LOCAL_AND_OPEN)),
-        ("warning", "exposure", "it answers every client that reaches 0.0.0.0:8888"),
+        ("warning", "exposure", "the service answers every client that can connect to 0.0.0.0:8888"),
     ),
     "clients without roles": (
         replace(GOOD, settings=settings(server=WITHOUT_ROLES)),
@@ -234,19 +237,19 @@ MISTAKES: dict[str, tuple[Facts, tuple[str, str, str]]] = {
     ),
     "nothing is assumed": (
         replace(GOOD, settings=settings(assumedPods={"enabled": False})),
-        ("warning", "assumed", "assumedPods.enabled is off: two pods that must be apart can meet"),
+        ("warning", "assumed", "assumedPods.enabled is false: two pods with anti-affinity can get the same node"),
     ),
     "whole nodes that do not fit": (
         sampled(
             Sample("extender_requests_by_form_total", FILTER | {"form": "nodes"}, 10),
             Sample("extender_index_entries", {"kind": "nodes"}, 5000),
         ),
-        ("warning", "body", "server.maxBodyBytes has room for about 699 whole nodes, and the cluster has 5000"),
+        ("warning", "body", "server.maxBodyBytes is enough for about 699 whole nodes, but the cluster has 5000"),
     ),
     "no leader": (replace(GOOD, lease_holder=""), ("error", "lease", "no replica holds the Lease, so none answers")),
     "a leader that is gone": (
         replace(GOOD, lease_age=300.0),
-        ("error", "lease", "extender-1 holds the Lease and has not renewed it for 5 minutes"),
+        ("error", "lease", "extender-1 holds the Lease but has not renewed it for 5 minutes"),
     ),
 }
 
@@ -310,7 +313,7 @@ def test_a_time_span_is_written_in_one_unit(seconds: float, text: str) -> None:
 def test_a_change_of_mode_is_one_finding() -> None:
     found = list(examine_differences(settings(mode="augment"), settings(mode="offload")))
     followers = "answers.shortlist, placement, rules.interPodAffinity.enabled, rules.topologySpread.enabled"
-    problem = f"mode is offload in the running service and augment in the file ({followers} differ with it)"
+    problem = f"mode is offload in the running service but augment in the file ({followers} differ because of it)"
     assert [one.problem for one in found] == [problem]
 
 
@@ -322,7 +325,9 @@ def test_a_setting_that_does_not_follow_the_mode_is_found_beside_it() -> None:
 
 def test_the_lease_needs_permissions_in_its_namespace_and_by_its_name() -> None:
     leading = settings(leaderElection={"enabled": True, "leaseNamespace": "team"})
-    found = {one.asked for one in needed_permissions(leading)} - {one.asked for one in needed_permissions(Settings())}
+    found = {one.review_arguments for one in needed_permissions(leading)} - {
+        one.review_arguments for one in needed_permissions(Settings())
+    }
     assert {(verb, resource, namespace, name) for verb, _, resource, _, namespace, name in found} == {
         ("create", "leases", "team", ""),
         ("get", "leases", "team", "placement-extender"),
@@ -333,5 +338,5 @@ def test_the_lease_needs_permissions_in_its_namespace_and_by_its_name() -> None:
 def test_a_refused_watch_is_cured_by_a_permission() -> None:
     facts = replace(GOOD, readiness={"namespaces": "watch of namespaces rejected: 403 namespaces is forbidden"})
     assert [found.remedy for found in diagnose(facts)] == [
-        "grant the service's account that permission: deploy/base has the roles"
+        "grant the service's account that permission; deploy/base has the roles"
     ]

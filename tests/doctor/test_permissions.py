@@ -53,7 +53,7 @@ def test_a_configuration_needs_what_it_uses(sections: dict[str, Any], reads: set
 
 def test_the_lease_is_asked_for_in_its_namespace_and_created_without_a_name() -> None:
     found = needed_permissions(settings(leaderElection={"enabled": True, "leaseNamespace": "team"}))
-    lease = {each.asked for each in found if each.resource == "leases"}
+    lease = {each.review_arguments for each in found if each.resource == "leases"}
     group, name = "coordination.k8s.io", "placement-extender"
     assert lease == {
         ("create", group, "leases", "", "team", ""),

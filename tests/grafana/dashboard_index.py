@@ -1,4 +1,4 @@
-"""The dashboard of the index and the feeds: the data about the cluster, and how it is updated. Data only."""
+"""The dashboard of the index and the reflectors that update it. Data only."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from tests.grafana.queries import at, rate
 
 INDEX = Dashboard(
     "index.json",
-    "Index and feeds",
+    "Index and reflectors",
     "The data about the cluster that decisions use, and how it is updated.",
     {
-        "Feeds": [
+        "Reflectors": [
             Panel(
                 "Readiness",
-                "1 where a check passes, by instance.",
+                "1 if the check passes, 0 if it fails, by instance.",
                 {"{{instance}} {{check}}": at("extender_ready")},
             ),
             Panel(
-                "Quiet for",
-                "Seconds since the last event, bookmark or page. A bookmark comes once a minute.",
+                "Time since the last event",
+                "Seconds since the last event, bookmark or page of a resource. A bookmark comes every minute.",
                 {"{{resource}}": f"max by (resource) ({at('extender_cache_lag_seconds')})"},
                 "s",
             ),
@@ -30,39 +30,39 @@ INDEX = Dashboard(
             ),
             Panel(
                 "Bytes read",
-                "Lists and watches, per second.",
+                "Bytes of lists and watches, per second.",
                 {"{{resource}}": rate("extender_watch_bytes_total", "resource")},
                 "Bps",
             ),
             Panel(
-                "Watches begun anew",
-                "`ended` is normal, every few minutes. All others say that the apiserver or the way to it is unwell.",
+                "Watch restarts",
+                "Watches end every few minutes: reason `ended`. Every other reason is a fault of the API server or the network.",
                 {"{{resource}} {{reason}}": rate("extender_watch_restarts_total", "resource, reason")},
                 "ops",
             ),
             Panel(
-                "Lists after the first",
+                "Relists",
                 "Each list costs the API server as much as a start of the extender.",
                 {"{{resource}}": rate("extender_relists_total", "resource")},
                 "ops",
             ),
             Panel(
-                "Found by lists",
-                "Objects that a later list changed: changes that the watch missed.",
+                "Changes found by lists",
+                "Objects that a list after the first changed: changes that the watch missed.",
                 {"{{resource}}": rate("extender_relist_changes_total", "resource")},
                 "ops",
             ),
             Panel(
                 "Unreadable objects",
-                "Objects that cannot be read now: they count as last read, or not at all. Errors are per second.",
+                "Objects whose last version cannot be decoded: they count as last decoded, or not at all. Errors are per second.",
                 {
                     "{{resource}}": f"max by (resource) ({at('extender_unreadable_objects')})",
                     "{{resource}} errors": rate("extender_decode_errors_total", "resource"),
                 },
             ),
             Panel(
-                "Tasks started again",
-                "Long-lived tasks that failed. The log has the error.",
+                "Task restarts",
+                "Restarts of long-lived tasks after a failure. The log has the error.",
                 {"{{task}}": rate("extender_task_restarts_total", "task")},
                 "ops",
             ),
@@ -70,8 +70,8 @@ INDEX = Dashboard(
         "Index": [
             Panel(
                 "Entries",
-                "Objects by kind, and the counts for them. Groups are distinct terms and constraints of affinity and spread. "
-                "Pods above a limit are shown by limit.",
+                "Objects by kind, and what the index keeps for them. A group holds the counts of one affinity term or spread "
+                "constraint. Pods above a limit are shown by limit.",
                 {
                     "{{kind}}": f"sum by (kind) ({at('extender_index_entries')})",
                     "above limits.{{limit}}": f"sum by (limit) ({at('extender_pods_over_limit')})",
@@ -80,7 +80,7 @@ INDEX = Dashboard(
             ),
             Panel(
                 "Garbage collections",
-                "Rounds of the interpreter's collector; only the oldest generation takes long.",
+                "Rounds of Python's garbage collector. Only those of the oldest generation take long.",
                 {"generation {{generation}}": rate("python_gc_collections_total", "generation")},
                 "ops",
             ),
@@ -88,23 +88,24 @@ INDEX = Dashboard(
         "Assumed pods": [
             Panel(
                 "Assumed pods",
-                "Pods that filter let through and the watch does not show on a node yet, by the number of nodes in the answer.",
-                {"{{place}}": f"sum by (place) ({at('extender_assumed_pods')})"},
+                "Pods that filter let through and the watch does not show bound. Their node is known, undetermined (the answer "
+                "had several) or doubted (no binding within assumedPods.doubt).",
+                {"{{state}}": f"sum by (state) ({at('extender_assumed_pods')})"},
                 width=6,
             ),
             Panel(
-                "Ended without a binding",
-                "Expired: neither bound nor reported as failed.",
-                {"{{how}}": rate("extender_assumed_endings_total", "how")},
+                "Forgotten without a binding",
+                "Failed: the scheduler reported it. Expired: neither bound nor failed within assumedPods.expiry.",
+                {"{{reason}}": rate("extender_assumed_pods_forgotten_total", "reason")},
                 "ops",
                 width=6,
             ),
             Panel(
                 "Waits",
-                "Calls that waited for an assumed pod, calls that gave up, and calls whose own pod the watch did not show yet.",
+                "Calls that waited for an assumed pod, those that timed out, and calls that waited for the watch to show their pod.",
                 {
-                    "begun": rate("extender_assumed_pod_waits_total"),
-                    "given up": rate("extender_assumed_pod_waits_given_up_total"),
+                    "assumed pod": rate("extender_assumed_pod_waits_total"),
+                    "timed out": rate("extender_assumed_pod_wait_timeouts_total"),
                     "own pod": rate("extender_pod_waits_total"),
                 },
                 "ops",
@@ -112,7 +113,7 @@ INDEX = Dashboard(
             ),
             Panel(
                 "Audit",
-                "Rounds of recounting, and running counts that were wrong. A wrong count is a fault of the extender.",
+                "Complete recounts, and counts that differed from the recount. A difference is a bug of the extender.",
                 {
                     "rounds": f"sum({at('extender_audit_rounds_total')})",
                     "differences": f"sum({at('extender_audit_differences_total')})",

@@ -18,7 +18,7 @@ OVERVIEW = Dashboard(
         "Now": [
             Panel(
                 "Ready",
-                "Instances whose readiness checks all pass. With leaderElection only the leader is ready.",
+                "Instances that pass all readiness checks. With leaderElection only the leader does.",
                 {"ready": f"count(min by (job, instance) ({at('extender_ready')}) == 1) or vector(0)"},
                 kind="stat",
                 width=4,
@@ -26,8 +26,8 @@ OVERVIEW = Dashboard(
                 steps=_ALARM,
             ),
             Panel(
-                "Since the last question",
-                "Seconds since the last answer, decision and failure of each verb, and since the last write. Grows without calls.",
+                "Time since the last call",
+                "Seconds since the last answer, decision, failure and write. They grow while there are no calls.",
                 {
                     "answered": f"time() - max({at('extender_last_request_timestamp_seconds')})",
                     "decided": f"time() - max({at('extender_last_decision_timestamp_seconds')})",
@@ -51,7 +51,7 @@ OVERVIEW = Dashboard(
             ),
             Panel(
                 "Filter p99",
-                "99 of 100 filter answers are given within this time. The objective is 100 ms.",
+                "The 99th percentile of the duration of filter calls. The objective is 100 ms.",
                 {
                     "p99": "histogram_quantile(0.99, "
                     + rate("extender_request_duration_seconds_bucket", "le", 'verb="filter"')
@@ -64,8 +64,8 @@ OVERVIEW = Dashboard(
                 steps=_LATENCY_STEPS,
             ),
             Panel(
-                "Quiet for",
-                "The longest time since the last event or bookmark of a resource. A quiet resource has one bookmark a minute.",
+                "Time since the last event",
+                "The largest value of all resources. A resource without events has a bookmark every minute.",
                 {"lag": f"max({at('extender_cache_lag_seconds')})"},
                 "s",
                 "stat",
@@ -75,7 +75,7 @@ OVERVIEW = Dashboard(
             ),
             Panel(
                 "Version",
-                "Running versions, by number of instances.",
+                "Number of instances by version.",
                 {
                     "{{version}} on Python {{python_version}}": f"count by (version, python_version) ({at('extender_build_info')})"
                 },
@@ -85,10 +85,10 @@ OVERVIEW = Dashboard(
             ),
         ],
         "Load": [
-            Panel("Questions", "Requests per second.", {"{{verb}}": rate("extender_requests_total", "verb")}, "reqps"),
+            Panel("Calls", "Requests per second.", {"{{verb}}": rate("extender_requests_total", "verb")}, "reqps"),
             Panel(
                 "Latency",
-                "Time from the request's header to the finished answer.",
+                "Time from the request's header to the end of the answer.",
                 {
                     "{{verb}} p50": quantile(0.5, "extender_request_duration_seconds"),
                     "{{verb}} p99": quantile(0.99, "extender_request_duration_seconds"),
@@ -108,7 +108,7 @@ OVERVIEW = Dashboard(
             ),
             Panel(
                 "Processor time",
-                "Cores in use. The extender can use one core: it gives one answer after the other.",
+                "Cores in use. The extender has one thread, so it uses at most one core.",
                 {"{{instance}}": f"rate({at('process_cpu_seconds_total')}[$__rate_interval])"},
             ),
             Panel("Memory", "Resident memory.", {"{{instance}}": at("process_resident_memory_bytes")}, "bytes"),
@@ -116,8 +116,8 @@ OVERVIEW = Dashboard(
         "Leadership": [
             Panel(
                 "Leaders",
-                "Replicas that lead: one, or none for a moment; and for how many seconds no replica answered when each took over. "
-                "Nothing here: leaderElection is off.",
+                "Leaders: one, or none during a takeover. Seconds: how long no replica answered before the takeover. "
+                "Empty if leaderElection is off.",
                 {
                     "{{job}}": f"sum by (job) ({at('extender_leader')})",
                     "{{instance}}: seconds": at("extender_leader_gap_seconds"),
@@ -127,7 +127,7 @@ OVERVIEW = Dashboard(
             ),
             Panel(
                 "Terms",
-                "Changes of leadership, per second. A stable leader begins none.",
+                "Takeovers per second. A stable leader has none.",
                 {"{{instance}}": f"rate({at('extender_leader_terms_total')}[$__rate_interval])"},
                 "ops",
                 width=12,
@@ -137,15 +137,15 @@ OVERVIEW = Dashboard(
         "Set-up": [
             Panel(
                 "Mode and placement",
-                "Mode and placement of the instances. All of them should have the same.",
+                "Number of instances by mode and placement. All instances should have the same.",
                 {"{{mode}}, {{placement}}": f"count by (mode, placement) ({at('extender_config_info')})"},
                 kind="stat",
                 width=6,
                 height=5,
             ),
             Panel(
-                "Questions by form",
-                "The scheduler sends whole nodes, 12 KB each, when nodeCacheCapable is false. Names are cheap.",
+                "Calls by form",
+                "With nodeCacheCapable false the scheduler sends whole nodes of 12 KB each instead of names.",
                 {"{{verb}} by {{form}}": rate("extender_requests_by_form_total", "verb, form")},
                 "reqps",
                 width=9,
@@ -153,7 +153,7 @@ OVERVIEW = Dashboard(
             ),
             Panel(
                 "Certificates expire in",
-                "Nothing here: plain HTTP.",
+                "Time to the expiry of each certificate. Empty with plain HTTP.",
                 {"{{name}}": f"min by (name) ({at('extender_certificate_expiry_timestamp_seconds')}) - time()"},
                 "s",
                 "stat",
@@ -162,8 +162,8 @@ OVERVIEW = Dashboard(
                 steps=((None, "red"), (172800, "yellow"), (1209600, "green")),
             ),
             Panel(
-                "Read again",
-                "Changes of the certificate files, loaded or not, and whether the files on disk cannot be used now.",
+                "Certificate reloads",
+                "Reloads of changed certificate files by result, and whether the files on disk are unusable now.",
                 {
                     "{{result}}": f"sum by (result) ({at('extender_certificate_reloads_total')})",
                     "unusable now": f"sum({at('extender_certificate_files_unusable')})",

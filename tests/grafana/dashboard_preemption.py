@@ -1,4 +1,4 @@
-"""The dashboard of everything that changes the cluster: preemption, nominations elsewhere, requeues, writes. Data only."""
+"""The dashboard of what the extender writes: preemption, nominations elsewhere, requeues, API calls. Data only."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _SHARE_STEPS: tuple[tuple[float | None, str], ...] = ((None, "green"), (0.001, "
 PREEMPTION = Dashboard(
     "preemption.json",
     "Preemption and writes",
-    "Room for pods of higher priority, nominations elsewhere and requeues: everything that changes the cluster.",
+    "Preemptions, nominations elsewhere, requeues, and all writes to the API server.",
     {
         "Preemptions": [
             Panel(
-                "Begun",
-                "Preemptions begun per second, and victims that a disruption budget protects.",
+                "Preemptions started",
+                "Preemptions started per second, and victims whose deletion violated a disruption budget.",
                 {
                     "preemptions": rate("extender_preemption_attempts_total"),
                     "budgets violated": rate("extender_preemption_pdb_violations_total"),
@@ -24,7 +24,7 @@ PREEMPTION = Dashboard(
             ),
             Panel(
                 "Failed share",
-                "Preemptions whose writes failed. KEP-4832 asks for less than one in a hundred.",
+                "Share of preemptions whose writes failed. The objective of KEP-4832 is less than 1 %.",
                 {
                     "failed": rate("extender_preemption_executions_total", more='result="error"')
                     + " / "
@@ -34,8 +34,9 @@ PREEMPTION = Dashboard(
                 steps=_SHARE_STEPS,
             ),
             Panel(
-                "Under way",
-                "Preemptions by phase. `stuck`: pending long after the victims were gone; `to_requeue`: to be tried again.",
+                "Active preemptions",
+                "Active preemptions by phase. `stuck`: the preemptor is pending long after its victims are gone; `to_requeue`: "
+                "the preemptor waits to be requeued.",
                 {"{{phase}}": f"sum by (phase) ({at('extender_preemptions')})"},
             ),
             Panel(
@@ -47,14 +48,14 @@ PREEMPTION = Dashboard(
             ),
             Panel(
                 "Time of the writes",
-                "From the decision to the end of the writes: 99 of 100 preemptions.",
+                "From the decision to the end of the writes, 99th percentile.",
                 {"{{result}}": quantile(0.99, "extender_preemption_execution_seconds", "result")},
                 "s",
                 width=6,
             ),
             Panel(
-                "Time to room",
-                "From the decision until the preemptor was bound, or the preemption ended otherwise: half of the preemptions.",
+                "Time to the end",
+                "From the decision to the preemptor's binding, or to another outcome; median.",
                 {"{{outcome}}": quantile(0.5, "extender_preemption_duration_seconds", "outcome")},
                 "s",
                 width=6,
@@ -68,14 +69,14 @@ PREEMPTION = Dashboard(
         ],
         "Preempt verb": [
             Panel(
-                "Questions",
-                "Preempt requests per second, by status.",
+                "Calls",
+                "Preempt calls per second, by HTTP status.",
                 {"{{code}}": rate("extender_requests_total", "code", 'verb="preempt"')},
                 "reqps",
             ),
             Panel(
                 "Failed share",
-                "Preempt requests that got an error. The scheduler then does not retry until an event.",
+                "Share of preempt calls that got an error. The scheduler then does not retry until the next event.",
                 {
                     "failed": f"({rate('extender_request_failures_total', more='verb=`preempt`')} or vector(0)) / "
                     + rate("extender_requests_total", more='verb="preempt"')
@@ -92,33 +93,33 @@ PREEMPTION = Dashboard(
                 },
             ),
         ],
-        "Steering": [
+        "Rejected pods": [
             Panel(
-                "Steered",
-                "Rejected pods for which the extender looked for another node, by result. `nowhere`: no other node passes either.",
+                "Nominated elsewhere",
+                "Searches for a node outside the scheduler's sample, by result. `no_node`: no node passes.",
                 {"{{result}}": rate("extender_rejected_pod_actions_total", "result", 'action="nominate"')},
                 "ops",
                 width=12,
             ),
             Panel(
-                "Nudged",
-                "Rejected pods with a write that makes the scheduler try them again, by result.",
+                "Requeued",
+                "Writes that make the scheduler try a rejected pod again, by result.",
                 {"{{result}}": rate("extender_rejected_pod_actions_total", "result", 'action="requeue"')},
                 "ops",
                 width=12,
             ),
         ],
-        "Writes to the apiserver": [
+        "Writes to the API server": [
             Panel(
                 "Writes",
-                "Per second, by call and result. `conflict` and `notfound` mean that another client was faster.",
+                "Writes per second, by call and result. `conflict` and `notfound` mean that another client was faster.",
                 {"{{call}} {{result}}": rate("extender_api_write_duration_seconds_count", "call, result")},
                 "ops",
                 width=12,
             ),
             Panel(
                 "Latency of writes",
-                "99 of 100 writes end within this time.",
+                "The 99th percentile of the duration of writes.",
                 {"{{call}}": quantile(0.99, "extender_api_write_duration_seconds", "call")},
                 "s",
                 width=12,

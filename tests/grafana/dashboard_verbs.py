@@ -27,14 +27,15 @@ VERBS = Dashboard(
             ),
             Panel(
                 "Answers without a decision",
-                "Calls without a decision, because the data was too old or the time was over, by the answer given instead; per second.",
+                "Calls per second that were answered without a decision: the watched data was stale, or server.requestTimeout was "
+                "over. By reason and answer.",
                 {"{{verb}} {{reason}}: {{answer}}": rate("extender_fallbacks_total", "verb, reason, answer")},
                 "reqps",
                 width=6,
             ),
             Panel(
                 "In flight",
-                "Requests that are read or answered now. Each scheduler sends one at a time.",
+                "Calls that are read or answered now. Each scheduler sends one at a time.",
                 {"{{instance}}": at("extender_requests_in_flight")},
                 width=6,
             ),
@@ -42,16 +43,16 @@ VERBS = Dashboard(
         "Latency": [
             Panel(
                 f"p{share * 100:.0f}",
-                f"{share * 100:.0f} of 100 answers are given within this time.",
+                f"The {share * 100:.0f}th percentile of the duration of calls.",
                 {"{{verb}}": quantile(share, "extender_request_duration_seconds")},
                 "s",
             )
             for share in (0.5, 0.9, 0.99)
         ],
         "Size": [
-            Panel("Nodes asked", "Nodes in a call, on average.", {"{{verb}}": mean("extender_request_nodes")}),
+            Panel("Nodes in a call", "Nodes in a call, on average.", {"{{verb}}": mean("extender_request_nodes")}),
             Panel(
-                "Nodes passed",
+                "Nodes that passed",
                 "Nodes named in a filter answer: the mean and the 99th percentile.",
                 {
                     "mean": f"{rate('extender_filter_passed_nodes_sum')} / {rate('extender_filter_passed_nodes_count')}",
@@ -60,36 +61,36 @@ VERBS = Dashboard(
             ),
             Panel(
                 "Bytes",
-                "Size of bodies, on average.",
+                "Average size of bodies.",
                 {
-                    "{{verb}} question": mean("extender_request_bytes"),
+                    "{{verb}} request": mean("extender_request_bytes"),
                     "{{verb}} answer": mean("extender_response_bytes"),
                 },
                 "bytes",
             ),
         ],
-        "Refusals": [
+        "Rejections": [
             Panel(
                 "No node passed, by reason",
-                "Filter answers that let no node pass, per second, once for each reason that stood in the answer; and requests "
-                "whose pod the watch does not show as a pod to be placed.",
+                "Filter answers in which no node passed, per second, counted once for each reason in the answer; and calls "
+                "answered with an error because the watch shows no such pod to place.",
                 {
                     "{{reason}}": rate("extender_filter_rejections_total", "reason"),
-                    "pod {{reason}}": rate("extender_pods_refused_total", "reason"),
+                    "pod {{reason}}": rate("extender_unconfirmed_pod_rejections_total", "reason"),
                 },
                 "reqps",
                 width=12,
                 stacked=True,
             ),
             Panel(
-                "Answered from memory",
-                "Rejections repeated from the cache: the scheduler retries all rejected pods at every event.",
-                {"remembered": rate("extender_rejection_cache_hits_total")},
+                "Rejection cache hits",
+                "Rejections answered from the cache: the scheduler retries rejected pods at almost every event.",
+                {"hits": rate("extender_rejection_cache_hits_total")},
                 "reqps",
                 width=6,
             ),
             Panel(
-                "Memory of refusals",
+                "Rejection cache size",
                 "Size of the rejection cache.",
                 {"{{instance}}": at("extender_rejection_cache_bytes")},
                 "bytes",

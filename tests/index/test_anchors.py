@@ -110,9 +110,9 @@ class TestLabelKeys:
         index = spaces()
         owner = pod("owner", app="x", apart=[term(app="app7")])
         index.view.compiled(owner.signature)
-        assert index.statistics()["anchor_labels"] == 1
+        assert index.statistics()["indexed_labels"] == 1
         index.counts.compiler.drop_all()
-        assert index.statistics()["anchor_labels"] == 0
+        assert index.statistics()["indexed_labels"] == 0
 
     def test_two_selections_share_a_key(self) -> None:
         index = spaces()

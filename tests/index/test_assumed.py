@@ -73,7 +73,7 @@ class TestOneNode:
         for uid in ("uid-web", "uid-other"):
             index.assumed.settle(uid)
             seen.append(index.assumed.places())
-        assert [(each["one"], each["several"]) for each in seen] == [(1, 1), (0, 1), (0, 0)]
+        assert [(each["known"], each["undetermined"]) for each in seen] == [(1, 1), (0, 1), (0, 0)]
 
     def test_a_pod_that_stands_already_is_left_alone(self) -> None:
         index = assumed(zoned(pod("web", on="n1", app="web")), WEB, "n2")
@@ -189,14 +189,14 @@ class TestDoubt:
     def test_then_it_may_be_there_and_is_not_sure_to_be(self, names: tuple[str, ...]) -> None:
         index = self.doubted(*names)
         assert (near(index, NEAR_WEB), is_pending(index), places(index)) == ([{}], True, ({}, {"z1": 1}))
-        assert (index.assumed.places(), audit(index)) == ({"one": 0, "several": 0, "doubted": 1}, [])
+        assert (index.assumed.places(), audit(index)) == ({"known": 0, "undetermined": 0, "doubted": 1}, [])
 
     @pytest.mark.parametrize("names", [("n1",), ("n1", "n2")], ids=["one node", "several"])
     def test_its_binding_ends_the_doubt(self, names: tuple[str, ...]) -> None:
         index = self.doubted(*names)
         index.upsert(pod("web", on="n1", app="web"))
         assert (near(index, NEAR_WEB), is_pending(index)) == ([{"z1": 1}], False)
-        assert (index.assumed.places(), audit(index)) == ({"one": 0, "several": 0, "doubted": 0}, [])
+        assert (index.assumed.places(), audit(index)) == ({"known": 0, "undetermined": 0, "doubted": 0}, [])
 
     def test_a_new_answer_ends_it_too(self) -> None:
         index = assumed(self.doubted("n1"), WEB, "n2", now=6.0)

@@ -76,7 +76,7 @@ class TestPods:
         index.delete(hermits[0])
         assert inverse(index, GUEST) == [{"z1": 1}]
         index.delete(hermits[1])
-        assert (inverse(index, GUEST), index.statistics()["inverse_groups"]) == ([], 0)
+        assert (inverse(index, GUEST), index.statistics()["owner_groups"]) == ([], 0)
 
     def test_requests_of_the_pods_on_a_node_add_up_and_vanish(self) -> None:
         index = zoned(a := pod("a", on="n1", requests={"cpu": "1"}), b := pod("b", on="n1", requests={"cpu": "500m"}))

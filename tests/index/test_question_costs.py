@@ -175,5 +175,5 @@ def test_every_question_can_be_dropped_at_once() -> None:
     assert isinstance(index.counts.compiler, ConstraintCompiler)
     index.counts.compiler.drop_all()
     sizes = index.statistics()
-    kept = ("questions", "term_groups", "spread_groups", "scopes", "topology_keys", "anchor_labels")
+    kept = ("compiled_constraints", "term_groups", "spread_groups", "scopes", "topology_keys", "indexed_labels")
     assert [sizes[name] for name in kept] == [0] * len(kept)

@@ -38,7 +38,9 @@ def test_an_empty_list_removes_all_of_its_kind_and_nothing_else(kind: str) -> No
     before = fed.index.statistics()
     assert fed.replace(kind, []) == 2
     gone = {name for name, size in fed.index.statistics().items() if size != before[name]}
-    shrunk = {"pods", "shapes"} if kind == "pods" else {kind} if kind in {"nodes", "namespaces"} else {"workloads"}
+    shrunk = (
+        {"pods", "pod_signatures"} if kind == "pods" else {kind} if kind in {"nodes", "namespaces"} else {"workloads"}
+    )
     assert gone == shrunk
 
 

@@ -15,13 +15,13 @@ from tests.strategies import Ask, Step, decoded, histories
 
 # Compiled questions and what only they hold are kept for the next replica; the rest must fall to zero.
 KEPT_FOR_QUESTIONS = {
-    "questions",
+    "compiled_constraints",
     "term_groups",
     "spread_groups",
     "scopes",
     "topology_keys",
     "namespace_selectors",
-    "anchor_labels",
+    "indexed_labels",
 }
 
 
@@ -59,13 +59,13 @@ def test_groups_go_with_the_last_question_that_asked_for_them(history: list[Step
     assert len(index.counts.signatures) <= 1  # that of the pod that asked last
     sizes = index.statistics()
     assert {name: sizes[name] for name in KEPT_FOR_QUESTIONS} == {
-        "questions": 1,
+        "compiled_constraints": 1,
         "topology_keys": 0,
         "term_groups": 0,
         "spread_groups": 0,
         "scopes": 0,
         "namespace_selectors": 0,
-        "anchor_labels": 0,
+        "indexed_labels": 0,
     }
 
 

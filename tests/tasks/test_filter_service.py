@@ -252,7 +252,7 @@ async def test_an_assumption_expires() -> None:
     assert played.index.assumed.review(held.since + 119, Limits(expiry=120, failure_grace=2)) == 0
     assert played.index.assumed.review(held.since + 121, Limits(expiry=120, failure_grace=2)) == 1
     assert played.index.assumed.expired == 1
-    assert played.index.statistics()["shapes"] == 0
+    assert played.index.statistics()["pod_signatures"] == 0
 
 
 async def test_a_question_that_is_refused_tells_all_the_same_that_the_last_attempt_failed() -> None:

@@ -150,7 +150,7 @@ async def test_the_place_that_a_pod_is_nominated_to_is_held_for_it() -> None:
     scene.ask("first", APART, "n0", "n1")
     scene.ask("second", APART, "n0", "n1")
     async with scene.running():
-        await until(lambda: scene.writes.results["nominate", "nowhere"] == 1)
+        await until(lambda: scene.writes.results["nominate", "no_node"] == 1)
     assert [name for name, _ in scene.nominated()] == ["first"]
 
 
@@ -162,7 +162,7 @@ async def test_a_pod_that_is_nominated_elsewhere_is_nothing_to_rely_on_before_it
         await until(lambda: bool(scene.nominated()))
     (group,) = scene.index.view.compiled(scene.index.pods["first"].signature).anti
     assert (sum(group.counts.values()), group.pending) == (3, 1)
-    assert scene.index.assumed.places() == {"one": 0, "several": 0, "doubted": 1}
+    assert scene.index.assumed.places() == {"known": 0, "undetermined": 0, "doubted": 1}
     assert audit(scene.index) == []
 
 
@@ -171,7 +171,7 @@ async def test_a_node_that_would_refuse_the_pod_in_tree_is_no_place_to_nominate_
     scene.node("n3", taints=[{"key": "gpu", "effect": "NoSchedule"}])
     scene.ask("asking", APART, "n0", "n1")
     async with scene.running():
-        await until(lambda: scene.writes.results["nominate", "nowhere"] == 1)
+        await until(lambda: scene.writes.results["nominate", "no_node"] == 1)
     assert scene.nominated() == []
 
 
@@ -180,13 +180,13 @@ async def test_a_search_that_found_no_node_is_not_repeated_before_its_dependenci
     scene.show("web-3", {"nodeName": "n3"})
     async with scene.running():
         scene.ask("asking", APART, "n0", "n1")
-        await until(lambda: scene.writes.results["nominate", "nowhere"] == 1)
+        await until(lambda: scene.writes.results["nominate", "no_node"] == 1)
         scene.ask("asking", APART, "n1", "n2")
         scene.ask("twin", APART, "n1", "n2")
         scene.node("n4")
         scene.ask("asking", APART, "n1", "n2")
         await until(lambda: bool(scene.nominated()))
-    assert scene.writes.results["nominate", "nowhere"] == 1
+    assert scene.writes.results["nominate", "no_node"] == 1
     assert scene.nominated() == [("asking", "n4")]
 
 

@@ -40,11 +40,11 @@ async def test_a_preemption_goes_from_its_writes_over_waiting_for_the_victims_to
 async def test_the_promise_stands_from_the_submission_until_the_watch_shows_everything() -> None:
     async with scene().running() as s:
         s.preempting.submit(plan(ASKING, "n1", VICTIM))
-        seen = [s.index.statistics()["promises"]]
+        seen = [s.index.statistics()["in_memory_nominations"]]
         await s.go()
-        seen.append(s.index.statistics()["promises"])
+        seen.append(s.index.statistics()["in_memory_nominations"])
         await s.pass_time(0.2)
-        seen.append(s.index.statistics()["promises"])
+        seen.append(s.index.statistics()["in_memory_nominations"])
     assert seen == [1, 1, 0]
     assert names(dict(s.index.view.nominated["n1"])) == ["asking"]
 
@@ -86,7 +86,7 @@ async def test_after_a_failure_the_nomination_is_taken_back_and_the_pod_is_woken
         await s.go()
     assert s.api.said("nominate asking") == ["nominate asking n1", "nominate asking -"]
     assert s.api.said("annotate") == ["annotate asking placement.extender.dev/requeued"]
-    assert (s.phases(), s.index.statistics()["promises"]) == ({}, 0)
+    assert (s.phases(), s.index.statistics()["in_memory_nominations"]) == ({}, 0)
     assert s.counted.told == {"began": 1, "error": 1, "ended failed": 1}
 
 
@@ -122,7 +122,7 @@ async def test_a_plan_without_need_is_abandoned_and_no_nomination_is_touched(how
         await s.go()
     assert s.counted.told["abandoned"] == 1
     assert s.api.said("annotate") + s.api.said("delete") == []
-    assert s.index.statistics()["promises"] == 0
+    assert s.index.statistics()["in_memory_nominations"] == 0
 
 
 async def test_a_preemptor_that_stays_pending_though_the_room_is_there_gets_its_nomination_taken_back() -> None:
@@ -194,7 +194,7 @@ class TestDrain:
         s = scene()
         await s.preempting.drain()
         assert not s.preempting.submit(plan(ASKING, "n1", VICTIM))
-        assert s.index.statistics()["promises"] == 0
+        assert s.index.statistics()["in_memory_nominations"] == 0
 
 
 async def test_what_a_leader_had_begun_or_planned_is_forgotten_when_it_leads_no_longer() -> None:
@@ -204,7 +204,7 @@ async def test_what_a_leader_had_begun_or_planned_is_forgotten_when_it_leads_no_
         s.preempting.submit(plan(ASKING, "n1", VICTIM))
         await s.go()
         s.preempting.submit(plan(second, "n2", OTHER))
-    assert (s.phases(), s.index.statistics()["promises"]) == ({}, 0)
+    assert (s.phases(), s.index.statistics()["in_memory_nominations"]) == ({}, 0)
     async with s.running():
         await s.go()
     assert "other" in s.api.names()
@@ -224,7 +224,7 @@ class TestRestart:
             old.preempting.submit(plan(ASKING, "n1", VICTIM, second))
             await reached.wait()
         assert old.counted.told["cancelled"] == 1
-        assert old.index.statistics()["promises"] == 0
+        assert old.index.statistics()["in_memory_nominations"] == 0
         return Scene(api=old.api)
 
     @pytest.mark.parametrize("verb", ["condition", "delete"])

@@ -37,7 +37,7 @@ def full_page() -> str:
     metrics.report_leadership(lambda: True, lambda: 14, lambda: 4.1)
     metrics.report_certificates(lambda: {"server": 1.8e9}, lambda: {"failed": 1}, lambda: {"expired": 1})
     metrics.report_relist_changes(lambda: {"pods": 8})
-    metrics.report_assumed(lambda: {"one": 9}, lambda: {"expired": 10})
+    metrics.report_assumed(lambda: {"known": 9}, lambda: {"expired": 10})
     metrics.report_waits(lambda: 11, lambda: 12)
     metrics.report_rejected_pod_actions(lambda: {("requeue", "done"): 13})
     metrics.report_settings("offload", "decisive")
@@ -99,10 +99,10 @@ def test_the_build_is_told() -> None:
         'extender_response_bytes_sum{verb="filter"} 300.0',
         'extender_filter_rejections_total{reason="anti_affinity"} 1.0',
         'extender_relist_changes_total{resource="pods"} 8.0',
-        'extender_assumed_pods{place="one"} 9.0',
-        'extender_assumed_endings_total{how="expired"} 10.0',
+        'extender_assumed_pods{state="known"} 9.0',
+        'extender_assumed_pods_forgotten_total{reason="expired"} 10.0',
         "extender_assumed_pod_waits_total 11.0",
-        "extender_assumed_pod_waits_given_up_total 12.0",
+        "extender_assumed_pod_wait_timeouts_total 12.0",
         'extender_rejected_pod_actions_total{action="requeue",result="done"} 13.0',
         'extender_config_info{mode="offload",placement="decisive"} 1.0',
         'extender_api_write_duration_seconds_sum{call="nominate",result="conflict"} 0.5',

@@ -189,7 +189,7 @@ class AssumedPods:
     def places(self) -> dict[str, int]:
         """How many pods are assumed on one node, how many on several, and how many are in doubt."""
         certain = len(self.held) - self.several - self.doubted
-        return {"one": certain, "several": self.several, "doubted": self.doubted}
+        return {"known": certain, "undetermined": self.several, "doubted": self.doubted}
 
     def endings(self) -> dict[str, int]:
         """How many assumptions ended although no watch event ended them, by cause."""

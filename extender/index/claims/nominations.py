@@ -97,4 +97,4 @@ class Nominations:
     def statistics(self) -> dict[str, int]:
         """How many nominations and promises are kept."""
         holding = sum(promise.holds for promise in self.promises.values())
-        return {"nominations": len(self._node_of), "promises": holding}
+        return {"nominations": len(self._node_of), "in_memory_nominations": holding}

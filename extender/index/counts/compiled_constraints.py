@@ -292,7 +292,7 @@ class ConstraintCompiler:
 
     def statistics(self) -> dict[str, int]:
         """How many are kept."""
-        return {"questions": len(self._compiled)}
+        return {"compiled_constraints": len(self._compiled)}
 
 
 def _size(compiled: CompiledConstraints) -> int:

@@ -203,7 +203,7 @@ class SignatureTable:
 
     def statistics(self) -> dict[str, int]:
         """How many signatures have pods, and on how many label keys selections anchor. O(signatures): for metrics."""
-        return {"shapes": self.standing(), "anchor_labels": len(self._label_users)}
+        return {"pod_signatures": self.standing(), "indexed_labels": len(self._label_users)}
 
 
 def _in_namespaces(

@@ -181,7 +181,7 @@ class TermCounts:
     def statistics(self) -> dict[str, int]:
         """How many groups are kept."""
         asked = sum(len(selection.groups) for selection in self._asked.values())
-        return {"term_groups": asked, "inverse_groups": sum(1 for group in self.owned() if group.counts)}
+        return {"term_groups": asked, "owner_groups": sum(1 for group in self.owned() if group.counts)}
 
 
 def _fixed(term: AffinityTerm) -> tuple[str, ...] | None:

@@ -229,7 +229,7 @@ class PreemptionManager:
         uid = record.plan.preemptor.uid
         pod = self._index.view.pod(uid)
         if pod is None or not self._is_pending(uid):
-            self._close(record, "bound" if pod is not None and pod.node else "gone")
+            self._close(record, "bound" if pod is not None and pod.node else "deleted")
             return None
         has_waited = self._clock.now() - record.since
         if record.phase is Phase.TERMINATING:

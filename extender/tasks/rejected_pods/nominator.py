@@ -109,7 +109,7 @@ class Nominator:
         if not node:
             if not some_pass:
                 self._remember_without_node(pod)
-            self._writes.results["nominate", "nowhere"] += 1
+            self._writes.results["nominate", "no_node"] += 1
             return
         # Doubted: the scheduler may still place the pod elsewhere. Other pods leave room for it, and none relies on it.
         self._index.assume(pod, (node,), self._clock.now(), doubted=True)

@@ -24,7 +24,7 @@ _LOG = logging.getLogger(__name__)
 _RESULTS: Final = (
     ("nominate", "done"),
     ("nominate", "failed"),
-    ("nominate", "nowhere"),
+    ("nominate", "no_node"),
     ("requeue", "done"),
     ("requeue", "failed"),
 )

@@ -53,7 +53,7 @@ def apply(index: ClusterIndex, event: Event[T]) -> None:
         index.upsert(event.object)
 
 
-_GROUPS = ("term_groups", "inverse_groups", "spread_groups")
+_GROUPS = ("term_groups", "owner_groups", "spread_groups")
 
 
 def recount(index: ClusterIndex) -> Audit:
