@@ -1,16 +1,18 @@
-"""What a rule says of a node: the status codes, and the closed list of refusal texts.
+"""Why a node is rejected: the status codes, the closed list of reasons, and a rejection with its parts.
 
 The texts are kube-scheduler's own where it has one, so that operators read what they know. They are few and never hold
-names or numbers: each distinct text of a pod's condition is a status update that wakes the scheduler again.
+names or numbers: each distinct text of a pod's condition is a status update that makes the scheduler try the pod again.
+Names and numbers are parts of a `Rejection`.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum, StrEnum
 
 
 class Code(StrEnum):
-    """The scheduler's status codes that the two plugins use."""
+    """Status codes of the scheduling framework."""
 
     SUCCESS = "Success"
     SKIP = "Skip"
@@ -20,7 +22,7 @@ class Code(StrEnum):
 
 
 class Reason(Enum):
-    """Why a node is refused: the text, and whether taking pods away could change it."""
+    """Why a node is rejected: the text, and whether removing pods could change it."""
 
     SPREAD_LABEL_MISSING = ("node(s) didn't match pod topology spread constraints (missing required label)", False)
     SPREAD_SKEW = ("node(s) didn't match pod topology spread constraints", True)
@@ -43,5 +45,46 @@ class Reason(Enum):
 
     @property
     def code(self) -> Code:
-        """The status code of a refusal for this reason."""
+        """The status code of a rejection for this reason."""
         return Code.UNSCHEDULABLE if self.resolvable else Code.UNRESOLVABLE
+
+    @property
+    def label(self) -> str:
+        """The reason as the value of a metric's label."""
+        return self.name.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why a rule rejects a pod on one node, in parts; the text is rendered from them only where one is needed.
+
+    ``rule`` is the name of the rule. ``message`` is the text of a rejection that holds for every node whatever is on it:
+    a limit, or constraints that cannot be parsed. The other parts are those of one node:
+
+    ``topology_key`` and ``domain`` say where the rule counts; ``domain`` is the label's value, None where the node lacks
+    the label. ``count`` is what is counted there: pods, or units of a resource. ``limit`` is the largest count with
+    which the node would pass, None where the rule misses a pod instead. Topology spread has the ``minimum`` over all
+    eligible domains and the ``max_skew`` too. ``blamed`` names a few of the objects that stand in the way: pods as
+    ``namespace/name``, a taint, a resource, or a limit of the settings.
+    """
+
+    rule: str
+    reason: Reason
+    message: str = ""
+    topology_key: str = ""
+    domain: str | None = None
+    count: int = 0
+    limit: int | None = None
+    minimum: int = 0
+    max_skew: int = 0
+    blamed: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The text for the scheduler, which shows it in the pod's condition."""
+        return self.message or self.reason.text
+
+    @property
+    def skew(self) -> int:
+        """The skew of the domain with the pod in it: above ``max_skew``. 0 for rules other than topology spread."""
+        return 0 if self.limit is None or not self.max_skew else self.max_skew + self.count - self.limit

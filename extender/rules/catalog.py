@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from operator import itemgetter
 
 from extender.index.view import ClusterView, CompiledConstraints
-from extender.model.rejections import Code, Reason
+from extender.model.rejections import Code, Reason, Rejection
 from extender.rules.excess import Limits
 from extender.rules.frames import Frame
 from extender.rules.interpod_affinity import InterPodAffinity
-from extender.rules.rule import PreparedFilter, PreparedScore, Rule, Status
+from extender.rules.rule import PreparedFilter, PreparedScore, Rule
 from extender.rules.topology_spread import TopologySpread
 from extender.settings import Rules
 
@@ -27,30 +27,29 @@ PLUGIN_WEIGHT = 2
 
 @dataclass(frozen=True, slots=True)
 class PreparedFilters:
-    """All filters of one question; only those that have something to say."""
+    """All filters that apply to a pod. A filter that rejects every node before it looks at one is the only one."""
 
     filters: tuple[PreparedFilter, ...]
 
     @property
     def passes_all(self) -> bool:
-        """Whether no node can be refused."""
+        """Whether no node can be rejected."""
         return not self.filters
 
     @property
-    def failure(self) -> Status | None:
-        """The status of a filter that refuses every node before looking at one, None where there is none."""
-        bad = (Code.ERROR, Code.UNRESOLVABLE)
-        return next((each.status for each in self.filters if each.status.code in bad), None)
+    def failed(self) -> PreparedFilter | None:
+        """The filter that rejects every node before it looks at one, None where there is none."""
+        return self.filters[0] if self.filters and self.filters[0].status.code is not Code.SUCCESS else None
 
     @property
-    def rejects_all(self) -> Reason | None:
-        """The one reason against every node, where that is certain without a look at any; None where it is not."""
+    def rejects_all(self) -> Rejection | None:
+        """The one rejection of every node, where that is certain without a look at any; None where it is not."""
         return self.filters[0].rejects_all if self.filters else None
 
     @property
     def rejects_every_node(self) -> bool:
-        """Whether it is certain without a look at any node that each is refused, for whatever reasons."""
-        return any(each.rejects_all for each in self.filters)
+        """Whether it is certain without a look at any node that each is rejected, for whatever reasons."""
+        return any(each.rejects_all is not None for each in self.filters)
 
     def passing(self, nodes: Sequence[int]) -> Sequence[int]:
         """Those of the positions that every filter lets pass, in their order."""
@@ -64,9 +63,13 @@ class PreparedFilters:
             yield from each.rejected(nodes)
             nodes = each.passing(nodes)
 
-    def rejection(self, node: int) -> Reason | None:
+    def reason(self, node: int) -> Reason | None:
         """The first filter's reason against a node, None where it passes."""
-        return next((reason for each in self.filters if (reason := each.rejection(node)) is not None), None)
+        return next((reason for each in self.filters if (reason := each.reason(node)) is not None), None)
+
+    def rejection(self, node: int, view: ClusterView) -> Rejection | None:
+        """The first filter's rejection of a node with its parts, None where it passes."""
+        return next((found for each in self.filters if (found := each.rejection(node, view)) is not None), None)
 
 
 Parts = Sequence[tuple[Rule, CompiledConstraints]]
@@ -75,8 +78,15 @@ Parts = Sequence[tuple[Rule, CompiledConstraints]]
 
 def prepare(parts: Parts, view: ClusterView, frame: Frame) -> PreparedFilters:
     """Prepares the filters of these rules; one that turns out to let every node pass is left out."""
-    filters = [rule.prepare_filter(part, view, frame) for rule, part in parts]
-    return PreparedFilters(tuple([each for each in filters if each.status.code is not Code.SKIP]))
+    return _joined([rule.prepare_filter(part, view, frame) for rule, part in parts])
+
+
+def _joined(filters: Sequence[PreparedFilter]) -> PreparedFilters:
+    kept = [each for each in filters if each.status.code is not Code.SKIP]
+    for each in kept:
+        if each.status.code is not Code.SUCCESS:
+            return PreparedFilters((each,))
+    return PreparedFilters(tuple(kept))
 
 
 def active(compiled: CompiledConstraints, view: ClusterView) -> Parts:
@@ -86,8 +96,7 @@ def active(compiled: CompiledConstraints, view: ClusterView) -> Parts:
 
 def prepare_filters(compiled: CompiledConstraints, view: ClusterView, frame: Frame) -> PreparedFilters:
     """Prepares the filter of every active rule. O(terms + constraints × distinct counts)."""
-    filters = [rule.prepare_filter(compiled, view, frame) for rule in RULES if rule.is_active(compiled, view)]
-    return PreparedFilters(tuple([each for each in filters if each.status.code is not Code.SKIP]))
+    return _joined([rule.prepare_filter(compiled, view, frame) for rule in RULES if rule.is_active(compiled, view)])
 
 
 def lasting_parts(compiled: CompiledConstraints, view: ClusterView) -> Parts:

@@ -1,4 +1,4 @@
-"""A pod that asks for more than the configured limits allow: every node refuses it, and the text names the limit.
+"""Rejects a pod that is above a configured limit on every node, with a text that names the limit.
 
 Nothing of what it asks was compiled, so the rules that count pods are inactive for it. In augment mode such a pod never
 comes here: its compiled constraints are empty, and the in-tree plugins decide.
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from extender.index.view import ClusterView, CompiledConstraints
 from extender.model.objects import Excess
-from extender.model.rejections import Code, Reason
+from extender.model.rejections import Code, Reason, Rejection
 from extender.rules.frames import Frame
 from extender.rules.rule import Status
 from extender.settings import Rules
@@ -19,7 +19,7 @@ from extender.settings import Rules
 
 @dataclass(frozen=True, slots=True)
 class ExcessFilter:
-    """Refuses every node. No eviction helps, so the scheduler keeps the pod until it or the limits change."""
+    """Rejects every node. No eviction helps, so the scheduler keeps the pod until it or the limits change."""
 
     excess: Excess
 
@@ -29,17 +29,21 @@ class ExcessFilter:
         return Status(Code.UNRESOLVABLE, self.excess.text)
 
     @property
-    def rejects_all(self) -> Reason:
-        """That limit, whatever the node."""
-        return Reason.OVER_LIMIT
+    def rejects_all(self) -> Rejection:
+        """That limit, for every node."""
+        return Rejection("Limits", Reason.OVER_LIMIT, self.excess.text, blamed=(self.excess.limit,))
 
     def passing(self, _nodes: Sequence[int]) -> Sequence[int]:
         """None."""
         return []
 
-    def rejection(self, _node: int) -> Reason:
-        """That limit, whatever the node."""
+    def reason(self, _node: int) -> Reason:
+        """That limit, for every node."""
         return Reason.OVER_LIMIT
+
+    def rejection(self, _node: int, _view: ClusterView) -> Rejection:
+        """That limit, for every node."""
+        return self.rejects_all
 
     def rejected(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
         """All of them."""

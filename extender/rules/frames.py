@@ -19,6 +19,9 @@ class Frame(Protocol):
     def domains(self, key: KeyView) -> Column:
         """Domain number by position: 0 where the node lacks the key, negative where the index knows no such domain."""
 
+    def value(self, key: KeyView, node: int) -> str | None:
+        """The label's value of the node at a position; None where it lacks the key. O(1)."""
+
     def new_domains(self, group: SpreadGroupView) -> int:
         """How many domains would be eligible for the group only because of nodes that the index does not know."""
 
@@ -65,6 +68,11 @@ class IndexFrame(CertainFrame):
         """The index's own column: no copy."""
         return key.of_node
 
+    def value(self, key: KeyView, node: int) -> str | None:
+        """By the number of the node's domain."""
+        domain = key.of_node[node]
+        return key.value(domain) if domain else None
+
     def new_domains(self, _group: SpreadGroupView) -> int:
         """None: every domain is known."""
         return 0
@@ -84,6 +92,10 @@ class RequestFrame(CertainFrame):
         """The domain of each node by the labels that it came with."""
         unknown: dict[str, int] = {}
         return [self._domain(key, node, unknown) for node in self._nodes]
+
+    def value(self, key: KeyView, node: int) -> str | None:
+        """By the labels that the node came with."""
+        return key.value_on(self._nodes[node])
 
     @staticmethod
     def _domain(key: KeyView, node: Node, unknown: dict[str, int]) -> int:
@@ -119,6 +131,10 @@ class _UndeterminedFrame:
     def domains(self, key: KeyView) -> Column:
         """As the other frame has them."""
         return self._frame.domains(key)
+
+    def value(self, key: KeyView, node: int) -> str | None:
+        """As the other frame has it."""
+        return self._frame.value(key, node)
 
     def new_domains(self, group: SpreadGroupView) -> int:
         """As the other frame counts them."""

@@ -12,30 +12,42 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from extender.index.view import ClusterView, Column, CompiledConstraints, GroupView, WeightedGroup
-from extender.model.rejections import Code, Reason
+from extender.model.rejections import Code, Reason, Rejection
 from extender.rules.frames import Frame
-from extender.rules.rule import MAX_SCORE, SKIP, SUCCESS, Status
+from extender.rules.rule import MAX_SCORE, SKIP, SUCCESS, Status, blamed_pods
 from extender.settings import Rules
+
+_NAME = "InterPodAffinity"
+# The rejections that can be certain for every node, made once.
+_EVERYWHERE = {
+    reason: Rejection(_NAME, reason)
+    for reason in (Reason.AFFINITY, Reason.ANTI_AFFINITY, Reason.EXISTING_ANTI_AFFINITY)
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """Domains of one key and the pods counted there."""
+    """Domains of one group's key and the pods counted there."""
 
+    group: GroupView
     domains: Column
     counts: Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class AffinityFilter:
-    """The rule for one question. ``first_pod``: no pod matches yet and this one matches itself, so any domain will do."""
+    """The required terms that apply to a pod. ``frame`` is where they were counted.
+
+    ``first_pod``: no pod matches yet and this one matches itself, so any domain of the keys will do.
+    """
 
     status: Status
+    frame: Frame
     affinity: tuple[Clause, ...] = ()
     first_pod: bool = False
     anti: tuple[Clause, ...] = ()
     inverse: tuple[Clause, ...] = ()
-    rejects_all: Reason | None = None
+    rejects_all: Rejection | None = None
 
     def passing(self, nodes: Sequence[int]) -> Sequence[int]:
         """Those of the positions that pass. O(nodes × clauses)."""
@@ -54,7 +66,7 @@ class AffinityFilter:
         return nodes
 
     def rejected(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
-        """Those of the positions that do not pass, by the first clause that refuses them. O(nodes × clauses)."""
+        """Those of the positions that do not pass, by the first clause that rejects them. O(nodes × clauses)."""
         if self.status.code is Code.UNRESOLVABLE:
             yield Reason.MALFORMED_POD, nodes
             return
@@ -66,8 +78,8 @@ class AffinityFilter:
                 yield reason, [node for node in left if domains[node] in counts]
                 left = [node for node in left if domains[node] not in counts]
 
-    def rejection(self, node: int) -> Reason | None:
-        """Why the node is refused, None where it passes."""
+    def reason(self, node: int) -> Reason | None:
+        """Why the node is rejected, None where it passes."""
         if self.status.code is Code.UNRESOLVABLE:
             return Reason.MALFORMED_POD
         if not all(clause.domains[node] for clause in self.affinity):
@@ -80,6 +92,26 @@ class AffinityFilter:
             return Reason.EXISTING_ANTI_AFFINITY
         return None
 
+    def rejection(self, node: int, view: ClusterView) -> Rejection | None:
+        """The first term that rejects the node, with the pods counted in its domain and the names of some."""
+        if self.status.code is Code.UNRESOLVABLE:
+            return self.rejects_all
+        for clause in self.affinity:
+            domain = clause.domains[node]
+            if not domain or (not self.first_pod and domain not in clause.counts):
+                key = clause.group.key
+                return Rejection(_NAME, Reason.AFFINITY, topology_key=key.key, domain=self.frame.value(key, node))
+        for reason, clauses in ((Reason.ANTI_AFFINITY, self.anti), (Reason.EXISTING_ANTI_AFFINITY, self.inverse)):
+            for clause in clauses:
+                key, domain = clause.group.key, clause.domains[node]
+                if domain in clause.counts:
+                    value, count = self.frame.value(key, node), clause.counts[domain]
+                    blamed = blamed_pods(clause.group, domain, view)
+                    return Rejection(
+                        _NAME, reason, topology_key=key.key, domain=value, count=count, limit=0, blamed=blamed
+                    )
+        return None
+
 
 def _lost(reason: Reason, before: Sequence[int], after: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
     """The positions that did not come through."""
@@ -88,14 +120,14 @@ def _lost(reason: Reason, before: Sequence[int], after: Sequence[int]) -> Iterat
         yield reason, [node for node in before if node not in stayed]
 
 
-def _full(compiled: CompiledConstraints, frame: Frame) -> Reason | None:
-    """The reason against every node where anti-affinity leaves none, and no other clause refuses any. O(terms)."""
+def _full(compiled: CompiledConstraints, frame: Frame) -> Rejection | None:
+    """The rejection of every node where anti-affinity leaves none, and no other clause rejects any. O(terms)."""
     if compiled.affinity:
         return None
     if any(map(frame.is_covered_by, compiled.anti)):
-        return Reason.ANTI_AFFINITY
+        return _EVERYWHERE[Reason.ANTI_AFFINITY]
     if not any(map(frame.may_count, compiled.anti)) and any(map(frame.is_covered_by, compiled.inverse)):
-        return Reason.EXISTING_ANTI_AFFINITY
+        return _EVERYWHERE[Reason.EXISTING_ANTI_AFFINITY]
     return None
 
 
@@ -142,7 +174,7 @@ def weighted_groups(compiled: CompiledConstraints, hard_weight: int) -> list[Wei
 class InterPodAffinity:
     """The rule. Everything that it depends on is counted in groups."""
 
-    plugin: str = "InterPodAffinity"
+    plugin: str = _NAME
     ranks_by_counts: bool = True
 
     def is_enabled(self, rules: Rules) -> bool:
@@ -160,27 +192,30 @@ class InterPodAffinity:
     def prepare_filter(self, compiled: CompiledConstraints, _view: ClusterView, frame: Frame) -> AffinityFilter:
         """The filter of a question. O(terms)."""
         if compiled.affinity_errors:
-            return AffinityFilter(Status(Code.UNRESOLVABLE, f"parsing pod: {_joined(compiled.affinity_errors)}"))
+            text = f"parsing pod: {_joined(compiled.affinity_errors)}"
+            malformed = Rejection(_NAME, Reason.MALFORMED_POD, text)
+            return AffinityFilter(Status(Code.UNRESOLVABLE, text), frame, rejects_all=malformed)
         inverse = [group for group in compiled.inverse if frame.may_count(group)]
         if not (compiled.affinity or compiled.anti or inverse):
-            return AffinityFilter(SKIP)
+            return AffinityFilter(SKIP, frame)
 
         def clause_for(group: GroupView) -> Clause:
-            return Clause(frame.domains(group.key), frame.satisfying(group))
+            return Clause(group, frame.domains(group.key), frame.satisfying(group))
 
         def clause_against(group: GroupView) -> Clause:
-            return Clause(frame.domains(group.key), frame.conflicting(group))
+            return Clause(group, frame.domains(group.key), frame.conflicting(group))
 
         first_pod = compiled.matches_itself and not any(map(frame.may_count, compiled.affinity))
         affinity = tuple(map(clause_for, compiled.affinity))
         nowhere = not first_pod and not all(clause.counts for clause in affinity)
         return AffinityFilter(
             SUCCESS,
+            frame,
             affinity=affinity,
             first_pod=first_pod,
             anti=tuple(map(clause_against, compiled.anti)),
             inverse=tuple(map(clause_against, inverse)),
-            rejects_all=Reason.AFFINITY if nowhere else _full(compiled, frame),
+            rejects_all=_EVERYWHERE[Reason.AFFINITY] if nowhere else _full(compiled, frame),
         )
 
     def lasting_part(self, compiled: CompiledConstraints) -> CompiledConstraints | None:
@@ -212,7 +247,7 @@ class InterPodAffinity:
         if errors:
             return AffinityScore(Status(Code.ERROR, f"failed to parse pod: {_joined(errors)}"), nodes)
         parts = tuple(
-            (part.weight, Clause(frame.domains(part.group.key), part.group.counts))
+            (part.weight, Clause(part.group, frame.domains(part.group.key), part.group.counts))
             for part in weighted_groups(compiled, rules.inter_pod_affinity.hard_pod_affinity_weight)
         )
         return AffinityScore(SUCCESS if parts else SKIP, nodes, parts)

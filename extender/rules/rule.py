@@ -1,7 +1,7 @@
-"""The shape of a rule: prepared once for a question, then asked for many nodes.
+"""The protocol of a rule: prepared once for the constraints of a pod, then applied to many nodes.
 
-A `Rule` is one entry of `catalog.RULES`. It answers twice: as a filter (which nodes pass, and why one does not) and as
-a score. Positions are those of the `Frame` that it was prepared with. Nothing here costs more when there are more pods.
+A `Rule` is one entry of `catalog.RULES`. It decides as a filter (which nodes pass, and why one does not) and as a score.
+Positions are those of the `Frame` that it was prepared with. Nothing here costs more when there are more pods.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from extender.index.view import ClusterView, CompiledConstraints
-from extender.model.rejections import Code, Reason
+from extender.index.view import ClusterView, CompiledConstraints, GroupView
+from extender.model.rejections import Code, Reason, Rejection
 from extender.rules.frames import Frame
 from extender.settings import Rules
 
 MAX_SCORE = 100
+
+MOST_BLAMED = 5  # pods that a rejection names: enough to see who is in the way, and the search ends early
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +37,29 @@ class PreparedFilter(Protocol):
 
     @property
     def status(self) -> Status:
-        """Success, or Skip where every node passes, or what refuses them all."""
+        """Success, or Skip where every node passes, or what rejects every node before one is looked at."""
 
     @property
-    def rejects_all(self) -> Reason | None:
-        """The one reason against every node, where that is certain without a look at any; None where it is not."""
+    def rejects_all(self) -> Rejection | None:
+        """The rejection of every node where that is certain without a look at any, with the parts that all nodes share.
+
+        None where it is not certain; never None for a status that rejects every node.
+        """
 
     def passing(self, nodes: Sequence[int]) -> Sequence[int]:
         """Those of the positions that pass, in their order. O(nodes × clauses)."""
 
-    def rejection(self, node: int) -> Reason | None:
-        """Why a node is refused, the first clause's reason; None where it passes."""
+    def reason(self, node: int) -> Reason | None:
+        """Why a node is rejected, by the first clause that does; None where it passes. O(clauses)."""
 
     def rejected(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
-        """Those of the positions that do not pass, by reason; as `rejection` says of each. O(nodes × clauses)."""
+        """Those of the positions that do not pass, by reason; as `reason` says of each. O(nodes × clauses)."""
+
+    def rejection(self, node: int, view: ClusterView) -> Rejection | None:
+        """The rejection of a node with all its parts, None where it passes. O(clauses + pods in the domain).
+
+        Called only where the parts are read, so it may count again what the filter did not keep.
+        """
 
 
 class PreparedScore(Protocol):
@@ -112,3 +123,19 @@ class Rule(Protocol):
         self, compiled: CompiledConstraints, view: ClusterView, frame: Frame, nodes: Sequence[int], rules: Rules
     ) -> PreparedScore | None:
         """The score over these nodes; None for a rule that never has any."""
+
+
+def blamed_pods(group: GroupView, domain: int, view: ClusterView) -> tuple[str, ...]:
+    """Up to `MOST_BLAMED` pods that the group counts in a domain, as ``namespace/name``. O(pods in the domain) at worst.
+
+    Fewer than are counted where the node of some is undetermined.
+    """
+    found: list[str] = []
+    groups = frozenset((group,))
+    for node in sorted(group.key.nodes_in.get(domain, ())):
+        for pod in view.pods_on(node).values():
+            if group.domain_of[node] and view.is_counted(pod, groups):
+                found.append(pod.full_name)
+                if len(found) >= MOST_BLAMED:
+                    return tuple(found)
+    return tuple(found)

@@ -12,11 +12,14 @@ from dataclasses import dataclass
 
 from extender.index.view import ClusterView, Column, CompiledConstraints, CompiledSpread
 from extender.model.labels import HOSTNAME
-from extender.model.rejections import Code, Reason
+from extender.model.rejections import Code, Reason, Rejection
 from extender.model.spread import global_minimum, largest_allowed, round_half_away, topology_weight
 from extender.rules.frames import Frame
-from extender.rules.rule import MAX_SCORE, SKIP, SUCCESS, Status
+from extender.rules.rule import MAX_SCORE, SKIP, SUCCESS, Status, blamed_pods
 from extender.settings import Rules
+
+_NAME = "PodTopologySpread"
+_SKEW_EVERYWHERE = Rejection(_NAME, Reason.SPREAD_SKEW)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +33,13 @@ class HardClause:
 
 @dataclass(frozen=True, slots=True)
 class SpreadFilter:
-    """The hard constraints of one question, in the order of the pod's spec."""
+    """The hard constraints of a pod, in the order of its spec, each with its clause; ``frame`` is where they were counted."""
 
     status: Status
+    frame: Frame
+    constraints: tuple[CompiledSpread, ...] = ()
     clauses: tuple[HardClause, ...] = ()
-    rejects_all: Reason | None = None
+    rejects_all: Rejection | None = None
 
     def passing(self, nodes: Sequence[int]) -> Sequence[int]:
         """Those of the positions that pass. O(nodes × constraints)."""
@@ -46,7 +51,7 @@ class SpreadFilter:
         return nodes
 
     def rejected(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
-        """Those of the positions that do not pass, by the first constraint that refuses them. O(nodes × constraints)."""
+        """Those of the positions that do not pass, by the first constraint that rejects them. O(nodes × constraints)."""
         if self.status.code is Code.ERROR:
             yield Reason.MALFORMED_POD, nodes
             return
@@ -57,8 +62,8 @@ class SpreadFilter:
             yield Reason.SPREAD_SKEW, [node for node in nodes if count_of(domains[node], 0) > limit]
             nodes = [node for node in nodes if count_of(domains[node], 0) <= limit]
 
-    def rejection(self, node: int) -> Reason | None:
-        """Why the node is refused, by the first constraint that does; None where it passes."""
+    def reason(self, node: int) -> Reason | None:
+        """Why the node is rejected, by the first constraint that does; None where it passes."""
         if self.status.code is Code.ERROR:
             return Reason.MALFORMED_POD
         for clause in self.clauses:
@@ -69,22 +74,49 @@ class SpreadFilter:
                 return Reason.SPREAD_SKEW
         return None
 
+    def rejection(self, node: int, view: ClusterView) -> Rejection | None:
+        """The first constraint that rejects the node, with its count, limit, minimum and some of the pods counted."""
+        if self.status.code is Code.ERROR:
+            return self.rejects_all
+        for compiled, clause in zip(self.constraints, self.clauses, strict=True):
+            key, domain = compiled.group.key, clause.domains[node]
+            if not domain:
+                return Rejection(_NAME, Reason.SPREAD_LABEL_MISSING, topology_key=key.key)
+            count = clause.counts.get(domain, 0)
+            if count > clause.limit:
+                return Rejection(
+                    _NAME,
+                    Reason.SPREAD_SKEW,
+                    topology_key=key.key,
+                    domain=self.frame.value(key, node),
+                    count=count,
+                    limit=clause.limit,
+                    minimum=_minimum(compiled, self.frame),
+                    max_skew=compiled.constraint.max_skew,
+                    blamed=blamed_pods(compiled.group, domain, view),
+                )
+        return None
 
-def _rejects_all(compiled: CompiledConstraints, clauses: Sequence[HardClause], frame: Frame) -> Reason | None:
+
+def _rejects_all(compiled: CompiledConstraints, clauses: Sequence[HardClause], frame: Frame) -> Rejection | None:
     """Skew, where one constraint leaves no domain and no node lacks a key. O(constraints × distinct counts)."""
     groups = [ask.group for ask in compiled.hard]
     if any(group.key.lacking for group in groups):
         return None
     full = (frame.is_covered_by(g) and g.smallest() > c.limit for g, c in zip(groups, clauses, strict=True))
-    return Reason.SPREAD_SKEW if any(full) else None
+    return _SKEW_EVERYWHERE if any(full) else None
 
 
-def _clause(ask: CompiledSpread, frame: Frame) -> HardClause:
-    group, constraint = ask.group, ask.constraint
+def _minimum(compiled: CompiledSpread, frame: Frame) -> int:
+    """The smallest count over the eligible domains, which skew is measured against. O(distinct counts)."""
+    group = compiled.group
     added = frame.new_domains(group)
-    least = 0 if added else frame.least(group)
-    minimum = global_minimum(least, group.domains + added, constraint.min_domains)
-    limit = largest_allowed(constraint, minimum, matches_itself=bool(ask.self_match))
+    return global_minimum(0 if added else frame.least(group), group.domains + added, compiled.constraint.min_domains)
+
+
+def _clause(compiled: CompiledSpread, frame: Frame) -> HardClause:
+    group = compiled.group
+    limit = largest_allowed(compiled.constraint, _minimum(compiled, frame), matches_itself=bool(compiled.self_match))
     return HardClause(frame.domains(group.key), frame.conflicting(group), limit)
 
 
@@ -151,7 +183,7 @@ def _soft(ask: CompiledSpread, labelled: Column, frame: Frame, judged: Sequence[
 class TopologySpread:
     """The rule. Everything that it depends on is counted in groups."""
 
-    plugin: str = "PodTopologySpread"
+    plugin: str = _NAME
     ranks_by_counts: bool = True
 
     def is_enabled(self, rules: Rules) -> bool:
@@ -170,11 +202,12 @@ class TopologySpread:
         """The filter of a question. O(constraints × distinct counts)."""
         if compiled.hard_error:
             text = f"get constraints from pod: obtaining pod's hard topology spread constraints: {compiled.hard_error}"
-            return SpreadFilter(Status(Code.ERROR, text))
+            malformed = Rejection(_NAME, Reason.MALFORMED_POD, text)
+            return SpreadFilter(Status(Code.ERROR, text), frame, rejects_all=malformed)
         if not compiled.hard:
-            return SpreadFilter(SKIP)
-        clauses = tuple(_clause(ask, frame) for ask in compiled.hard)
-        return SpreadFilter(SUCCESS, clauses, _rejects_all(compiled, clauses, frame))
+            return SpreadFilter(SKIP, frame)
+        clauses = tuple([_clause(each, frame) for each in compiled.hard])
+        return SpreadFilter(SUCCESS, frame, compiled.hard, clauses, _rejects_all(compiled, clauses, frame))
 
     def lasting_part(self, _compiled: CompiledConstraints) -> CompiledConstraints | None:
         """None: skew is measured against the minimum of all domains."""

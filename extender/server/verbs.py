@@ -5,7 +5,6 @@
 
 from aiohttp import web
 
-from extender.model.rejections import Reason
 from extender.server.bodies import BODY
 from extender.server.collaborators import COLLABORATORS
 from extender.server.failures import Stale
@@ -22,8 +21,6 @@ from extender.wire.extender_v1 import (
     encode_preemption,
     encode_priorities,
 )
-
-_LABELS = {reason.text: reason.name.lower() for reason in Reason}
 
 
 async def filter_nodes(request: web.Request) -> web.Response:
@@ -43,7 +40,7 @@ async def filter_nodes(request: web.Request) -> web.Response:
     else:
         metrics.record_decision()
     app.metrics.record_passed(len(result.passed))
-    app.metrics.record_rejections(_reasons(result, args))
+    app.metrics.record_rejections(reason.label for reason in result.reasons)
     return _filtered(result, args)
 
 
@@ -91,13 +88,6 @@ def _asked(args: ExtenderArgs) -> list[str]:
 def _count(args: ExtenderArgs) -> int:
     """How many nodes a request has, in either form."""
     return len(args.node_names or args.nodes or ())
-
-
-def _reasons(result: FilterResult, args: ExtenderArgs) -> set[str]:
-    """The reasons in a result without passed nodes, as labels of a metric."""
-    if args.pod.signature.excess is not None and result.texts():
-        return {Reason.OVER_LIMIT.name.lower()}  # the text names the limit and the pod's number
-    return {_LABELS.get(text, "other") for text in result.texts()}
 
 
 def _json(body: bytes) -> web.Response:

@@ -15,6 +15,7 @@ import orjson
 from msgspec import Raw
 
 from extender.model.objects import Node, Pod
+from extender.model.rejections import Reason
 from extender.model.victims import Candidate, Victim
 from extender.settings import Limits
 from extender.wire.constraints import decode
@@ -43,9 +44,9 @@ class ExtenderArgs:
 class FilterResult:
     """Names that passed, in the order in which they should be tried, and texts for those that did not.
 
-    ``unresolvable`` are refusals that taking pods away cannot cure; both maps are empty unless no node passed.
-    ``encoded`` is the answer as it was given before, where it is given again. ``told`` are its texts, where they are
-    known without a look at each.
+    ``unresolvable`` are rejections that removing pods cannot cure; both maps are empty unless no node passed.
+    ``reasons`` are those of all rejected nodes. ``encoded`` is the answer as it was given before, where it is given
+    again; then the maps are empty and the reasons are not.
     """
 
     passed: Sequence[str]
@@ -53,11 +54,7 @@ class FilterResult:
     unresolvable: Mapping[str, str] = field(default_factory=dict)
     error: str = ""
     encoded: bytes = b""
-    told: frozenset[str] = field(default=frozenset(), compare=False)
-
-    def texts(self) -> frozenset[str]:
-        """The distinct refusal texts of the answer."""
-        return self.told or frozenset((*self.failed.values(), *self.unresolvable.values()))
+    reasons: frozenset[Reason] = field(default=frozenset(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,9 +150,9 @@ def verdicts_of(view: ClusterView, pod: Json) -> dict[str, tuple[str, str]]:
     """Code and reason for each node, also where other nodes pass."""
     compiled = view.compiled(shape_of(pod))
     filters = catalog.prepare_filters(compiled, view, IndexFrame())
-    if (failure := filters.failure) is not None:
-        return dict.fromkeys(view.known, (failure.code.value, failure.reason))
-    found = {name: filters.rejection(number) for name, number in view.known.items()}
-    assert filters.rejects_all is None or set(found.values()) <= {filters.rejects_all}
+    if (failed := filters.failed) is not None:
+        return dict.fromkeys(view.known, (failed.status.code.value, failed.status.reason))
+    found = {name: filters.reason(number) for name, number in view.known.items()}
+    assert filters.rejects_all is None or set(found.values()) <= {filters.rejects_all.reason}
     assert not (filters.rejects_every_node and None in found.values())
     return {name: (r.code.value, r.text) if r else (Code.SUCCESS.value, "") for name, r in found.items()}

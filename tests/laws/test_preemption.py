@@ -102,7 +102,7 @@ def passes_beside(conflicting: dict[str, list[Pod]], held: ClusterIndex, pod: Po
         for name, each in ((name, each) for name, pods in conflicting.items() for each in pods):
             tried.stand(each, held.view.known[name])
         compiled = held.view.compiled(pod.signature)
-        return catalog.prepare_filters(compiled, held.view, IndexFrame()).rejection(held.view.known[node]) is None
+        return catalog.prepare_filters(compiled, held.view, IndexFrame()).reason(held.view.known[node]) is None
 
 
 def rules_pass(held: ClusterIndex, pod: Pod, node: str, *, room: bool = False) -> bool:

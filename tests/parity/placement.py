@@ -138,12 +138,12 @@ class _Answers:
             if prepared.status.code in (Code.ERROR, Code.UNRESOLVABLE):
                 got: tuple[str, str] = (prepared.status.code, prepared.status.reason)
             else:
-                reason = prepared.rejection(position)
+                reason = prepared.reason(position)
                 if told.get(position) is not reason:
-                    lines.append(f"{plugin}.filter[{name}]: refused() and refusal() disagree")
+                    lines.append(f"{plugin}.filter[{name}]: rejected() and reason() disagree")
                 got = (reason.code, reason.text) if reason else (Code.SUCCESS, "")
             if (position in passing) != (got[0] == Code.SUCCESS):
-                lines.append(f"{plugin}.filter[{name}]: passing() and refusal() disagree")
+                lines.append(f"{plugin}.filter[{name}]: passing() and reason() disagree")
             lines += _compare(f"{plugin}.filter[{name}]", got, expected["filter"][name])
         return lines
 

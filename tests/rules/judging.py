@@ -18,9 +18,12 @@ def rejections(index: ClusterIndex, asked: Json) -> dict[str, Reason | None]:
     """The reason against each node, None where the pod may stand there; both ways of asking agree."""
     compiled = index.view.compiled(PODS.decode_object(orjson.dumps(asked)).signature)
     filters = catalog.prepare_filters(compiled, index.view, IndexFrame())
-    found = {name: filters.rejection(number) for name, number in sorted(index.view.known.items())}
+    found = {name: filters.reason(number) for name, number in sorted(index.view.known.items())}
+    for name, number in index.view.known.items():
+        parts = filters.rejection(number, index.view)
+        assert found[name] is (None if parts is None else parts.reason)
     if filters.rejects_all is not None:
-        assert set(found.values()) == {filters.rejects_all}
+        assert set(found.values()) == {filters.rejects_all.reason}
     passing = set(filters.passing(list(index.view.known.values())))
     assert {name for name, number in index.view.known.items() if number in passing} == {
         name for name, reason in found.items() if reason is None
@@ -33,7 +36,8 @@ def against_all(index: ClusterIndex, asked: Json) -> Reason | None:
     """The reason that is told against every node without looking at any, if there is one, and it is the right one."""
     rejections(index, asked)
     compiled = index.view.compiled(PODS.decode_object(orjson.dumps(asked)).signature)
-    return catalog.prepare_filters(compiled, index.view, IndexFrame()).rejects_all
+    certain = catalog.prepare_filters(compiled, index.view, IndexFrame()).rejects_all
+    return None if certain is None else certain.reason
 
 
 def passing(index: ClusterIndex, asked: Json) -> list[str]:

@@ -11,9 +11,9 @@ import pytest
 from extender.index.cluster import ClusterIndex
 from extender.index.view import ClusterView, CompiledConstraints
 from extender.model.objects import Object
-from extender.model.rejections import Reason
+from extender.model.rejections import Reason, Rejection
 from extender.rules import catalog
-from extender.rules.frames import Frame
+from extender.rules.frames import Frame, IndexFrame
 from extender.rules.rule import SUCCESS, Status
 from extender.settings import Rules
 from extender.tasks.rejected_pods.writes import dependency_version, is_unchanged
@@ -33,15 +33,19 @@ class ClosedNodes:
     closed: frozenset[int]
     nodes: Sequence[int] = ()
     status: Status = SUCCESS
-    rejects_all: Reason | None = None
+    rejects_all: Rejection | None = None
 
     def passing(self, nodes: Sequence[int]) -> Sequence[int]:
         """Those that are not closed."""
         return [node for node in nodes if node not in self.closed]
 
-    def rejection(self, node: int) -> Reason | None:
+    def reason(self, node: int) -> Reason | None:
         """Closed nodes look cordoned."""
         return Reason.CORDONED if node in self.closed else None
+
+    def rejection(self, node: int, view: ClusterView) -> Rejection | None:
+        """Names the node."""
+        return Rejection("Closing", Reason.CORDONED, blamed=(view.node_names[node],)) if node in self.closed else None
 
     def rejected(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
         """The closed ones."""
@@ -163,6 +167,20 @@ def test_a_rejection_by_another_rule_is_decided_again_once_it_becomes_active(clo
     closing.close(0)
     texts = asker.ask(**LONELY).result.unresolvable
     assert (asker.verb.rejections.hits, set(texts)) == (0, {"n0", "n1"})
+
+
+def test_its_rejections_have_parts(closing: Closing) -> None:
+    asker = Asker(*WEB_ON_BOTH, preemption={"mode": "off"})
+    closing.close(0, 2)
+    view = asker.index.view
+    filters = catalog.prepare_filters(view.compiled(asker.args(**LONELY).pod.signature), view, IndexFrame())
+    found = [filters.rejection(node, view) for node in range(3)]
+    assert [None if each is None else (each.rule, each.blamed) for each in found] == [
+        ("InterPodAffinity", ("default/w0",)),
+        ("InterPodAffinity", ("default/w1",)),
+        ("Closing", ("n2",)),
+    ]
+    assert asker.ask("n2", **LONELY).result.reasons == {Reason.CORDONED}
 
 
 def test_no_pod_is_preempted_on_a_node_that_it_closes(closing: Closing) -> None:

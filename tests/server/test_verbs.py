@@ -48,7 +48,8 @@ async def test_filter_asked_with_nodes_answers_those_nodes_unchanged(aiohttp_cli
 async def test_a_pod_above_a_limit_of_the_settings_is_counted_under_the_limits(aiohttp_client: AiohttpClient) -> None:
     async def rejected(args: ExtenderArgs) -> FilterResult:
         excess = args.pod.signature.excess
-        return FilterResult((), unresolvable={"node-a": excess.text if excess else ""})
+        assert excess is not None
+        return FilterResult((), unresolvable={"node-a": excess.text}, reasons=frozenset((Reason.OVER_LIMIT,)))
 
     settings = Settings(limits=Limits(affinity_terms=1))
     metrics = Metrics("1")
@@ -97,7 +98,8 @@ async def test_unknown_fields_are_ignored_as_go_does(aiohttp_client: AiohttpClie
 
 async def test_requests_nodes_and_refusals_are_counted(aiohttp_client: AiohttpClient) -> None:
     async def nothing_passes(args: ExtenderArgs) -> FilterResult:
-        return FilterResult((), unresolvable=dict.fromkeys(args.node_names or (), Reason.AFFINITY.text))
+        texts = dict.fromkeys(args.node_names or (), Reason.AFFINITY.text)
+        return FilterResult((), unresolvable=texts, reasons=frozenset((Reason.AFFINITY,)))
 
     client = await aiohttp_client(app_with(Verbs(nothing_passes, scores_by_length, every_candidate)))
     await client.post("/filter", json=BY_NAMES)

@@ -86,13 +86,14 @@ def test_terms_that_cannot_be_read_refuse_every_node_with_one_text() -> None:
     result = ask(two_nodes(), asked, "n1", "n2")
     assert (list(result.passed), result.failed, result.error) == ([], {}, "")
     assert result.unresolvable.keys() == {"n1", "n2"}
-    assert len(result.texts()) == 1
-    assert next(iter(result.texts())).startswith("parsing pod: requiredAntiAffinityTerms: ")
+    (text,) = set(result.unresolvable.values())
+    assert text.startswith("parsing pod: requiredAntiAffinityTerms: ")
+    assert result.reasons == {Reason.MALFORMED_POD}
 
 
 def test_several_unreadable_lists_are_told_together() -> None:
     broken = term("host", selector=UNREADABLE)
-    (text,) = ask(two_nodes(), pod_json(near=[broken], apart=[broken]), "n1").texts()
+    (text,) = ask(two_nodes(), pod_json(near=[broken], apart=[broken]), "n1").unresolvable.values()
     assert text.startswith("parsing pod: [requiredAffinityTerms: ")
     assert "requiredAntiAffinityTerms: " in text
 

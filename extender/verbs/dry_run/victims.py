@@ -99,7 +99,7 @@ class DryRun:
         self._groups = frozenset(compiled.filter_groups())
         self._counted: dict[tuple[PodSignature, bool], bool] = {}
         active = catalog.active(compiled, view)
-        self.fits_nowhere = catalog.prepare(active, view, IndexFrame()).failure is not None
+        self.fits_nowhere = catalog.prepare(active, view, IndexFrame()).failed is not None
         self.has_constraints = bool(active) and not self.fits_nowhere
         # What can be judged by the counts of each moment is prepared once, the rest again after each change.
         self._lasting = catalog.prepare(catalog.lasting_parts(compiled, view), view, IndexFrame())
@@ -188,9 +188,9 @@ class DryRun:
         self._charge_judging()
         if not self.has_constraints:
             return True
-        if self._lasting.rejection(number) is not None:
+        if self._lasting.reason(number) is not None:
             return False
-        return catalog.prepare(self._recounted, self.view, IndexFrame()).rejection(number) is None
+        return catalog.prepare(self._recounted, self.view, IndexFrame()).reason(number) is None
 
     def passes_beside(self, conflicting: Sequence[Pod], number: NodeNumber, tried: WhatIfView) -> bool:
         """The same beside conflicting nominated pods. They may bring new terms, so the constraints are compiled again."""
@@ -200,7 +200,7 @@ class DryRun:
         for each in conflicting:
             tried.stand(each, number)
         compiled = self.view.compiled(self.pod.signature)
-        passes = catalog.prepare_filters(compiled, self.view, IndexFrame()).rejection(number) is None
+        passes = catalog.prepare_filters(compiled, self.view, IndexFrame()).reason(number) is None
         tried.leave()
         return passes
 

@@ -28,7 +28,7 @@ def find_node_elsewhere(pod: Pod, view: ClusterView, settings: Settings, seed: i
     compiled = view.compiled(pod.signature)
     frame = WorstCaseFrame(IndexFrame(), view) if view.is_pending(compiled) else IndexFrame()
     filters = catalog.prepare_filters(compiled, view, frame)
-    if filters.failure is not None or filters.rejects_every_node:
+    if filters.rejects_every_node:
         return "", False
     names = list(view.known)
     requested = RequestedNodes(names, IndexFrame(), view)

@@ -77,7 +77,7 @@ class FilterVerb:
             # 4. Selection of the host, or of a shortlist of hosts.
             hosts = select_hosts(search, pod, seed, avoid)
             result = FilterResult(hosts) if hosts else rejection(search)
-            if not is_undetermined:
+            if not (is_undetermined or search.filters.rejects_all):
                 self.rejections.add(question, compiled, view, result)
         if result.passed or result.error or not (preempts and args.node_names):
             return FilterDecision(result)

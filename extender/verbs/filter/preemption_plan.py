@@ -94,7 +94,8 @@ def _search(run: DryRun, names: Sequence[str], unhelpful: UnhelpfulNodeCache, se
     """The best removal on one of the nodes. O(names + nodes not found unhelpful before × dry run)."""
     pod, view = run.pod, run.view
     filters = catalog.prepare_filters(view.compiled(pod.signature), view, IndexFrame())
-    if filters.rejects_all is not None and not filters.rejects_all.resolvable:
+    certain = filters.rejects_all
+    if certain is not None and not certain.reason.resolvable:
         return None
     numbers = [number for number in map(view.known.get, names) if number is not None]
     left = unhelpful.without(pod, numbers, view)
@@ -102,7 +103,7 @@ def _search(run: DryRun, names: Sequence[str], unhelpful: UnhelpfulNodeCache, se
         return None
     start = seed % len(left)
     tried = (left[start:] + left[:start])[: min(MOST_VISITED, run.most_nodes)]
-    curable = [each for each in tried if _is_curable(filters.rejection(each))]
+    curable = [each for each in tried if _is_curable(filters.reason(each))]
 
     def search(beside: DryRun, excluded: Collection[str]) -> Removal | None:
         return NodeSearch(beside, seed).among([each for each in curable if view.node_names[each] not in excluded])

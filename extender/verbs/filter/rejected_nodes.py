@@ -6,7 +6,6 @@ with preemption attempts that cannot see our rules, and retries them in a hot lo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
 from extender.index.view import ClusterView
@@ -22,14 +21,13 @@ from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 def rejection(search: Search) -> FilterResult:
     """Why none of the requested nodes passes, or the error that the rules report. O(nodes × clauses)."""
     filters, requested = search.filters, search.requested
-    failure = filters.failure
-    if failure is not None and failure.code is Code.ERROR:
-        return FilterResult((), error=failure.reason)
-    everywhere = failure.reason if failure else filters.rejects_all.text if filters.rejects_all else ""
-    if everywhere and (failure or requested.knows_all):
-        texts = dict.fromkeys(requested.names, everywhere)
-        return FilterResult((), unresolvable=texts, told=frozenset((everywhere,)))
-    return FilterResult((), unresolvable=_texts(filters, requested))
+    failed, certain = filters.failed, filters.rejects_all
+    if failed is not None and failed.status.code is Code.ERROR:
+        return FilterResult((), error=failed.status.reason)
+    if certain is not None and (failed is not None or requested.knows_all):
+        texts = dict.fromkeys(requested.names, certain.text)
+        return FilterResult((), unresolvable=texts, reasons=frozenset((certain.reason,)))
+    return _by_node(filters, requested)
 
 
 def rejection_with_nominations(
@@ -43,22 +41,32 @@ def rejection_with_nominations(
     names = args.node_names or []
     if not kept and awaited not in names:
         return result
-    texts = dict(result.unresolvable)
-    if not texts:  # a cached rejection holds its encoded form only
+    if not result.unresolvable:  # a cached rejection holds its encoded form only
         filters = catalog.prepare_filters(view.compiled(args.pod.signature), view, IndexFrame())
-        texts.update(_texts(filters, RequestedNodes(names, IndexFrame(), view)))
-    texts |= dict.fromkeys(kept, Reason.NOMINATED.text)
-    failed = {awaited: Reason.PREEMPTING.text} if awaited and texts.pop(awaited, None) is not None else {}
-    return FilterResult((), failed, texts)
+        left = [name for name in names if name not in kept]
+        result = _by_node(filters, RequestedNodes(left, IndexFrame(), view))
+    texts, reasons = dict(result.unresolvable), set(result.reasons)
+    failed: dict[str, str] = {}
+    if kept:
+        texts |= dict.fromkeys(kept, Reason.NOMINATED.text)
+        reasons.add(Reason.NOMINATED)
+    if awaited and texts.pop(awaited, None) is not None:
+        failed[awaited] = Reason.PREEMPTING.text
+        reasons.add(Reason.PREEMPTING)
+    return FilterResult((), failed, texts, reasons=frozenset(reasons))
 
 
-def _texts(filters: PreparedFilters, requested: RequestedNodes) -> Mapping[str, str]:
-    """The text for each node."""
+def _by_node(filters: PreparedFilters, requested: RequestedNodes) -> FilterResult:
+    """The text for each node by its own reason."""
     texts: dict[str, str] = {}
+    reasons: set[Reason] = set()
     nodes = requested.positions()
     for reason, rejected in filters.rejected(nodes):
-        texts |= dict.fromkeys(requested.names_at(rejected), reason.text)
+        if rejected:
+            texts |= dict.fromkeys(requested.names_at(rejected), reason.text)
+            reasons.add(reason)
     if len(nodes) < len(requested):
         known = set(requested.names_at(nodes))
         texts |= {name: Reason.UNKNOWN_NODE.text for name in requested.names if name not in known}
-    return texts
+        reasons.add(Reason.UNKNOWN_NODE)
+    return FilterResult((), unresolvable=texts, reasons=frozenset(reasons))

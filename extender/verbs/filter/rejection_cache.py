@@ -2,9 +2,9 @@
 
 Every cluster event makes kube-scheduler ask again for every rejected pod (measured: 200 rejected pods and 20 bindings are
 4,000 calls). An entry is valid for the same serial number of the compiled constraints, the same names and the same
-dependency version, which changes whenever the answer may have changed, so it is never stale. Not cached are
-answers that depend on assumed pods whose node is undetermined, and those that give one reason for every node: to decide
-them again costs no more.
+dependency version, which changes whenever the answer may have changed, so it is never stale. The pipeline does not add
+answers that depend on assumed pods whose node is undetermined, and those that are certain without a look at any node: to
+decide them again costs no more.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ class RejectionCache:
         """Caches the result if it is a rejection that is worth it. O(size of the answer)."""
         if not (self._most_bytes and args.raw_names) or args.nodes is not None:
             return
-        if result.unresolvable and not (result.failed or result.error or result.told):
+        if result.unresolvable and not (result.failed or result.error):
             self._put((args.pod.signature, args.raw_names), compiled.serial, dependency_version(compiled, view), result)
 
     def _put(self, key: tuple[PodSignature, bytes], serial: int, version: int, result: FilterResult) -> None:
         encoded = encode_filter(result)
         size = len(key[1]) + len(encoded) + key[0].size + _OVERHEAD
-        brief = FilterResult((), encoded=encoded, told=frozenset(result.unresolvable.values()))
+        brief = FilterResult((), encoded=encoded, reasons=result.reasons)
         self._held[key] = _CachedRejection(serial, version, brief, size)
         self.bytes += size
         while self.bytes > self._most_bytes:

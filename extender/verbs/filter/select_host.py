@@ -32,7 +32,7 @@ def answers_one(compiled: CompiledConstraints, view: ClusterView, settings: Sett
 def select_hosts(search: Search, pod: Pod, seed: int, avoid: str) -> Sequence[str]:
     """Names that pass, in the order in which they should be tried; empty where none does. O(names × clauses) at worst."""
     requested, settings, filters = search.requested, search.settings, search.filters
-    if filters.rejects_every_node or filters.failure is not None:
+    if filters.rejects_every_node:
         return ()
     most = settings.answers.shortlist
     if len(requested) > 1 and answers_one(search.compiled, search.view, settings):
