@@ -43,8 +43,8 @@ from extender.tasks.ports import ObjectIndex
 from extender.tasks.readiness import Readiness
 from extender.tasks.reflectors import Reflectors, ReflectorsOptions
 from extender.tasks.rejected_pods.nominator import Nominator, NominatorOptions
-from extender.tasks.rejected_pods.requeuer import Requeuer, RequeuerOptions
-from extender.tasks.rejected_pods.writes import RejectedPodWrites
+from extender.tasks.rejected_pods.requeuer import Requeuer
+from extender.tasks.rejected_pods.writes import RejectedPodWriter
 from extender.tasks.watched_pods import WatchedPods
 from extender.telemetry.metrics import Metrics
 from extender.verbs.filter.nominate_elsewhere import find_node_elsewhere
@@ -110,19 +110,15 @@ def service_of_cluster(
         work = make_preemption(index, settings.preemption, session, clock, rng, reflectors, metrics, replica)
         jobs.append(("preemption", work.run))
     target = work.target if work is not None else NullPlanTarget()
-    rejected, writes = settings.rejected_pods, RejectedPodWrites()
-    nominator_options = NominatorOptions(rejected.nominate_elsewhere, per_second=rejected.per_second)
-    nominator = Nominator(index, writer, writes, clock, nominator_options, find)
-    requeuer = Requeuer(index, writer, writes, clock, RequeuerOptions(rejected.requeue, rejected.per_second), find)
-
-    def consider(args: ExtenderArgs, result: FilterResult) -> None:
-        requeuer.consider(args, result)
-        nominator.consider(args, result)
-
+    rejected = settings.rejected_pods
+    rejected_writer = RejectedPodWriter(index, writer, find)
+    nominator = Nominator(rejected_writer, clock, NominatorOptions(per_second=rejected.per_second))
+    requeuer = Requeuer(rejected_writer, clock, rejected.per_second)
+    on_rejection = [requeuer.consider] * rejected.requeue + [nominator.consider] * rejected.nominate_elsewhere
     pods = _watched_pods(index, settings, clock)
     known_until = reflectors.known_until(PODS.name)
     options = _assumed_pod_options(settings)
-    filter_service = FilterService(index, pods, clock, options, filter_verb, rng, target, consider, known_until)
+    filter_service = FilterService(index, pods, clock, options, filter_verb, rng, target, on_rejection, known_until)
     if settings.assumed_pods.enabled:
         jobs.append(("assumed pods", filter_service.run))
     if rejected.nominate_elsewhere:
@@ -148,7 +144,7 @@ def service_of_cluster(
     metrics.report_audit(lambda: auditing.rounds, lambda: auditing.differences)
     metrics.report_waits(lambda: filter_service.waits, lambda: filter_service.given_up)
     metrics.report_watched_pods(lambda: pods.waits, pods.rejected)
-    metrics.report_rejected_pod_actions(lambda: writes.results)
+    metrics.report_rejected_pod_actions(lambda: rejected_writer.results)
     readiness = Readiness(reflectors, replica=replica.state)
     return Service(settings, index, readiness, metrics, verbs, tuple(jobs), work, replica, filter_service)
 

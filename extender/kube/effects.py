@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Self
+
+from extender.model.objects import Pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +19,11 @@ class PodRef:
     namespace: str
     name: str
     uid: str
+
+    @classmethod
+    def of(cls, pod: Pod) -> Self:
+        """Exactly this pod: the UID excludes a later pod of the same name."""
+        return cls(pod.namespace, pod.name, pod.uid)
 
 
 @dataclass(frozen=True, slots=True)

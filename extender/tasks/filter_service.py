@@ -19,19 +19,20 @@ from random import Random
 from typing import Final, Protocol
 
 from extender.index.claims.assumed import Assumed, AssumedPods, Limits
+from extender.index.claims.rejected_pods import RejectedPods
 from extender.index.view import ClusterView
 from extender.model.objects import Pod
 from extender.tasks.ports import Clock, PlanTarget
 from extender.tasks.watched_pods import WatchedPods
 from extender.verbs.filter.pipeline import FilterVerb
-from extender.verbs.watched_pod import Unconfirmed
+from extender.verbs.watched_pod import Unconfirmed, asks_alike, watched_pod
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 
 _REVIEW_SECONDS: Final = 0.25
 # A sleep that lasts so much longer than requested: the process or the machine was suspended.
 _SUSPENDED_SECONDS: Final = 1.0
 
-OnAnswer = Callable[[ExtenderArgs, FilterResult], None]
+OnRejection = Callable[[ExtenderArgs], None]
 
 
 class AssumingIndex(Protocol):
@@ -44,6 +45,10 @@ class AssumingIndex(Protocol):
     @property
     def assumed(self) -> AssumedPods:
         """The assumed pods."""
+
+    @property
+    def rejected(self) -> RejectedPods:
+        """The pods that the filter rejected."""
 
     def assume(self, pod: Pod, nodes: Sequence[str], now: float, *, doubted: bool = False) -> None:
         """Counts a pod on one of the nodes from now on; a doubted pod may also be on none of them."""
@@ -78,10 +83,13 @@ class FilterService:
         verb: FilterVerb,
         rng: Random,
         plans: PlanTarget,
-        on_answer: OnAnswer,
+        on_rejection: Sequence[OnRejection] = (),
         known_until: Callable[[], float] = lambda: inf,
     ) -> None:
-        """``known_until``: the monotonic time up to which every pod event has been handled."""
+        """``on_rejection`` is called after each result in which no node passed.
+
+        ``known_until``: the monotonic time up to which every pod event has been handled.
+        """
         self.requests = 0
         self.waits = 0
         self.waited = 0.0
@@ -93,24 +101,24 @@ class FilterService:
         self._verb = verb
         self._rng = rng
         self._plans = plans
-        self._on_answer = on_answer
+        self._on_rejection = on_rejection
         self._known_until = known_until
-        self._forgotten = asyncio.Event()
-        index.assumed.changes.subscribe(lambda _: self._forgotten.set())
 
     async def filter(self, args: ExtenderArgs) -> FilterResult:
         """Decides a request. The pod's earlier assumption ends first: a new request means that the last attempt failed."""
         self.requests += 1
-        if self._is_what_if(args) and not isinstance(self._pods.look_up(args.pod), Pod):
+        pod = self._watched(args.pod)
+        if self._is_what_if(args) and not isinstance(pod, Pod):
             return self._decide(args)
-        previous = self._end_assumption(args.pod)
-        pod = await self._pods.find(args.pod)
+        previous = self._index.assumed.settle(pod.uid) if isinstance(pod, Pod) else None
+        if not isinstance(pod, Pod) or not asks_alike(args.pod.signature, pod.signature):
+            pod = await self._pods.find(args.pod)
         if not isinstance(pod, Pod):
             return _reject_for_now(pod)
         args = replace(args, pod=pod)
         if self._may_wait(args):
             await self._wait(args)
-            pod = self._pods.look_up(pod)
+            pod = self._watched(pod)
             if not isinstance(pod, Pod):
                 return _reject_for_now(pod)
             args = replace(args, pod=pod)
@@ -133,19 +141,24 @@ class FilterService:
             if previous is not None:  # a what-if about a pod that is being bound
                 self._index.assume(args.pod, previous.nodes, previous.since, doubted=previous.doubted)
             return result
+        if result.passed or result.error:
+            self._index.rejected.discard(args.pod.uid)
+        else:
+            for call in self._on_rejection:
+                call(args)
         if result.passed and self._options.enabled:
             self._index.assume(args.pod, result.passed, self._clock.now())
-        self._on_answer(args, result)
         return result
 
     def attempt_failed(self, requested: Pod) -> None:
         """Ends the assumption of a pod whose request cannot be decided: the request alone shows that the last attempt failed."""
-        self._end_assumption(requested)
+        pod = self._watched(requested)
+        if isinstance(pod, Pod):
+            self._index.assumed.settle(pod.uid)
 
-    def _end_assumption(self, requested: Pod) -> Assumed | None:
-        """Ends the assumption of the pod of a request, if the scheduler can send a request for such a pod."""
-        found = self._pods.look_up(requested)
-        return self._index.assumed.settle(found.uid) if isinstance(found, Pod) else None
+    def _watched(self, requested: Pod) -> Pod | Unconfirmed:
+        """The pod of a request as the watch shows it now. O(1)."""
+        return watched_pod(requested.uid, requested.namespace, requested.name, self._index.view)
 
     def _is_what_if(self, args: ExtenderArgs) -> bool:
         """Whether any node of the request does not exist, as far as the watch shows. O(nodes) for whole nodes."""
@@ -157,22 +170,29 @@ class FilterService:
 
     async def _wait(self, args: ExtenderArgs) -> None:
         self.waits += 1
-        begun = self._clock.now()
+        begun, changed = self._clock.now(), asyncio.Event()
+
+        def wake(_change: object) -> None:
+            changed.set()
+
+        # Subscribed only while a request waits: otherwise every watch event of an assumed pod would call this.
+        self._index.assumed.changes.subscribe(wake)
         try:
-            await self._wait_until(args, begun + self._options.wait)
+            await self._wait_until(args, begun + self._options.wait, changed)
         finally:
+            self._index.assumed.changes.unsubscribe(wake)
             self.waited += self._clock.now() - begun
 
-    async def _wait_until(self, args: ExtenderArgs, deadline: float) -> None:
+    async def _wait_until(self, args: ExtenderArgs, deadline: float, changed: asyncio.Event) -> None:
         while self._may_wait(args):
             left = deadline - self._clock.now()
             if left <= 0:
                 self.given_up += 1
                 return
-            self._forgotten.clear()
+            changed.clear()
             try:
                 async with asyncio.timeout(left):
-                    await self._forgotten.wait()
+                    await changed.wait()
             except TimeoutError:
                 continue
 

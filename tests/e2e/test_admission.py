@@ -23,7 +23,7 @@ from extender.kube.timing import SystemClock
 from extender.kube.writer import Writer
 from extender.simulator.json_objects import JsonObject
 from extender.tasks.preemption.executor import REASON, TARGET
-from extender.tasks.rejected_pods.requeuer import REQUEUE_ANNOTATION
+from extender.tasks.rejected_pods.writes import REQUEUE_ANNOTATION
 from tests.e2e.client import Api, ApiFailure, connect, pod_path
 from tests.e2e.cluster import Cluster
 from tests.e2e.granting import ACCOUNT, NAMESPACE, applied, granted, kubeconfig_of_account

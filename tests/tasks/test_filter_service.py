@@ -18,7 +18,7 @@ from extender.settings import Settings
 from extender.tasks.filter_service import AssumedPodOptions, FilterService
 from extender.tasks.watched_pods import WatchedPods
 from extender.verbs.filter.pipeline import FilterVerb
-from extender.wire.extender_v1 import FilterResult, decode_args
+from extender.wire.extender_v1 import ExtenderArgs, decode_args
 from extender.wire.kinds import NODES, PODS
 from tests.deciding import KeptPlans
 
@@ -42,14 +42,14 @@ class Played:
         self.index = ClusterIndex(self.settings.rules)
         self.clock = SystemClock()
         self.plans = KeptPlans()
-        self.answered: list[FilterResult] = []
+        self.rejected: list[ExtenderArgs] = []
         for name in NODE_NAMES:
             self.index.upsert(NODES.decode_object(orjson.dumps({"metadata": {"name": name, "labels": {HOST: name}}})))
         options = AssumedPodOptions(enabled=assumes, wait=wait)
         verb = FilterVerb(self.index.view, self.settings)
         pods = WatchedPods(self.index, self.clock, 0.0, 1)
         self.filter_service = FilterService(
-            self.index, pods, self.clock, options, verb, Random(1), self.plans, lambda _, r: self.answered.append(r)
+            self.index, pods, self.clock, options, verb, Random(1), self.plans, [self.rejected.append]
         )
 
     async def ask(self, name: str, spec: JsonObject, nodes: tuple[str, ...] = NODE_NAMES) -> list[str]:
@@ -193,9 +193,10 @@ async def test_a_question_about_nodes_that_do_not_exist_is_answered_and_changes_
     played = Played("decisive")
     if is_shown:
         played.show("w0", APART)
+    played.index.rejected.add(decoded("w0", APART), None)
     body = {"Pod": _pod("w0", APART), "Nodes": {"items": [TEMPLATE]}}
     assert (await played.filter_service.filter(decode_args(orjson.dumps(body)))).passed == ["template"]
-    assert (played.index.assumed.held, played.answered) == ({}, [])
+    assert (played.index.assumed.held, len(played.index.rejected)) == ({}, 1)
 
 
 async def test_a_question_about_a_template_takes_no_place_away_from_a_pod_on_its_way() -> None:
@@ -283,7 +284,7 @@ async def test_pods_that_do_not_exist_take_no_place_and_keep_no_other_pod_out() 
         body = {"Pod": _pod(f"made-up-{number}", APART), "NodeNames": NODE_NAMES}
         result = await played.filter_service.filter(decode_args(orjson.dumps(body)))
         assert (list(result.passed), result.error) == ([], "cannot decide: the watch does not show this pod yet")
-    assert (played.index.assumed.held, played.answered, len(played.index.rejected)) == ({}, [], 0)
+    assert (played.index.assumed.held, played.rejected, len(played.index.rejected)) == ({}, [], 0)
     assert await played.ask("w0", APART) != []
 
 
@@ -326,7 +327,7 @@ async def test_the_plan_of_a_rejection_is_submitted_with_its_answer() -> None:
     assert await played.ask("w0", APART) == []
     (plan,) = played.plans.plans
     assert (plan.preemptor.name, [f"low-{plan.node}"]) == ("w0", [each.name for each in plan.victims])
-    assert list(played.answered[-1].failed) == [plan.node]
+    assert [args.pod.name for args in played.rejected] == ["w0"]
 
 
 async def test_a_pod_that_passes_needs_no_plan() -> None:

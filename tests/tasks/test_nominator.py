@@ -17,8 +17,8 @@ from extender.kube.errors import Conflict, NotFound
 from extender.kube.timing import Clock, SystemClock
 from extender.settings import Settings
 from extender.tasks.rejected_pods.nominator import Nominator, NominatorOptions
-from extender.tasks.rejected_pods.requeuer import REQUEUE_ANNOTATION, Requeuer, RequeuerOptions
-from extender.tasks.rejected_pods.writes import RejectedPodWrites
+from extender.tasks.rejected_pods.requeuer import Requeuer
+from extender.tasks.rejected_pods.writes import REQUEUE_ANNOTATION, RejectedPodWriter
 from extender.verbs.filter.nominate_elsewhere import find_node_elsewhere
 from extender.wire.extender_v1 import FilterResult, decode_args
 from extender.wire.kinds import NAMESPACES, NODES, PODS
@@ -60,7 +60,7 @@ OTHER: JsonObject = {
 class Scene:
     """Four nodes of which the scheduler asks about two, with a web pod on the first three."""
 
-    def __init__(self, *, nominates: bool = True, requeues: bool = True, clock: Clock | None = None) -> None:
+    def __init__(self, *, nominates: bool = True, clock: Clock | None = None) -> None:
         self.settings = Settings(placement="cooperative")
         self.index = ClusterIndex(self.settings.rules)
         self.writer = FakeWriter()
@@ -73,10 +73,10 @@ class Scene:
         def find(pod: Any) -> tuple[str, bool]:
             return find_node_elsewhere(pod, self.index.view, self.settings, 0)
 
-        self.writes, clock = RejectedPodWrites(), clock or SystemClock()
-        nominating, requeueing = NominatorOptions(nominates, per_second=1000), RequeuerOptions(requeues, 1000)
-        self.nominator = Nominator(self.index, self.writer, self.writes, clock, nominating, find)
-        self.requeuer = Requeuer(self.index, self.writer, self.writes, clock, requeueing, find)
+        self.writes, clock = RejectedPodWriter(self.index, self.writer, find), clock or SystemClock()
+        self.nominator = Nominator(self.writes, clock, NominatorOptions(per_second=1000))
+        self.requeuer = Requeuer(self.writes, clock, per_second=1000)
+        self.on_rejection = [self.requeuer.consider, *([self.nominator.consider] * nominates)]
 
     def node(self, name: str, **spec: Any) -> None:
         offered = {"cpu": "4", "memory": "8Gi", "pods": "10"}
@@ -117,8 +117,9 @@ class Scene:
             self.show(name, spec)
         args = decode_args(orjson.dumps({"Pod": pod(name, spec), "NodeNames": nodes}))
         result = filter_nodes(args, self.index.view, self.settings, 0)
-        self.requeuer.consider(args, result)
-        self.nominator.consider(args, result)
+        if not result.passed:
+            for consider in self.on_rejection:
+                consider(args)
         return result
 
     @asynccontextmanager
@@ -271,15 +272,3 @@ async def test_a_pod_that_is_gone_is_no_cause_for_alarm(caplog: pytest.LogCaptur
     async with scene.running():
         await until(lambda: scene.writes.results["nominate", "failed"] == 1)
     assert not caplog.records
-
-
-async def test_nothing_is_requeued_while_it_is_switched_off() -> None:
-    scene = Scene(nominates=False, requeues=False)
-    scene.relabel("ns", team="b")
-    scene.ask("asking", NEAR, "n0", "n1")
-    async with scene.running():
-        await asyncio.sleep(0)
-        scene.relabel("ns", team="a")
-        scene.ask("asking", OTHER, "n0", "n1")
-        await asyncio.sleep(0.3)  # three looks' time: that nothing happens has no event to wait for
-    assert scene.requeued() == []

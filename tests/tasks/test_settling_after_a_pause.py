@@ -35,7 +35,7 @@ async def lasting(index: ClusterIndex, clock: FakeClock) -> float:
     """How long the assumption lasts, by the clock."""
     pods = WatchedPods(index, clock, 0.0, 1)
     verb, options = FilterVerb(index.view, Settings()), AssumedPodOptions(expiry=120.0)
-    filter_service = FilterService(index, pods, clock, options, verb, Random(1), KeptPlans(), lambda _, __: None)
+    filter_service = FilterService(index, pods, clock, options, verb, Random(1), KeptPlans())
     begun, ended = clock.time, list[float]()
     index.assumed.unconfirmed.subscribe(lambda _: ended.append(clock.time))
     task = asyncio.create_task(filter_service.run())
@@ -66,7 +66,7 @@ async def test_an_assumption_does_not_expire_while_the_watch_that_would_show_its
     pods, options = WatchedPods(index, clock, 0.0, 1), AssumedPodOptions(expiry=120.0)
     verb = FilterVerb(index.view, Settings())
     filter_service = FilterService(
-        index, pods, clock, options, verb, Random(1), KeptPlans(), lambda _, __: None, lambda: begun + heard
+        index, pods, clock, options, verb, Random(1), KeptPlans(), known_until=lambda: begun + heard
     )
     task = asyncio.create_task(filter_service.run())
     await until(lambda: clock.time > begun + 170.0)

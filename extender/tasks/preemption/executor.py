@@ -23,7 +23,7 @@ from extender.model.plans import PreemptionPlan
 from extender.tasks.ports import Clock, ClusterWriter
 from extender.tasks.preemption.event_recorder import EventRecorder
 from extender.tasks.preemption.retrying_writer import GaveUpError, RetryingWriter
-from extender.tasks.rejected_pods.requeuer import REQUEUE_ANNOTATION
+from extender.tasks.rejected_pods.writes import REQUEUE_ANNOTATION
 
 _LOG = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ class PreemptionExecutor:
     async def nominate(self, plan: PreemptionPlan, deadline: float) -> None:
         """Nominates the preemptor to the node of the plan."""
         self._check_still_needed(plan)
-        pod = ref(plan.preemptor)
+        pod = PodRef.of(plan.preemptor)
         if not await self._retrying.write(pod, lambda: self._writer.nominate(pod, plan.node), deadline):
             raise PreemptorGoneError(plan.preemptor.full_name)
 
@@ -102,7 +102,7 @@ class PreemptionExecutor:
         Raises ``GaveUpError``.
         """
         deadline = self._clock.now() + self._options.deadline
-        pod, stamp = ref(plan.preemptor), f"{self._clock.now():.3f}"
+        pod, stamp = PodRef.of(plan.preemptor), f"{self._clock.now():.3f}"
         known = self._view.pod(pod.uid)
         if known is None or not known.node:
             await self._retrying.write(pod, lambda: self._writer.nominate(pod, ""), deadline)
@@ -111,14 +111,14 @@ class PreemptionExecutor:
     async def requeue(self, pod: Pod, node: str) -> None:
         """Requeues a pod that an in-tree plugin rejected: the scheduler retries it when a nomination is cleared."""
         deadline = self._clock.now() + self._options.deadline
-        target = ref(pod)
+        target = PodRef.of(pod)
         if await self._retrying.write(target, lambda: self._writer.nominate(target, node), deadline):
             await self._retrying.write(target, lambda: self._writer.nominate(target, ""), deadline)
 
     async def _clear_lower(self, plan: PreemptionPlan, deadline: float) -> None:
         """Clears the nominations of pods of lower priority. Optional: a failure does not stop the preemption."""
         for pod in plan.displaced:
-            target = ref(pod)
+            target = PodRef.of(pod)
             try:
                 await self._retrying.write(target, lambda target=target: self._writer.nominate(target, ""), deadline)  # type: ignore[misc]  # bound early
             except GaveUpError as error:
@@ -150,7 +150,7 @@ class PreemptionExecutor:
         known = self._view.pod(victim.uid)
         if known is None or known.terminating:
             return
-        target = ref(victim)
+        target = PodRef.of(victim)
         condition = PodCondition(TARGET, "True", REASON, _MESSAGE, self._utc_now())
         end = self._writer.evict if self._options.evicts else self._writer.delete
         if not await self._retrying.write(target, lambda: self._writer.set_condition(target, condition), deadline):
@@ -171,9 +171,4 @@ class PreemptionExecutor:
 
     def _record_event(self, pod: Pod, reason: str, note: str) -> None:
         """Queues an Event about the pod; the writes of the plan do not wait for it."""
-        self.recorder.record(PodEvent(ref(pod), "Normal", reason, "Preempting", note, self._utc_now()))
-
-
-def ref(pod: Pod) -> PodRef:
-    """Exactly this pod: the UID excludes a later pod of the same name."""
-    return PodRef(pod.namespace, pod.name, pod.uid)
+        self.recorder.record(PodEvent(PodRef.of(pod), "Normal", reason, "Preempting", note, self._utc_now()))

@@ -17,17 +17,9 @@ from typing import Final
 from extender.index.claims.rejected_pods import Grounds
 from extender.model.bounded import BoundedCache
 from extender.model.objects import Pod, PodSignature
-from extender.tasks.ports import Clock, ClusterWriter
-from extender.tasks.rejected_pods.writes import (
-    FindElsewhere,
-    RejectedPodsIndex,
-    RejectedPodWrites,
-    dependency_version,
-    is_unchanged,
-    is_writable,
-    ref,
-)
-from extender.wire.extender_v1 import ExtenderArgs, FilterResult
+from extender.tasks.ports import Clock
+from extender.tasks.rejected_pods.writes import RejectedPodWriter, dependency_version, is_unchanged
+from extender.wire.extender_v1 import ExtenderArgs
 
 _LOG = logging.getLogger(__name__)
 
@@ -39,7 +31,6 @@ _ENTRY_OVERHEAD_BYTES: Final = 1000
 class NominatorOptions:
     """``in_flight``: nominations side by side. ``per_second``: nominations of all of them together."""
 
-    enabled: bool = True
     in_flight: int = 8
     per_second: float = 50.0
 
@@ -47,33 +38,21 @@ class NominatorOptions:
 class Nominator:
     """The queue of rejected pods, and the workers that search a node for each."""
 
-    def __init__(
-        self,
-        index: RejectedPodsIndex,
-        writer: ClusterWriter,
-        writes: RejectedPodWrites,
-        clock: Clock,
-        options: NominatorOptions,
-        find: FindElsewhere,
-    ) -> None:
-        self._index = index
+    def __init__(self, writer: RejectedPodWriter, clock: Clock, options: NominatorOptions) -> None:
         self._writer = writer
-        self._writes = writes
+        self._index = writer.index
         self._clock = clock
         self._options = options
-        self._find = find
         self._queue: deque[Pod] = deque()
         self._queued: set[str] = set()
         self._work = asyncio.Event()
         self._without_node: BoundedCache[PodSignature, tuple[Grounds]] = BoundedCache(_CACHE_BYTES)
 
-    def consider(self, args: ExtenderArgs, result: FilterResult) -> None:
-        """Queues the pod where every requested node was rejected and the cluster has others. O(1)."""
+    def consider(self, args: ExtenderArgs) -> None:
+        """Queues a pod whose requested nodes were all rejected, where the cluster has other nodes. O(1)."""
         pod = args.pod
-        if not self._options.enabled or result.passed or result.error or pod.uid in self._queued:
-            return
         requests_all = args.node_names is None or len(args.node_names) >= len(self._index.view.known)
-        if not requests_all and not self._has_no_node(pod):
+        if pod.uid not in self._queued and not requests_all and not self._has_no_node(pod):
             self._queued.add(pod.uid)
             self._queue.append(pod)
             self._work.set()
@@ -100,20 +79,20 @@ class Nominator:
                 await self._work.wait()
             pod = self._queue.popleft()
             self._queued.discard(pod.uid)
-            if is_writable(pod, self._index.view):
+            if self._writer.is_writable(pod):
                 await self._nominate(pod)
                 await self._clock.sleep(self._options.in_flight / self._options.per_second)
 
     async def _nominate(self, pod: Pod) -> None:
-        node, some_pass = self._find(pod)
+        node, some_pass = self._writer.find(pod)
         if not node:
             if not some_pass:
                 self._remember_without_node(pod)
-            self._writes.results["nominate", "no_node"] += 1
+            self._writer.results["nominate", "no_node"] += 1
             return
         # Doubted: the scheduler may still place the pod elsewhere. Other pods leave room for it, and none relies on it.
         self._index.assume(pod, (node,), self._clock.now(), doubted=True)
-        if not await self._writes.write("nominate", pod, self._writer.nominate(ref(pod), node)):
+        if not await self._writer.nominate(pod, node):
             self._index.assume(pod, (), self._clock.now())
             return
         _LOG.info("nominated elsewhere", extra={"pod": pod.full_name, "node": node})

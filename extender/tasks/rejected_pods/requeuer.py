@@ -9,61 +9,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
 from typing import Final
 
-from extender.tasks.ports import Clock, ClusterWriter
-from extender.tasks.rejected_pods.writes import (
-    FindElsewhere,
-    RejectedPodsIndex,
-    RejectedPodWrites,
-    dependency_version,
-    is_unchanged,
-    is_writable,
-    ref,
-)
-from extender.wire.extender_v1 import ExtenderArgs, FilterResult
+from extender.tasks.ports import Clock
+from extender.tasks.rejected_pods.writes import RejectedPodWriter, dependency_version, is_unchanged
+from extender.wire.extender_v1 import ExtenderArgs
 
 _LOG = logging.getLogger(__name__)
 
-REQUEUE_ANNOTATION: Final = "placement.extender.dev/requeued"
 _BATCH_SECONDS: Final = 0.1  # changes that follow a review within this time share the next one
 _PODS_PER_SLICE: Final = 20  # pods looked at before the event loop serves requests again
 
 
-@dataclass(frozen=True, slots=True)
-class RequeuerOptions:
-    """``per_second``: requeues at most."""
-
-    enabled: bool = True
-    per_second: float = 50.0
-
-
 class Requeuer:
-    """Records rejected pods and requeues those that a change helps."""
+    """Records rejected pods and requeues those that a change helps, at most ``per_second``."""
 
-    def __init__(
-        self,
-        index: RejectedPodsIndex,
-        writer: ClusterWriter,
-        writes: RejectedPodWrites,
-        clock: Clock,
-        options: RequeuerOptions,
-        find: FindElsewhere,
-    ) -> None:
-        self._index = index
+    def __init__(self, writer: RejectedPodWriter, clock: Clock, per_second: float) -> None:
         self._writer = writer
-        self._writes = writes
+        self._index = writer.index
         self._clock = clock
-        self._options = options
-        self._find = find
+        self._per_second = per_second
 
-    def consider(self, args: ExtenderArgs, result: FilterResult) -> None:
-        """Records a pod whose requested nodes were all rejected, and drops one that passed. O(1)."""
-        if result.passed or result.error:
-            self._index.rejected.discard(args.pod.uid)
-        else:
-            self._index.rejected.add(args.pod, dependency_version(args.pod, self._index.view))
+    def consider(self, args: ExtenderArgs) -> None:
+        """Records a pod whose requested nodes were all rejected. O(1)."""
+        self._index.rejected.add(args.pod, dependency_version(args.pod, self._index.view))
 
     async def run(self) -> None:
         """Reviews the rejected pods after each change that the scheduler does not watch, until cancelled."""
@@ -91,9 +60,8 @@ class Requeuer:
             # Without this check a pod that full nodes keep pending would be requeued after every change.
             if is_unchanged(pod, version, self._index.view):
                 continue
-            if self._options.enabled and is_writable(pod, self._index.view) and self._find(pod)[1]:
-                stamp = f"{self._clock.now():.3f}"
-                if await self._writes.write("requeue", pod, self._writer.annotate(ref(pod), REQUEUE_ANNOTATION, stamp)):
+            if self._writer.is_writable(pod) and self._writer.find(pod)[1]:
+                if await self._writer.requeue(pod, f"{self._clock.now():.3f}"):
                     _LOG.info("requeued", extra={"pod": pod.full_name})
                 self._index.rejected.discard(pod.uid)
-                await self._clock.sleep(1 / self._options.per_second)
+                await self._clock.sleep(1 / self._per_second)

@@ -1,4 +1,4 @@
-"""What `Nominator` and `Requeuer` share: which rejected pods they may write to, and the count of their writes.
+"""What `Nominator` and `Requeuer` share: whether a rejection still holds, the search for a node, and the counted writes.
 
 Both write to a pod only while it is unscheduled, ungated and not nominated by another component.
 """
@@ -17,8 +17,11 @@ from extender.kube.effects import PodRef
 from extender.kube.errors import KubeError, NotFound
 from extender.model.objects import Pod
 from extender.rules import catalog
+from extender.tasks.ports import ClusterWriter
 
 _LOG = logging.getLogger(__name__)
+
+REQUEUE_ANNOTATION: Final = "placement.extender.dev/requeued"
 
 # Every pair is there from the start: a rate needs a value from before the first count.
 _RESULTS: Final = (
@@ -52,14 +55,33 @@ class RejectedPodsIndex(Protocol):
         """Counts the pod on the node that it is nominated to."""
 
 
-class RejectedPodWrites:
-    """Makes the writes of both and counts them. ``results``: by (action, result)."""
+class RejectedPodWriter:
+    """Writes to rejected pods. ``results``: by (action, result). ``find`` searches all nodes: O(cluster)."""
 
-    def __init__(self) -> None:
+    def __init__(self, index: RejectedPodsIndex, writer: ClusterWriter, find: FindElsewhere) -> None:
         self.results: Counter[tuple[str, str]] = Counter(dict.fromkeys(_RESULTS, 0))
+        self.index = index
+        self.find = find
+        self._writer = writer
 
-    async def write(self, action: str, pod: Pod, call: Awaitable[None]) -> bool:
-        """Whether the API server accepted the write. A failure is not retried: the next rejection leads here again."""
+    def is_writable(self, pod: Pod) -> bool:
+        """Whether the pod is still unscheduled and has no nomination. A preemptor has one, if only in memory. O(1)."""
+        view = self.index.view
+        if view.awaited(pod.uid):
+            return False
+        shown = view.pod(pod.uid)
+        return shown is not None and not (shown.node or shown.gated or shown.terminating or shown.nominated_node)
+
+    async def nominate(self, pod: Pod, node: str) -> bool:
+        """Whether the API server accepted the nomination."""
+        return await self._write("nominate", pod, self._writer.nominate(PodRef.of(pod), node))
+
+    async def requeue(self, pod: Pod, stamp: str) -> bool:
+        """Whether the API server accepted the annotation, an update after which the scheduler tries the pod again."""
+        return await self._write("requeue", pod, self._writer.annotate(PodRef.of(pod), REQUEUE_ANNOTATION, stamp))
+
+    async def _write(self, action: str, pod: Pod, call: Awaitable[None]) -> bool:
+        """A failure is not retried: the next rejection leads here again."""
         try:
             await call
         except KubeError as error:
@@ -72,14 +94,6 @@ class RejectedPodWrites:
         return True
 
 
-def is_writable(pod: Pod, view: ClusterView) -> bool:
-    """Whether the pod is still unscheduled and has no nomination. A preemptor has one, if only in memory. O(1)."""
-    if view.awaited(pod.uid):
-        return False
-    shown = view.pod(pod.uid)
-    return shown is not None and not (shown.node or shown.gated or shown.terminating or shown.nominated_node)
-
-
 def dependency_version(pod: Pod, view: ClusterView) -> Grounds:
     """The version of everything that the result for the pod depends on; None where it depends on undetermined pods."""
     compiled = view.compiled(pod.signature)
@@ -89,8 +103,3 @@ def dependency_version(pod: Pod, view: ClusterView) -> Grounds:
 def is_unchanged(pod: Pod, version: Grounds, view: ClusterView) -> bool:
     """Whether a result of this dependency version would be the same now."""
     return version is not None and version == dependency_version(pod, view)
-
-
-def ref(pod: Pod) -> PodRef:
-    """Exactly this pod: the UID excludes a later pod of the same name."""
-    return PodRef(pod.namespace, pod.name, pod.uid)
