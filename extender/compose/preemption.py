@@ -30,8 +30,7 @@ from extender.tasks.ports import PlanTarget
 from extender.tasks.preemption.event_recorder import EventRecorder
 from extender.tasks.preemption.executor import ExecutorOptions, PreemptionExecutor
 from extender.tasks.preemption.manager import PreemptionManager
-from extender.tasks.preemption.rate_limiter import RateLimiter
-from extender.tasks.preemption.retrying_writer import RetryingWriter
+from extender.tasks.preemption.retrying_writer import RateLimiter, RetryingWriter
 from extender.tasks.reflectors import Reflectors
 from extender.telemetry.metrics import Metrics
 from extender.verbs.preempt.decision import decide_preemption

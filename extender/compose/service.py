@@ -37,8 +37,8 @@ from extender.server.tls import ServerTls
 from extender.settings import DEFAULT_NAMESPACE, Settings, Watch
 from extender.tasks.auditing import Auditing
 from extender.tasks.binding import Binding
+from extender.tasks.event_handler import OverLimits
 from extender.tasks.filter_service import AssumedPodOptions, FilterService
-from extender.tasks.over_limits import OverLimits
 from extender.tasks.ports import ObjectIndex
 from extender.tasks.readiness import Readiness
 from extender.tasks.reflectors import Reflectors, ReflectorsOptions

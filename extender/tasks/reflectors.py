@@ -12,18 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
-from extender.index.objects.known_objects import KnownObjects
-from extender.kube.watch.reflector_values import Phase, ReflectorStatus
-from extender.model.objects import Object
+from extender.kube.watch.reflector_values import ReflectorStatus
+from extender.tasks.event_handler import FOUNDATION, KindHandler
 from extender.tasks.ports import Clock, ObjectIndex, ObjectReflector
 
 _LOG = logging.getLogger(__name__)
-
-FOUNDATION: Final = frozenset({"namespaces", "nodes"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +35,7 @@ class ReflectorsOptions:
 
 
 def _ignore(_kind: str, _begun: float) -> None:
-    """The default of ``on_listed``."""
+    """The default of ``on_relisted``."""
 
 
 class Reflectors:
@@ -52,20 +48,20 @@ class Reflectors:
         clock: Clock,
         options: ReflectorsOptions | None = None,
         on_synced: Callable[[], None] | None = None,
-        on_listed: Callable[[str, float], None] = _ignore,
+        on_relisted: Callable[[str, float], None] = _ignore,
     ) -> None:
         """``on_synced`` is called once, when every kind is listed and before any request is answered.
 
-        ``on_listed`` is called after each later list, with the kind and the time at which the list was requested.
+        ``on_relisted`` is called after each later list, with the kind and the time at which the list was requested.
         """
         self._clock = clock
         self._options = options or ReflectorsOptions()
         self._on_synced = on_synced
-        self.on_listed = on_listed
+        self.note_relisted = on_relisted
         self._foundation = asyncio.Event()
         self._all = asyncio.Event()
         self._handlers = [
-            _KindHandler(self, index, reflector, clock, self._options.slice_seconds) for reflector in reflectors
+            KindHandler(self, index, reflector, clock, self._options.slice_seconds) for reflector in reflectors
         ]
         if FOUNDATION.isdisjoint(handler.name for handler in self._handlers):
             self._foundation.set()
@@ -139,110 +135,3 @@ class Reflectors:
                 self._on_synced()
             self._all.set()
             _LOG.info("all %d kinds are synced", len(self._handlers))
-
-
-class _KindHandler:
-    """The event handler of one kind.
-
-    A later list is compared with the known objects in time slices; only the differences are applied, in one step.
-    """
-
-    def __init__(
-        self, reflectors: Reflectors, index: ObjectIndex, reflector: ObjectReflector, clock: Clock, seconds: float
-    ) -> None:
-        self.name = reflector.name
-        self.reflector = reflector
-        self.is_listed = False
-        self.relist_changes = 0
-        self._reflectors = reflectors
-        self._clock = clock
-        self._seconds = seconds
-        self._known = KnownObjects(index)
-        self._loading: tuple[int, int] | None = None
-        self._is_waiting = False
-
-    async def run(self) -> None:
-        await self.reflector.run(self)
-
-    async def replace(self, objects: Sequence[Object], unreadable: Collection[str] = ()) -> None:
-        if self.is_listed:
-            await self._swap(objects, unreadable)
-            return
-        self._is_waiting = True
-        await self._reflectors.wait_for_foundation(self.name)
-        self._is_waiting = False
-        await self._load(objects, unreadable)
-        self.is_listed = True
-        self._reflectors.note_listed()
-
-    async def apply(self, changes: Sequence[tuple[Object, bool]]) -> None:
-        part = _TimeSlice(self._clock, self._seconds)
-        for found, is_deleted in changes:
-            self._known.put(found, gone=is_deleted)
-            if part.is_over():
-                await part.yield_to_others()
-
-    async def _load(self, objects: Sequence[Object], unreadable: Collection[str]) -> None:
-        """The first list, added in time slices. Objects left by a failed attempt are deleted."""
-        part = _TimeSlice(self._clock, self._seconds)
-        for count, difference in enumerate(self._known.differences(objects, unreadable)):
-            if difference:
-                self._known.put(difference[0], gone=difference[1])
-            if part.is_over():
-                self._loading = (min(count + 1, len(objects)), len(objects))
-                await part.yield_to_others()
-        self._loading = None
-
-    async def _swap(self, objects: Sequence[Object], unreadable: Collection[str]) -> None:
-        """A later list: compared in time slices, while requests see the old state, then applied without a pause."""
-        part, changes = _TimeSlice(self._clock, self._seconds), list[tuple[Object, bool]]()
-        for difference in self._known.differences(objects, unreadable):
-            if difference:
-                changes.append(difference)
-            if part.is_over():
-                await part.yield_to_others()
-        changed = sum(self._known.put(found, gone=is_deleted) for found, is_deleted in changes)
-        self._reflectors.on_listed(self.name, self.reflector.status.list_begun)
-        self.relist_changes += changed
-        _LOG.info("%s: listed again, %d objects, %d changes", self.name, len(objects), changed)
-
-    def missing(self, now: float, stale_after: float) -> str:
-        """Why this kind is not ready; empty if it is."""
-        status = self.reflector.status
-        if not self.is_listed:
-            return self._progress(status)
-        if status.outage:
-            return status.outage
-        lag = now - status.last_heard
-        if lag <= stale_after:
-            return ""
-        return f"watch silent for {lag:.0f} s" + (f": {status.error}" if status.error else "")
-
-    def _progress(self, status: ReflectorStatus) -> str:
-        if self._loading:
-            return "loading ({:,} of {:,})".format(*self._loading)
-        if self._is_waiting:
-            return f"waiting for {', '.join(sorted(FOUNDATION))}"
-        if status.phase is Phase.WAITING:
-            return f"retrying: {status.error}"
-        if status.phase is Phase.LISTING and status.listed and not status.page:
-            return f"listing ({status.listed:,} objects)"
-        if status.phase is Phase.LISTING:
-            return f"listing (page {status.page + 1})"
-        return "not started"
-
-
-class _TimeSlice:
-    """How long a loop may run before it lets other tasks run."""
-
-    def __init__(self, clock: Clock, seconds: float) -> None:
-        self._clock = clock
-        self._seconds = seconds
-        self._deadline = clock.now() + seconds
-
-    def is_over(self) -> bool:
-        return self._clock.now() >= self._deadline
-
-    async def yield_to_others(self) -> None:
-        await asyncio.sleep(0)
-        self._deadline = self._clock.now() + self._seconds

@@ -1,10 +1,7 @@
 """Starts the long-lived tasks in order, keeps them running, and takes the service down in order.
 
-Knows names and outcomes, not what the tasks do. Built and run by ``compose``.
-
-A job is *fatal* (the service cannot go on without it: its failure stops the service) or *restartable* (its failure is
-logged, counted and followed by a restart with back-off). A job that returns while the service runs is treated like one
-that failed.
+Knows names and outcomes, not what the tasks do. A job that fails, or returns while the service runs, is logged, counted and
+started again with back-off: requests are answered meanwhile, and readiness shows what is missing.
 """
 
 from __future__ import annotations
@@ -27,16 +24,10 @@ _STEADY_SECONDS: Final = 60.0  # a job that ran so long has recovered: its next 
 Run = Callable[[], Awaitable[None]]
 
 
-class JobFailedError(Exception):
-    """Raised by ``Supervisor.run`` when a fatal job failed; the cause is its exception, or none if it just returned."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Job:
     name: str
     run: Run
-    is_fatal: bool
-    after: Run | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,43 +46,32 @@ class Supervisor:
         self._backoff = backoff or BackoffOptions()
         self._jobs: list[_Job] = []
         self._drain: list[_Step] = []
-        self._close: list[_Step] = []
         self._stopping = asyncio.Event()
         self._hurrying = asyncio.Event()
-        self._failed: tuple[str, Exception | None] | None = None
         self.restarts: Counter[str] = Counter()
 
     # -- what to run --------------------------------------------------------------------------------------------
 
-    def add(self, name: str, run: Run, *, is_fatal: bool = False, after: Run | None = None) -> None:
-        """A job. Jobs start in the order of adding; one with ``after`` starts once that has returned."""
-        self._jobs.append(_Job(name, run, is_fatal, after))
+    def add(self, name: str, run: Run) -> None:
+        """Adds a job. Jobs start in the order of adding."""
+        self._jobs.append(_Job(name, run))
         self.restarts[name] = 0  # present from the start: a rate needs a value from before the first restart
 
     def add_drain(self, name: str, run: Run, limit: float) -> None:
-        """A shutdown step while all jobs still run, in order, each for at most ``limit`` seconds."""
+        """Adds a shutdown step. The steps run in order while all jobs still run, each for at most ``limit`` seconds."""
         self._drain.append(_Step(name, run, limit))
-
-    def add_close(self, name: str, run: Run, limit: float) -> None:
-        """A step after all jobs have ended, in reverse order of adding: what was opened first is closed last."""
-        self._close.insert(0, _Step(name, run, limit))
 
     # -- running ------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Run everything until ``stop`` or a fatal failure; raises ``JobFailedError`` for the latter."""
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._keep(job), name=job.name) for job in self._jobs]
-                await self._stopping.wait()
-                await self._walk(self._drain, may_hurry=True)
-                for task in reversed(tasks):
-                    task.cancel()
-        finally:
-            await self._walk(self._close, may_hurry=False)
-        if self._failed:
-            name, cause = self._failed
-            raise JobFailedError(f"{name}: {cause or 'ended'}") from cause
+        """Runs all jobs until ``stop``, then the drain steps, then ends the jobs, the last added first."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._keep(job), name=job.name) for job in self._jobs]
+            await self._stopping.wait()
+            for step in self._drain:
+                await self._walk(step)
+            for task in reversed(tasks):
+                task.cancel()
 
     def stop(self, why: str) -> None:
         """Begins the shutdown. A second call ends the wait for what is still in flight."""
@@ -103,23 +83,19 @@ class Supervisor:
         self._stopping.set()
 
     def stop_on_signals(self) -> None:
-        """SIGTERM and SIGINT mean ``stop``, for the rest of the loop's life."""
+        """SIGTERM and SIGINT call ``stop`` from now on."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop, number.name)
 
     async def _keep(self, job: _Job) -> None:
-        """Keep one job running, or stop the service with it."""
+        """Keeps one job running until cancelled, or until it ends after ``stop``."""
         backoff = Backoff(self._backoff, self._rng)
         while True:
             begun, cause = self._clock.now(), await self._attempt(job)
             if cause or not self._stopping.is_set():
                 _LOG.error("%s %s", job.name, "failed" if cause else "ended", exc_info=cause)
             if self._stopping.is_set():
-                return
-            if job.is_fatal:
-                self._failed = (job.name, cause)
-                self.stop(f"{job.name} cannot go on")
                 return
             self.restarts[job.name] += 1
             if self._clock.now() - begun >= _STEADY_SECONDS:
@@ -130,29 +106,26 @@ class Supervisor:
 
     @staticmethod
     async def _attempt(job: _Job) -> Exception | None:
-        """Run it to its end; returns what it raised."""
+        """Runs it to its end; returns what it raised."""
         try:
-            if job.after:
-                await job.after()
             await job.run()
         except Exception as error:  # noqa: BLE001 - any failure of a job is logged by the caller, and the service goes on
             return error
         return None
 
-    async def _walk(self, steps: list[_Step], *, may_hurry: bool) -> None:
-        """Runs the steps in order; one that fails or takes too long does not stop the others."""
-        for step in steps:
-            try:
-                await self._bounded(step, may_hurry=may_hurry)
-            except TimeoutError:
-                _LOG.warning("%s not finished after %.1f s", step.name, step.limit)
-            except Exception:  # noqa: BLE001 - logged, and the next step runs
-                _LOG.exception("%s failed", step.name)
+    async def _walk(self, step: _Step) -> None:
+        """Runs a shutdown step; one that fails or takes too long does not stop the others."""
+        try:
+            await self._bounded(step)
+        except TimeoutError:
+            _LOG.warning("%s not finished after %.1f s", step.name, step.limit)
+        except Exception:  # noqa: BLE001 - logged, and the next step runs
+            _LOG.exception("%s failed", step.name)
 
-    async def _bounded(self, step: _Step, *, may_hurry: bool) -> None:
-        """One step, ended by its limit and, while draining, by a second ``stop``."""
+    async def _bounded(self, step: _Step) -> None:
+        """One step, ended by its limit and by a second ``stop``."""
         work = asyncio.ensure_future(_awaited(step.run))
-        hurry = asyncio.ensure_future((self._hurrying if may_hurry else asyncio.Event()).wait())
+        hurry = asyncio.ensure_future(self._hurrying.wait())
         try:
             done, _ = await asyncio.wait({work, hurry}, timeout=step.limit, return_when=asyncio.FIRST_COMPLETED)
         finally:

@@ -20,8 +20,7 @@ from extender.settings import Settings
 from extender.tasks.preemption.event_recorder import EventRecorder
 from extender.tasks.preemption.executor import ExecutorOptions, PreemptionExecutor
 from extender.tasks.preemption.manager import PreemptionManager
-from extender.tasks.preemption.rate_limiter import RateLimiter
-from extender.tasks.preemption.retrying_writer import RetryingWriter
+from extender.tasks.preemption.retrying_writer import RateLimiter, RetryingWriter
 from extender.verbs.filter.pipeline import FilterVerb
 from extender.verbs.preempt.decision import decide_preemption
 from extender.wire.extender_v1 import FilterResult

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from extender.kube.effects import PodEvent, PodRef
 from extender.kube.errors import Rejected
 from extender.tasks.preemption.event_recorder import EventRecorder
-from extender.tasks.preemption.rate_limiter import RateLimiter
+from extender.tasks.preemption.retrying_writer import RateLimiter
 from tests.fakes import FakeClock, until
 
 

@@ -15,8 +15,7 @@ from extender.model.objects import Object
 from extender.model.plans import PreemptionPlan
 from extender.tasks.preemption.event_recorder import EventRecorder
 from extender.tasks.preemption.executor import ExecutorOptions, PreemptionExecutor, PreemptorGoneError
-from extender.tasks.preemption.rate_limiter import RateLimiter
-from extender.tasks.preemption.retrying_writer import GaveUpError, RetryingWriter
+from extender.tasks.preemption.retrying_writer import GaveUpError, RateLimiter, RetryingWriter
 from tests.contenders import cluster, contender, stage
 from tests.fakes import FakeClock
 from tests.tasks.apiserver import Apiserver

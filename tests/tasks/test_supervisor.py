@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from extender.tasks.supervisor import JobFailedError, Supervisor
+from extender.tasks.supervisor import Supervisor
 from tests.fakes import FakeClock, until
 
 
@@ -87,13 +87,11 @@ async def test_the_way_down_goes_step_by_step_while_jobs_still_run(supervisor: S
     supervisor.add("feed", log.job("feed"))
     supervisor.add_drain("not ready", log.step("not ready"), 1.0)
     supervisor.add_drain("in flight", log.step("in flight"), 1.0)
-    supervisor.add_close("session", log.step("session closed"), 1.0)
-    supervisor.add_close("log", log.step("log closed"), 1.0)
     running = asyncio.ensure_future(supervisor.run())
     await until(lambda: log.lines)
     supervisor.stop("SIGTERM")
     await running
-    assert log.lines == ["feed runs", "not ready", "in flight", "feed over", "log closed", "session closed"]
+    assert log.lines == ["feed runs", "not ready", "in flight", "feed over"]
 
 
 async def test_a_restartable_job_that_fails_is_told_counted_and_started_again_with_growing_pauses(
@@ -151,37 +149,6 @@ async def test_other_jobs_do_not_notice(supervisor: Supervisor, log: Log) -> Non
     await running
 
 
-@pytest.mark.parametrize("failure", [RuntimeError("upset"), None], ids=["fails", "ends"])
-async def test_a_fatal_job_takes_the_service_down_in_order(
-    supervisor: Supervisor, log: Log, failure: Exception | None
-) -> None:
-    supervisor.add("feed", log.job("feed"))
-    supervisor.add("server", log.job("server", failure), is_fatal=True)
-    supervisor.add_drain("not ready", log.step("not ready"), 1.0)
-    supervisor.add_close("session", log.step("session closed"), 1.0)
-    with pytest.raises(JobFailedError, match=r"server: (upset|ended)") as caught:
-        await supervisor.run()
-    assert caught.value.__cause__ is failure
-    assert log.lines == ["feed runs", "server runs", "not ready", "feed over", "session closed"]
-
-
-async def test_a_job_can_wait_for_something_before_its_start(supervisor: Supervisor, log: Log) -> None:
-    synced = asyncio.Event()
-
-    async def when_synced() -> None:
-        await synced.wait()
-
-    supervisor.add("audit", log.job("audit"), after=when_synced)
-    supervisor.add("feed", log.job("feed"))
-    running = asyncio.ensure_future(supervisor.run())
-    await until(lambda: log.lines)
-    assert log.lines == ["feed runs"]
-    synced.set()
-    await until(lambda: "audit runs" in log.lines)
-    supervisor.stop("enough")
-    await running
-
-
 async def test_a_step_that_fails_or_hangs_does_not_keep_the_others_from_their_turn(
     supervisor: Supervisor, log: Log, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -202,27 +169,19 @@ async def test_a_step_that_fails_or_hangs_does_not_keep_the_others_from_their_tu
     assert "step is upset" in caplog.text
 
 
-async def test_a_second_stop_does_not_wait_for_what_is_in_flight_but_still_closes(
-    supervisor: Supervisor, log: Log
-) -> None:
+async def test_a_second_stop_does_not_wait_for_what_is_in_flight(supervisor: Supervisor, log: Log) -> None:
     async def hang() -> None:
         log.lines.append("waiting for answers")
         await asyncio.get_running_loop().create_future()
 
-    async def close_slowly() -> None:
-        for _ in range(5):
-            await asyncio.sleep(0)
-        log.lines.append("session closed")
-
     supervisor.add_drain("in flight", hang, 3600.0)
-    supervisor.add_close("session", close_slowly, 1.0)
     running = asyncio.ensure_future(supervisor.run())
     supervisor.stop("SIGTERM")
     await until(lambda: log.lines)
     supervisor.stop("SIGINT")
     async with asyncio.timeout(5):
         await running
-    assert log.lines == ["waiting for answers", "session closed"]
+    assert log.lines == ["waiting for answers"]
 
 
 async def test_a_job_that_fails_on_the_way_down_is_told_and_not_started_again(
@@ -247,15 +206,14 @@ async def test_a_job_that_fails_on_the_way_down_is_told_and_not_started_again(
     assert (log.lines, supervisor.restarts.total()) == (["next"], 0)
 
 
-async def test_cancelling_the_whole_still_closes(supervisor: Supervisor, log: Log) -> None:
+async def test_cancelling_the_whole_ends_every_job(supervisor: Supervisor, log: Log) -> None:
     supervisor.add("feed", log.job("feed"))
-    supervisor.add_close("session", log.step("session closed"), 1.0)
     running = asyncio.ensure_future(supervisor.run())
     await until(lambda: log.lines)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert log.lines == ["feed runs", "feed over", "session closed"]
+    assert log.lines == ["feed runs", "feed over"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

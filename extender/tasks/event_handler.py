@@ -1,0 +1,192 @@
+"""Applies the events of one kind to the index, and reports pods that exceed a limit of the configuration on the way.
+
+Pods above a limit are counted in a metric, and logged once per signature. No limit is exceeded silently: every pod that the
+scheduler sends was shown by the watch before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Sequence
+from typing import Final, Protocol
+from weakref import WeakSet
+
+import msgspec
+
+from extender.index.objects.known_objects import KnownObjects
+from extender.kube.watch.reflector_values import Phase, ReflectorStatus
+from extender.model.objects import Object, Pod, PodSignature
+from extender.settings import Limits
+from extender.tasks.ports import Clock, ObjectIndex, ObjectReflector
+from extender.telemetry.repeated import RepeatedWarnings
+
+_LOG = logging.getLogger(__name__)
+_LIMIT_NAMES: Final = tuple(field.encode_name for field in msgspec.structs.fields(Limits))
+
+# Kinds that are added before all others, since the counts of a pod depend on them.
+FOUNDATION: Final = frozenset({"namespaces", "nodes"})
+
+
+class AllKinds(Protocol):
+    """What the handler of one kind needs of all of them; implemented by `Reflectors`."""
+
+    async def wait_for_foundation(self, kind: str) -> None:
+        """Waits until objects of ``kind`` may be added."""
+
+    def note_listed(self) -> None:
+        """Called after the first list of a kind was added."""
+
+    def note_relisted(self, kind: str, begun: float) -> None:
+        """Called after each later list, with the time at which it was requested."""
+
+
+class KindHandler:
+    """Applies the events of one kind. ``relist_changes`` counts what later lists changed.
+
+    A later list is compared with the known objects in time slices; only the differences are applied, in one step.
+    """
+
+    def __init__(
+        self, kinds: AllKinds, index: ObjectIndex, reflector: ObjectReflector, clock: Clock, seconds: float
+    ) -> None:
+        """``seconds``: how long objects are applied before other tasks run."""
+        self.name = reflector.name
+        self.reflector = reflector
+        self.is_listed = False
+        self.relist_changes = 0
+        self._kinds = kinds
+        self._clock = clock
+        self._seconds = seconds
+        self._known = KnownObjects(index)
+        self._loading: tuple[int, int] | None = None
+        self._is_waiting = False
+
+    async def run(self) -> None:
+        """Lists and watches until cancelled; each run begins with a list."""
+        await self.reflector.run(self)
+
+    async def replace(self, objects: Sequence[Object], unreadable: Collection[str] = ()) -> None:
+        """A complete list. Objects under the keys ``unreadable`` stay as they were last read."""
+        if self.is_listed:
+            await self._swap(objects, unreadable)
+            return
+        self._is_waiting = True
+        await self._kinds.wait_for_foundation(self.name)
+        self._is_waiting = False
+        await self._load(objects, unreadable)
+        self.is_listed = True
+        self._kinds.note_listed()
+
+    async def apply(self, changes: Sequence[tuple[Object, bool]]) -> None:
+        """Applies (object, whether it was deleted), in order, in time slices."""
+        part = _TimeSlice(self._clock, self._seconds)
+        for found, is_deleted in changes:
+            self._known.put(found, gone=is_deleted)
+            if part.is_over():
+                await part.yield_to_others()
+
+    async def _load(self, objects: Sequence[Object], unreadable: Collection[str]) -> None:
+        """The first list, added in time slices. Objects left by a failed attempt are deleted."""
+        part = _TimeSlice(self._clock, self._seconds)
+        for count, difference in enumerate(self._known.differences(objects, unreadable)):
+            if difference:
+                self._known.put(difference[0], gone=difference[1])
+            if part.is_over():
+                self._loading = (min(count + 1, len(objects)), len(objects))
+                await part.yield_to_others()
+        self._loading = None
+
+    async def _swap(self, objects: Sequence[Object], unreadable: Collection[str]) -> None:
+        """A later list: compared in time slices, while requests see the old state, then applied without a pause."""
+        part, changes = _TimeSlice(self._clock, self._seconds), list[tuple[Object, bool]]()
+        for difference in self._known.differences(objects, unreadable):
+            if difference:
+                changes.append(difference)
+            if part.is_over():
+                await part.yield_to_others()
+        changed = sum(self._known.put(found, gone=is_deleted) for found, is_deleted in changes)
+        self._kinds.note_relisted(self.name, self.reflector.status.list_begun)
+        self.relist_changes += changed
+        _LOG.info("%s: listed again, %d objects, %d changes", self.name, len(objects), changed)
+
+    def missing(self, now: float, stale_after: float) -> str:
+        """Why this kind is not ready; empty if it is."""
+        status = self.reflector.status
+        if not self.is_listed:
+            return self._progress(status)
+        if status.outage:
+            return status.outage
+        lag = now - status.last_heard
+        if lag <= stale_after:
+            return ""
+        return f"watch silent for {lag:.0f} s" + (f": {status.error}" if status.error else "")
+
+    def _progress(self, status: ReflectorStatus) -> str:
+        if self._loading:
+            return "loading ({:,} of {:,})".format(*self._loading)
+        if self._is_waiting:
+            return f"waiting for {', '.join(sorted(FOUNDATION))}"
+        if status.phase is Phase.WAITING:
+            return f"retrying: {status.error}"
+        if status.phase is Phase.LISTING and status.listed and not status.page:
+            return f"listing ({status.listed:,} objects)"
+        if status.phase is Phase.LISTING:
+            return f"listing (page {status.page + 1})"
+        return "not started"
+
+
+class _TimeSlice:
+    """How long a loop may run before it lets other tasks run."""
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self._clock = clock
+        self._seconds = seconds
+        self._deadline = clock.now() + seconds
+
+    def is_over(self) -> bool:
+        return self._clock.now() >= self._deadline
+
+    async def yield_to_others(self) -> None:
+        await asyncio.sleep(0)
+        self._deadline = self._clock.now() + self._seconds
+
+
+class OverLimits:
+    """The index as the event handlers use it. Passes each object on, and counts pods above a limit, pending or bound."""
+
+    def __init__(self, index: ObjectIndex, clock: Clock) -> None:
+        self._index = index
+        self._limit_of: dict[str, str] = {}
+        self._logged: WeakSet[PodSignature] = WeakSet()
+        self._warnings = RepeatedWarnings(_LOG, "pod is above a limit", now=clock.now)
+
+    def upsert(self, obj: Object) -> bool:
+        """Passes the object on. O(1) on top."""
+        if isinstance(obj, Pod) and (obj.signature.excess is not None or obj.uid in self._limit_of):
+            self._note(obj)
+        return self._index.upsert(obj)
+
+    def delete(self, obj: Object) -> bool:
+        """Passes the object on. O(1) on top."""
+        if isinstance(obj, Pod):
+            self._limit_of.pop(obj.uid, None)
+        return self._index.delete(obj)
+
+    def counts(self) -> dict[str, int]:
+        """How many pods are above each limit, by its name. O(such pods): for metrics."""
+        found = dict.fromkeys(_LIMIT_NAMES, 0)
+        for limit in self._limit_of.values():
+            found[limit] += 1
+        return found
+
+    def _note(self, pod: Pod) -> None:
+        """Logs each signature once; of many within seconds, the first of each limit and the number of the others."""
+        excess = pod.signature.excess
+        if excess is None:
+            del self._limit_of[pod.uid]
+            return
+        self._limit_of[pod.uid] = excess.limit
+        if pod.signature not in self._logged:
+            self._logged.add(pod.signature)
+            self._warnings.warn(excess.limit, pod=pod.full_name, limit=excess.text)
