@@ -1,0 +1,136 @@
+"""How many files a reader opens to follow a filter request, and a watch event, through the service as it runs.
+
+The service is that of `extender demo`, in front of the embedded API server. Counted are the files of the package whose
+code runs in every one of several repetitions, so that a periodic job that happens to run is not counted. Only that of
+the simulator is left out: it plays the cluster.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+import aiohttp
+import pytest
+
+import extender
+from extender.compose.embedded import FREE_PORT, service_running
+from extender.model.objects import Pod
+from extender.simulator.apiserver.server import ApiServer
+from extender.simulator.json_objects import JsonObject
+from tests.builders import settings
+from tests.fakes import until
+from tests.simulator.plain import HOSTNAME, ZONE, namespace, node, pod
+
+PACKAGE = Path(extender.__file__).parent
+NODES = [f"n{number}" for number in range(16)]
+REPETITIONS = 4
+WEB = {"labelSelector": {"matchLabels": {"app": "web"}}}
+CONSTRAINED: JsonObject = {
+    "affinity": {
+        "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [WEB | {"topologyKey": HOSTNAME}]}
+    },
+    "topologySpreadConstraints": [WEB | {"topologyKey": ZONE, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}],
+}
+
+
+@contextmanager
+def walked(into: list[set[str]]) -> Iterator[None]:
+    """Appends the files of the package whose functions are called, or resumed, on this thread."""
+    files = set[str]()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            files.add(frame.f_code.co_filename)
+
+    earlier = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        yield
+    finally:
+        sys.setprofile(earlier)
+    ours = [Path(name).relative_to(PACKAGE) for name in files if Path(name).is_relative_to(PACKAGE)]
+    into.append({path.as_posix() for path in ours if path.parts[0] != "simulator"})
+
+
+@dataclass
+class Walks:
+    """The files of each repetition; the first is left out, since it also compiles and connects."""
+
+    requests: list[set[str]] = field(default_factory=list)
+    events: list[set[str]] = field(default_factory=list)
+
+    def request(self) -> set[str]:
+        return set.intersection(*self.requests[1:])
+
+    def event(self) -> set[str]:
+        return set.intersection(*self.events[1:])
+
+
+def uid_of(number: int) -> str:
+    return f"uid-{number}"
+
+
+def incoming(number: int, spec: JsonObject) -> JsonObject:
+    """A pending pod."""
+    made = pod(f"web-{number}", labels={"app": "web"}, **spec)
+    made["metadata"]["uid"] = uid_of(number)
+    return made
+
+
+async def bind(http: aiohttp.ClientSession, api: ApiServer, pods: Mapping[str, Pod], uid: str, name: str) -> None:
+    """Binds a pod, as the scheduler does, and returns once the index counts it."""
+    body = {"metadata": {"name": pods[uid].name}, "target": {"kind": "Node", "name": name}}
+    path = f"/api/v1/namespaces/default/pods/{pods[uid].name}/binding"
+    async with http.post(api.url + path, json=body) as answer:
+        answer.raise_for_status()
+    await until(lambda: pods[uid].node)
+
+
+async def walk(spec: JsonObject) -> Walks:
+    """Places several pods one after the other: the filter request, then the watch event that shows the pod bound."""
+    api, found = ApiServer(), Walks()
+    nodes = [node(name, zone=f"z{int(name[1:]) % 2}") for name in NODES]
+    pods = [incoming(number, spec) for number in range(REPETITIONS)]
+    api.store.load([namespace("default"), *nodes, *pods])
+    await api.start()
+    used = settings(server={"bindAddress": str(FREE_PORT)})
+    try:
+        async with service_running(used, api.url, 1) as (url, service), aiohttp.ClientSession() as http:
+            for number in range(REPETITIONS):
+                with walked(found.requests):
+                    async with http.post(
+                        f"{url}/filter", json={"Pod": incoming(number, spec), "NodeNames": NODES}
+                    ) as answer:
+                        passed = (await answer.json(content_type=None))["NodeNames"]
+                with walked(found.events):
+                    await bind(http, api, service.index.pods, uid_of(number), passed[0])
+    finally:
+        await api.stop()
+    return found
+
+
+def floor(files: set[str], name: str) -> set[str]:
+    """Those of one floor, by their paths in it."""
+    return {path.removeprefix(f"{name}/") for path in files if path.startswith(f"{name}/")}
+
+
+@pytest.mark.parametrize(("spec", "most"), [({}, 38), (CONSTRAINED, 44)], ids=["plain", "constrained"])
+async def test_a_filter_request_passes_few_files(spec: JsonObject, most: int) -> None:
+    files = (await walk(spec)).request()
+    assert floor(files, "tasks") == {"filter_service.py", "readiness.py", "reflectors.py"}
+    assert (floor(files, "compose"), floor(files, "kube")) == (set(), {"watch/byte_stream.py"})
+    assert len(files) <= most, sorted(files)
+
+
+@pytest.mark.parametrize("spec", [{}, CONSTRAINED], ids=["plain", "constrained"])
+async def test_a_watch_event_passes_few_files_before_it_is_counted(spec: JsonObject) -> None:
+    files = (await walk(spec)).event()
+    assert "index/cluster.py" in files
+    above = {path for path in files if path.startswith(("kube/", "tasks/", "wire/"))}
+    assert len(above) <= 8, sorted(above)
+    assert floor(files, "compose") == set()
