@@ -1,4 +1,4 @@
-"""The command line and the composition root: reads files, builds each part once, runs it.
+"""The command line: parses arguments, reads files and the environment, runs what `compose` builds.
 
-The only reader of files and of the environment. Nothing imports it.
+No other package imports it.
 """

@@ -1,7 +1,7 @@
-"""A private certificate authority, and the certificates that it signs. Values only: no file is read or written.
+"""A private certificate authority and the certificates that it signs, for `extender certs` and for tests. No I/O.
 
-For `extender certs` and for tests. Elliptic keys on P-256, which every TLS 1.2 client knows. The extensions are those
-that strict verifiers ask for (RFC 5280, as OpenSSL's X509_STRICT and Go check them).
+Keys are on P-256, which every TLS 1.2 client supports. The extensions are those that strict verifiers require (RFC
+5280, as OpenSSL's X509_STRICT and Go check it).
 """
 
 import ipaddress
@@ -24,7 +24,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 SERVER: Final = ExtendedKeyUsageOID.SERVER_AUTH
 CLIENT: Final = ExtendedKeyUsageOID.CLIENT_AUTH
-_SKEW: Final = timedelta(minutes=5)  # the clock of the other side may be behind
+_SKEW: Final = timedelta(minutes=5)  # the clock of the peer may be behind
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +36,12 @@ class Pair:
 
     @property
     def certificate_pem(self) -> bytes:
-        """The certificate in PEM, for a certFile or a caFile."""
+        """The certificate in PEM form, for a certFile or a caFile."""
         return self.certificate.public_bytes(Encoding.PEM)
 
     @property
     def key_pem(self) -> bytes:
-        """The key in PEM, for a keyFile, without a password."""
+        """The key in PEM form without a password, for a keyFile."""
         return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
@@ -62,7 +62,7 @@ class Authority:
 
     @classmethod
     def load(cls, certificate_pem: bytes, key_pem: bytes) -> Self:
-        """An authority from its files. Raises ValueError when they do not belong together or `extender certs` did not make them."""
+        """Loads an authority. Raises ValueError if the key is not the certificate's, or not of the kind that `make` creates."""
         certificate, key = x509.load_pem_x509_certificate(certificate_pem), load_pem_private_key(key_pem, None)
         form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         fits = key.public_key().public_bytes(*form) == certificate.public_key().public_bytes(*form)
@@ -72,13 +72,13 @@ class Authority:
 
     @property
     def end(self) -> datetime:
-        """When it expires; no certificate that it signs is valid for longer."""
+        """When it expires. No certificate that it signs is valid for longer."""
         return self.pair.certificate.not_valid_after_utc
 
     def issue(
         self, name: str, now: datetime, days: float, use: x509.ObjectIdentifier, names: Iterable[str] = ()
     ) -> Pair:
-        """A certificate for a common name and, for servers, the host names and addresses in `names`."""
+        """Issues a certificate for a common name and, for servers, the host names and addresses in `names`."""
         key = ec.generate_private_key(ec.SECP256R1())
         issuer, end = self.pair.certificate, min(now + timedelta(days=days), self.end)
         draft = _draft(name, key, now, end).issuer_name(issuer.subject)
@@ -118,7 +118,7 @@ def _usage(*, signs: bool) -> x509.KeyUsage:
 
 
 def _alternative(text: str) -> x509.GeneralName:
-    """An address where it is one, as clients look for those by another type."""
+    """An address or a DNS name: verifiers compare addresses only with entries of that type."""
     try:
         return x509.IPAddress(ipaddress.ip_address(text))
     except ValueError:

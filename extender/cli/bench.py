@@ -1,7 +1,7 @@
-"""`extender bench`: how long decisions take, on synthetic clusters of a given size, against an echo in the same run.
+"""`extender bench`: measures decisions on synthetic clusters of a given size, next to an echo server in the same run.
 
-Progress goes to standard error. The last lines are the bounds that were missed, if any, and the outcome of the audit;
-the exit code is 1 when a count has drifted, or with `--check` when a bound was missed.
+Progress goes to standard error. The last lines are the result of the audit and the missed bounds. The exit code is 1
+if a count has drifted, or with `--check` if a bound was missed.
 """
 
 import argparse
@@ -30,21 +30,21 @@ _WIDTH: Final = 200
 
 
 def add_parser(commands: Commands) -> None:
-    """What is played, what it is held against, and the form of the result."""
+    """Adds the parser: scenarios, bounds and the form of the result."""
     parser = commands.add_parser("bench", help="measure how long decisions take")
     parser.add_argument(
-        "scenarios", metavar="SCENARIO", nargs="*", help=f"scenario files; without any, those in config/{SCENARIOS}"
+        "scenarios", metavar="SCENARIO", nargs="*", help=f"scenario files (default: those in config/{SCENARIOS})"
     )
-    parser.add_argument("--label", default="", help="play only the cases that carry this label, such as short")
-    parser.add_argument("--check", action="store_true", help="exit with 1 when a figure misses a scenario's bound")
-    parser.add_argument("--compare", metavar="FILE", help="print the ratios to the results of an earlier run")
-    parser.add_argument("-o", "--output", choices=["table", "json"], default="table", help="the form of the result")
-    parser.add_argument("--out", metavar="FILE", help="write the results as JSON to a file as well")
+    parser.add_argument("--label", default="", help="run only the cases with this label, such as short")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a figure misses a bound of its scenario")
+    parser.add_argument("--compare", metavar="FILE", help="print the ratios to the results in FILE, of an earlier run")
+    parser.add_argument("-o", "--output", choices=["table", "json"], default="table", help="form of the result")
+    parser.add_argument("--out", metavar="FILE", help="also write the results to FILE as JSON")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 when the audit found no drift and, with `--check`, every bound was kept."""
+    """Returns 0 if the audit found no drift and, with `--check`, no bound was missed."""
     workloads = read_workloads(arguments.scenarios)
     earlier = _read_results(arguments.compare) if arguments.compare else None
     try:
@@ -64,18 +64,18 @@ def _read_results(path: str) -> Results:
     try:
         return decode_results(read_bytes(path))
     except ValueError as error:
-        raise CommandError(f"{path}: no results of a bench: {error}") from None
+        raise CommandError(f"{path}: not the results of a bench: {error}") from None
 
 
 def _play(loads: Sequence[AnyLoad]) -> Iterator[Played]:
-    """One load after the other, in process and over HTTP, as far as its measures want it."""
+    """Runs the loads one after the other, each in process and over HTTP as its measures require."""
     for number, load in enumerate(loads, start=1):
-        begun = f"{number}/{len(loads)} {load.scenario.name}: {load.pods:,} pods"
+        title = f"{number}/{len(loads)} {load.scenario.name}: {load.pods:,} pods"
         if isinstance(load, ModesLoad):
-            _tell(f"{begun}, {', '.join(MODES)}")
+            _log(f"{title}, {', '.join(MODES)}")
             yield from play_modes(load, run_service)
         else:
-            _tell(f"{begun}, {load.selectors:,} selectors")
+            _log(f"{title}, {load.selectors:,} selectors")
             yield from play_apart(load, make_subject)
             yield from play_served(load, run_service)
 
@@ -94,18 +94,18 @@ def _print(results: Results, earlier: Results | None, *, as_json: bool) -> None:
 
 def _conclude(results: Results, checked: Checked, *, as_json: bool, names_missed: bool) -> int:
     """Prints the last lines; returns how many bounds were missed."""
-    tell = _tell if as_json else print
+    write = _log if as_json else print
     audit = results.audit
     for line in audit.drift:
-        tell(f"drift: {line}")
+        write(f"drift: {line}")
     outcome = f"{len(audit.drift)} differences" if audit.drift else "no drift"
-    tell(f"audit: {outcome} ({audit.groups:,} groups recounted)")
-    tell(f"bounds: {len(checked.missed)} of {checked.compared} missed")
+    write(f"audit: {outcome} ({audit.groups:,} groups recounted)")
+    write(f"bounds: {len(checked.missed)} of {checked.compared} missed")
     if names_missed:
         for line in checked.missed:
-            tell(line)
+            write(line)
     return len(checked.missed)
 
 
-def _tell(line: str) -> None:
+def _log(line: str) -> None:
     print(line, file=sys.stderr)

@@ -1,7 +1,4 @@
-"""The scenario files of `extender bench`, of both kinds, and the loads that a label chooses of them.
-
-Called by `bench.py`.
-"""
+"""Reads the scenario files of `extender bench`, of both kinds, and selects their loads by label. Called by `bench.py`."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -31,7 +28,7 @@ class Workload:
 
 
 def read_workloads(paths: Sequence[str]) -> list[Workload]:
-    """The scenarios of files, or all that belong to the project. Raises CommandError with a line for each problem."""
+    """The scenarios of these files, or all in config/. Raises CommandError with a line for each problem."""
     found = paths or [str(path) for path in sorted(own_file(SCENARIOS).glob("*.yaml"))]
     workloads = [_read_workload(path) for path in found]
     names = Counter(each.scenario.name for each in workloads)
@@ -52,19 +49,19 @@ def _read_workload(path: str) -> Workload:
 
 
 def _read_modes(path: str, document: object) -> Workload:
-    """A scenario with its burst, which stands in a file beside it."""
+    """A scenario and its burst, which is a file in the same folder."""
     scenario = parse_modes(document)
     beside = str(Path(path).parent / scenario.burst)
     burst = read_scenario(beside)
     make = partial(plan_modes, scenario, burst, scenario_settings(burst, beside))
-    make("")  # so that a burst that cannot be played is refused before anything is
+    make("")  # rejects a burst that cannot be played before any load runs
     return Workload(scenario, make)
 
 
 def loads_of(workloads: Sequence[Workload], label: str) -> list[AnyLoad]:
-    """What is to be played. CommandError if no case carries the label."""
+    """The loads with a label, all for the empty one. Raises CommandError if there is none."""
     loads = [load for each in workloads for load in each.plan(label)]
     if not loads:
         known = ", ".join(labels_in(each.scenario for each in workloads))
-        raise CommandError(f'no case carries the label "{label}"; there are {known}')
+        raise CommandError(f'no case has the label "{label}"; the labels are {known}')
     return loads

@@ -1,8 +1,8 @@
-"""`extender certs --out DIR`: a certificate authority, a server certificate and one for each role of a client, as files.
+"""`extender certs --out DIR`: writes a certificate authority, a server certificate and one for each role of a client.
 
-For those who have no certificate machinery of their own. Run again it keeps the authority and renews the others, which
-a running service takes in by itself. The authority's key is in a folder of its own: it can sign a certificate for any
-role, so it does not belong on a machine that serves or asks.
+For clusters without other tools for certificates. A second run keeps the authority and renews the others, which a
+running service reloads. The authority's key has a folder of its own: it can sign a certificate for any role, so it must
+not be on the machines of the extender and its clients.
 """
 
 import argparse
@@ -27,11 +27,11 @@ _PUBLIC: Final = 0o644
 
 
 def add_parser(commands: Commands) -> None:
-    """The defaults are for an extender on the scheduler's own machine."""
+    """Adds the parser. The defaults are for an extender on the machine of the scheduler."""
     parser = commands.add_parser("certs", help="make certificates for the extender and for its clients")
-    parser.add_argument("--out", metavar="DIR", required=True, help="where the files go")
+    parser.add_argument("--out", metavar="DIR", required=True, help="folder for the files")
     parser.add_argument(
-        "--authority", metavar="DIR", help="where the authority's key is, or goes; used again (authority, below --out)"
+        "--authority", metavar="DIR", help="folder of the authority's key, kept for renewals (OUT/authority)"
     )
     parser.add_argument(
         "--names",
@@ -42,19 +42,24 @@ def add_parser(commands: Commands) -> None:
     )
     for file, role, name in _CLIENTS:
         parser.add_argument(
-            f"--{file}-name", metavar="NAME", default=name, help=f"the client with the role {role} (%(default)s)"
+            f"--{file}-name",
+            metavar="NAME",
+            default=name,
+            help=f"name of the client with the role {role} (%(default)s)",
         )
-    parser.add_argument("--days", metavar="N", type=_days, default=365.0, help="how long they are good for (365)")
+    parser.add_argument(
+        "--days", metavar="N", type=_days, default=365.0, help="validity of the certificates in days (365)"
+    )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Writes the files and prints the use of each."""
+    """Writes the files and prints where each is used."""
     folder, now = Path(arguments.out), datetime.now(UTC)
-    apart = Path(arguments.authority) if arguments.authority else folder / "authority"
+    authority_folder = Path(arguments.authority) if arguments.authority else folder / "authority"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        authority = _authority(apart, folder / "ca.crt", now)
+        authority = _authority(authority_folder, folder / "ca.crt", now)
         _write(folder / "ca.crt", authority.pair.certificate_pem, _PUBLIC)
         server = authority.issue(arguments.names[0], now, arguments.days, SERVER, arguments.names)
         _write_pair(folder, "server", server)
@@ -63,23 +68,29 @@ def run(arguments: argparse.Namespace) -> int:
             _write_pair(folder, file, authority.issue(name, now, arguments.days, CLIENT))
     except (OSError, ValueError) as error:
         raise CommandError(f"{folder}: {error}") from None
-    print(f"{apart / 'ca.key'}: signs certificates for every role; keep it off the machines that serve and ask")
-    print(f"{folder / 'ca.crt'}: until {authority.end:%Y-%m-%d}; server.tls.clientCAFile here, tlsConfig.caFile there")
-    print(f"{folder / 'server.crt'}, .key: until {_end(server)}; for {', '.join(arguments.names)}; server.tls here")
+    print(
+        f"{authority_folder / 'ca.key'}: signs certificates for every role; "
+        "do not store it on the machines of the extender and the scheduler"
+    )
+    print(
+        f"{folder / 'ca.crt'}: until {authority.end:%Y-%m-%d}; server.tls.clientCAFile of the extender, "
+        "tlsConfig.caFile of the scheduler"
+    )
+    print(f"{folder / 'server.crt'}, .key: until {_end(server)}; for {', '.join(arguments.names)}; server.tls")
     for file, role, _ in _CLIENTS:
         name = getattr(arguments, f"{file}_name")
-        print(f"{folder / file}.crt, .key: until {_end(server)}; {name}; server.tls.clients.{role} here")
+        print(f"{folder / file}.crt, .key: until {_end(server)}; {name}; server.tls.clients.{role}")
     return 0
 
 
 def _authority(folder: Path, in_use: Path, now: datetime) -> Authority:
-    """The one in the folder, or a new one unless the certificate of another one is in use."""
+    """The authority in the folder, or a new one unless a certificate of another one is in use."""
     certificate, key = folder / "ca.crt", folder / "ca.key"
     if not certificate.exists() and not key.exists():
         if in_use.exists():
             raise CommandError(
-                f"{in_use}: made before, and its key is not in {folder}; name the key's folder with --authority, "
-                "or move this file away to have a new authority made"
+                f"{in_use} exists, but its key is not in {folder}: give the key's folder with --authority, "
+                "or remove this file to create a new authority"
             )
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         made = Authority.make("placement-extender", now, _AUTHORITY_DAYS)
@@ -90,7 +101,7 @@ def _authority(folder: Path, in_use: Path, now: datetime) -> Authority:
     except ValueError as error:
         raise CommandError(f"{folder}: {error}") from None
     if found.end <= now:
-        raise CommandError(f"{certificate}: expired on {found.end:%Y-%m-%d}; move it away to have a new one made")
+        raise CommandError(f"{certificate}: expired on {found.end:%Y-%m-%d}; remove it to create a new one")
     return found
 
 
@@ -100,7 +111,7 @@ def _write_pair(folder: Path, name: str, pair: Pair) -> None:
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:
-    """In one step and never readable by others in between: a running service may look at any moment."""
+    """Replaces a file in one step, because a running service may read it at any time. Its mode is set from the start."""
     draft = path.with_name(f".{path.name}.new")
     draft.unlink(missing_ok=True)
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
@@ -113,7 +124,7 @@ def _end(pair: Pair) -> str:
 
 
 def _days(text: str) -> float:
-    """For argparse."""
+    """The type of `--days` for argparse."""
     days = float(text)
     if not days > 0:
         raise argparse.ArgumentTypeError("must be more than 0")

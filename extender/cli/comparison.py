@@ -1,6 +1,6 @@
-"""Runs a scenario twice, without and with some pods, to measure what they cost all others.
+"""Runs a scenario with and without some pods, to measure what they cost the others. Called by `simulate`.
 
-The run without them is a process of its own, so that each has its own memory. Called by `simulate`.
+The run without them is another process, because memory is compared too.
 """
 
 import json
@@ -17,7 +17,7 @@ _MEGABYTE: Final = 1e6
 
 
 def cost_without(path: str, seed: int, comparison: CostComparison) -> Cost:
-    """Plays the scenario without the pods in question. Raises CommandError where that run does not end as it should."""
+    """Plays the scenario without these pods. Raises CommandError if that run fails or leaves pods pending."""
     command = [sys.executable, "-m", "extender", "simulate", path]
     command += ["--seed", str(seed), "--without", comparison.without, "--output", "json"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 (this program)
@@ -29,21 +29,23 @@ def cost_without(path: str, seed: int, comparison: CostComparison) -> Cost:
     except (ValueError, KeyError):
         raise CommandError(f"{path}: the run without {comparison.without} failed: {ended.stderr.strip()}") from None
     if report["violations"] or report["failures"] or report["pending"]:
-        raise CommandError(f"{path}: the run without {comparison.without} did not end well: {ended.stderr.strip()}")
+        raise CommandError(
+            f"{path}: the run without {comparison.without} has violations, failures or pending pods: {ended.stderr.strip()}"
+        )
     return cost
 
 
 def describe(cost: Cost, before: Cost, comparison: CostComparison) -> list[str]:
-    """Both costs, one under the other, and how they compare."""
+    """A line for each of the two costs, and one for their ratio."""
     return [
         f"filter without {comparison.without}: {before}",
         f"filter with them, for all others: {cost}",
-        f"p99 of processor time {_slowdown(cost, before):.2f} times as long, {cost.resident - before.resident:+.0f} MB",
+        f"p99 of processor time {_slowdown(cost, before):.2f} times, memory {cost.resident - before.resident:+.0f} MB",
     ]
 
 
 def excesses(cost: Cost, before: Cost, comparison: CostComparison) -> Iterator[str]:
-    """What is worse than the scenario allows."""
+    """The bounds of the scenario that were exceeded."""
     slowdown, growth = _slowdown(cost, before), cost.resident - before.resident
     if comparison.max_slowdown is not None and slowdown > comparison.max_slowdown:
         yield f"comparison.maxSlowdown: expected at most {comparison.max_slowdown:g}, got {slowdown:.2f}"

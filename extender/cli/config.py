@@ -1,6 +1,6 @@
-"""`extender config validate FILE...`: says of each file that it is valid, or everything that is wrong with it.
+"""`extender config validate FILE...`: prints for each file that it is valid, or all its problems.
 
-The other action, `generate`, is a module of its own.
+`generate.py` has the other action.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from extender.cli.files import read_settings
 
 
 def add_parser(commands: Commands) -> None:
-    """`config` has subcommands of its own."""
+    """Adds the parsers of both actions."""
     config = commands.add_parser("config", help="work with configuration files")
     actions = config.add_subparsers(title="actions", metavar="ACTION", required=True)
     validate = actions.add_parser("validate", help="check configuration files")
@@ -23,13 +23,13 @@ def add_parser(commands: Commands) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 when every file is valid, else 1."""
+    """Returns 0 if every file is valid, else 1."""
     files: Sequence[str] = arguments.files
     return max([_validate(file) for file in files])
 
 
 def _validate(file: str) -> int:
-    """What is valid goes to standard output, what is not to standard error."""
+    """Prints a valid file to standard output, problems to standard error."""
     try:
         settings = read_settings(file)
     except CommandError as error:

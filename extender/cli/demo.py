@@ -1,7 +1,7 @@
-"""`extender demo`: the service at work on a small embedded cluster, shown live until Ctrl-C.
+"""`extender demo`: runs the service with a small simulated cluster, and shows it until Ctrl-C.
 
-Everything is real but the cluster: the API server and the scheduling loop are the embedded ones, the extender is the
-service itself, on 127.0.0.1:8888. `--once` plays the same scenario as `extender simulate` does.
+The API server and the scheduler are simulated; the extender is the real service, on 127.0.0.1:8888. `--once` plays the
+scenario as `extender simulate` does.
 """
 
 import argparse
@@ -28,17 +28,17 @@ _ADDRESS: Final = "127.0.0.1:8888"
 
 
 def add_parser(commands: Commands) -> None:
-    """The flags; the defaults are those of `make run`."""
-    parser = commands.add_parser("demo", help="show the extender at work on an embedded cluster")
-    parser.add_argument("--once", action="store_true", help="play the scenario once, judge the placements, and end")
-    parser.add_argument("--scenario", metavar="FILE", help=f"instead of config/{_SCENARIO}")
-    parser.add_argument("--seed", type=int, help="instead of the scenario's")
-    parser.add_argument("--bind-address", metavar="HOST:PORT", default=_ADDRESS, help=f"instead of {_ADDRESS}")
+    """Adds the parser. The defaults are those of `make run`."""
+    parser = commands.add_parser("demo", help="run the extender with a small simulated cluster")
+    parser.add_argument("--once", action="store_true", help="play the scenario once, check the placements, and exit")
+    parser.add_argument("--scenario", metavar="FILE", help=f"scenario file (config/{_SCENARIO})")
+    parser.add_argument("--seed", type=int, help="seed of the random numbers (the scenario's)")
+    parser.add_argument("--bind-address", metavar="HOST:PORT", default=_ADDRESS, help="address (%(default)s)")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 after Ctrl-C, or as `extender simulate` with --once."""
+    """Returns 0 after Ctrl-C; with --once as `extender simulate`."""
     configure("error", "text")
     path = arguments.scenario or str(own_file(_SCENARIO))
     if arguments.once:
@@ -70,7 +70,7 @@ async def _show(path: str, seed: int | None, address: Address) -> None:
 
 
 async def _play_on(player: Player) -> None:
-    """Runs the steps once, then those that repeat, until cancelled."""
+    """Runs the steps once, then those of `forever` repeatedly, until cancelled."""
     play = player.simulated.play
     await player.run(play.steps)
     while play.forever:

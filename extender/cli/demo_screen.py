@@ -1,4 +1,4 @@
-"""The output of the demo: a live table on a terminal, plain lines elsewhere. Only reads the simulated cluster."""
+"""The output of the demo: a live table on a terminal, else plain lines. Reads the simulated cluster, changes nothing."""
 
 import asyncio
 from collections import deque
@@ -11,7 +11,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from extender.simulator.scenario.overview import Overview, PodRow, look
+from extender.simulator.scenario.overview import TERMINATING, Overview, PodRow, look
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 
 _EVERY_SECONDS: Final = 0.25
@@ -19,16 +19,16 @@ _TITLES: Final = 4
 
 
 class Screen(Protocol):
-    """What the demo is shown on: enter it, let it follow the simulated cluster, tell it what happens."""
+    """A context manager that shows the simulated cluster and the titles of steps."""
 
     def narrate(self, text: str) -> None:
-        """Show the title of a step."""
+        """Shows the title of a step."""
 
     async def follow(self) -> None:
-        """Show the cluster until cancelled."""
+        """Shows the cluster until cancelled."""
 
     def __enter__(self) -> Self:
-        """Begin to show."""
+        """Takes over the terminal."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -46,11 +46,11 @@ class LiveScreen:
         self._live = Live(console=Console(), auto_refresh=False, transient=False, vertical_overflow="crop")
 
     def narrate(self, text: str) -> None:
-        """Show the title of a step above the tables."""
+        """Shows the title of a step above the tables."""
         self._titles.append(text)
 
     async def follow(self) -> None:
-        """Draw the cluster until cancelled."""
+        """Redraws the cluster until cancelled."""
         while True:
             self._live.update(page(look(self._simulated), self._url, list(self._titles)), refresh=True)
             await asyncio.sleep(_EVERY_SECONDS)
@@ -74,12 +74,12 @@ class LinePrinter:
         self._shown: dict[str, PodRow] = {}
 
     def narrate(self, text: str) -> None:
-        """Print the title of a step, after what happened before it."""
+        """Prints the changes before the step, then its title."""
         self.print_changes()
         print(f"-- {text}", flush=True)
 
     async def follow(self) -> None:
-        """Print what changes until cancelled."""
+        """Prints changes until cancelled."""
         while True:
             self.print_changes()
             await asyncio.sleep(_EVERY_SECONDS)
@@ -95,18 +95,18 @@ class LinePrinter:
         self._shown = rows
 
     def __enter__(self) -> Self:
-        print(f"the extender answers on {self._url}; end with Ctrl-C", flush=True)
+        print(f"the extender listens on {self._url}; stop with Ctrl-C", flush=True)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        print("ended", flush=True)
+        print("stopped", flush=True)
 
 
 def _line(row: PodRow) -> str:
     if row.node:
-        return f"{row.name}: on {row.node} in {row.zone}{', ending' if row.message else ''}"
+        return f"{row.name}: on {row.node} in {row.zone}{', terminating' if row.message else ''}"
     return f"{row.name}: pending{': ' if row.message else ''}{row.message}"
 
 
@@ -116,14 +116,14 @@ def page(seen: Overview, url: str, titles: list[str]) -> Panel:
     right = Group(_spread_table(seen), Text(), _reason_table(seen))
     columns = Table.grid(padding=(0, 3))
     columns.add_row(_pod_table(seen), right)
-    title = f"extender demo · answering on {url} · Ctrl-C ends it"
+    title = f"extender demo · listening on {url} · Ctrl-C to stop"
     return Panel(Group(story, Text(), columns), title=title, title_align="left")
 
 
 def _pod_table(seen: Overview) -> Table:
-    table = Table("pod", "node", "zone", "why not", title="Pods", title_justify="left", box=None, pad_edge=False)
+    table = Table("pod", "node", "zone", "message", title="Pods", title_justify="left", box=None, pad_edge=False)
     for row in sorted(seen.pods, key=lambda row: (bool(row.node), row.app, row.name)):
-        style = "dim" if row.message == "ending" else "" if row.node else "yellow"
+        style = "dim" if row.message == TERMINATING else "" if row.node else "yellow"
         table.add_row(row.name, row.node or "pending", row.zone, row.message, style=style)
     return table
 
@@ -137,7 +137,7 @@ def _spread_table(seen: Overview) -> Table:
 
 
 def _reason_table(seen: Overview) -> Table:
-    table = Table("refused", "reason", title="Refusals so far", title_justify="left", box=None, pad_edge=False)
+    table = Table("count", "reason", title="Rejections", title_justify="left", box=None, pad_edge=False)
     for reason, count in seen.reasons:
         table.add_row(str(count), reason)
     return table

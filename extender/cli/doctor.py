@@ -1,7 +1,7 @@
-"""`extender doctor`: checks a set-up from outside, and prints a remedy for each problem.
+"""`extender doctor`: checks an installation from outside, and prints a remedy for each problem. Changes nothing.
 
-Looks at the running service, the scheduler's configuration and the cluster, each as far as it can be reached, and
-changes nothing. Exit codes for scripts: 0 nothing but remarks, 1 warnings, 2 errors.
+Examines the running service, the scheduler's configuration and the cluster, as far as it can reach them. Exit codes:
+0 no problems (there may be hints), 1 warnings, 2 errors.
 """
 
 import argparse
@@ -42,10 +42,10 @@ _EVERYWHERE: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 (distinguish
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """Facts from the API server: missing permissions, by how many seconds its clock is ahead, the Lease, and pods.
+    """Facts from the API server: denied permissions, by how many seconds its clock is ahead, the Lease, and pods.
 
-    The Lease is None where the settings have none; one that does not exist has no holder. Pods are read only where
-    the service has never been called, and are None otherwise.
+    The Lease is None if leader election is off; a Lease that does not exist has no holder. Pods are read only if the
+    service has never been called, else they are None.
     """
 
     denied: Sequence[Permission]
@@ -55,32 +55,28 @@ class ClusterFacts:
 
 
 def add_parser(commands: Commands) -> None:
-    """Where to look; the defaults are for the machine of the service."""
-    parser = commands.add_parser("doctor", help="look for mistakes in the set-up, and say what to do about them")
-    parser.add_argument(
-        "--url", help="the running service; else where the configuration has it listen, on this machine"
-    )
-    parser.add_argument(
-        "--config", metavar="FILE", help="the configuration file, to be compared with the running service"
-    )
+    """Adds the parser. The defaults are for the machine of the service."""
+    parser = commands.add_parser("doctor", help="check an installation, and print a remedy for each problem")
+    parser.add_argument("--url", help="URL of the running service (server.bindAddress of --config, on this machine)")
+    parser.add_argument("--config", metavar="FILE", help="configuration file to compare with the running service")
     parser.add_argument("--scheduler-config", metavar="FILE", help="kube-scheduler's --config file")
     parser.add_argument(
         "--kubeconfig",
         metavar="FILE",
         default="",
-        help="access to the cluster; else that of the service's settings, or as kubectl",
+        help="access to the cluster (kube.kubeconfig of the service, else as kubectl)",
     )
     parser.add_argument(
         "--as",
         dest="account",
         default="",
-        help="the service's account: system:serviceaccount:kube-system:placement-extender",
+        help="the service's account, such as system:serviceaccount:kube-system:placement-extender",
     )
-    parser.add_argument("--no-cluster", action="store_true", help="ask the apiserver nothing")
+    parser.add_argument("--no-cluster", action="store_true", help="do not connect to the API server")
     for name, what in (
-        ("ca", "who has signed the service's certificate"),
-        ("cert", "the client certificate of this command"),
-        ("key", "its key"),
+        ("ca", "CA of the service's certificate"),
+        ("cert", "client certificate of this command"),
+        ("key", "key of that certificate"),
     ):
         parser.add_argument(f"--{name}-file", metavar="FILE", default="", help=f"for https: {what}")
     parser.add_argument("-o", "--output", choices=["text", "json"], default="text", help="json: for scripts")
@@ -88,7 +84,7 @@ def add_parser(commands: Commands) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0, 1 or 2 by the worst finding."""
+    """Returns 0, 1 or 2, by the worst finding."""
     findings, checked = examine(arguments)
     findings.sort(key=lambda finding: -_RANK[finding.severity])
     (_print_json if arguments.output == "json" else _print_text)(findings, checked)
@@ -96,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def examine(arguments: argparse.Namespace) -> tuple[list[Finding], list[str]]:
-    """The findings, and what could be checked."""
+    """The findings, and the parts that could be checked."""
     configured = read_settings(arguments.config) if arguments.config else None
     scheduler = _scheduler_document(arguments.scheduler_config) if arguments.scheduler_config else None
     findings: list[Finding] = []
@@ -112,7 +108,7 @@ def examine(arguments: argparse.Namespace) -> tuple[list[Finding], list[str]]:
         findings.append(Finding("error", error.check, str(error), error.remedy))
     findings += _exposed_keys({configured.server.tls.key_file if configured else "", arguments.key_file})
     if not arguments.no_cluster:
-        facts, problems = _with_cluster(facts, _Who.of(arguments, url, facts.settings), _profiles(scheduler))
+        facts, problems = _with_cluster(facts, _ClusterAccess.of(arguments, url, facts.settings), _profiles(scheduler))
         findings += problems
         checked += [] if problems else ["cluster"]
     if scheduler is not None:
@@ -136,19 +132,19 @@ def _profiles(scheduler: Mapping[str, Any] | None) -> frozenset[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Who:
-    """The access to the API server, the account to review, and how to name that account where it is uncertain."""
+class _ClusterAccess:
+    """The access to the API server and the account to review; `uncertain` describes an account that is a guess."""
 
     access: Access
     account: str = ""
     uncertain: str = ""
 
     @classmethod
-    def of(cls, arguments: argparse.Namespace, url: str, settings: Settings) -> "_Who":
-        """The service's own access where it is known, so that its permissions are reviewed, not those of the user.
+    def of(cls, arguments: argparse.Namespace, url: str, settings: Settings) -> "_ClusterAccess":
+        """The service's own access if it is known, so that its permissions are reviewed, not those of the user.
 
-        That is a kubeconfig in the running settings that this machine has, or, for a service on this machine with
-        none, whatever it has found for itself.
+        It is known if this machine has the kubeconfig of the running settings, or if a service without one runs on this
+        machine and so uses the default.
         """
         own, given, account = settings.kube.kubeconfig, arguments.kubeconfig, arguments.account
         if account or given:
@@ -161,7 +157,7 @@ class _Who:
 
 
 def _address(settings: Settings) -> str:
-    """Where a service with these settings answers on its own machine."""
+    """The URL of a service with these settings, from its own machine."""
     bound = settings.server.bind_address
     host = "127.0.0.1" if bound.host in _EVERYWHERE else bound.host
     scheme = "https" if settings.server.tls.cert_file else "http"
@@ -173,16 +169,16 @@ def _with_service(facts: Facts, state: ServiceState) -> Facts:
     return replace(facts, settings=state.settings, readiness=state.readiness, samples=state.samples, clocks=clocks)
 
 
-def _with_cluster(facts: Facts, who: _Who, profiles: frozenset[str]) -> tuple[Facts, list[Finding]]:
-    """The facts with those of the API server, or a finding where it cannot be read."""
+def _with_cluster(facts: Facts, cluster: _ClusterAccess, profiles: frozenset[str]) -> tuple[Facts, list[Finding]]:
+    """Adds the facts of the API server, or returns a finding if it cannot be read."""
     is_called = facts.samples is None or facts.total("extender_requests_total", verb="filter") > 0
     try:
-        found = run_on_loop(_ask_cluster(who, facts.settings, reads_pods=not is_called))
+        found = run_on_loop(_read_cluster(cluster, facts.settings, reads_pods=not is_called))
     except KubeError as error:
-        remedy = "name a kubeconfig with --kubeconfig, or leave the cluster out with --no-cluster"
-        return facts, [Finding("error", "cluster", f"the apiserver cannot be asked: {error}", remedy)]
-    clocks = dict(facts.clocks) | ({"the apiserver": found.ahead} if found.ahead is not None else {})
-    facts = replace(facts, denied=found.denied, clocks=clocks, account=who.uncertain)
+        remedy = "give a kubeconfig with --kubeconfig, or skip the cluster with --no-cluster"
+        return facts, [Finding("error", "cluster", f"the API server cannot be read: {error}", remedy)]
+    clocks = dict(facts.clocks) | ({"the API server": found.ahead} if found.ahead is not None else {})
+    facts = replace(facts, denied=found.denied, clocks=clocks, account=cluster.uncertain)
     if found.pods is not None:
         facts = replace(facts, queue=_queue(found.pods, facts.total("process_start_time_seconds"), profiles))
     if found.lease is not None:
@@ -193,15 +189,15 @@ def _with_cluster(facts: Facts, who: _Who, profiles: frozenset[str]) -> tuple[Fa
 
 
 def _queue(pods: Sequence[PodConditions], started: float, profiles: frozenset[str]) -> SchedulingQueue:
-    """How many pods of these schedulers were bound since the service started, and why others were rejected."""
+    """How many pods of these schedulers were bound since the service started, and the messages of rejected ones."""
     ours = [pod for pod in pods if (pod.spec.scheduler_name or _DEFAULT_SCHEDULER) in profiles]
     rejected = tuple(sorted({pod.rejection for pod in ours if pod.rejection}))
     return SchedulingQueue(sum(pod.scheduled_at > started for pod in ours), rejected)
 
 
-async def _ask_cluster(who: _Who, settings: Settings, *, reads_pods: bool) -> ClusterFacts:
-    async with open_session(who.access, SystemClock()) as session:
-        reviews = AccessReviews(session.reads, who.account)
+async def _read_cluster(cluster: _ClusterAccess, settings: Settings, *, reads_pods: bool) -> ClusterFacts:
+    async with open_session(cluster.access, SystemClock()) as session:
+        reviews = AccessReviews(session.reads, cluster.account)
         there = await reviews.server_time()
         ahead = None if there is None else there.timestamp() - time.time()
         denied = [one for one in needed_permissions(settings) if not await reviews.is_allowed(*one.review_arguments)]
@@ -210,7 +206,7 @@ async def _ask_cluster(who: _Who, settings: Settings, *, reads_pods: bool) -> Cl
 
 
 async def _lease(session: Session, settings: LeaderElection) -> Lease | None:
-    """The Lease of the replicas, where they have one."""
+    """The Lease of the replicas; None without leader election."""
     if not settings.enabled:
         return None
     namespace = settings.lease_namespace or own_namespace()
@@ -221,14 +217,14 @@ async def _lease(session: Session, settings: LeaderElection) -> Lease | None:
 
 
 def _exposed_keys(paths: Iterable[str]) -> Iterator[Finding]:
-    """The private keys, among those that are files of this machine, that every account may read."""
+    """A finding for each private key on this machine that every account may read."""
     for path in sorted(paths):
         if path and readable_by_all(path):
-            yield Finding("warning", "key", f"every account of this machine may read {path}", f"chmod 600 {path}")
+            yield Finding("warning", "key", f"every account of this machine can read {path}", f"chmod 600 {path}")
 
 
 def _print_json(findings: Sequence[Finding], checked: Sequence[str]) -> None:
-    """One document, for scripts."""
+    """Prints one JSON document, for scripts."""
     rows = [
         {"severity": one.severity, "check": one.check, "problem": one.problem, "remedy": one.remedy} for one in findings
     ]
@@ -236,11 +232,11 @@ def _print_json(findings: Sequence[Finding], checked: Sequence[str]) -> None:
 
 
 def _print_text(findings: Sequence[Finding], checked: Sequence[str]) -> None:
-    """Two lines for each finding: what is wrong, and what to do."""
+    """Prints two lines for each finding: the problem and the remedy."""
     for one in findings:
         print(f"{one.severity}: {one.check}: {one.problem}\n    {one.remedy}")
     counts = [_counted(sum(one.severity == name for one in findings), name) for name in ("error", "warning")]
-    print(f"{', '.join(counts)}; looked at {', '.join(checked) or 'nothing'}")
+    print(f"{', '.join(counts)}; checked: {', '.join(checked) or 'nothing'}")
 
 
 def _counted(count: int, name: str) -> str:

@@ -1,6 +1,6 @@
-"""The only reader of files and of the environment. Returns values; errors become a CommandError with the file's name.
+"""Reads configuration files, scenarios and the environment. Called by the subcommands.
 
-Called by the subcommands. Nothing is decided here but where to look.
+Returns values. Every error is a CommandError with the name of the file.
 """
 
 import os
@@ -20,8 +20,8 @@ from extender.wire.snapshot import Snapshot, decode_snapshot
 
 STDIN: Final = "-"
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
-# Where the project's own files are: below the working directory, in the checkout of this code, or in the installed
-# package, into which pyproject.toml copies config/.
+# The folders of the project's own files: in the working directory, in the checkout of this code, or in the installed
+# package, to which pyproject.toml copies config/.
 _OWN_FILES: Final = (Path("config"), _PACKAGE.parent / "config", _PACKAGE / "data")
 
 
@@ -34,7 +34,7 @@ def read_settings(path: str) -> Settings:
 
 
 def read_snapshot(path: str, limits: Limits) -> Snapshot:
-    """The objects that kubectl printed into a file, or standard input for "-". Raises CommandError."""
+    """The objects in a file with the output of kubectl, or in standard input for "-". Raises CommandError."""
     try:
         return decode_snapshot(read_bytes(path), limits)
     except WireError as error:
@@ -50,7 +50,7 @@ def own_file(name: str) -> Path:
 
 
 def read_yaml(path: str) -> object:
-    """The one document of a YAML file, which may be JSON. A field that stands twice is an error, as in Kubernetes."""
+    """The document of a YAML or JSON file. A field that is set twice is an error, as in Kubernetes."""
     try:
         return yaml.load(read_bytes(path), Loader=_StrictLoader)  # noqa: S506 (a SafeLoader)
     except yaml.MarkedYAMLError as error:
@@ -75,7 +75,7 @@ def is_file(path: str) -> bool:
 
 
 def access_to(kube: Kube) -> Access:
-    """Which API server: the settings' kubeconfig, else the service account of this pod, else the default kubeconfig."""
+    """Access by the kubeconfig of the settings, else the service account of this pod, else the default kubeconfig."""
     if not (kube.kubeconfig or kube.context) and "KUBERNETES_SERVICE_HOST" in os.environ:
         return Access(in_cluster=True, account_folder=ACCOUNT_FOLDER)
     default = os.environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
@@ -83,7 +83,7 @@ def access_to(kube: Kube) -> Access:
 
 
 def own_namespace() -> str:
-    """The namespace of this pod, or kube-system, where static pods and schedulers run."""
+    """The namespace of this pod; outside of a pod kube-system, the namespace of kube-scheduler."""
     try:
         return (Path(ACCOUNT_FOLDER) / "namespace").read_text("utf-8").strip() or DEFAULT_NAMESPACE
     except OSError:
@@ -91,10 +91,10 @@ def own_namespace() -> str:
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """A YAML loader that rejects a field that occurs twice; otherwise the last would win silently."""
+    """A YAML loader that rejects a field that is set twice, of which the base class takes the last one."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002 (overrides)
-        """Called for every mapping, with the base's arguments."""
+        """Builds a mapping. Called for each one, with the arguments of the base class."""
         seen: set[str] = set()
         for key, _ in node.value:
             if key.value in seen:

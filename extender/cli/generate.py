@@ -1,6 +1,6 @@
-"""`extender config generate`: the KubeSchedulerConfiguration that fits the configuration of the extender, for a layout.
+"""`extender config generate`: prints the KubeSchedulerConfiguration for a configuration of the extender and a layout.
 
-Never https without an authority: kube-scheduler would then verify nothing and say nothing.
+It never prints https without a CA: kube-scheduler would then not verify the extender's certificate.
 https://kubernetes.io/docs/reference/config-api/kube-scheduler-config.v1/
 """
 
@@ -20,11 +20,11 @@ from extender.verbs.prioritize import has_scores
 LAYOUTS: Final = ("sidecar", "second-scheduler", "service")
 SECOND_SCHEDULER: Final = "placement-scheduler"
 SERVICE_HOST: Final = "placement-extender.placement-extender.svc"
-# kube-scheduler ignores --kubeconfig beside --config, so the document names the file; a pod needs none.
+# kube-scheduler ignores --kubeconfig if --config is set, so the document names the file. In a pod it needs none.
 _KUBEADM: Final = "/etc/kubernetes/scheduler.conf"
 SCHEDULER_KUBECONFIG: Final = {"sidecar": _KUBEADM, "second-scheduler": "", "service": _KUBEADM}
 
-_TEN_TIMES: Final = (  # the default weights times ten: config/README.md, "The scale of scores"
+_TEN_TIMES: Final = (  # the default weights times ten, see "The scale of scores" in config/README.md
     "TaintToleration, weight: 30",
     "NodeAffinity, weight: 20",
     "NodeResourcesFit, weight: 10",
@@ -35,7 +35,7 @@ _TEN_TIMES: Final = (  # the default weights times ten: config/README.md, "The s
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Files as kube-scheduler sees them; `embed`: their content goes into the configuration instead."""
+    """Paths on the machine of kube-scheduler; with `embed` the configuration has the content of the files instead."""
 
     ca_file: str = ""
     cert_file: str = ""
@@ -43,7 +43,7 @@ class Trust:
     embed: bool = False
 
     def fields(self) -> Iterator[tuple[str, str]]:
-        """The fields of tlsConfig. Raises CommandError for a file to embed that cannot be read."""
+        """The fields of tlsConfig. Raises CommandError if a file to embed cannot be read."""
         for name, path in (("ca", self.ca_file), ("cert", self.cert_file), ("key", self.key_file)):
             if path and self.embed:
                 yield f"{name}Data", base64.b64encode(read_bytes(path)).decode()
@@ -52,33 +52,33 @@ class Trust:
 
 
 def add_action(actions: Commands) -> None:
-    """An action of `config`."""
-    parser = actions.add_parser("generate", help="print the KubeSchedulerConfiguration that goes with a configuration")
-    parser.add_argument("--config", metavar="FILE", help="the configuration of the extender; without it all defaults")
-    parser.add_argument("--mode", choices=get_args(Mode), help="instead of a configuration: all defaults of that mode")
+    """Adds the parser of the action."""
+    parser = actions.add_parser("generate", help="print the KubeSchedulerConfiguration for a configuration")
+    parser.add_argument("--config", metavar="FILE", help="configuration of the extender (default: all defaults)")
+    parser.add_argument("--mode", choices=get_args(Mode), help="instead of --config: all defaults of that mode")
     parser.add_argument("--layout", choices=LAYOUTS, default="sidecar", help="where the extender runs (%(default)s)")
     parser.add_argument(
-        "--host", help=f"in a service layout, the host name by which the scheduler calls the extender ({SERVICE_HOST})"
+        "--host", help=f"host name by which the scheduler calls the extender in the layout service ({SERVICE_HOST})"
     )
     for name, what in (
-        ("ca", "the authority of the server certificate"),
-        ("cert", "the client's"),
-        ("key", "the client's"),
+        ("ca", "CA of the extender's certificate"),
+        ("cert", "client certificate of the scheduler"),
+        ("key", "key of that certificate"),
     ):
-        parser.add_argument(f"--{name}-file", metavar="FILE", default="", help=f"{what}, as kube-scheduler sees it")
+        parser.add_argument(f"--{name}-file", metavar="FILE", default="", help=f"{what}: path for kube-scheduler")
     parser.add_argument(
         "--scheduler-kubeconfig",
         metavar="FILE",
-        help=f'how kube-scheduler reaches the API server ({_KUBEADM}, in the layout second-scheduler "": its service account)',
+        help=f'kubeconfig of kube-scheduler ({_KUBEADM}; in the layout second-scheduler "", its service account)',
     )
-    parser.add_argument("--embed", action="store_true", help="put the content of these files into the output")
+    parser.add_argument("--embed", action="store_true", help="put the content of the three files into the output")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print it."""
+    """Prints the document."""
     if arguments.config and arguments.mode:
-        raise CommandError("--config and --mode: the configuration has a mode of its own")
+        raise CommandError("--config and --mode: the configuration sets the mode")
     settings = read_settings(arguments.config) if arguments.config else default_settings(arguments.mode or "offload")
     trust = Trust(arguments.ca_file, arguments.cert_file, arguments.key_file, arguments.embed)
     host, kubeconfig = arguments.host or "", arguments.scheduler_kubeconfig
@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def scheduler_configuration(settings: Settings, layout: str, trust: Trust, host: str = "", kubeconfig: str = "") -> str:
-    """The document as text with comments. Raises CommandError for settings that would not work, or not be secure."""
+    """The document as text with comments. Raises CommandError for settings that would not work or not be secure."""
     _check(settings, layout, trust)
     lines = [
         f"# kube-scheduler for placement-extender: mode {settings.mode}, layout {layout}. Start it with --config=FILE.",
@@ -100,7 +100,7 @@ def scheduler_configuration(settings: Settings, layout: str, trust: Trust, host:
         *_election(layout),
         *_profiles(settings, layout),
         "",
-        "extenders: # for all profiles of this scheduler; there is no way to say which",
+        "extenders: # they apply to all profiles of this scheduler",
         *_stanza(settings, layout, trust, host),
     ]
     return "\n".join(lines) + "\n"
@@ -109,37 +109,37 @@ def scheduler_configuration(settings: Settings, layout: str, trust: Trust, host:
 def _check(settings: Settings, layout: str, trust: Trust) -> None:
     tls = settings.server.tls
     if layout == "service" and not tls.cert_file:
-        raise CommandError("a service answers across the network: set server.tls first (`extender certs` makes files)")
+        raise CommandError("layout service: set server.tls first, as calls cross the network (`extender certs`)")
     if tls.cert_file and not trust.ca_file:
         raise CommandError(
-            "server.tls is set: --ca-file is needed, as without an authority kube-scheduler verifies nothing"
+            "server.tls is set: --ca-file is needed, else kube-scheduler does not verify the extender's certificate"
         )
     if tls.client_ca_file and not (trust.cert_file and trust.key_file):
         raise CommandError("server.tls.clientCAFile is set: --cert-file and --key-file are needed")
     if bool(trust.cert_file) != bool(trust.key_file):
-        raise CommandError("--cert-file and --key-file go together")
+        raise CommandError("--cert-file and --key-file: give both or none")
 
 
 def _sampling(settings: Settings) -> Iterator[str]:
     yield ""
     if settings.mode == "augment" or settings.rejected_pods.nominate_elsewhere:
-        yield "# percentageOfNodesToScore is left alone: the default sampling is the scheduler's fastest, and a pod that fits"
-        yield "# only outside of the sample is nominated past it (rejectedPods.nominateElsewhere)."
+        yield "# percentageOfNodesToScore keeps its default, which samples the nodes and is fast. If no node of the sample fits,"
+        yield "# rejectedPods.nominateElsewhere nominates the pod to a node outside of it."
     else:
-        yield "percentageOfNodesToScore: 100 # rejectedPods.nominateElsewhere is off: a pod that fits a few nodes only would wait for them"
+        yield "percentageOfNodesToScore: 100 # with a sample a pod that fits few nodes waits long: rejectedPods.nominateElsewhere is off"
 
 
 def _connection(kubeconfig: str) -> Iterator[str]:
     if kubeconfig:
         yield ""
         yield "clientConnection:"
-        yield f"  kubeconfig: {kubeconfig} # beside --config the scheduler ignores its flag --kubeconfig"
+        yield f"  kubeconfig: {kubeconfig} # with --config the scheduler ignores its flag --kubeconfig"
 
 
 def _election(layout: str) -> Iterator[str]:
     if layout == "second-scheduler":
         yield ""
-        yield "leaderElection: # a Lease of its own, beside that of the first scheduler"
+        yield "leaderElection: # another Lease than that of the first scheduler"
         yield "  leaderElect: true"
         yield f"  resourceName: {SECOND_SCHEDULER}"
         yield "  resourceNamespace: kube-system"
@@ -155,7 +155,7 @@ def _profiles(settings: Settings, layout: str) -> Iterator[str]:
     yield f"  - schedulerName: {name}"
     if disabled:
         yield "    plugins:"
-        yield "      multiPoint: # where the defaults are enabled: a plugin disabled here is not set up at all"
+        yield "      multiPoint: # disables a plugin at all extension points"
         yield "        disabled:"
         yield from (f"          - name: {plugin}" for plugin in disabled)
     if settings.answers.score_scale == "inTree":
@@ -164,7 +164,7 @@ def _profiles(settings: Settings, layout: str) -> Iterator[str]:
 
 
 def _disabled(settings: Settings) -> list[str]:
-    """The plugins that the extender replaces."""
+    """The in-tree plugins that the extender replaces."""
     if settings.mode == "augment":
         return []
     return [plugin for plugin, rule in catalog.replaced_plugins() if rule.is_enabled(settings.rules)]
@@ -177,19 +177,19 @@ def _stanza(settings: Settings, layout: str, trust: Trust, host: str) -> Iterato
     yield f"  - urlPrefix: {scheme}://{_address(settings, layout, host)}"
     yield f"    filterVerb: {paths.filter.lstrip('/')} # joined with urlPrefix; server.paths of the extender"
     if has_scores(settings):
-        yield f"    prioritizeVerb: {paths.prioritize.lstrip('/')} # leaving it out is dearer than an empty answer"
+        yield f"    prioritizeVerb: {paths.prioritize.lstrip('/')} # an empty answer costs the scheduler less than no verb"
         yield "    weight: 1 # scores are 0 to 10, and the scheduler multiplies them by 10 times this weight"
     else:
-        yield "    # No prioritizeVerb: placement is decisive, so there is nothing to score that filter has not preferred."
+        yield "    # No prioritizeVerb: with placement decisive filter answers one node, so there is nothing to score."
     yield f"    preemptVerb: {paths.preempt.lstrip('/')}"
     if paths.bind:
-        yield f"    bindVerb: {paths.bind.lstrip('/')} # the extender needs leave to create pods/binding"
-    yield "    nodeCacheCapable: true # send names, not whole nodes"
+        yield f"    bindVerb: {paths.bind.lstrip('/')} # the extender needs the permission to create pods/binding"
+    yield "    nodeCacheCapable: true # send names instead of whole nodes"
     yield f"    httpTimeout: {math.floor(server.request_timeout) + 1}s # longer than server.requestTimeout ({server.request_timeout})"
     why = (
-        "a pod placed without the extender would be placed without its constraints"
+        "without the extender pods would be placed without their constraints"
         if offload
-        else "the plugins still hold them"
+        else "without the extender the plugins still apply the constraints"
     )
     yield f"    ignorable: {'false' if offload else 'true'} # {why}"
     if server.tls.cert_file:

@@ -1,10 +1,8 @@
-"""The `extender` command: its parser and its exit codes. Each subcommand is a module of its own.
+"""The `extender` command: its parser and its exit codes. Each subcommand is a module.
 
-Only the command that is asked for is imported: `config validate` needs no Kubernetes client, and starts in a third of
-the time without it.
+Imports only the subcommand that is called: without the Kubernetes client `config validate` takes a third of the time.
 
-Exit codes: 0 all well, 1 the command could not do it or found something wrong, 2 wrong usage, 130 interrupted.
-A command may give 2 a meaning of its own, as `doctor` does.
+Exit codes: 0 success, 1 an error or a failed check, 2 wrong usage, 130 interrupted. In `doctor` 2 means errors found.
 """
 
 import argparse
@@ -21,7 +19,7 @@ INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit code is returned. `argv` None means the process's own arguments."""
+    """Runs the command line and returns the exit code. `argv` None means the arguments of the process."""
     given = sys.argv[1:] if argv is None else argv
     arguments = make_parser(given[0] if given else "").parse_args(given)
     run: Run = arguments.run
@@ -39,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def make_parser(chosen: str) -> argparse.ArgumentParser:
-    """The parser of one subcommand; of all of them, for help, where it is none."""
+    """The parser of one subcommand; of all of them, for help, if `chosen` is none."""
     parser = argparse.ArgumentParser(
         prog="extender", description="A kube-scheduler extender for pod affinity and topology spread."
     )

@@ -1,4 +1,4 @@
-"""Scenario files: read, with the objects that lie beside them and the extender's settings in them.
+"""Reads scenario files, the Kubernetes objects that they name and the extender's settings in them.
 
 Called by `simulate`, `demo` and `bench`.
 """
@@ -20,7 +20,7 @@ from extender.simulator.scenario.language import BIND_PATH, Play, parse_scenario
 
 
 def read_scenario(path: str) -> Play:
-    """A scenario file. Raises CommandError with a line for each problem."""
+    """Reads a scenario file. Raises CommandError with a line for each problem."""
     try:
         return parse_scenario(read_yaml(path))
     except DocumentError as error:
@@ -28,7 +28,7 @@ def read_scenario(path: str) -> Play:
 
 
 def read_objects(play: Play, path: str) -> list[dict[str, Any]]:
-    """The Kubernetes objects of the files and folders that a scenario names, which lie beside it."""
+    """The Kubernetes objects of the files and folders that a scenario names. Their paths are relative to its folder."""
     objects: list[dict[str, Any]] = []
     for name in play.scenario.cluster.files:
         place = Path(path).parent / name
@@ -52,7 +52,7 @@ def _documents(path: str) -> Iterator[dict[str, Any]]:
 
 
 def scenario_settings(play: Play, path: str, address: Address = FREE_PORT) -> Settings:
-    """The extender's settings in a scenario, listening on a free address of loopback. Raises CommandError."""
+    """The extender's settings in a scenario, with this address. Raises CommandError."""
     document = {"apiVersion": API_VERSION, "kind": KIND, **play.scenario.extender}
     try:
         settings = parse_settings(document)

@@ -1,4 +1,4 @@
-"""`extender serve`: answers kube-scheduler, from a cluster or from a snapshot of one, until it is stopped."""
+"""`extender serve`: answers kube-scheduler until it is stopped, with the data of a cluster or of a snapshot."""
 
 import argparse
 import logging
@@ -32,13 +32,13 @@ _MOST_PROBLEMS: Final = 20
 
 
 def add_parser(commands: Commands) -> None:
-    """Flags are for the file, the address and the level of the log; all other settings are in the file."""
+    """Adds the parser. All settings but the address and the log level are in the file only."""
     parser = commands.add_parser("serve", help="answer kube-scheduler")
-    parser.add_argument("--config", metavar="FILE", help="the configuration; without it all defaults")
+    parser.add_argument("--config", metavar="FILE", help="configuration file (default: all defaults)")
     parser.add_argument(
         "--snapshot",
         metavar="FILE",
-        help='answer from what "kubectl get nodes,namespaces,pods -A -o json" printed, "-" for standard input',
+        help='instead of a cluster: the output of "kubectl get nodes,namespaces,pods -A -o json", "-" for standard input',
     )
     parser.add_argument("--bind-address", metavar="HOST:PORT", type=_address, help="instead of server.bindAddress")
     parser.add_argument("--log-level", choices=get_args(Level), help="instead of logging.level")
@@ -46,7 +46,7 @@ def add_parser(commands: Commands) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 after an orderly stop."""
+    """Returns 0 after a stop by a signal."""
     return_large_blocks()
     settings = _settings(arguments)
     configure(settings.logging.level, settings.logging.format)
@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _serve_snapshot(settings: Settings, path: str) -> None:
-    """Answer from a file, which may be standard input."""
+    """Serves from a file, which may be standard input."""
     rng = Random()
     snapshot = read_snapshot(path, settings.limits)
     _LOG.info("snapshot read", extra={"objects": len(snapshot.objects), "skipped": snapshot.skipped})
@@ -68,15 +68,15 @@ async def _serve_snapshot(settings: Settings, path: str) -> None:
 
 
 def warn_of_unreadable(path: str, problems: Sequence[str]) -> None:
-    """Name the objects of a snapshot that do not count, the first ones at least."""
+    """Logs the first objects of a snapshot that were skipped because they cannot be decoded."""
     for problem in problems[:_MOST_PROBLEMS]:
-        _LOG.warning("%s: left out: %s", path, problem)
+        _LOG.warning("%s: skipped: %s", path, problem)
     if len(problems) > _MOST_PROBLEMS:
-        _LOG.warning("%s: %d objects are left out, and not all are named", path, len(problems))
+        _LOG.warning("%s: %d objects skipped, of which %d are named", path, len(problems), _MOST_PROBLEMS)
 
 
 async def _serve_cluster(settings: Settings, access: Access) -> None:
-    """Answer from watches of a cluster. Waits for an API server that is not reachable; wrong credentials files are an error."""
+    """Serves from watches of a cluster. Waits for an API server that is down; unusable credentials are an error."""
     clock, rng = SystemClock(), Random()
     try:
         async with open_session(access, clock) as session:
@@ -91,14 +91,14 @@ async def _serve_cluster(settings: Settings, access: Access) -> None:
 
 
 async def _run(service: Service, supervisor: Supervisor) -> None:
-    """Listens and runs all jobs until a signal; then reports not ready, finishes requests in flight, and ends."""
+    """Listens and runs all jobs until a signal; then reports not ready, completes the requests in flight, and stops."""
 
     async def block_readiness() -> None:
         service.readiness.block("shutdown", "the service is stopping")
 
     service.metrics.report_restarts(lambda: supervisor.restarts)
     tls = _certificates(service, supervisor)
-    supervisor.stop_on_signals()  # before readiness is reported: a signal may follow at once
+    supervisor.stop_on_signals()  # before the service reports ready, as a signal can follow at once
     async with AsyncExitStack() as server:
         try:
             await server.enter_async_context(service.listening(tls))
@@ -114,7 +114,7 @@ async def _run(service: Service, supervisor: Supervisor) -> None:
 
 
 def _certificates(service: Service, supervisor: Supervisor) -> ServerTls | None:
-    """The TLS of the socket, with a job that follows renewals; None for plain HTTP."""
+    """The TLS of the socket, and a job that reloads changed files; None for plain HTTP."""
     if not service.settings.server.tls.cert_file:
         return None
     try:
@@ -127,7 +127,7 @@ def _certificates(service: Service, supervisor: Supervisor) -> ServerTls | None:
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:
-    """The settings of the file, or the defaults, overridden by the flags."""
+    """The settings of the file, or the defaults, with those of the flags."""
     settings = read_settings(arguments.config) if arguments.config else Settings()
     server, logging_ = settings.server, settings.logging
     if arguments.bind_address is not None:
@@ -138,7 +138,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
 
 
 def _address(text: str) -> Address:
-    """For argparse, which has its own error for a wrong value."""
+    """The type of `--bind-address` for argparse."""
     try:
         return Address.parse(text)
     except ValueError as error:

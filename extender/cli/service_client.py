@@ -20,7 +20,7 @@ _CONFIGZ_NAME: Final = "placement.extender.dev"
 
 
 class ServiceError(Exception):
-    """Raised when the service cannot be read. `check` and `remedy` are those of the finding that `doctor` reports."""
+    """Raised when the service cannot be read. `check` and `remedy` are those of doctor's finding."""
 
     def __init__(self, check: str, problem: str, remedy: str) -> None:
         super().__init__(problem)
@@ -30,7 +30,7 @@ class ServiceError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Paths for HTTPS: the trusted authority (empty: those of the system) and the client certificate (empty: none)."""
+    """Paths for HTTPS: the trusted CA (empty: those of the system) and the client certificate (empty: none)."""
 
     ca_file: str = ""
     cert_file: str = ""
@@ -72,14 +72,14 @@ def _context(trust: Trust) -> ssl.SSLContext:
             context.load_cert_chain(trust.cert_file, trust.key_file or None)
     except OSError as error:
         raise ServiceError(
-            "tls", f"the files for https cannot be used: {error}", "correct --ca-file, --cert-file"
+            "tls", f"the files for https cannot be used: {error}", "correct --ca-file, --cert-file or --key-file"
         ) from None
     return context
 
 
 def _get(url: str, context: ssl.SSLContext | None) -> _Answer:
     if not url.startswith(("http://", "https://")):
-        raise ServiceError("service", f"{url} is no http or https URL", "write --url http://HOST:PORT")
+        raise ServiceError("service", f"{url} is not an http or https URL", "write --url http://HOST:PORT")
     try:
         with _opener(context).open(url, timeout=_SECONDS) as answer:
             return _Answer(answer.read().decode(), answer.headers.get("Date", ""))
@@ -94,7 +94,7 @@ def _get(url: str, context: ssl.SSLContext | None) -> _Answer:
 
 
 def _opener(context: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
-    """Without a proxy: the scheduler uses none either, so a proxy could reach another service."""
+    """Ignores proxies, as the scheduler does: a proxy could lead to another service."""
     return urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
 
 
@@ -104,14 +104,14 @@ def _rejection(url: str, status: int) -> ServiceError:
             "give --cert-file and --key-file, signed by server.tls.clientCAFile and named in server.tls.clients.admin"
         )
         return ServiceError("tls", f"{url} answers {status}: it requires a client certificate", remedy)
-    return ServiceError("service", f"{url} answers {status}", "is this the extender? --url names its address")
+    return ServiceError("service", f"{url} answers {status}", "check that --url is the address of the extender")
 
 
 def _failure(url: str, reason: object) -> ServiceError:
     if isinstance(reason, ssl.SSLError):
-        remedy = "is it signed by --ca-file, not expired, and made for the name in the URL?"
+        remedy = "check that --ca-file signed its certificate, that it has not expired, and that it has the URL's name"
         return ServiceError("tls", f"the TLS handshake with {url} fails: {reason}", remedy)
-    remedy = "does it run, and does --url name its address and port?"
+    remedy = "check that it runs, and that --url has its address and port"
     return ServiceError("service", f"{url} cannot be reached: {reason}", remedy)
 
 
@@ -130,8 +130,8 @@ def _samples(body: str, base: str) -> list[Sample]:
 
 
 def _unexpected_answer(base: str, error: Exception) -> ServiceError:
-    remedy = "is this the extender, and of the same version as this command?"
-    return ServiceError("service", f"{base} answers something else than expected: {error}", remedy)
+    remedy = "check that --url is the address of the extender, and that it has the version of this command"
+    return ServiceError("service", f"{base} has an unexpected answer: {error}", remedy)
 
 
 def _checks(text: str) -> dict[str, str]:

@@ -1,7 +1,7 @@
-"""`extender simulate`: runs a scenario on an embedded cluster, with the real service, and checks the outcome.
+"""`extender simulate`: plays a scenario with a simulated cluster and the real service, and checks the result.
 
-The last line is `placed P, pending Q, violations V`. The exit code is 1 when a constraint was broken or something came
-out otherwise than the scenario expects.
+The last line is `placed P, pending Q, violations V`. The exit code is 1 if a constraint was violated or the result
+differs from what the scenario expects.
 """
 
 import argparse
@@ -24,18 +24,18 @@ from extender.simulator.scenario.report import Report
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 from extender.telemetry.logs import configure
 
-_SHOWN = 10  # pods and violations listed by name; the JSON form has them all
+_SHOWN = 10  # pods and violations listed by name; the JSON form lists all
 
 
 def add_parser(commands: Commands) -> None:
-    """The scenario, the seed, and the form of the result."""
-    parser = commands.add_parser("simulate", help="play a scenario on an embedded cluster and judge the placements")
+    """Adds the parser."""
+    parser = commands.add_parser("simulate", help="play a scenario on a simulated cluster and check the placements")
     parser.add_argument("scenario", metavar="SCENARIO", help="a scenario file, such as config/demo/scenario.yaml")
-    parser.add_argument("--seed", type=int, help="instead of the scenario's")
+    parser.add_argument("--seed", type=int, help="seed of the random numbers (the scenario's)")
     parser.add_argument(
         "--without",
         metavar="NAMESPACES",
-        help="leave out the pods of these namespaces, such as hostile-*; no comparison",
+        help="omit the pods of these namespaces, such as hostile-*, and the scenario's comparison",
     )
     parser.add_argument(
         "-o", "--output", choices=["text", "json"], default="text", help="json: one document on standard output"
@@ -44,14 +44,14 @@ def add_parser(commands: Commands) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 when all went as expected and no constraint was broken, else 1."""
+    """Returns 0 if the result is as expected and no constraint was violated, else 1."""
     configure("error", "text")
     as_json = arguments.output == "json"
     return simulate(arguments.scenario, arguments.seed, as_json=as_json, without=arguments.without)
 
 
 def simulate(path: str, seed: int | None, *, as_json: bool = False, without: str | None = None) -> int:
-    """Play a scenario file and print what came of it; where it asks for a comparison, play it without some pods first."""
+    """Plays a scenario file and prints the result. If it has a comparison, plays it without those pods first."""
     play = read_scenario(path)
     settings = scenario_settings(play, path)
     objects = read_objects(play, path)
@@ -72,7 +72,7 @@ def simulate(path: str, seed: int | None, *, as_json: bool = False, without: str
 async def perform(
     play: Play, settings: Settings, seed: int, objects: list[dict[str, object]], narrate: Narrator, without: str = ""
 ) -> Report:
-    """Start the simulated cluster and the service, take all steps, find violations, and recount the index."""
+    """Starts the simulated cluster and the service, runs all steps, finds violations, and recounts the index."""
     async with (
         SimulatedCluster(play, seed, objects, without=without) as simulated,
         service_running(settings, simulated.api.url, seed, simulated.clock) as (url, service),
@@ -98,11 +98,11 @@ def _print(report: Report, *, as_json: bool, compared: Sequence[str] = ()) -> No
     for message, count in Counter(message for _, message in report.waiting).most_common(_SHOWN):
         first = next(pod for pod, said in report.waiting if said == message)
         others = f" and {count - 1} more" if count > 1 else ""
-        print(f"pending: {first}{others}: {message or 'not tried'}")
+        print(f"pending: {first}{others}: {message or 'no attempt yet'}")
     for violation in report.violations[:_SHOWN]:
         print(f"violation: {violation}")
     for failure in report.failures:
-        print(f"not as expected: {failure}")
+        print(f"unexpected: {failure}")
     print(report.last_line)
 
 

@@ -7,11 +7,11 @@ from extender.compose.version import installed_version
 
 
 def add_parser(commands: Commands) -> None:
-    """It takes no arguments."""
+    """Adds the parser, which takes no arguments."""
     commands.add_parser("version", help="print the version").set_defaults(run=run)
 
 
 def run(_: argparse.Namespace) -> int:
-    """One line."""
+    """Prints the version."""
     print(f"extender {installed_version()}")
     return 0

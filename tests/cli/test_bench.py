@@ -136,9 +136,9 @@ def test_a_burst_without_a_size_is_refused_before_anything_is_played(
     ("parts", "arguments", "problem"),
     [
         ({"cluster": {"node": 3}}, [], 'cluster.node: unknown field, did you mean "nodes"?'),
-        ({}, ["--label", "weekly"], 'no case carries the label "weekly"; there are short'),
+        ({}, ["--label", "weekly"], 'no case has the label "weekly"; the labels are short'),
         ({}, ["--compare", "no-such-file"], "no-such-file: No such file or directory"),
-        ({}, ["--compare", __file__], "no results of a bench"),
+        ({}, ["--compare", __file__], "not the results of a bench"),
     ],
     ids=["a wrong field", "an unknown label", "no file to compare with", "another file to compare with"],
 )
@@ -156,7 +156,7 @@ def test_without_scenarios_it_finds_its_own_from_any_folder(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["bench", "--label", "no such"]) == 1
-    assert 'no case carries the label "no such"; there are nightly, service, short' in capsys.readouterr().err
+    assert 'no case has the label "no such"; the labels are nightly, service, short' in capsys.readouterr().err
 
 
 def test_a_file_of_the_project_that_is_nowhere_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,7 +85,7 @@ def test_no_new_authority_takes_the_place_of_one_whose_key_is_elsewhere(
 ) -> None:
     first = made(tmp_path, "--authority", str(tmp_path / "safe"))
     assert main(["certs", "--out", str(tmp_path)]) == 1
-    problem = f"{tmp_path}/ca.crt: made before, and its key is not in {tmp_path}/authority"
+    problem = f"{tmp_path}/ca.crt exists, but its key is not in {tmp_path}/authority"
     assert problem in capsys.readouterr().err
     assert made(tmp_path, "--authority", str(tmp_path / "safe"))["ca.crt"] == first["ca.crt"]
 

@@ -42,8 +42,8 @@ async def test_without_a_terminal_it_prints_lines_until_it_is_told_to_end(number
         process.send_signal(number)
         rest = (await process.stdout.read()).decode()
         assert await process.wait() == 0
-    assert re.match(r"the extender answers on http://127\.0\.0\.1:\d+; end with Ctrl-C\n", seen)
-    assert rest.endswith("ended\n")
+    assert re.match(r"the extender listens on http://127\.0\.0\.1:\d+; stop with Ctrl-C\n", seen)
+    assert rest.endswith("stopped\n")
 
 
 async def test_on_a_terminal_it_draws_a_page_and_ctrl_c_ends_it() -> None:
@@ -64,7 +64,7 @@ async def test_on_a_terminal_it_draws_a_page_and_ctrl_c_ends_it() -> None:
             assert await process.wait() == 0
     finally:
         os.close(ours)
-    assert "extender demo · answering on http://127.0.0.1:".encode() in seen
+    assert "extender demo · listening on http://127.0.0.1:".encode() in seen
 
 
 async def _drain(terminal: int) -> None:

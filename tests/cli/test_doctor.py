@@ -232,8 +232,8 @@ def test_a_service_that_is_not_there_is_an_error_with_a_remedy(capsys: pytest.Ca
     assert main(["doctor", "--no-cluster", "--url", "http://127.0.0.1:9"]) == 2
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("error: service: http://127.0.0.1:9/configz cannot be reached: ")
-    assert lines[1] == "    does it run, and does --url name its address and port?"
-    assert lines[2] == "1 error, 0 warnings; looked at nothing"
+    assert lines[1] == "    check that it runs, and that --url has its address and port"
+    assert lines[2] == "1 error, 0 warnings; checked: nothing"
 
 
 @asynccontextmanager

@@ -148,4 +148,4 @@ def test_a_service_without_tls_is_refused(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_a_mode_beside_a_configuration_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "has a mode of its own" in rejected(capsys, "--config", written(tmp_path), "--mode", "augment")
+    assert "the configuration sets the mode" in rejected(capsys, "--config", written(tmp_path), "--mode", "augment")

@@ -59,7 +59,7 @@ def test_an_expectation_that_fails_is_told_and_gives_1(tmp_path: Path, capsys: p
     steps = [{"settle": {"calm": "50ms"}}, {"expect": {"placed": 9}}]
     assert main(["simulate", _scenario(tmp_path, steps=steps)]) == 1
     out = capsys.readouterr().out
-    assert "not as expected: steps[1].expect.placed: expected 9, got 0" in out
+    assert "unexpected: steps[1].expect.placed: expected 9, got 0" in out
     assert out.splitlines()[-1] == "placed 0, pending 0, violations 0"
 
 

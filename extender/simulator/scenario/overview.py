@@ -1,6 +1,6 @@
-"""A summary of a simulated cluster for display: each pod and where it is, the skew of each workload, the rejections.
+"""A summary of a simulated cluster for display: pods with their nodes, the skew of each workload, the rejections.
 
-Pure reading, made afresh for each look. Called by the demo.
+Called by the demo.
 """
 
 from collections import Counter
@@ -12,10 +12,11 @@ from extender.simulator.json_objects import JsonObject, is_finished, is_terminat
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 
 ZONE = "topology.kubernetes.io/zone"
+TERMINATING = "terminating"  # the message of a pod that is being deleted
 
 
 class PodRow(NamedTuple):
-    """A pod: its name with its namespace, its workload, its node and zone (empty while pending), and what is said."""
+    """A pod: "namespace/name", workload, node and zone (empty while pending), and the scheduler's message."""
 
     name: str
     app: str
@@ -25,19 +26,19 @@ class PodRow(NamedTuple):
 
 
 class SpreadRow(NamedTuple):
-    """A workload and the pods that it has in each zone, zones in the order of their names."""
+    """The pods of a workload in each zone, ordered by the zone's name."""
 
     app: str
     counts: dict[str, int]
 
     @property
     def skew(self) -> int:
-        """The difference between the fullest and the emptiest zone."""
+        """The difference between the largest and the smallest count."""
         return max(self.counts.values(), default=0) - min(self.counts.values(), default=0)
 
 
 class Overview(NamedTuple):
-    """One look."""
+    """The summary: pods, workloads, and rejections by reason, most frequent first."""
 
     pods: list[PodRow]
     spreads: list[SpreadRow]
@@ -45,7 +46,7 @@ class Overview(NamedTuple):
 
 
 def look(simulated: SimulatedCluster) -> Overview:
-    """The simulated cluster as it is now; O(pods)."""
+    """Summarizes the cluster as it is now. O(pods)."""
     zones = _zones(simulated)
     pods = [stored.read() for stored in simulated.pods()]
     rows = [_row(simulated, pod, zones) for pod in pods if not is_finished(pod)]
@@ -66,7 +67,7 @@ def _row(simulated: SimulatedCluster, pod: JsonObject, zones: dict[str, str]) ->
         app=labels_of(pod).get("app", ""),
         node=node,
         zone=zones.get(node, ""),
-        message="ending" if is_terminating(pod) else message,
+        message=TERMINATING if is_terminating(pod) else message,
     )
 
 

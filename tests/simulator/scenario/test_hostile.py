@@ -90,9 +90,7 @@ def test_what_is_worse_than_the_scenario_allows_is_told_and_gives_1(
 ) -> None:
     assert main(["simulate", scenario(tmp_path, maxSlowdown=1e-6)]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert any(
-        line.startswith("not as expected: comparison.maxSlowdown: expected at most 1e-06, got ") for line in lines
-    )
+    assert any(line.startswith("unexpected: comparison.maxSlowdown: expected at most 1e-06, got ") for line in lines)
     assert lines[-1] == "placed 2, pending 1, violations 0"
 
 
@@ -100,4 +98,4 @@ def test_a_run_without_them_that_fails_is_told(tmp_path: Path, capsys: pytest.Ca
     path = scenario(tmp_path)
     Path(path).write_text(Path(path).read_text().replace("count: 3", "count: 0"))
     assert main(["simulate", path]) == 1
-    assert "the run without bad did not end well" in capsys.readouterr().err
+    assert "the run without bad has violations, failures or pending pods" in capsys.readouterr().err
