@@ -6,10 +6,12 @@ process.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 from time import monotonic
 from typing import Final
+
+from msgspec.structs import replace
 
 from extender.compose.gc_policy import freeze_gc
 from extender.index.cluster import ClusterIndex

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from random import Random
 from typing import Final, Protocol
+
+from msgspec.structs import replace
 
 from extender.index.claims.assumed import Assumed, AssumedPods, Limits
 from extender.index.claims.rejected_pods import RejectedPods

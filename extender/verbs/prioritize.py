@@ -6,7 +6,8 @@ The scheduler multiplies each score by the extender's weight and by ten, and doe
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from extender.index.view import ClusterView
 from extender.model.objects import Pod

@@ -25,23 +25,25 @@ from extender.wire.objects_json import Count, NodeJson, PodJson
 from extender.wire.trim import trim_node, trim_pod
 
 
-@dataclass(frozen=True, slots=True)
-class ExtenderArgs:
+class ExtenderArgs(msgspec.Struct, frozen=True, gc=False):
     """A filter or prioritize question: the asking pod, and the nodes either by name or as objects.
 
     ``raw_nodes`` are the objects as they came, in the order of ``nodes``: those that pass are sent back unchanged.
-    ``raw_names`` are the bytes of the names: equal bytes are the same question.
+    ``body`` is the request that the names were read from, empty where the names are not those of a request.
     """
 
     pod: Pod
     node_names: list[str] | None = None
     nodes: list[Node] | None = None
-    raw_nodes: list[Raw] = field(default_factory=list)
-    raw_names: bytes = b""
+    raw_nodes: Sequence[Raw] = ()
+    body: bytes = b""
+
+    def raw_names(self) -> bytes:
+        """The bytes of the names as they came, empty where they did not: equal bytes are the same question. O(body)."""
+        return bytes(_RAW_NAMES.decode(self.body).node_names) if self.body else b""
 
 
-@dataclass(frozen=True, slots=True)
-class FilterResult:
+class FilterResult(msgspec.Struct, frozen=True, eq=False, gc=False):
     """Names that passed, in the order in which they should be tried, and texts for those that did not.
 
     ``unresolvable`` are rejections that removing pods cannot cure; both maps are empty unless no node passed.
@@ -50,11 +52,21 @@ class FilterResult:
     """
 
     passed: Sequence[str]
-    failed: Mapping[str, str] = field(default_factory=dict)
-    unresolvable: Mapping[str, str] = field(default_factory=dict)
+    failed: Mapping[str, str] = {}
+    unresolvable: Mapping[str, str] = {}
     error: str = ""
     encoded: bytes = b""
-    reasons: frozenset[Reason] = field(default=frozenset(), compare=False)
+    reasons: frozenset[Reason] = frozenset()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FilterResult) and self._answer == other._answer
+
+    __hash__ = None  # type: ignore[assignment]  # the maps have none either
+
+    @property
+    def _answer(self) -> tuple[object, ...]:
+        """What the scheduler gets."""
+        return self.passed, self.failed, self.unresolvable, self.error, self.encoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +98,10 @@ class _NodeListJson(msgspec.Struct):
 class _ArgsJson(msgspec.Struct, rename="pascal"):
     pod: PodJson | None = None
     nodes: _NodeListJson | None = None
+    node_names: list[str] | None = None
+
+
+class _RawNamesJson(msgspec.Struct, rename="pascal"):
     node_names: Raw = Raw(b"")
 
 
@@ -117,18 +133,19 @@ class _BindingArgsJson(msgspec.Struct, rename="pascal"):
 
 
 MOST_NODES: Final = 20_000  # four times what Kubernetes is tested with
-_LONGEST_NAME: Final = 256  # bytes of a name with its quotes and comma
+_MOST_NAME_BYTES: Final = 256 * MOST_NODES  # with the quotes and the comma of each
 _MOST_VICTIMS: Final = 50_000
 _MOST_LOOSE_FIELDS: Final = 20_000  # at every depth, which is what can be counted without reading
 _FREE_VALUES: Final = 100_000  # of any length: names are short
 _BYTES_OF_A_VALUE: Final = 24  # a node has one comma in about 40 bytes
+_SMALL_BODY: Final = 2 * _FREE_VALUES  # bytes, too few for more values than are free of any length
 _ARGS = msgspec.json.Decoder(_ArgsJson)
 _BINDING_ARGS = msgspec.json.Decoder(_BindingArgsJson)
 _PREEMPTION_ARGS = msgspec.json.Decoder(_PreemptionArgsJson)
 _NODE = msgspec.json.Decoder(NodeJson)
+_RAW_NAMES = msgspec.json.Decoder(_RawNamesJson)
 _NAMES = msgspec.json.Decoder(list[str] | None)
 _LOOSE = msgspec.json.Decoder(dict[str, Raw])
-_ABSENT = (b"", b"null")
 _GO_NAMES = {name.lower(): name for name in ("Pod", "Nodes", "NodeNames", "NodeNameToVictims", "NodeNameToMetaVictims")}
 
 
@@ -137,21 +154,35 @@ def decode_args(body: bytes, limits: Limits = USUAL_LIMITS) -> ExtenderArgs:
     _check_density(body)
     try:
         parsed = _ARGS.decode(body)
-        if parsed.pod is None or (parsed.nodes is None and bytes(parsed.node_names) in _ABSENT):
-            parsed = _ARGS.decode(_with_go_names(body))
+        if parsed.pod is None or (parsed.nodes is None and parsed.node_names is None):
+            body = _with_go_names(body)
+            parsed = _ARGS.decode(body)
     except UNREADABLE as error:
-        raise from_msgspec(error) from None
-    pod = _asking_pod(parsed.pod, limits)
-    raw_names = bytes(parsed.node_names)
-    if raw_names.count(b",") >= MOST_NODES or len(raw_names) > MOST_NODES * _LONGEST_NAME:
-        raise WireError("NodeNames", f"holds more than {MOST_NODES} names")
-    names = decode(_NAMES, raw_names, "NodeNames")
+        raise _unreadable(error, body) from None
+    pod, names = _asking_pod(parsed.pod, limits), parsed.node_names
     if names is None and parsed.nodes is not None:
         raw = parsed.nodes.items or []
         if len(raw) > MOST_NODES:
             raise WireError("Nodes.items", f"holds more than {MOST_NODES} nodes")
         return ExtenderArgs(pod, nodes=[_node(item, i) for i, item in enumerate(raw)], raw_nodes=raw)
-    return ExtenderArgs(pod, names or [], raw_names=raw_names)
+    names = names or []
+    if len(names) > MOST_NODES or (
+        len(body) > _MOST_NAME_BYTES and sum(len(name) + 3 for name in names) > _MOST_NAME_BYTES
+    ):
+        raise WireError("NodeNames", f"holds more than {MOST_NODES} names")
+    return ExtenderArgs(pod, names, body=body)
+
+
+def _unreadable(error: Exception, body: bytes) -> WireError:
+    """The error with its field, also where names are not UTF-8: of that the decoder does not say where it is."""
+    if isinstance(error, UnicodeDecodeError):
+        try:
+            decode(_NAMES, bytes(_RAW_NAMES.decode(body).node_names), "NodeNames")
+        except WireError as found:
+            return found
+        except UNREADABLE:
+            pass
+    return from_msgspec(error)
 
 
 def _check_density(body: bytes) -> None:
@@ -159,7 +190,7 @@ def _check_density(body: bytes) -> None:
 
     A decoder that makes an object of every two bytes holds everything up for seconds, and takes fifty times the memory.
     """
-    if body.count(b",") > _FREE_VALUES + len(body) // _BYTES_OF_A_VALUE:
+    if len(body) > _SMALL_BODY and body.count(b",") > _FREE_VALUES + len(body) // _BYTES_OF_A_VALUE:
         raise WireError("", "holds too many values for its length")
 
 

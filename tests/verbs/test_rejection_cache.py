@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import orjson
 import pytest
+from msgspec import DecodeError
+from msgspec.structs import replace
 
 from extender.index.cluster import ClusterIndex
-from extender.model.objects import PodSignature
+from extender.model.objects import Pod, PodSignature
 from extender.model.units import ByteSize
 from extender.settings import Answers, Settings
 from extender.verbs.filter.pipeline import FilterVerb
-from extender.wire.extender_v1 import FilterResult, decode_args, encode_filter
+from extender.wire.extender_v1 import ExtenderArgs, FilterResult, decode_args, encode_filter
 from extender.wire.kinds import NAMESPACES, NODES, PODS
 
 HOST = "kubernetes.io/hostname"
@@ -127,6 +129,27 @@ def test_the_memory_forgets_the_oldest_beyond_its_size() -> None:
     assert 1500 < asker.memory.bytes <= 3000
     asker.ask("n1")
     assert asker.decided == 3
+
+
+def test_the_names_are_read_only_for_a_signature_with_a_cached_rejection() -> None:
+    asker = Asker(most_bytes=3000)
+    asker.ask("n1")
+    other = PODS.decode_object(orjson.dumps({"metadata": {"name": "o", "uid": "o", "namespace": "ns"}}))
+    compiled = asker.index.view.compiled(other.signature)
+    unread = ExtenderArgs(other, ["n1"], body=b"no JSON, so that to read it is an error")
+    assert asker.memory.find(unread, compiled, asker.index.view) is None
+    with pytest.raises(DecodeError):
+        asker.memory.find(replace(unread, pod=replace(other, signature=asker.shapes[-1])), compiled, asker.index.view)
+
+
+def test_a_signature_whose_last_rejection_was_evicted_has_none() -> None:
+    asker = Asker(most_bytes=3000)
+    asker.ask("n1")
+    asker.relabel(t="b")
+    assert list(asker.ask("n1").passed) == ["n1"]
+    signature = asker.shapes[-1]
+    unread = ExtenderArgs(Pod("u", "asking", signature), ["n1"], body=b"no JSON")
+    assert asker.memory.find(unread, asker.index.view.compiled(signature), asker.index.view) is None
 
 
 def test_no_memory_decides_every_time() -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from extender.index.view import ClusterView
 from extender.model.objects import Pod
@@ -29,7 +30,7 @@ def nodes_kept_for_nominated_pods(args: ExtenderArgs, view: ClusterView) -> Abst
 
 def without_nodes(args: ExtenderArgs, names: AbstractSet[str]) -> ExtenderArgs:
     """The question about the other nodes. Its names are not the bytes that came, so no rejection is cached for it."""
-    return replace(args, node_names=[name for name in args.node_names or () if name not in names], raw_names=b"")
+    return replace(args, node_names=[name for name in args.node_names or () if name not in names], body=b"")
 
 
 def _have_anti_affinity(nominated: Mapping[str, Pod]) -> bool:

@@ -31,11 +31,13 @@ class RejectionCache:
     """The rejections of the most recent questions, up to ``most_bytes`` together; 0 caches nothing.
 
     The key is the pod's signature with the bytes of the node names as they came. ``hits`` counts answers from here.
+    The bytes are looked at only for a signature that has entries: most requests are about other pods.
     """
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
         self._held: dict[tuple[PodSignature, bytes], _CachedRejection] = {}
+        self._entries: dict[PodSignature, int] = {}  # of each signature in `_held`
         self.bytes = 0
         self.hits = 0
 
@@ -43,8 +45,10 @@ class RejectionCache:
         return len(self._held)
 
     def find(self, args: ExtenderArgs, compiled: CompiledConstraints, view: ClusterView) -> FilterResult | None:
-        """The cached rejection where it still holds, else None. O(length of the names)."""
-        key = (args.pod.signature, args.raw_names)
+        """The cached rejection where it still holds, else None. O(1) for a signature without any, else O(body)."""
+        if args.pod.signature not in self._entries:
+            return None
+        key = (args.pod.signature, args.raw_names())
         known = self._held.get(key)
         if known is None:
             return None
@@ -56,19 +60,24 @@ class RejectionCache:
 
     def add(self, args: ExtenderArgs, compiled: CompiledConstraints, view: ClusterView, result: FilterResult) -> None:
         """Caches the result if it is a rejection that is worth it. O(size of the answer)."""
-        if not (self._most_bytes and args.raw_names) or args.nodes is not None:
+        if not (self._most_bytes and args.body):
             return
         if result.unresolvable and not (result.failed or result.error):
-            self._put((args.pod.signature, args.raw_names), compiled.serial, dependency_version(compiled, view), result)
+            key = (args.pod.signature, args.raw_names())
+            self._put(key, compiled.serial, dependency_version(compiled, view), result)
 
     def _put(self, key: tuple[PodSignature, bytes], serial: int, version: int, result: FilterResult) -> None:
         encoded = encode_filter(result)
         size = len(key[1]) + len(encoded) + key[0].size + _OVERHEAD
         brief = FilterResult((), encoded=encoded, reasons=result.reasons)
         self._held[key] = _CachedRejection(serial, version, brief, size)
+        self._entries[key[0]] = self._entries.get(key[0], 0) + 1
         self.bytes += size
         while self.bytes > self._most_bytes:
             self._delete(next(iter(self._held)))
 
     def _delete(self, key: tuple[PodSignature, bytes]) -> None:
         self.bytes -= self._held.pop(key).size
+        self._entries[key[0]] -= 1
+        if not self._entries[key[0]]:
+            del self._entries[key[0]]
