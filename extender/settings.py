@@ -8,11 +8,12 @@ import re
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta
 
-from extender.model.documents import read_document, without_nulls, write_document
+from extender.model.documents import Section, read_document, require_positive, without_nulls, write_document
 from extender.model.labels import LabelKey, ObjectName
 from extender.model.units import Address, ByteSize, Duration
+from extender.policy_settings import Policies
 
 API_VERSION: Final = "placement.extender.dev/v1alpha1"
 KIND: Final = "ExtenderConfiguration"
@@ -41,25 +42,14 @@ _BY_MODE: Final[dict[str, dict[tuple[str, ...], bool | int | str]]] = {
 }
 
 
-def _require_positive(section: Struct, *names: str) -> None:
-    """Rejects a duration or a size of zero."""
-    for field in msgspec.structs.fields(section):
-        if field.name in names and getattr(section, field.name) <= 0:
-            raise ValueError(f"{field.encode_name}: must be more than zero")
-
-
-class _Section(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """The form of all sections of the document."""
-
-
-class Logging(_Section, frozen=True):
+class Logging(Section, frozen=True):
     """Level and format of the log."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["text", "json"] = "text"
 
 
-class Paths(_Section, frozen=True):
+class Paths(Section, frozen=True):
     """The paths of the verbs: the scheduler's urlPrefix joined with the name of its verb.
 
     An empty `bind` disables the verb. It binds with the extender's account, so it is served only on request.
@@ -84,7 +74,7 @@ class Paths(_Section, frozen=True):
             taken.add(path)
 
 
-class Clients(_Section, frozen=True):
+class Clients(Section, frozen=True):
     """The roles of clients, by the common name or an alternative name of their certificate.
 
     `scheduler` may call the verbs, `metrics` may read /metrics, `admin` may do everything. Without any name every
@@ -101,7 +91,7 @@ class Clients(_Section, frozen=True):
         return bool(self.scheduler or self.metrics or self.admin)
 
 
-class Tls(_Section, frozen=True):
+class Tls(Section, frozen=True):
     """HTTPS with PEM files, which are reloaded when they change. Without a certificate the server speaks plain HTTP.
 
     With a client CA every request but probes needs a certificate signed by it, and `clients` assigns the roles.
@@ -125,7 +115,7 @@ class Tls(_Section, frozen=True):
                 raise ValueError(f"{field}: needs {other}")
 
 
-class Server(_Section, frozen=True):
+class Server(Section, frozen=True):
     """The HTTP server. `max_in_flight` limits the verb requests that are decided at a time.
 
     For `max_connections_per_peer` all loopback addresses are one peer.
@@ -144,10 +134,10 @@ class Server(_Section, frozen=True):
 
     def __post_init__(self) -> None:
         """Rejects limits under which no request could be answered."""
-        _require_positive(self, "request_timeout", "max_body_bytes", "idle_timeout")
+        require_positive(self, "request_timeout", "max_body_bytes", "idle_timeout")
 
 
-class Backoff(_Section, frozen=True):
+class Backoff(Section, frozen=True):
     """The wait after a failure: `initial`, doubled after each further failure up to `max`, with jitter."""
 
     initial: Duration = Duration(0.8)
@@ -155,12 +145,12 @@ class Backoff(_Section, frozen=True):
 
     def __post_init__(self) -> None:
         """Rejects a zero wait, which would retry in a busy loop, and a `max` below `initial`."""
-        _require_positive(self, "initial")
+        require_positive(self, "initial")
         if self.max < self.initial:
             raise ValueError(f'max: must not be less than initial, "{self.initial}"')
 
 
-class Watch(_Section, frozen=True):
+class Watch(Section, frozen=True):
     """How reflectors list and watch. `inactivity_timeout` counts from the last event or bookmark."""
 
     inactivity_timeout: Duration = Duration(150)
@@ -170,10 +160,10 @@ class Watch(_Section, frozen=True):
 
     def __post_init__(self) -> None:
         """Rejects a timeout that would end every watch at once."""
-        _require_positive(self, "inactivity_timeout")
+        require_positive(self, "inactivity_timeout")
 
 
-class Kube(_Section, frozen=True):
+class Kube(Section, frozen=True):
     """The connection to the API server (config/extender.yaml says where it looks), and answers while watches lag."""
 
     kubeconfig: str = ""
@@ -183,7 +173,7 @@ class Kube(_Section, frozen=True):
     watch: Watch = Watch()
 
 
-class InterPodAffinity(_Section, frozen=True):
+class InterPodAffinity(Section, frozen=True):
     """InterPodAffinityArgs of KubeSchedulerConfiguration, and whether the extender decides inter-pod affinity."""
 
     enabled: bool = True
@@ -191,7 +181,7 @@ class InterPodAffinity(_Section, frozen=True):
     ignore_preferred_terms_of_existing_pods: bool = False
 
 
-class DefaultConstraint(_Section, frozen=True):
+class DefaultConstraint(Section, frozen=True):
     """A spread constraint for pods without one. It has no selector: that is derived from each pod's workload."""
 
     max_skew: Annotated[int, Meta(ge=1)]
@@ -207,7 +197,7 @@ class DefaultConstraint(_Section, frozen=True):
             raise ValueError("minDomains: may only be set with whenUnsatisfiable DoNotSchedule")
 
 
-class TopologySpread(_Section, frozen=True):
+class TopologySpread(Section, frozen=True):
     """PodTopologySpreadArgs of KubeSchedulerConfiguration, and whether the extender decides topology spread."""
 
     enabled: bool = True
@@ -226,14 +216,14 @@ class TopologySpread(_Section, frozen=True):
             seen.add(pair)
 
 
-class Rules(_Section, frozen=True):
+class Rules(Section, frozen=True):
     """The scheduling rules that the extender decides. `enabled` of each depends on the mode unless it is set."""
 
     inter_pod_affinity: InterPodAffinity = InterPodAffinity()
     topology_spread: TopologySpread = TopologySpread()
 
 
-class Answers(_Section, frozen=True):
+class Answers(Section, frozen=True):
     """The contents of answers. `shortlist` limits the nodes in a filter answer; 0 means all that pass."""
 
     score_scale: Literal["extender", "inTree"] = "extender"
@@ -244,7 +234,7 @@ class Answers(_Section, frozen=True):
 AtLeastOne = Annotated[int, Meta(ge=1)]
 
 
-class Limits(_Section, frozen=True, cache_hash=True):
+class Limits(Section, frozen=True, cache_hash=True):
     """Limits on the constraints of one pod, each for the whole pod. `pod_bytes`: labels and constraints as JSON.
 
     A pod above a limit is rejected in offload mode and left to the in-tree plugins in augment mode.
@@ -263,10 +253,10 @@ class Limits(_Section, frozen=True, cache_hash=True):
 
     def __post_init__(self) -> None:
         """Rejects a limit that every pod would exceed."""
-        _require_positive(self, "pod_bytes")
+        require_positive(self, "pod_bytes")
 
 
-class AssumedPods(_Section, frozen=True):
+class AssumedPods(Section, frozen=True):
     """How long a pod stays assumed without a binding, and how long a request waits for the node of an assumed pod."""
 
     enabled: bool = True
@@ -277,10 +267,10 @@ class AssumedPods(_Section, frozen=True):
 
     def __post_init__(self) -> None:
         """Rejects an expiry under which no pod would be assumed at all."""
-        _require_positive(self, "expiry", "doubt")
+        require_positive(self, "expiry", "doubt")
 
 
-class RejectedPods(_Section, frozen=True):
+class RejectedPods(Section, frozen=True):
     """Writes that make kube-scheduler try rejected pods again. `per_second` limits each of the two kinds."""
 
     nominate_elsewhere: bool = True
@@ -288,7 +278,7 @@ class RejectedPods(_Section, frozen=True):
     per_second: Annotated[int, Meta(ge=1)] = 50
 
 
-class Preemption(_Section, frozen=True):
+class Preemption(Section, frozen=True):
     """How the extender preempts. `deadline` limits the writes of one preemption, `stuck_after` the wait for its success."""
 
     mode: Literal["advise", "execute", "off"] = "execute"
@@ -302,16 +292,16 @@ class Preemption(_Section, frozen=True):
 
     def __post_init__(self) -> None:
         """Rejects times in which no preemption could finish."""
-        _require_positive(self, "deadline", "stuck_after")
+        require_positive(self, "deadline", "stuck_after")
 
 
-class Audit(_Section, frozen=True):
+class Audit(Section, frozen=True):
     """The audit, which recounts the index step by step (some nodes, or one group). A `pause` of 0 disables it."""
 
     pause: Duration = Duration(0.5)
 
 
-class LeaderElection(_Section, frozen=True):
+class LeaderElection(Section, frozen=True):
     """Leader election by a Lease: only the leader answers and writes. An empty namespace is that of the extender's pod.
 
     The times are shorter than client-go's (15, 10 and 2 s): without a leader the scheduler places no pod.
@@ -327,7 +317,7 @@ class LeaderElection(_Section, frozen=True):
 
     def __post_init__(self) -> None:
         """As client-go does: https://pkg.go.dev/k8s.io/client-go/tools/leaderelection#NewLeaderElector."""
-        _require_positive(self, "lease_duration", "renew_deadline", "retry_period")
+        require_positive(self, "lease_duration", "renew_deadline", "retry_period")
         if self.lease_duration % 1:
             raise ValueError("leaseDuration: the Lease holds whole seconds only")
         if self.lease_duration <= self.renew_deadline:
@@ -336,7 +326,7 @@ class LeaderElection(_Section, frozen=True):
             raise ValueError(f'renewDeadline: must be more than {LEADER_JITTER} × retryPeriod, "{self.retry_period}"')
 
 
-class Settings(_Section, frozen=True):
+class Settings(Section, frozen=True):
     """The whole configuration. `Settings()` equals an empty document: offload mode with all defaults."""
 
     api_version: Literal["placement.extender.dev/v1alpha1"] = API_VERSION
@@ -354,6 +344,7 @@ class Settings(_Section, frozen=True):
     rejected_pods: RejectedPods = RejectedPods()
     audit: Audit = Audit()
     preemption: Preemption = Preemption()
+    policies: Policies = Policies()
 
     def __post_init__(self) -> None:
         """Rejects combinations that each section allows and the mode does not."""

@@ -11,6 +11,7 @@ from extender.settings import Mode, Settings, default_settings, parse_settings
 from extender.verbs.prioritize import has_scores
 
 CONFIG = Path(__file__).resolve().parents[1] / "config"
+MAPPINGS = {"policies.templates"}
 SCHEDULER_FILES = {"offload": CONFIG / "kube-scheduler-offload.yaml", "augment": CONFIG / "kube-scheduler-augment.yaml"}
 
 
@@ -31,11 +32,11 @@ def fields_of(kind: type[msgspec.Struct], prefix: str = "") -> set[str]:
 
 
 def paths_of(document: dict[str, Any], prefix: str = "") -> set[str]:
-    """Every path that a document mentions."""
+    """Every path that a document mentions; the keys of a setting that is a mapping are values, not settings."""
     found: set[str] = set()
     for name, value in document.items():
         found.add(f"{prefix}{name}")
-        if isinstance(value, dict):
+        if isinstance(value, dict) and f"{prefix}{name}" not in MAPPINGS:
             found |= paths_of(value, f"{prefix}{name}.")
     return found
 

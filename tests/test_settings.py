@@ -236,9 +236,44 @@ def test_offload_mode_with_both_rules_off_is_refused() -> None:
     assert problems_of(document) == ["rules: mode offload with both rules off leaves nothing to decide"]
 
 
+OWN_FILES = {"certFile": "/tls.crt", "keyFile": "/tls.key"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"webhook": {"timeout": "0s"}}, "webhook.timeout: must be more than zero"),
+        ({"webhook": {"timeout": "1500ms"}}, "webhook.timeout: the API server accepts whole seconds up to 30s"),
+        ({"webhook": {"timeout": "31s"}}, "webhook.timeout: the API server accepts whole seconds up to 30s"),
+        (
+            {"webhook": {"url": "http://10.0.0.7"}},
+            'webhook.url: expected a URL such as "https://10.0.0.7:9443", got "http://10.0.0.7"',
+        ),
+        ({"webhook": {"serviceNamespace": "a.b"}}, 'webhook.serviceNamespace: "a.b" is no name of a namespace'),
+        ({"webhook": {"certificates": "files"}}, "webhook.certFile: needed with certificates files"),
+        ({"webhook": OWN_FILES}, "webhook.certFile: not used with certificates own"),
+        (
+            {"webhook": {**OWN_FILES, "certificates": "cert-manager", "caFile": "/ca.crt"}},
+            "webhook.caFile: not used with certificates cert-manager",
+        ),
+        ({"exemptNamespaces": ["a/b"]}, 'exemptNamespaces: "a/b" is no name of a namespace'),
+        (
+            {"templates": {"Rollout": "/spec/template"}},
+            'templates: expected a kind such as "argoproj.io/v1alpha1/Rollout", got "Rollout"',
+        ),
+        (
+            {"templates": {"a.io/v1/Rollout": "spec.template"}},
+            'templates: expected a path such as "/spec/template" for a.io/v1/Rollout, got "spec.template"',
+        ),
+    ],
+)
+def test_what_the_api_server_would_refuse_of_the_webhook_is_refused(changes: dict[str, object], problem: str) -> None:
+    assert problems_of(nested("policies", changes)) == [f"policies.{problem}"]
+
+
 def test_every_setting_is_read_somewhere() -> None:
     """A setting that does nothing would be a promise that is not kept."""
-    sources = [path for path in PACKAGE.rglob("*.py") if path.name != "settings.py"]
+    sources = [path for path in PACKAGE.rglob("*.py") if path.name not in {"settings.py", "policy_settings.py"}]
     trees = [ast.parse(path.read_text("utf-8")) for path in sources]
     read = {node.attr for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     assert {name for name in field_names(Settings) if name not in read} == set()

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from extender.settings import Settings
-from extender.wire.api_calls import API_CALLS, LEASES_GROUP
+from extender.wire.api_calls import API_CALLS
 from extender.wire.watched_kinds import watched_kinds
 
 
@@ -55,16 +55,12 @@ def _reads(settings: Settings) -> Iterator[Permission]:
 
 def _calls(settings: Settings) -> Iterator[Permission]:
     """The permissions of the rows that these settings need; rows can share one."""
-    leases = settings.leader_election
     found: dict[tuple[str, str, str, str], Permission] = {}
     for call in API_CALLS:
         what = (call.group, call.resource, call.subresource, call.verb)
         if what in found or not call.is_needed(settings):
             continue
-        if call.group != LEASES_GROUP:
-            found[what] = Permission(*what, call.why)
-        elif leases.lease_namespace:
-            # RBAC cannot restrict create by name: the object does not exist yet.
-            name = "" if call.verb == "create" else leases.lease_name
-            found[what] = Permission(*what, call.why, leases.lease_namespace, name)
+        place = call.place(settings)
+        if place is not None:
+            found[what] = Permission(*what, call.why, *place)
     yield from found.values()

@@ -5,44 +5,24 @@ class as ``tasks.ports.ClusterWriter``. It has connections of its own, so a burs
 
 Each write to a pod carries its UID: the API server answers 409 when the name belongs to another pod by now. As always
 over a network, ``Unreachable`` leaves open whether the write has happened.
-
-Every name is checked before it becomes part of a path. A name such as `..` survives percent-encoding and would be resolved
-on the way: `DELETE .../pods/..` is another request than the one that was meant. Names come from the watch, but also from
-requests to this service and from settings.
-https://kubernetes.io/docs/concepts/overview/working-with-objects/names/
 """
 
 from __future__ import annotations
 
-import asyncio
-import re
-from collections.abc import Callable
 from datetime import UTC
-from http import HTTPStatus
 from typing import Final
 
+from extender.kube.calls import Calls, Observe, segment, unobserved
 from extender.kube.effects import PodCondition, PodEvent, PodRef
-from extender.kube.errors import KubeError, NotFound, Rejected, Unreachable
+from extender.kube.errors import NotFound, Unreachable
 from extender.kube.leases import Lease, decode_lease, lease_body, micro_time
-from extender.kube.session import JSON, MERGE_PATCH, STRATEGIC_PATCH, Body, Connection
+from extender.kube.session import MERGE_PATCH, STRATEGIC_PATCH, Connection
 from extender.kube.watch.decoding import decode_identity_leniently
 from extender.wire import api_calls
-from extender.wire.api_calls import ApiCall
 from extender.wire.errors import WireError
 
-_METHODS: Final = {"create": "POST", "get": "GET", "update": "PUT", "patch": "PATCH", "delete": "DELETE"}
 _LONGEST_NOTE: Final = 1024  # events.k8s.io/v1 rejects more
 _LONGEST_EVENT_NAME: Final = 236  # leaves room for the dot and 16 digits within 253
-_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-_SHOWN: Final = 80  # characters of a bad name in the error
-
-# Called after each call with its name, its result ("ok", "forbidden", "cancelled" or the error's class in lower case)
-# and its seconds.
-Observe = Callable[[str, str, float], None]
-
-
-def _unobserved(_call: str, _result: str, _seconds: float) -> None:
-    """The default: calls are not counted."""
 
 
 class Writer:
@@ -54,13 +34,13 @@ class Writer:
         component: str,
         instance: str,
         limit: float = 10.0,
-        observe: Observe = _unobserved,
+        observe: Observe = unobserved,
     ) -> None:
         self._connection = connection
         self._component = component
         self._instance = instance
         self._limit = limit
-        self._observe = observe
+        self._calls = Calls(connection, limit, observe)
 
     # -- pods ---------------------------------------------------------------------------------------------------
 
@@ -68,7 +48,7 @@ class Writer:
         """Set ``status.nominatedNodeName``; an empty ``node`` clears it (KEP-5278)."""
         status = {"nominatedNodeName": node or None}
         body = {"metadata": {"uid": pod.uid}, "status": status}
-        await self._call(api_calls.NOMINATE, f"{pod_path(pod)}/status", body, MERGE_PATCH)
+        await self._calls.make(api_calls.NOMINATE, f"{pod_path(pod)}/status", body, MERGE_PATCH)
 
     async def set_condition(self, pod: PodRef, condition: PodCondition) -> None:
         """Add or replace one condition, such as DisruptionTarget (KEP-3329), and keep the others."""
@@ -80,16 +60,16 @@ class Writer:
             "lastTransitionTime": condition.since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
         body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [entry]}}
-        await self._call(api_calls.SET_CONDITION, f"{pod_path(pod)}/status", body, STRATEGIC_PATCH)
+        await self._calls.make(api_calls.SET_CONDITION, f"{pod_path(pod)}/status", body, STRATEGIC_PATCH)
 
     async def annotate(self, pod: PodRef, key: str, value: str | None) -> None:
         """Set one annotation of a pod; None removes it."""
         body = {"metadata": {"uid": pod.uid, "annotations": {key: value}}}
-        await self._call(api_calls.ANNOTATE, pod_path(pod), body, MERGE_PATCH)
+        await self._calls.make(api_calls.ANNOTATE, pod_path(pod), body, MERGE_PATCH)
 
     async def delete(self, pod: PodRef, grace_seconds: int | None = None) -> None:
         """Delete exactly this pod; None leaves the grace period to the pod. ``NotFound`` when it no longer exists."""
-        await self._call(api_calls.DELETE, pod_path(pod), _delete_options(pod, grace_seconds))
+        await self._calls.make(api_calls.DELETE, pod_path(pod), _delete_options(pod, grace_seconds))
 
     async def evict(self, pod: PodRef, grace_seconds: int | None = None) -> None:
         """Delete it if its disruption budget allows; ``Throttled`` while the budget does not."""
@@ -99,7 +79,7 @@ class Writer:
             "metadata": {"name": pod.name, "namespace": pod.namespace},
             "deleteOptions": _delete_options(pod, grace_seconds),
         }
-        await self._call(api_calls.EVICT, f"{pod_path(pod)}/eviction", body)
+        await self._calls.make(api_calls.EVICT, f"{pod_path(pod)}/eviction", body)
 
     async def bind(self, pod: PodRef, node: str) -> None:
         """Place the pod on ``node``; ``Conflict`` when it is bound already or the name belongs to another pod."""
@@ -109,7 +89,7 @@ class Writer:
             "metadata": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
-        await self._call(api_calls.BIND, f"{pod_path(pod)}/binding", body)
+        await self._calls.make(api_calls.BIND, f"{pod_path(pod)}/binding", body)
 
     async def uid_of(self, pod: PodRef) -> str:
         """The UID of the pod that has this namespace and name now, empty where there is none.
@@ -150,39 +130,24 @@ class Writer:
                 "uid": pod.uid,
             },
         }
-        await self._call(api_calls.CREATE_EVENT, events_path(pod.namespace), body)
+        await self._calls.make(api_calls.CREATE_EVENT, events_path(pod.namespace), body)
 
     # -- leases -------------------------------------------------------------------------------------------------
 
     async def get_lease(self, namespace: str, name: str) -> Lease:
         """The Lease as it is now; ``NotFound`` when it does not exist."""
-        return _read_lease(await self._call(api_calls.GET_LEASE, lease_path(namespace, name), None))
+        return _read_lease(await self._calls.make(api_calls.GET_LEASE, lease_path(namespace, name), None))
 
     async def create_lease(self, lease: Lease) -> Lease:
         """Create it; ``Conflict`` when it exists already."""
-        return _read_lease(await self._call(api_calls.CREATE_LEASE, leases_path(lease.namespace), lease_body(lease)))
+        return _read_lease(
+            await self._calls.make(api_calls.CREATE_LEASE, leases_path(lease.namespace), lease_body(lease))
+        )
 
     async def update_lease(self, lease: Lease) -> Lease:
         """Replace it; ``Conflict`` when it is no longer at ``lease.resource_version``."""
         path = lease_path(lease.namespace, lease.name)
-        return _read_lease(await self._call(api_calls.UPDATE_LEASE, path, lease_body(lease)))
-
-    # -- calls --------------------------------------------------------------------------------------------------
-
-    async def _call(self, call: ApiCall, path: str, body: Body | None, content_type: str = JSON) -> bytes:
-        now = asyncio.get_running_loop().time
-        begun, result = now(), "cancelled"
-        try:
-            answer = await self._connection.call(
-                _METHODS[call.verb], path, body=body, content_type=content_type, limit=self._limit
-            )
-            result = "ok"
-        except KubeError as error:
-            result = "forbidden" if error.status == HTTPStatus.FORBIDDEN else type(error).__name__.lower()
-            raise
-        finally:
-            self._observe(call.name, result, now() - begun)
-        return answer
+        return _read_lease(await self._calls.make(api_calls.UPDATE_LEASE, path, lease_body(lease)))
 
 
 def _delete_options(pod: PodRef, grace_seconds: int | None) -> dict[str, object]:
@@ -201,31 +166,24 @@ def _read_lease(body: bytes) -> Lease:
 
 def pod_path(pod: PodRef) -> str:
     """The path of a pod. Raises ``Rejected`` where its namespace or name cannot be that of an object."""
-    return f"{pods_path(pod.namespace)}/{_segment('pod', pod.name)}"
+    return f"{pods_path(pod.namespace)}/{segment('pod', pod.name)}"
 
 
 def pods_path(namespace: str) -> str:
     """The pods of a namespace. Raises ``Rejected``."""
-    return f"/api/v1/namespaces/{_segment('namespace', namespace)}/pods"
+    return f"/api/v1/namespaces/{segment('namespace', namespace)}/pods"
 
 
 def events_path(namespace: str) -> str:
     """The events of a namespace. Raises ``Rejected``."""
-    return f"/apis/events.k8s.io/v1/namespaces/{_segment('namespace', namespace)}/events"
+    return f"/apis/events.k8s.io/v1/namespaces/{segment('namespace', namespace)}/events"
 
 
 def leases_path(namespace: str) -> str:
     """The Leases of a namespace. Raises ``Rejected``."""
-    return f"/apis/coordination.k8s.io/v1/namespaces/{_segment('namespace', namespace)}/leases"
+    return f"/apis/coordination.k8s.io/v1/namespaces/{segment('namespace', namespace)}/leases"
 
 
 def lease_path(namespace: str, name: str) -> str:
     """The path of a Lease. Raises ``Rejected``."""
-    return f"{leases_path(namespace)}/{_segment('Lease', name)}"
-
-
-def _segment(what: str, name: str) -> str:
-    """The name itself: none of its characters needs encoding."""
-    if not _NAME.fullmatch(name):
-        raise Rejected(f"{name[:_SHOWN]!r} is no name of a {what}", reason="Invalid")
-    return name
+    return f"{leases_path(namespace)}/{segment('Lease', name)}"

@@ -34,6 +34,17 @@ class DocumentError(ValueError):
         super().__init__("; ".join(self.problems))
 
 
+class Section(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """What all parts of a configuration document have in common."""
+
+
+def require_positive(section: Struct, *names: str) -> None:
+    """Refuse a duration or a size of zero. Raises ValueError."""
+    for field in msgspec.structs.fields(section):
+        if field.name in names and getattr(section, field.name) <= 0:
+            raise ValueError(f"{field.encode_name}: must be more than zero")
+
+
 def read_document(document: object, kind: type[StructT], required: Iterable[str] = ()) -> StructT:
     """Make a struct of a mapping with camelCase names. Raises DocumentError with every problem.
 

@@ -83,6 +83,11 @@ def is_dns_subdomain(text: str) -> bool:
     return len(text) <= _MAX_SUBDOMAIN and _SUBDOMAIN.fullmatch(text) is not None
 
 
+def is_dns_label(text: str) -> bool:
+    """Whether the text is a DNS label in lower case (RFC 1123), as the names of namespaces are."""
+    return len(text) <= _MAX_NAME and "." not in text and is_dns_subdomain(text)
+
+
 class LabelKey(str):
     """The key of a label, as a document names it."""
 

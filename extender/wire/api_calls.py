@@ -12,6 +12,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from extender.settings import Settings
+from extender.wire.webhook_configurations import GROUP as WEBHOOKS_GROUP
+from extender.wire.webhook_configurations import MUTATING, VALIDATING
+
+# Namespace and name of the one object that a call is about, empty for all of them; None where the settings leave it open.
+Place = tuple[str, str] | None
+
+
+def _anywhere(_settings: Settings) -> Place:
+    return "", ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +34,7 @@ class ApiCall:
     verb: str
     why: str
     is_needed: Callable[[Settings], bool]
+    place: Callable[[Settings], Place] = _anywhere
 
 
 def _preempts(settings: Settings) -> bool:
@@ -55,6 +65,34 @@ def _elects_a_leader(settings: Settings) -> bool:
     return settings.leader_election.enabled
 
 
+def _lease(settings: Settings) -> Place:
+    found = settings.leader_election
+    return (found.lease_namespace, found.lease_name) if found.lease_namespace else None
+
+
+def _lease_namespace(settings: Settings) -> Place:
+    """RBAC cannot restrict create by name: the object does not exist yet."""
+    namespace = settings.leader_election.lease_namespace
+    return (namespace, "") if namespace else None
+
+
+def _makes_certificates(settings: Settings) -> bool:
+    return settings.policies.enabled and settings.policies.webhook.certificates == "own"
+
+
+def _serves_a_webhook(settings: Settings) -> bool:
+    return settings.policies.enabled
+
+
+def _webhook_secret(settings: Settings) -> Place:
+    webhook = settings.policies.webhook
+    return (webhook.service_namespace, webhook.secret) if webhook.service_namespace else None
+
+
+def _webhook_configuration(settings: Settings) -> Place:
+    return "", settings.policies.webhook.configuration
+
+
 LEASES_GROUP: Final = "coordination.k8s.io"
 EVENTS_GROUP: Final = "events.k8s.io"
 
@@ -73,11 +111,37 @@ CREATE_EVENT: Final = ApiCall(
 )
 BIND: Final = ApiCall("bind", "", "pods", "binding", "create", "server.paths.bind is set", _binds)
 CREATE_LEASE: Final = ApiCall(
-    "create_lease", LEASES_GROUP, "leases", "", "create", "leaderElection is on", _elects_a_leader
+    "create_lease", LEASES_GROUP, "leases", "", "create", "leaderElection is on", _elects_a_leader, _lease_namespace
 )
-GET_LEASE: Final = ApiCall("get_lease", LEASES_GROUP, "leases", "", "get", "leaderElection is on", _elects_a_leader)
+GET_LEASE: Final = ApiCall(
+    "get_lease", LEASES_GROUP, "leases", "", "get", "leaderElection is on", _elects_a_leader, _lease
+)
 UPDATE_LEASE: Final = ApiCall(
-    "update_lease", LEASES_GROUP, "leases", "", "update", "leaderElection is on", _elects_a_leader
+    "update_lease", LEASES_GROUP, "leases", "", "update", "leaderElection is on", _elects_a_leader, _lease
+)
+_CERTIFICATES: Final = "policies.webhook.certificates is own"
+GET_SECRET: Final = ApiCall("get_secret", "", "secrets", "", "get", _CERTIFICATES, _makes_certificates, _webhook_secret)
+UPDATE_SECRET: Final = ApiCall(
+    "update_secret", "", "secrets", "", "update", _CERTIFICATES, _makes_certificates, _webhook_secret
+)
+_WEBHOOKS: Final = "the leader keeps the webhook configurations of policies as the settings say"
+GET_MUTATING_WEBHOOKS: Final = ApiCall(
+    "get_mutating_webhooks", WEBHOOKS_GROUP, MUTATING, "", "get", _WEBHOOKS, _serves_a_webhook, _webhook_configuration
+)
+UPDATE_MUTATING_WEBHOOKS: Final = ApiCall(
+    "update_mutating_webhooks",
+    *(WEBHOOKS_GROUP, MUTATING, "", "update"),
+    *(_WEBHOOKS, _serves_a_webhook, _webhook_configuration),
+)
+GET_VALIDATING_WEBHOOKS: Final = ApiCall(
+    "get_validating_webhooks",
+    *(WEBHOOKS_GROUP, VALIDATING, "", "get"),
+    *(_WEBHOOKS, _serves_a_webhook, _webhook_configuration),
+)
+UPDATE_VALIDATING_WEBHOOKS: Final = ApiCall(
+    "update_validating_webhooks",
+    *(WEBHOOKS_GROUP, VALIDATING, "", "update"),
+    *(_WEBHOOKS, _serves_a_webhook, _webhook_configuration),
 )
 
 API_CALLS: Final = (
@@ -92,4 +156,10 @@ API_CALLS: Final = (
     CREATE_LEASE,
     GET_LEASE,
     UPDATE_LEASE,
+    GET_SECRET,
+    UPDATE_SECRET,
+    GET_MUTATING_WEBHOOKS,
+    UPDATE_MUTATING_WEBHOOKS,
+    GET_VALIDATING_WEBHOOKS,
+    UPDATE_VALIDATING_WEBHOOKS,
 )

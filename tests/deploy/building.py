@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Iterator
 from functools import cache
@@ -38,6 +39,14 @@ def built(folder: Path) -> list[Json]:
 def overlay(name: str) -> list[Json]:
     """The documents of an overlay of ours."""
     return built(DEPLOY / "overlays" / name)
+
+
+def overlay_with(component: str, name: str, folder: Path) -> list[Json]:
+    """The documents of an overlay to which a component was added, in a copy of deploy/."""
+    shutil.copytree(DEPLOY, folder / "deploy")
+    file = folder / "deploy" / "overlays" / name / "kustomization.yaml"
+    file.write_text(f"{file.read_text('utf-8')}components: [../../{component}]\n", "utf-8")
+    return built(file.parent)
 
 
 def of_kind(documents: list[Json], *kinds: str) -> list[Json]:

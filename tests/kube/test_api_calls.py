@@ -12,6 +12,7 @@ from extender.kube.connection import Access
 from extender.kube.effects import PodCondition, PodEvent, PodRef
 from extender.kube.leases import Lease
 from extender.kube.session import open_session
+from extender.kube.webhook_objects import WebhookObjects
 from extender.kube.writer import Writer
 from extender.wire.api_calls import API_CALLS, ApiCall
 from tests.fakes import FakeClock
@@ -25,7 +26,12 @@ METHODS = {"create": "POST", "get": "GET", "update": "PUT", "patch": "PATCH", "d
 POD_PATH = "/api/v1/namespaces/default/pods/web"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 
+SECRET = {"metadata": {"namespace": "kube-system", "name": "tls"}}
+WEBHOOKS = {"metadata": {"name": "ours"}}
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+
 Call = Callable[[Writer], Awaitable[object]]
+WebhookCall = Callable[[WebhookObjects], Awaitable[object]]
 
 CALLS: dict[str, tuple[str, Call]] = {
     "nominate": (f"{POD_PATH}/status", lambda w: w.nominate(POD, "node-a")),
@@ -47,29 +53,62 @@ CALLS: dict[str, tuple[str, Call]] = {
     "update_lease": (f"{LEASES}/extender", lambda w: w.update_lease(LEASE)),
 }
 
+WEBHOOK_CALLS: dict[str, tuple[str, WebhookCall]] = {
+    "get_secret": ("/api/v1/namespaces/kube-system/secrets/tls", lambda o: o.get_secret("kube-system", "tls")),
+    "update_secret": ("/api/v1/namespaces/kube-system/secrets/tls", lambda o: o.update_secret(SECRET)),
+    "get_mutating_webhooks": (
+        f"{ADMISSION}/mutatingwebhookconfigurations/ours",
+        lambda o: o.get_mutating_webhooks("ours"),
+    ),
+    "update_mutating_webhooks": (
+        f"{ADMISSION}/mutatingwebhookconfigurations/ours",
+        lambda o: o.update_mutating_webhooks(WEBHOOKS),
+    ),
+    "get_validating_webhooks": (
+        f"{ADMISSION}/validatingwebhookconfigurations/ours",
+        lambda o: o.get_validating_webhooks("ours"),
+    ),
+    "update_validating_webhooks": (
+        f"{ADMISSION}/validatingwebhookconfigurations/ours",
+        lambda o: o.update_validating_webhooks(WEBHOOKS),
+    ),
+}
+
 
 def declared(seen: Seen) -> tuple[str, str, str, str]:
-    """Group, resource, subresource and method of a request in a namespace."""
+    """Group, resource, subresource and method of a request."""
     parts = seen.path.removeprefix("/").split("/")
     group = "" if parts[0] == "api" else parts[1]
-    _, _, resource, *rest = parts[parts.index("namespaces") :]
+    namespaced = "namespaces" in parts
+    resource, *rest = parts[parts.index("namespaces") + 2 :] if namespaced else parts[3:]
     return group, resource, rest[1] if len(rest) > 1 else "", seen.method
 
 
-def test_each_method_of_the_writer_has_its_row() -> None:
-    methods = {name for name, _ in inspect.getmembers(Writer, inspect.iscoroutinefunction) if not name.startswith("_")}
-    rows = [call.name for call in API_CALLS]
-    assert (sorted(methods), sorted(CALLS)) == (sorted(rows), sorted(rows))
+def methods_of(kind: type) -> set[str]:
+    """The calls of a class."""
+    return {name for name, _ in inspect.getmembers(kind, inspect.iscoroutinefunction) if not name.startswith("_")}
+
+
+def test_each_method_has_its_row() -> None:
+    assert methods_of(Writer) == set(CALLS)
+    assert methods_of(WebhookObjects) == set(WEBHOOK_CALLS)
+    assert sorted(call.name for call in API_CALLS) == sorted({**CALLS, **WEBHOOK_CALLS})
 
 
 @pytest.mark.parametrize("row", API_CALLS, ids=[call.name for call in API_CALLS])
 async def test_a_call_makes_the_request_that_its_row_declares(api: ScriptedApi, row: ApiCall) -> None:
-    path, call = CALLS[row.name]
+    path = {**CALLS, **WEBHOOK_CALLS}[row.name][0]
     api.script(path, body('{"metadata": {"name": "web", "uid": "uid-web"}}'))
     names: list[str] = []
+
+    def observe(name: str, *_: object) -> None:
+        names.append(name)
+
     async with open_session(Access(host=api.url), FakeClock()) as session:
-        writer = Writer(session.writes, "extender", "one", observe=lambda name, *_: names.append(name))
-        await call(writer)
+        if row.name in CALLS:
+            await CALLS[row.name][1](Writer(session.writes, "extender", "one", observe=observe))
+        else:
+            await WEBHOOK_CALLS[row.name][1](WebhookObjects(session.writes, observe=observe))
     (seen,) = api.requests
     assert declared(seen) == (row.group, row.resource, row.subresource, METHODS[row.verb])
     assert names == ([] if row.name == "uid_of" else [row.name])

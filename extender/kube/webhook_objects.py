@@ -1,0 +1,72 @@
+"""The objects of the webhook that the leader keeps: the Secret with its certificates, and the two webhook configurations.
+
+As plain JSON, so that fields of a later version of Kubernetes survive an update. Each update carries the resourceVersion
+that was read, so two writers never overwrite each other. https://kubernetes.io/docs/reference/using-api/api-concepts/
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from extender.kube.calls import Calls, Observe, segment, unobserved
+from extender.kube.errors import Unreachable
+from extender.kube.session import Connection
+from extender.wire import api_calls
+from extender.wire.webhook_configurations import GROUP, MUTATING, VALIDATING
+
+JsonObject = dict[str, Any]
+
+
+class WebhookObjects:
+    """Reads and replaces them. Every method raises ``KubeError``; an update ``Conflict`` if the object has changed."""
+
+    def __init__(self, connection: Connection, limit: float = 10.0, observe: Observe = unobserved) -> None:
+        self._calls = Calls(connection, limit, observe)
+
+    async def get_secret(self, namespace: str, name: str) -> JsonObject:
+        """The Secret as it is now."""
+        return _read(await self._calls.make(api_calls.GET_SECRET, _secret_path(namespace, name)))
+
+    async def update_secret(self, secret: JsonObject) -> JsonObject:
+        """Replace it."""
+        path = _secret_path(secret["metadata"]["namespace"], secret["metadata"]["name"])
+        return _read(await self._calls.make(api_calls.UPDATE_SECRET, path, secret))
+
+    async def get_mutating_webhooks(self, name: str) -> JsonObject:
+        """The MutatingWebhookConfiguration as it is now."""
+        return _read(await self._calls.make(api_calls.GET_MUTATING_WEBHOOKS, _webhooks_path(MUTATING, name)))
+
+    async def update_mutating_webhooks(self, configuration: JsonObject) -> JsonObject:
+        """Replace it."""
+        path = _webhooks_path(MUTATING, configuration["metadata"]["name"])
+        return _read(await self._calls.make(api_calls.UPDATE_MUTATING_WEBHOOKS, path, configuration))
+
+    async def get_validating_webhooks(self, name: str) -> JsonObject:
+        """The ValidatingWebhookConfiguration as it is now."""
+        return _read(await self._calls.make(api_calls.GET_VALIDATING_WEBHOOKS, _webhooks_path(VALIDATING, name)))
+
+    async def update_validating_webhooks(self, configuration: JsonObject) -> JsonObject:
+        """Replace it."""
+        path = _webhooks_path(VALIDATING, configuration["metadata"]["name"])
+        return _read(await self._calls.make(api_calls.UPDATE_VALIDATING_WEBHOOKS, path, configuration))
+
+
+def _secret_path(namespace: str, name: str) -> str:
+    return f"/api/v1/namespaces/{segment('namespace', namespace)}/secrets/{segment('Secret', name)}"
+
+
+def _webhooks_path(resource: str, name: str) -> str:
+    return f"/apis/{GROUP}/v1/{resource}/{segment('webhook configuration', name)}"
+
+
+def _read(body: bytes) -> JsonObject:
+    """An object with metadata. Raises ``Unreachable`` for any other answer, as from a proxy."""
+    try:
+        found = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise Unreachable(f"no object: {error}") from error
+    if not isinstance(found, dict) or not isinstance(found.get("metadata"), dict):
+        raise Unreachable("no object: metadata is missing")
+    return found

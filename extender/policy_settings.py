@@ -1,0 +1,87 @@
+"""The settings of scheduling policies and of their webhook: the section `policies` of the configuration document.
+
+A file of its own beside `settings`, which includes the section. https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/
+"""
+
+import re
+from typing import Final, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from extender.model.documents import Section, require_positive
+from extender.model.labels import ObjectName, is_dns_label
+from extender.model.units import Address, Duration
+
+_KIND: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/v[a-z0-9]+/[A-Z][A-Za-z0-9]*")
+_POINTER: Final = re.compile(r"(/[A-Za-z0-9_-]+)+")
+_LONGEST_TIMEOUT: Final = 30  # seconds; the API server accepts no more
+
+# own: a CA of the extender's own, rotated by the leader and kept in a Secret. files: PEM files, and a caBundle from a file.
+# cert-manager: PEM files, and the caBundle is left to cert-manager's CA injector.
+CertificateSource = Literal["own", "files", "cert-manager"]
+
+
+class Webhook(Section, frozen=True):
+    """The admission webhook: where it listens, how the API server reaches it, and its certificates.
+
+    The API server uses ``url`` where it is set, else the Service. ``timeout`` is the API server's; the webhook answers
+    before it is over.
+    """
+
+    bind_address: Address = Address("0.0.0.0:9443")
+    timeout: Duration = Duration(10)
+    failure_policy: Literal["Ignore", "Fail"] = "Ignore"
+    configuration: ObjectName = ObjectName("placement-extender")
+    service: ObjectName = ObjectName("placement-extender-webhook")
+    service_namespace: str = ""
+    url: str = ""
+    certificates: CertificateSource = "own"
+    secret: ObjectName = ObjectName("placement-extender-webhook")
+    cert_file: str = ""
+    key_file: str = ""
+    ca_file: str = msgspec.field(default="", name="caFile")
+
+    def __post_init__(self) -> None:
+        """Refuse what the API server would refuse, and files without which there is no certificate."""
+        require_positive(self, "timeout")
+        if self.timeout % 1 or self.timeout > _LONGEST_TIMEOUT:
+            raise ValueError(f"timeout: the API server accepts whole seconds up to {_LONGEST_TIMEOUT}s")
+        if self.url and (urlsplit(self.url).scheme != "https" or not urlsplit(self.url).hostname):
+            raise ValueError(f'url: expected a URL such as "https://10.0.0.7:9443", got "{self.url}"')
+        if self.service_namespace and not is_dns_label(self.service_namespace):
+            raise ValueError(f'serviceNamespace: "{self.service_namespace}" is no name of a namespace')
+        self._check_files()
+
+    def _check_files(self) -> None:
+        has_files = self.certificates != "own"
+        for field, value in (("certFile", self.cert_file), ("keyFile", self.key_file)):
+            if bool(value) != has_files:
+                raise ValueError(
+                    f"{field}: {'needed' if has_files else 'not used'} with certificates {self.certificates}"
+                )
+        if self.ca_file and self.certificates != "files":
+            raise ValueError(f"caFile: not used with certificates {self.certificates}")
+
+
+class Policies(Section, frozen=True):
+    """Scheduling policies. ``templates``: by group/version/Kind of a custom resource the place of its pod template."""
+
+    enabled: bool = False
+    kupid: bool = False
+    templates: dict[str, str] = msgspec.field(
+        default_factory=lambda: {"argoproj.io/v1alpha1/Rollout": "/spec/template"}
+    )
+    exempt_namespaces: tuple[str, ...] = ("kube-system",)
+    webhook: Webhook = Webhook()
+
+    def __post_init__(self) -> None:
+        """Refuse kinds, paths and namespaces that no object could have."""
+        for kind, path in self.templates.items():
+            if not _KIND.fullmatch(kind):
+                raise ValueError(f'templates: expected a kind such as "argoproj.io/v1alpha1/Rollout", got "{kind}"')
+            if not _POINTER.fullmatch(path):
+                raise ValueError(f'templates: expected a path such as "/spec/template" for {kind}, got "{path}"')
+        for namespace in self.exempt_namespaces:
+            if not is_dns_label(namespace):
+                raise ValueError(f'exemptNamespaces: "{namespace}" is no name of a namespace')

@@ -1,0 +1,166 @@
+"""What the two webhook configurations must say under given settings, and whether those of the cluster do.
+
+Every field that the API server would fill in is written out, so that a configuration can be compared field by field.
+https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#webhook-configuration
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from extender.policy_settings import Policies
+
+JsonObject = dict[str, Any]
+
+GROUP: Final = "admissionregistration.k8s.io"
+MUTATING: Final = "mutatingwebhookconfigurations"
+VALIDATING: Final = "validatingwebhookconfigurations"
+MUTATE_PATH: Final = "/mutate"
+VALIDATE_PATH: Final = "/validate"
+EXEMPT_LABEL: Final = "placement.extender.dev/exempt"
+POLICY_GROUP: Final = "placement.extender.dev"
+KUPID_GROUP: Final = "kupid.gardener.cloud"
+POLICY_RESOURCES: Final = ("podschedulingpolicies", "clusterpodschedulingpolicies")
+
+_SUFFIX: Final = "policies.placement.extender.dev"
+_CREATE: Final = ("CREATE",)
+_CREATE_AND_UPDATE: Final = ("CREATE", "UPDATE")
+# The template of a Job, and nearly all of a pod, cannot be changed: a patch would make the API server refuse the update.
+_BUILT_IN: Final = (
+    ("", "v1", ("pods",), _CREATE),
+    ("", "v1", ("replicationcontrollers",), _CREATE_AND_UPDATE),
+    ("apps", "v1", ("deployments", "statefulsets", "daemonsets", "replicasets"), _CREATE_AND_UPDATE),
+    ("batch", "v1", ("jobs",), _CREATE),
+    ("batch", "v1", ("cronjobs",), _CREATE_AND_UPDATE),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookTarget:
+    """How the API server reaches the webhook: by ``url``, or where it is empty by a Service."""
+
+    url: str = ""
+    service: str = ""
+    namespace: str = ""
+
+    def client_config(self, path: str, ca_bundle: bytes | None) -> JsonObject:
+        """The clientConfig for one path; without a bundle the field is left out."""
+        found: JsonObject = (
+            {"url": self.url.rstrip("/") + path}
+            if self.url
+            else {"service": {"namespace": self.namespace, "name": self.service, "path": path, "port": 443}}
+        )
+        return found | ({} if ca_bundle is None else {"caBundle": base64.b64encode(ca_bundle).decode()})
+
+
+def target_of(policies: Policies, own_namespace: str) -> WebhookTarget:
+    """How the API server reaches the webhook of these settings."""
+    webhook = policies.webhook
+    if webhook.url:
+        return WebhookTarget(url=webhook.url)
+    return WebhookTarget(service=webhook.service, namespace=webhook.service_namespace or own_namespace)
+
+
+def mutating_webhooks(
+    policies: Policies, target: WebhookTarget, own_namespace: str, ca_bundle: bytes | None
+) -> list[JsonObject]:
+    """The webhooks of the MutatingWebhookConfiguration; without a bundle the field is left to another writer."""
+    exempt = sorted({*policies.exempt_namespaces, own_namespace} - {""})
+    return [
+        {
+            "name": f"mutate.{_SUFFIX}",
+            "clientConfig": target.client_config(MUTATE_PATH, ca_bundle),
+            "rules": [_rule(*each) for each in (*_BUILT_IN, *_custom(policies.templates))],
+            "namespaceSelector": _unless("kubernetes.io/metadata.name", exempt),
+            "objectSelector": _unless(EXEMPT_LABEL, ["true"]),
+            "failurePolicy": policies.webhook.failure_policy,
+            "reinvocationPolicy": "IfNeeded",
+            **_common(policies),
+        }
+    ]
+
+
+def validating_webhooks(policies: Policies, target: WebhookTarget, ca_bundle: bytes | None) -> list[JsonObject]:
+    """The webhooks of the ValidatingWebhookConfiguration. It concerns policies only, so it can fail closed."""
+    groups = [POLICY_GROUP, *([KUPID_GROUP] if policies.kupid else [])]
+    return [
+        {
+            "name": f"validate.{_SUFFIX}",
+            "clientConfig": target.client_config(VALIDATE_PATH, ca_bundle),
+            "rules": [_rule(group, "v1alpha1", POLICY_RESOURCES, _CREATE_AND_UPDATE) for group in groups],
+            "namespaceSelector": {},
+            "objectSelector": {},
+            "failurePolicy": "Fail",
+            **_common(policies),
+        }
+    ]
+
+
+def differs(wanted: object, found: object) -> bool:
+    """Whether a configuration lacks something that is wanted. Fields that are not wanted are those of other writers."""
+    if isinstance(wanted, Mapping):
+        if not isinstance(found, Mapping):
+            return True
+        return (not wanted and bool(found)) or any(differs(each, found.get(name)) for name, each in wanted.items())
+    if isinstance(wanted, list):
+        if not isinstance(found, list) or len(wanted) != len(found):
+            return True
+        return any(differs(*pair) for pair in zip(wanted, found, strict=True))
+    return wanted != found
+
+
+def merged(wanted: Sequence[JsonObject], found: object) -> list[JsonObject]:
+    """The wanted webhooks, each with the caBundle that it has now where the wanted one says none."""
+    known = {each.get("name"): each for each in found if isinstance(each, dict)} if isinstance(found, list) else {}
+    return [_with_bundle(each, known.get(each["name"], {})) for each in wanted]
+
+
+def _with_bundle(wanted: JsonObject, known: JsonObject) -> JsonObject:
+    client = known.get("clientConfig")
+    bundle = client.get("caBundle") if isinstance(client, dict) else None
+    if bundle is None or "caBundle" in wanted["clientConfig"]:
+        return wanted
+    return {**wanted, "clientConfig": {**wanted["clientConfig"], "caBundle": bundle}}
+
+
+def _common(policies: Policies) -> JsonObject:
+    return {
+        "matchPolicy": "Equivalent",
+        "sideEffects": "None",
+        "timeoutSeconds": int(policies.webhook.timeout),
+        "admissionReviewVersions": ["v1"],
+    }
+
+
+def _rule(group: str, version: str, resources: Sequence[str], operations: Sequence[str]) -> JsonObject:
+    return {
+        "apiGroups": [group],
+        "apiVersions": [version],
+        "resources": list(resources),
+        "operations": list(operations),
+        "scope": "*",
+    }
+
+
+def _custom(templates: Mapping[str, str]) -> Iterator[tuple[str, str, tuple[str, ...], tuple[str, ...]]]:
+    for kind in sorted(templates):
+        group, version, name = kind.split("/")
+        yield group, version, (plural_of(name),), _CREATE_AND_UPDATE
+
+
+def plural_of(kind: str) -> str:
+    """The resource of a kind, by the rule of `meta.UnsafeGuessKindToResource` of the Kubernetes libraries."""
+    name = kind.lower()
+    if name.endswith("s"):
+        return f"{name}es"
+    return f"{name[:-1]}ies" if name.endswith("y") else f"{name}s"
+
+
+def _unless(key: str, values: Sequence[str]) -> JsonObject:
+    """A selector of everything but what has one of these labels; of everything where there are none."""
+    if not values:
+        return {}
+    return {"matchExpressions": [{"key": key, "operator": "NotIn", "values": list(values)}]}

@@ -1,0 +1,87 @@
+"""The component deploy/policies in each overlay: valid, in one piece, and the same as what the leader keeps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import kubernetes_validate  # type: ignore[import-untyped]  # has no types
+import pytest
+
+from extender.settings import Settings
+from extender.wire.webhook_configurations import differs, mutating_webhooks, target_of, validating_webhooks
+from tests.deploy.building import DEPLOY, DEPLOYED, Json, load, of_kind, overlay, overlay_with, rules
+from tests.deploy.test_manifests import FOREIGN, KUBERNETES, POLICY_RESOURCES, declared_calls
+
+POLICIES = Settings().policies
+EACH = pytest.mark.parametrize("name", DEPLOYED)
+
+
+@pytest.fixture
+def documents(name: str, tmp_path: Path) -> list[Json]:
+    """The overlay with policies."""
+    return overlay_with("policies", name, tmp_path)
+
+
+def namespace_of(name: str) -> str:
+    """Where the overlay puts its objects."""
+    found: str = load(DEPLOY / "overlays" / name / "kustomization.yaml")["namespace"]
+    return found
+
+
+@EACH
+def test_every_document_is_valid_by_the_schema_of_its_kind(documents: list[Json]) -> None:
+    for document in documents:
+        if document["kind"] not in FOREIGN:
+            kubernetes_validate.validate(document, KUBERNETES, strict=True)
+
+
+@EACH
+def test_the_webhooks_are_those_that_the_leader_keeps(documents: list[Json], name: str) -> None:
+    namespace = namespace_of(name)
+    target = target_of(POLICIES, namespace)
+    (mutating,) = of_kind(documents, "MutatingWebhookConfiguration")
+    (validating,) = of_kind(documents, "ValidatingWebhookConfiguration")
+    exempt = mutating["webhooks"][0]["namespaceSelector"]["matchExpressions"][0]["values"]
+    assert {*POLICIES.exempt_namespaces, namespace} <= set(exempt)
+    # An overlay in a namespace that is exempt anyway still names the one of the others.
+    wanted = mutating_webhooks(POLICIES, target, "placement-extender", None)
+    assert not differs(wanted, mutating["webhooks"])
+    assert not differs(validating_webhooks(POLICIES, target, None), validating["webhooks"])
+    for each in (mutating, validating):
+        assert each["metadata"]["name"] == POLICIES.webhook.configuration
+        assert "caBundle" not in each["webhooks"][0]["clientConfig"], (
+            "the leader's, which applying again must not remove"
+        )
+
+
+@EACH
+def test_the_component_grants_the_calls_on_its_objects_by_their_names(documents: list[Json], name: str) -> None:
+    added = [one for one in documents if "rules" in one and one not in overlay(name)]
+    assert set(rules(added, "ClusterRole", "Role")) == declared_calls(POLICY_RESOURCES)
+    named = {rule["resources"][0]: rule["resourceNames"] for role in added for rule in role["rules"]}
+    assert named == {
+        "secrets": [POLICIES.webhook.secret],
+        "mutatingwebhookconfigurations": [POLICIES.webhook.configuration],
+    }
+    assert [one["metadata"]["name"] for one in of_kind(documents, "Secret")].count(POLICIES.webhook.secret) == 1
+
+
+@EACH
+def test_the_service_reaches_the_port_of_the_webhook_on_every_replica(documents: list[Json], name: str) -> None:
+    (service,) = [one for one in of_kind(documents, "Service") if one["metadata"]["name"] == POLICIES.webhook.service]
+    (deployment,) = of_kind(documents, "Deployment")
+    template = deployment["spec"]["template"]
+    assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()
+    assert service["spec"]["publishNotReadyAddresses"] is True
+    (port,) = service["spec"]["ports"]
+    (extender,) = [one for one in template["spec"]["containers"] if one["name"] == "extender"]
+    opened = {each["name"]: each["containerPort"] for each in extender["ports"]}
+    assert opened[port["targetPort"]] == POLICIES.webhook.bind_address.port
+    (before,) = [
+        one
+        for one in of_kind(overlay(name), "Deployment")[0]["spec"]["template"]["spec"]["containers"]
+        if one["name"] == "extender"
+    ]
+    assert extender["ports"][:-1] == before["ports"] or extender["ports"][1:] == before["ports"]
+    (network,) = of_kind(documents, "NetworkPolicy")
+    assert {"ports": [{"port": opened["webhook"], "protocol": "TCP"}]} in network["spec"]["ingress"]
