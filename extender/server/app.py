@@ -12,10 +12,10 @@ from aiohttp import web
 
 from extender.model.units import Address
 from extender.server import health, verbs
-from extender.server.bodies import BodyMemory
 from extender.server.collaborators import COLLABORATORS, Collaborators, Readiness, Verbs
 from extender.server.connections import ConnectionLimits, Connections
 from extender.server.middleware import answer_errors
+from extender.server.request_checks import BodyMemory, Deadlines
 from extender.server.tls import ServerTls
 from extender.settings import Server, Settings
 from extender.telemetry.metrics import Metrics
@@ -33,7 +33,8 @@ def make_app(
     """The application with its routes. It starts nothing."""
     app = web.Application(middlewares=[answer_errors], client_max_size=settings.server.max_body_bytes)
     bodies = BodyMemory(_BODIES_AT_ONCE * settings.server.max_body_bytes)
-    collaborators = Collaborators(settings, decisions, readiness, metrics, version, bodies)
+    deadlines = Deadlines(settings.server.request_timeout)
+    collaborators = Collaborators(settings, decisions, readiness, metrics, version, bodies, deadlines)
     app[COLLABORATORS] = collaborators
     metrics.report_in_flight(lambda: bodies.requests)
     metrics.report_readiness(readiness.checks)

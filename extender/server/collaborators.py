@@ -12,7 +12,7 @@ from aiohttp import web
 
 from extender.model.objects import Pod
 from extender.model.victims import Candidate
-from extender.server.bodies import BodyMemory
+from extender.server.request_checks import BodyMemory, Deadlines
 from extender.settings import Settings
 from extender.telemetry.metrics import Metrics
 from extender.telemetry.repeated import RepeatedWarning, RepeatedWarnings
@@ -22,10 +22,6 @@ from extender.wire.extender_v1 import BindingArgs, ExtenderArgs, FilterResult, P
 async def reject_bind(_args: BindingArgs) -> str:
     """A service that follows no cluster cannot bind."""
     return "this service answers from a snapshot and binds nothing"
-
-
-async def skip_catch_up() -> None:
-    """A service that follows no cluster receives no events."""
 
 
 def ignore_failed_attempt(_pod: Pod) -> None:
@@ -41,7 +37,7 @@ class Verbs:
 
     A decision is a synchronous function, so it sees one state of the index. Before it, filter and preempt may wait for
     the watch to show the pod, and filter for the assumed pods that it depends on. ``catch_up`` is awaited before each: it
-    returns once all events that have arrived by then are in the index. ``attempt_failed`` takes the pod of a request that
+    returns once all events that have arrived by then are in the index; None for a service that follows no cluster. ``attempt_failed`` takes the pod of a request that
     is not decided.
     """
 
@@ -50,7 +46,7 @@ class Verbs:
     preempt: Callable[[PreemptionArgs], Awaitable[Sequence[Candidate]]]
     bind: Callable[[BindingArgs], Awaitable[str]] = reject_bind
     attempt_failed: Callable[[Pod], None] = ignore_failed_attempt
-    catch_up: Callable[[], Awaitable[None]] = skip_catch_up
+    catch_up: Callable[[], Awaitable[None]] | None = None
 
 
 class Readiness(Protocol):
@@ -74,7 +70,7 @@ class Readiness(Protocol):
 
 @dataclass(slots=True)
 class Collaborators:
-    """All that the handlers use. Only `in_flight`, `bodies` and the state of the warnings change."""
+    """All that the handlers use. Only `in_flight`, `bodies`, `deadlines` and the state of the warnings change."""
 
     settings: Settings
     verbs: Verbs
@@ -82,6 +78,7 @@ class Collaborators:
     metrics: Metrics
     version: str
     bodies: BodyMemory
+    deadlines: Deadlines
     in_flight: int = 0
     rejected: RepeatedWarnings = field(default_factory=lambda: RepeatedWarnings(_LOG, "request refused"))
     undecided: RepeatedWarning = field(

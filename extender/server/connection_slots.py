@@ -50,10 +50,6 @@ class ConnectionSlot:
     close: Callable[[], None] = field(default=lambda: None)
     waiting_bytes: Callable[[], int] = field(default=lambda: 0)
 
-    def enter(self, stage: Stage, now: float) -> None:
-        """The connection enters another stage."""
-        self.stage, self.since = stage, now
-
 
 class ConnectionSlots:
     """All connections: at most `most`, and at most `per_peer` of one peer. Finding one to close is O(connections)."""

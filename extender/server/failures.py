@@ -11,8 +11,6 @@ import orjson
 from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMessage
 
-from extender.server.callers import Abandoned
-from extender.server.peers import NoCertificate, NotLocal, UnknownName
 from extender.settings import Server
 from extender.wire.errors import WireError
 
@@ -21,7 +19,24 @@ class NotReady(Exception):  # noqa: N818 (a state, not an error)
     """Raised while this replica must not answer; the text names the readiness checks that fail."""
 
 
-class Stale(Exception):  # noqa: N818 (a state, not an error)
+class NoCertificate(Exception):  # noqa: N818 (as above)
+    """Raised when a client must show a certificate and shows none."""
+
+
+class UnknownName(Exception):  # noqa: N818 (as above)
+    """Raised when a client's certificate is valid, but none of its names has the role that the request needs."""
+
+    def __init__(self, names: str, role: str) -> None:
+        super().__init__(names)
+        self.names = names
+        self.role = role
+
+
+class NotLocal(Exception):  # noqa: N818 (as above)
+    """Raised when an unauthenticated client requests a change from another machine."""
+
+
+class Stale(Exception):  # noqa: N818 (as above)
     """Raised when the index is too old for a decision; the text names the kinds."""
 
 
@@ -29,7 +44,11 @@ class Late(Exception):  # noqa: N818 (as above)
     """Raised when a request that was read has not been decided within its time."""
 
 
-class Overloaded(Exception):  # noqa: N818 (a state, not an error)
+class Abandoned(Exception):  # noqa: N818 (as above)
+    """Raised when the client has closed the connection: its scheduling attempt is over, so nothing must be decided."""
+
+
+class Overloaded(Exception):  # noqa: N818 (as above)
     """Raised when as many requests as the settings allow are being answered, or hold memory; the text says which."""
 
 
@@ -37,7 +56,11 @@ class TooLarge(Exception):  # noqa: N818 (as above)
     """Raised when a body exceeds its limit; the text is the limit, by its setting where it has one."""
 
 
-class Compressed(Exception):  # noqa: N818 (a state, not an error)
+class NoLength(Exception):  # noqa: N818 (as above)
+    """Raised when a body comes in chunks. Parsing chunks of one byte costs 500 times as much as parsing the bytes."""
+
+
+class Compressed(Exception):  # noqa: N818 (as above)
     """Raised when a body is compressed; the text is the encoding. Inflating one costs up to a thousand times its size."""
 
 
@@ -54,7 +77,7 @@ class Failure:
     @property
     def concerns_the_pod(self) -> bool:
         """Whether the text belongs into the condition of the pod; if not it concerns only the client."""
-        return self.reason not in _FOR_THE_CALLER_ONLY
+        return self.reason not in _FOR_THE_CLIENT_ONLY
 
     @property
     def is_temporary(self) -> bool:
@@ -67,12 +90,12 @@ class Failure:
 
 
 _LATER = {"Retry-After": "1"}
-_FOR_THE_CALLER_ONLY = {"not_ready", "overloaded", "unauthenticated", "forbidden"}
+_FOR_THE_CLIENT_ONLY = {"not_ready", "overloaded", "unauthenticated", "forbidden", "no_length"}
 
 
 def failure_of(error: Exception, limits: Server) -> Failure:
     """The failure for an error. Texts name settings by their path in the configuration file."""
-    return _of_state(error, limits) or _of_request(error, limits) or _UNEXPECTED
+    return _of_state(error, limits) or _of_client(error) or _of_request(error, limits) or _UNEXPECTED
 
 
 def _of_state(error: Exception, limits: Server) -> Failure | None:
@@ -93,8 +116,8 @@ def _of_state(error: Exception, limits: Server) -> Failure | None:
     return None
 
 
-def _of_request(error: Exception, limits: Server) -> Failure | None:
-    """Failures of the request or its sender."""
+def _of_client(error: Exception) -> Failure | None:
+    """Failures of authentication and authorisation."""
     match error:
         case NoCertificate():
             text = "a client certificate of server.tls.clientCAFile is needed"
@@ -105,8 +128,17 @@ def _of_request(error: Exception, limits: Server) -> Failure | None:
         case NotLocal():
             text = "without server.tls.clientCAFile only this machine may change anything"
             return Failure(HTTPStatus.FORBIDDEN, "forbidden", text)
+    return None
+
+
+def _of_request(error: Exception, limits: Server) -> Failure | None:
+    """Failures of the request: its path, its method, its body."""
+    match error:
         case WireError():
             return Failure(HTTPStatus.BAD_REQUEST, "malformed", f"cannot read the request: {error}", error.path)
+        case NoLength():
+            text = "request bodies need a Content-Length; Transfer-Encoding is not accepted"
+            return Failure(HTTPStatus.LENGTH_REQUIRED, "no_length", text)
         case Compressed():
             text = f'request bodies must not be compressed (Content-Encoding "{error}")'
             accepted = {"Accept-Encoding": "identity"}

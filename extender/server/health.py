@@ -12,8 +12,8 @@ from typing import get_args
 import orjson
 from aiohttp import web
 
-from extender.server.bodies import read_body
 from extender.server.collaborators import COLLABORATORS
+from extender.server.request_checks import read_body
 from extender.settings import settings_document
 from extender.telemetry.logs import Level, current_level, set_level
 from extender.telemetry.metrics import EXPOSITION_TYPE
@@ -77,8 +77,11 @@ async def change_log_level(request: web.Request) -> web.Response:
     """`curl -X PUT --data debug .../debug/loglevel`: holds until the next start. Answers with the level."""
     # Compared as bytes: the charset of the client is ignored, as decoding some of them takes minutes.
     app = request.app[COLLABORATORS]
-    with app.bodies.acquire(request) as held:
+    held = app.bodies.acquire(request)
+    try:
         word = (await read_body(request, _LONGEST_WORD, "", app.bodies, held)).strip()
+    finally:
+        app.bodies.release(held)
     for level in get_args(Level):
         if word == level.encode():
             _LOG.warning("log level changed", extra={"from": current_level(), "to": level})

@@ -1,14 +1,18 @@
-"""The handlers of the verbs: decode, decide, encode. The decisions are in `extender/verbs`.
+"""The handlers of the verbs: decode, bring the index up to date, decide, encode. The decisions are in `extender/verbs`.
 
 `middleware` turns errors into answers. https://pkg.go.dev/k8s.io/kube-scheduler/extender/v1
 """
 
+import asyncio
+import select
+from collections.abc import Callable
+from typing import Final
+
 from aiohttp import web
 
-from extender.server.bodies import BODY
-from extender.server.collaborators import COLLABORATORS
-from extender.server.failures import Stale
-from extender.server.fallbacks import prepare_decision
+from extender.server.collaborators import COLLABORATORS, Collaborators
+from extender.server.failures import Abandoned, Stale
+from extender.server.middleware import BODY, PASS_ALL, PassAll
 from extender.wire.extender_v1 import (
     ExtenderArgs,
     FilterResult,
@@ -22,6 +26,8 @@ from extender.wire.extender_v1 import (
     encode_priorities,
 )
 
+_LOOP_ITERATIONS: Final = 3  # of the event loop: one polls, the next reads, and TLS decrypts
+
 
 async def filter_nodes(request: web.Request) -> web.Response:
     """Which of the nodes may take the pod, in the form in which they came: names, or whole nodes."""
@@ -30,7 +36,7 @@ async def filter_nodes(request: web.Request) -> web.Response:
     args = decode_args(request[BODY], app.settings.limits)
     metrics.record_request(_count(args), by_names=args.nodes is None)
     try:
-        await prepare_decision(request, app, lambda: _filtered(FilterResult(_asked(args)), args))
+        await _prepare_decision(request, app, lambda: _filtered(FilterResult(_asked(args)), args))
     except Stale:
         app.verbs.attempt_failed(args.pod)  # the new request alone shows that the last attempt failed
         raise
@@ -49,7 +55,7 @@ async def prioritize_nodes(request: web.Request) -> web.Response:
     app = request.app[COLLABORATORS]
     args = decode_args(request[BODY], app.settings.limits)
     app.metrics.verbs["prioritize"].record_request(_count(args), by_names=args.nodes is None)
-    await prepare_decision(request, app, lambda: _json(encode_priorities({})))
+    await _prepare_decision(request, app, lambda: _json(encode_priorities({})))
     scores = app.verbs.prioritize(args)
     app.metrics.verbs["prioritize"].record_decision()
     return _json(encode_priorities(scores))
@@ -61,7 +67,7 @@ async def preempt_pods(request: web.Request) -> web.Response:
     args = decode_preemption_args(request[BODY], app.settings.limits)
     app.metrics.verbs["preempt"].record_request(len(args.candidates))
     # A candidate without victims would fail the whole call.
-    await prepare_decision(
+    await _prepare_decision(
         request, app, lambda: _json(encode_preemption([each for each in args.candidates if each.victims]))
     )
     candidates = await app.verbs.preempt(args)
@@ -73,6 +79,47 @@ async def bind_pod(request: web.Request) -> web.Response:
     """Binds a pod for the scheduler."""
     app = request.app[COLLABORATORS]
     return _json(encode_binding(await app.verbs.bind(decode_binding_args(request[BODY]))))
+
+
+async def _prepare_decision(request: web.Request, app: Collaborators, passing: Callable[[], web.Response]) -> None:
+    """Registers the answer that passes everything, and brings the index up to date.
+
+    Returns once the events that arrived before the request are in the index. Raises Stale or Abandoned.
+    """
+    request[PASS_ALL] = PassAll(passing)
+    if app.verbs.catch_up is not None:
+        await app.verbs.catch_up()
+    await _check_client_waits(request)
+    if app.readiness.is_stale:
+        missing = (name for name, problem in app.readiness.checks().items() if problem)
+        raise Stale(f"changes of {', '.join(missing)} cannot be followed now; /readyz says why")
+
+
+async def _check_client_waits(request: web.Request) -> None:
+    """Raise Abandoned where the client does not wait for the answer any more. One system call where it does (1 µs).
+
+    A request may have been unread for longer than the scheduler waits (extenders[].httpTimeout). Then the pod is back in
+    the queue, and may have been sent again by another connection; an answer now would assume a pod that is never bound.
+    The end of the connection follows the request in the socket, and the event loop has not read it yet.
+    """
+    transport = request.transport
+    iterations = _LOOP_ITERATIONS if transport is not None and _is_readable(transport) else 0
+    while transport is not None and not transport.is_closing():
+        if not iterations:
+            return
+        iterations -= 1
+        await asyncio.sleep(0)
+    raise Abandoned
+
+
+def _is_readable(transport: asyncio.Transport) -> bool:
+    """Whether anything lies unread in the socket; the end of the connection counts."""
+    connected = transport.get_extra_info("socket")
+    if connected is None or (number := connected.fileno()) < 0:
+        return False
+    poll = select.poll()
+    poll.register(number, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _filtered(result: FilterResult, args: ExtenderArgs) -> web.Response:

@@ -31,6 +31,7 @@ class Wire:
                 head = await self.reader.readuntil(b"\r\n\r\n")
             except (asyncio.IncompleteReadError, ConnectionError):
                 return 0
+            self.head = head
             status, fields = _parsed(head)
             self.body = await self.reader.readexactly(int(fields.get("content-length", "0")))
             return status
@@ -55,6 +56,7 @@ class Wire:
                 pass
             return True
 
+    head: bytes = b""
     body: bytes = b""
 
 

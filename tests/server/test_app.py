@@ -31,11 +31,11 @@ async def test_a_question_that_is_still_arriving_when_we_stop_is_answered() -> N
         await stopping.wait()
         yield body[10:]
 
-    app = app_with()
+    app, length = app_with(), {"Content-Length": str(len(body))}
     async with aiohttp.ClientSession() as session:
         async with AsyncExitStack() as server:
             url = await server.enter_async_context(listening(app, Address("127.0.0.1:0")))
-            question = asyncio.create_task(session.post(f"{url}/filter", data=slowly()))
+            question = asyncio.create_task(session.post(f"{url}/filter", data=slowly(), headers=length))
             await begun.wait()
             await until(lambda: app[COLLABORATORS].bodies.requests)
             closing = asyncio.create_task(server.aclose())

@@ -8,7 +8,7 @@ def sitting(slots: ConnectionSlots, peer: str, stage: Stage, since: float) -> Co
     slot, leaving = slots.acquire(peer, since)
     assert slot is not None
     assert leaving is None
-    slot.enter(stage, since)
+    slot.stage, slot.since = stage, since
     return slot
 
 
@@ -30,7 +30,7 @@ def test_the_silent_go_before_the_idle_and_the_half_sent_and_the_oldest_first() 
         slot, leaving = slots.acquire("a", now)
         gone.append(leaving)
         if slot is not None:
-            slot.enter(Stage.DECIDING, now)
+            slot.stage, slot.since = Stage.DECIDING, now
     assert gone == [old, young, idle, reading, None]
     assert len(slots) == 5
     assert deciding in list(slots)

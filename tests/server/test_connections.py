@@ -198,3 +198,14 @@ async def test_a_connection_whose_request_is_complete_is_not_silent_although_its
     assert (before, slot.stage) == (Stage.SILENT, Stage.READING)
     connection.connection_lost(None)
     await runner.cleanup()
+
+
+async def test_a_client_that_leaves_after_its_answer_leaves_no_task_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rest of a body is waited for, so that a client that still sends can read the answer; not once it has gone."""
+    monkeypatch.setattr("extender.server.app.LINGERING_SECONDS", 3600.0)
+    async with served(Server()) as url:
+        before = len(asyncio.all_tasks())
+        async with wire(url) as connection:
+            await connection.send(head_of("POST", "/none", Content_Length="100") + b"{")
+            assert await connection.status() == 404
+        await until(lambda: len(asyncio.all_tasks()) == before)

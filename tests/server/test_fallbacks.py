@@ -109,7 +109,7 @@ async def test_a_body_that_comes_a_byte_at_a_time_holds_no_place_for_longer(aioh
             yield b" "
             await asyncio.sleep(0.005)
 
-    async with client.post("/prioritize", data=trickle()) as slow:
+    async with client.post("/prioritize", data=trickle(), headers={"Content-Length": "1000000"}) as slow:
         assert slow.status == HTTPStatus.REQUEST_TIMEOUT
         assert (await client.post("/prioritize", json=BY_NAMES)).status == HTTPStatus.OK
         answered.set()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from extender.server.peers import PeerCertificate, names_in
+from extender.server.request_checks import PeerCertificate, names_in
 
 DIRECTORY = ("DirName", ((("commonName", "system:kube-scheduler"),),))
 FORMS = {

@@ -1,0 +1,310 @@
+"""The checks of a request before its handler: who sends it, how its body is encoded, how much memory and time it takes.
+
+OpenSSL has verified a client certificate against server.tls.clientCAFile before a request is seen; a wrong or expired one
+is rejected in the handshake. kube-scheduler has no other means of authentication. `settings.Clients` gives roles to the
+names in certificates.
+
+kube-scheduler sends every body with a Content-Length and without compression. Other bodies are rejected before a byte of
+them is read (`connections` does not parse chunks). The memory of all bodies together is limited by `BodyMemory`.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address
+from typing import Final, Literal, TypedDict, TypeGuard
+
+from aiohttp import hdrs, web
+
+from extender.server.connection_slots import Stage
+from extender.server.connections import enter_stage
+from extender.server.failures import Compressed, NoCertificate, NoLength, NotLocal, Overloaded, TooLarge, UnknownName
+from extender.settings import Clients, Tls
+
+Role = Literal["scheduler", "metrics", "admin"]
+
+# By the path of the route. Verbs are recognised by the name of the route, as their paths are settings.
+_PROBES: Final = frozenset({"/livez", "/readyz", "/readyz/{check}", "/healthz"})
+_ROLES: Final[Mapping[str, Role]] = {"/metrics": "metrics", "/configz": "admin", "/debug/loglevel": "admin"}
+_READING: Final = frozenset({"GET", "HEAD"})
+
+# Forms that hold one text. The others ("othername", "DirName", "Registered ID") hold no text that a list could name.
+_PLAIN_FORMS: Final = frozenset({"DNS", "URI", "email", "IP Address"})
+_PAIR: Final = 2  # (form, value)
+_LONGEST_NAMES: Final = 500  # characters of names in an answer and in the log
+
+_IDENTITY: Final = "identity"
+_LONGEST_ENCODING: Final = 40  # characters of a client's header in an answer and in the log
+_LARGE_BYTES: Final = 2**17  # from here on decoding a body may take more than 5 ms
+
+
+class PeerCertificate(TypedDict, total=False):
+    """What is read of `ssl.SSLSocket.getpeercert`: groups of (field, value), and (type, value)."""
+
+    subject: tuple[tuple[tuple[str, str], ...], ...]
+    subjectAltName: tuple[tuple[object, ...], ...]
+
+
+def check_client(request: web.Request, tls: Tls) -> None:
+    """Raise NoCertificate, UnknownName or NotLocal where the client must not have an answer.
+
+    The kubelet's probes have no certificate, and their answer is no secret. Without a client CA every client that reaches
+    the port is answered; only changes of the service are limited to this machine.
+    """
+    is_verb = request.match_info.route.name is not None
+    if is_verb and not tls.client_ca_file:
+        return
+    path = _route(request)
+    if path in _PROBES and request.method in _READING:
+        return
+    role: Role | None = "scheduler" if is_verb else _ROLES.get(path)
+    if not tls.client_ca_file:
+        if role == "admin" and request.method not in _READING and not _is_local(request.remote):
+            raise NotLocal
+        return
+    certificate: PeerCertificate | None = request.get_extra_info("peercert")
+    if not certificate:
+        raise NoCertificate
+    if role is not None:
+        _check_role(list(names_in(certificate)), role, tls.clients)
+
+
+def _check_role(names: Sequence[str], role: Role, clients: Clients) -> None:
+    """Raise UnknownName unless one of the names has the role; an admin has them all."""
+    if not clients.named:
+        return
+    by_role: Mapping[Role, Sequence[str]] = {"scheduler": clients.scheduler, "metrics": clients.metrics, "admin": ()}
+    if not {*by_role[role], *clients.admin}.intersection(names):
+        raise UnknownName(_shortened(names), role)
+
+
+def _route(request: web.Request) -> str:
+    """The path as the route was registered with; empty where there is no such route."""
+    resource = request.match_info.route.resource
+    return resource.canonical if resource else ""
+
+
+def _is_local(remote: str | None) -> bool:
+    """Whether an address is that of this machine's loopback."""
+    try:
+        address = ip_address(remote or "")
+    except ValueError:
+        return False
+    inner = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (inner or address).is_loopback
+
+
+def names_in(certificate: PeerCertificate) -> Iterator[str]:
+    """The common names, then the alternative names of the forms DNS, URI, email and IP address; each once."""
+    found = [value for group in certificate.get("subject", ()) for field, value in group if field == "commonName"]
+    found += [entry[1] for entry in certificate.get("subjectAltName", ()) if _is_plain(entry)]
+    yield from dict.fromkeys(found)
+
+
+def _is_plain(entry: tuple[object, ...]) -> TypeGuard[tuple[str, str]]:
+    """OpenSSL gives a directory name as nested groups, and other forms with more or fewer parts."""
+    return len(entry) == _PAIR and entry[0] in _PLAIN_FORMS and isinstance(entry[1], str)
+
+
+def _shortened(names: Sequence[str]) -> str:
+    """The names as text, shortened: a certificate may hold thousands."""
+    text = ", ".join(names)
+    return text if len(text) <= _LONGEST_NAMES else f"{text[:_LONGEST_NAMES]}…"
+
+
+def check_encoding(request: web.Request) -> None:
+    """Raise NoLength where the body comes in chunks, and Compressed where it has a content coding.
+
+    https://www.rfc-editor.org/rfc/rfc9112#section-6.1 , https://www.rfc-editor.org/rfc/rfc9110#section-8.4
+    """
+    headers = request.headers
+    if hdrs.TRANSFER_ENCODING in headers:
+        raise NoLength
+    if hdrs.CONTENT_ENCODING in headers:
+        for value in headers.getall(hdrs.CONTENT_ENCODING):
+            if value.strip().lower() != _IDENTITY:
+                raise Compressed(value[:_LONGEST_ENCODING])
+
+
+@dataclass(eq=False, slots=True)
+class HeldBody:
+    """The memory of one body."""
+
+    request: web.BaseRequest
+    size: int = 0
+    is_complete: bool = False
+    is_dropped: bool = False
+
+
+class BodyMemory:
+    """The memory that the bodies of all requests hold, until they are answered: at most `most` bytes.
+
+    Where it is used up, the oldest incomplete body is dropped: a body that arrives quickly is never the oldest for long,
+    and one that is sent slowly to occupy memory is.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._held: dict[HeldBody, None] = {}  # the oldest first
+        self._turns: deque[asyncio.Future[None]] = deque()
+        self._is_turn_taken = False
+        self.size = 0
+
+    @property
+    def requests(self) -> int:
+        """How many requests are being read or answered."""
+        return len(self._held)
+
+    def acquire(self, request: web.BaseRequest) -> HeldBody:
+        """Memory for one request. The caller releases it."""
+        held = HeldBody(request)
+        self._held[held] = None
+        return held
+
+    def release(self, held: HeldBody) -> None:
+        """Frees the memory of a body. Idempotent."""
+        if held in self._held:
+            del self._held[held]
+            self.size -= held.size
+
+    def add(self, held: HeldBody, size: int) -> None:
+        """Adds a piece. Raises Overloaded where all other bodies are complete, or where this one was dropped."""
+        if held.is_dropped:
+            raise Overloaded("the body was not complete when its memory was needed")
+        held.size += size
+        self.size += size
+        while self.size > self._most:
+            oldest = next((each for each in self._held if not each.is_complete and each is not held), None)
+            if oldest is None:
+                raise Overloaded("bodies of requests hold all memory that is set aside for them")
+            self.release(oldest)
+            oldest.is_dropped = True
+            if oldest.request.transport is not None:
+                oldest.request.transport.abort()
+
+    async def take_turn(self) -> None:
+        """Return in an iteration of the event loop in which no other large body begins to be decoded.
+
+        Several that are complete at once would otherwise be decoded in one iteration, and hold up all other clients for
+        their sum.
+        """
+        loop = asyncio.get_running_loop()
+        if self._is_turn_taken:
+            turn = loop.create_future()
+            self._turns.append(turn)
+            await turn
+        else:
+            self._is_turn_taken = True
+            loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        while self._turns and self._turns[0].done():  # cancelled: its time was over, or its client has gone
+            self._turns.popleft()
+        self._is_turn_taken = bool(self._turns)
+        if self._turns:
+            self._turns.popleft().set_result(None)
+            asyncio.get_running_loop().call_soon(self._next_turn)
+
+
+class Deadline:
+    """The time limit of one request: a context manager like `asyncio.timeout`. Raises TimeoutError when the time is over."""
+
+    __slots__ = ("_deadlines", "_task", "end", "is_over")
+
+    def __init__(self, deadlines: "Deadlines") -> None:
+        self._deadlines = deadlines
+        self.end = 0.0
+        self.is_over = False
+
+    def __enter__(self) -> None:
+        """The time begins."""
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 (for the type checker: only coroutines get here)
+        self._task = task
+        self._deadlines.add(self)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """An end for another reason, such as the shutdown, stays what it is."""
+        self._deadlines.remove(self)
+        if self.is_over and self._task.uncancel() == 0 and kind is asyncio.CancelledError:
+            raise TimeoutError
+
+    def expire(self) -> None:
+        """Ends the request where it waits."""
+        self.is_over = True
+        self._task.cancel()
+
+
+class Deadlines:
+    """The deadlines of all requests. Each is `seconds` long, so they end in the order in which they began.
+
+    So one timer is enough, that of the oldest. `asyncio.timeout` starts and cancels one for each request, at 5 µs.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._running: dict[Deadline, None] = {}  # the oldest first
+        self._is_armed = False
+
+    def add(self, deadline: Deadline) -> None:
+        """Ends it after its time, unless it is removed before."""
+        loop = asyncio.get_running_loop()
+        deadline.end = loop.time() + self._seconds
+        self._running[deadline] = None
+        if not self._is_armed:
+            self._arm(loop, deadline)
+
+    def remove(self, deadline: Deadline) -> None:
+        """The request is answered. Idempotent."""
+        self._running.pop(deadline, None)
+
+    def _arm(self, loop: asyncio.AbstractEventLoop, oldest: Deadline) -> None:
+        self._is_armed = True
+        loop.call_at(oldest.end, self._expire, loop)
+
+    def _expire(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Expires all that are due, then waits for the oldest of the others."""
+        self._is_armed = False
+        now = loop.time()
+        while (oldest := next(iter(self._running), None)) is not None:
+            if oldest.end > now:
+                self._arm(loop, oldest)
+                return
+            del self._running[oldest]
+            oldest.expire()
+
+
+async def read_body(request: web.Request, limit: int, setting: str, bodies: BodyMemory, held: HeldBody) -> bytes:
+    """The whole body. Raises NoLength, Compressed, Overloaded, or TooLarge, before it is read if its header tells so.
+
+    `setting` is where the limit comes from, for the text of the error.
+    """
+    check_encoding(request)
+    if (request.content_length or 0) > limit:
+        raise TooLarge(f"{setting} ({limit})" if setting else f"{limit} bytes")
+    content = request.content
+    if content.is_eof():  # all of it came with the head
+        bodies.add(held, content.total_bytes)
+        held.is_complete = True
+        enter_stage(request, Stage.DECIDING)
+        body = content.read_nowait()
+    else:
+        body = await _read_pieces(request, bodies, held)
+    if len(body) >= _LARGE_BYTES:
+        await bodies.take_turn()
+    return body
+
+
+async def _read_pieces(request: web.Request, bodies: BodyMemory, held: HeldBody) -> bytes:
+    enter_stage(request, Stage.READING)
+    body = bytearray()  # one block, which goes back to the system; many small ones would stay in the process
+    try:
+        while piece := await request.content.readany():
+            bodies.add(held, len(piece))
+            body += piece
+        held.is_complete = True
+        enter_stage(request, Stage.DECIDING)
+        return bytes(body)
+    finally:
+        body.clear()  # the traceback of an error holds this frame until the collector finds it

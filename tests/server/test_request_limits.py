@@ -1,0 +1,81 @@
+"""Deadlines of requests, and the turns in which large bodies are decoded."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from itertools import pairwise
+
+import pytest
+
+from extender.server.request_checks import BodyMemory, Deadline, Deadlines
+from tests.fakes import PATIENCE
+
+
+async def within(deadlines: Deadlines, goes_on: asyncio.Event) -> str:
+    """How a request ends that waits for something."""
+    try:
+        with Deadline(deadlines):
+            await goes_on.wait()
+    except TimeoutError:
+        return "timed out"
+    except asyncio.CancelledError:
+        return "cancelled"
+    return "answered"
+
+
+async def test_requests_that_are_late_end_and_those_before_and_after_do_not() -> None:
+    deadlines, now, never = Deadlines(0.02), asyncio.Event(), asyncio.Event()
+    now.set()
+    async with asyncio.timeout(PATIENCE):
+        for _ in range(2):  # the timer that ended the first ones is armed again for the others
+            ends = await asyncio.gather(*(within(deadlines, event) for event in (now, never, now, never)))
+            assert ends == ["answered", "timed out", "answered", "timed out"]
+
+
+async def test_a_request_that_is_cancelled_for_another_reason_is_not_late() -> None:
+    deadlines, never = Deadlines(PATIENCE), asyncio.Event()
+    task = asyncio.create_task(within(deadlines, never))
+    await asyncio.sleep(0)
+    task.cancel()
+    assert await task == "cancelled"
+
+
+async def test_many_deadlines_share_a_timer() -> None:
+    deadlines, armed = Deadlines(PATIENCE), list[float]()
+    loop, now = asyncio.get_running_loop(), asyncio.Event()
+    now.set()
+    call_at = loop.call_at
+
+    def counting(when: float, *args: object) -> asyncio.TimerHandle:
+        armed.append(when)
+        return call_at(when, *args)  # type: ignore[arg-type] # handed on as it came
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "call_at", counting)
+        for _ in range(100):
+            assert await within(deadlines, now) == "answered"
+    assert len(armed) == 1
+
+
+async def test_large_bodies_are_decoded_one_in_each_iteration_of_the_loop() -> None:
+    bodies, decoded = BodyMemory(1), list[int]()
+
+    async def decode(number: int) -> None:
+        await bodies.take_turn()
+        decoded.append(number)
+
+    tasks = [asyncio.create_task(decode(number)) for number in range(5)]
+    await asyncio.sleep(0)
+    assert decoded == [0], "one that is alone does not wait"
+    tasks[2].cancel()
+    counts = []
+    for _ in range(10):
+        await asyncio.sleep(0)
+        counts.append(len(decoded))
+    assert decoded == [0, 1, 3, 4]
+    assert all(after - before <= 1 for before, after in pairwise(counts))
+    with suppress(asyncio.CancelledError):
+        await tasks[2]
+    await asyncio.wait_for(decode(5), PATIENCE)
+    assert decoded[-1] == 5
