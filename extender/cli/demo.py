@@ -16,8 +16,8 @@ from extender.cli.demo_screen import LinePrinter, LiveScreen, Screen
 from extender.cli.files import own_file
 from extender.cli.scenarios import read_objects, read_scenario, scenario_settings
 from extender.cli.simulate import simulate
-from extender.compose.embedded import service_running
-from extender.compose.event_loop import run_on_loop
+from extender.compose.embedded import StartError, service_running
+from extender.compose.process import run_on_loop
 from extender.model.units import Address
 from extender.simulator.scenario.play import Player, StepFailed
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
@@ -51,6 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
         run_on_loop(_show(path, arguments.seed, address))
     except StepFailed as error:
         raise CommandError(f"{path}: {error}") from None
+    except StartError as error:
+        raise CommandError(str(error)) from None
     return 0
 
 

@@ -16,17 +16,16 @@ import orjson
 from extender.cli.command import CommandError, Commands
 from extender.cli.files import access_to, is_file, own_namespace, read_settings, read_yaml
 from extender.cli.service_client import ServiceError, ServiceState, Trust, read_service
-from extender.compose.event_loop import run_on_loop
-from extender.doctor.configuration import examine_differences
+from extender.compose.process import run_on_loop
 from extender.doctor.facts import Facts, Finding, SchedulingQueue
 from extender.doctor.permissions import Permission, needed_permissions
 from extender.doctor.scheduler_config import examine_scheduler
-from extender.doctor.service import examine_service
+from extender.doctor.service import examine_differences, examine_service
 from extender.doctor.surroundings import examine_surroundings
 from extender.kube.access import AccessReviews
 from extender.kube.connection import Access
+from extender.kube.effects import Lease
 from extender.kube.errors import KubeError, NotFound
-from extender.kube.leases import Lease
 from extender.kube.pod_conditions import PodConditions, read_pod_conditions
 from extender.kube.session import Session, open_session
 from extender.kube.timing import SystemClock

@@ -12,7 +12,6 @@ from importlib import import_module
 from typing import Final
 
 from extender.cli.command import CommandError, Run
-from extender.compose.errors import StartError
 
 COMMANDS: Final = ("serve", "demo", "simulate", "bench", "certs", "config", "doctor", "version")
 INTERRUPTED = 130
@@ -28,9 +27,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except CommandError as error:
         for line in error.lines:
             print(f"extender: {line}", file=sys.stderr)
-        return 1
-    except StartError as error:
-        print(f"extender: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return INTERRUPTED

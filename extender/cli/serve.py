@@ -11,9 +11,8 @@ import msgspec
 
 from extender.cli.command import CommandError, Commands
 from extender.cli.files import access_to, own_namespace, read_settings, read_snapshot
-from extender.compose.event_loop import run_on_loop
 from extender.compose.leadership import RELEASE_SECONDS
-from extender.compose.malloc_policy import return_large_blocks
+from extender.compose.process import return_large_blocks, run_on_loop
 from extender.compose.service import Service, service_of_cluster, service_of_objects
 from extender.kube.connection import Access
 from extender.kube.errors import BadAccess

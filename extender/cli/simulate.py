@@ -14,8 +14,8 @@ from dataclasses import replace
 from extender.cli.command import CommandError, Commands
 from extender.cli.comparison import cost_without, describe, excesses
 from extender.cli.scenarios import read_objects, read_scenario, scenario_settings
-from extender.compose.embedded import service_running
-from extender.compose.event_loop import run_on_loop
+from extender.compose.embedded import StartError, service_running
+from extender.compose.process import run_on_loop
 from extender.index.audit import audit
 from extender.settings import Settings
 from extender.simulator.scenario.language import Play
@@ -63,6 +63,8 @@ def simulate(path: str, seed: int | None, *, as_json: bool = False, without: str
         report = run_on_loop(perform(play, settings, used, objects, narrate, without or ""))
     except StepFailed as error:
         raise CommandError(f"{path}: {error}") from None
+    except StartError as error:
+        raise CommandError(str(error)) from None
     if comparison and before:
         report = replace(report, failures=(*report.failures, *excesses(report.cost, before, comparison)))
     _print(report, as_json=as_json, compared=describe(report.cost, before, comparison) if comparison and before else ())

@@ -3,7 +3,7 @@
 import argparse
 
 from extender.cli.command import Commands
-from extender.compose.version import installed_version
+from extender.compose.process import installed_version
 
 
 def add_parser(commands: Commands) -> None:

@@ -14,9 +14,8 @@ from typing import Final
 import msgspec
 
 from extender.compose.embedded import FREE_PORT, service_running
-from extender.compose.event_loop import run_on_loop
+from extender.compose.process import installed_version, run_on_loop
 from extender.compose.service import Service
-from extender.compose.version import installed_version
 from extender.server.app import listening, make_app
 from extender.server.collaborators import Verbs
 from extender.settings import Settings

@@ -13,7 +13,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from extender.compose.gc_policy import freeze_gc
+from extender.compose.process import freeze_gc
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import Pod
 from extender.settings import Settings

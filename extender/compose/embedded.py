@@ -10,7 +10,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from random import Random
 from typing import Final
 
-from extender.compose.errors import StartError
 from extender.compose.service import Service, service_of_cluster
 from extender.kube.connection import Access
 from extender.kube.session import open_session
@@ -21,6 +20,10 @@ from extender.tasks.supervisor import Supervisor
 
 _READY_WITHIN_SECONDS: Final = 60.0
 FREE_PORT: Final = Address("127.0.0.1:0")
+
+
+class StartError(Exception):
+    """Raised when the service cannot be started here: its address is taken, or it does not get ready."""
 
 
 @asynccontextmanager

@@ -12,7 +12,6 @@ from functools import partial
 from random import Random
 from typing import Final
 
-from extender.compose.gc_policy import freeze_gc
 from extender.compose.leadership import SINGLE_REPLICA, Replica, replica_of
 from extender.compose.preemption import (
     COMPONENT,
@@ -22,7 +21,7 @@ from extender.compose.preemption import (
     preempt_handler,
     without_writes,
 )
-from extender.compose.version import installed_version
+from extender.compose.process import freeze_gc, installed_version
 from extender.index.audit import audit_steps
 from extender.index.cluster import ClusterIndex
 from extender.kube.session import Session

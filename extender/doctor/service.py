@@ -6,10 +6,11 @@ A counter does not show whether a failure is recent. So each failure is judged b
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from extender.doctor.facts import Facts, Finding, Severity, ago
+from extender.settings import Settings, mode_defaults, settings_document
 
 _SILENT_WATCH_SECONDS: Final = 120.0
 FORBIDDEN_WATCH: Final = " rejected: 403 "  # in the readiness check of a kind whose permission is missing
@@ -18,6 +19,7 @@ _NO_CALL_SECONDS: Final = 1800.0
 _RECENT_SECONDS: Final = 900.0
 _FAILED_SHARE: Final = 0.01
 _WHOLE_NODE_BYTES: Final = 12_000
+_BY_FLAG: Final = frozenset({"server.bindAddress", "logging.level"})  # a flag or a request can change them
 
 
 def examine_service(facts: Facts) -> list[Finding]:
@@ -177,3 +179,31 @@ def _settings(facts: Facts) -> Iterator[Finding]:
         problem = f"server.maxBodyBytes is enough for about {room:.0f} whole nodes, but the cluster has {nodes:.0f}"
         remedy = "raise it, or set nodeCacheCapable: true in the scheduler's extenders entry"
         yield Finding("warning", "body", problem, remedy)
+
+
+def examine_differences(configured: Settings, running: Settings) -> Iterator[Finding]:
+    """One finding for each setting that differs. Settings that differ only because the mode does are part of its finding."""
+    theirs, ours = _paths(settings_document(running)), _paths(settings_document(configured))
+    differing = [path for path, value in ours.items() if theirs.get(path) != value and path not in _BY_FLAG]
+    followers: set[str] = set()
+    if "mode" in differing:
+        by_mode = mode_defaults(configured.mode)
+        followers = {path for path in differing if path in by_mode and by_mode[path] == ours[path]}
+    for path in differing:
+        if path in followers:
+            continue
+        problem = f"{path} is {theirs.get(path)} in the running service but {ours[path]} in the file"
+        if path == "mode" and followers:
+            problem += f" ({', '.join(sorted(followers))} differ because of it)"
+        yield Finding("warning", "configuration", problem, "restart the service: it reads the file only at its start")
+
+
+def _paths(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The values by dotted path."""
+    found: dict[str, Any] = {}
+    for name, value in document.items():
+        if isinstance(value, Mapping):
+            found |= _paths(value, f"{prefix}{name}.")
+        else:
+            found[f"{prefix}{name}"] = value
+    return found

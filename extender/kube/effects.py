@@ -1,15 +1,22 @@
-"""What the service writes to pods, as values: a reference to the pod, a condition, an event.
+"""What the service writes, as values: a reference to a pod, a condition, an event, and the Lease with its JSON form.
 
-Used by ``writer`` and by the tasks that decide to write. No I/O.
+Used by ``writer`` and by the tasks that decide to write. No I/O. Times of a Lease are the API's MicroTime: UTC, six digits.
+They inform users and other clients; expiry is decided by the local monotonic clock from the moment at which a change was
+observed, as in client-go (coordination.k8s.io/v1).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Self
 
+import msgspec
+
 from extender.model.objects import Pod
+from extender.wire.errors import UNREADABLE, from_msgspec
+from extender.wire.simplify import decode_twice
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +54,101 @@ class PodEvent:
     action: str
     note: str
     at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """One Lease. ``resource_version`` makes an update fail with ``Conflict`` when another client has changed it.
+
+    ``holder`` is empty when released. ``transitions`` grows with each change of holder: the number of the term.
+    Labels and annotations are kept, since an update replaces the whole object.
+    """
+
+    namespace: str
+    name: str
+    holder: str = ""
+    duration_seconds: int = 15
+    acquire_time: datetime | None = None
+    renew_time: datetime | None = None
+    transitions: int = 0
+    resource_version: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+class _MetaJson(msgspec.Struct, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _SpecJson(msgspec.Struct, rename="camel"):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class _LeaseJson(msgspec.Struct):
+    metadata: _MetaJson = msgspec.field(default_factory=_MetaJson)
+    spec: _SpecJson | None = None
+
+
+_LEASES = msgspec.json.Decoder(_LeaseJson)
+
+
+def decode_lease(body: bytes) -> Lease:
+    """A Lease from an answer; raises ``ValueError`` when it is none."""
+    try:
+        raw = decode_twice(_LEASES, body)
+    except UNREADABLE as error:
+        raise ValueError(f"no Lease: {from_msgspec(error)}") from None
+    meta, spec = raw.metadata, raw.spec or _SpecJson()
+    return Lease(
+        namespace=meta.namespace,
+        name=meta.name,
+        holder=spec.holder_identity or "",
+        duration_seconds=spec.lease_duration_seconds or 0,
+        acquire_time=_parse_time(spec.acquire_time),
+        renew_time=_parse_time(spec.renew_time),
+        transitions=spec.lease_transitions or 0,
+        resource_version=meta.resource_version,
+        labels=meta.labels or {},
+        annotations=meta.annotations or {},
+    )
+
+
+def lease_body(lease: Lease) -> dict[str, object]:
+    """The object to create or to replace with; the API server rejects an update without a resourceVersion."""
+    metadata: dict[str, object] = {"name": lease.name, "namespace": lease.namespace}
+    if lease.resource_version:
+        metadata["resourceVersion"] = lease.resource_version
+    if lease.labels:
+        metadata["labels"] = dict(lease.labels)
+    if lease.annotations:
+        metadata["annotations"] = dict(lease.annotations)
+    spec: dict[str, object] = {
+        "holderIdentity": lease.holder,
+        "leaseDurationSeconds": lease.duration_seconds,
+        "leaseTransitions": lease.transitions,
+    }
+    if lease.acquire_time:
+        spec["acquireTime"] = micro_time(lease.acquire_time)
+    if lease.renew_time:
+        spec["renewTime"] = micro_time(lease.renew_time)
+    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
+
+
+def micro_time(moment: datetime) -> str:
+    """A MicroTime: always UTC and six digits, whatever the zone of ``moment`` (which must have one)."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _parse_time(text: str | None) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text) if text else None
+    except ValueError:
+        return None  # another client's odd clock is no reason to lose the record

@@ -13,9 +13,8 @@ from datetime import UTC
 from typing import Final
 
 from extender.kube.calls import Calls, Observe, segment, unobserved
-from extender.kube.effects import PodCondition, PodEvent, PodRef
+from extender.kube.effects import Lease, PodCondition, PodEvent, PodRef, decode_lease, lease_body, micro_time
 from extender.kube.errors import NotFound, Unreachable
-from extender.kube.leases import Lease, decode_lease, lease_body, micro_time
 from extender.kube.session import MERGE_PATCH, STRATEGIC_PATCH, Connection
 from extender.kube.watch.decoding import decode_identity_leniently
 from extender.wire import api_calls

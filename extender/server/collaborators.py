@@ -14,8 +14,8 @@ from extender.model.objects import Pod
 from extender.model.victims import Candidate
 from extender.server.request_checks import BodyMemory, Deadlines
 from extender.settings import Settings
+from extender.telemetry.logs import RepeatedWarning, RepeatedWarnings
 from extender.telemetry.metrics import Metrics
-from extender.telemetry.repeated import RepeatedWarning, RepeatedWarnings
 from extender.wire.extender_v1 import BindingArgs, ExtenderArgs, FilterResult, PreemptionArgs
 
 

@@ -20,7 +20,7 @@ from aiohttp import StreamReader, web
 from extender.model.units import Address
 from extender.server.connection_slots import ConnectionSlot, ConnectionSlots, Stage, peer_of
 from extender.server.failures import Failure
-from extender.telemetry.repeated import RepeatedWarnings
+from extender.telemetry.logs import RepeatedWarnings
 
 Job = Callable[[], Awaitable[None]]
 

@@ -1,12 +1,19 @@
-"""API objects as plain JSON mappings, and the few readers that all of `simulator` shares.
+"""API objects as plain JSON mappings, with the readers and the label selectors that all of `simulator` shares.
 
-No typed model enters here: API server and oracle must not share a mistake with the code that they test.
+No typed model enters here, and selectors are implemented a second time on purpose: API server and oracle must not share a
+mistake with the code that they test.
 """
 
+import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 JsonObject: TypeAlias = dict[str, Any]
+
+# Go's strconv.ParseInt, base 10, 64 bits; Python's int() would take blanks and underscores, too.
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_LARGEST = 2**63 - 1
 
 
 def labels_of(obj: JsonObject) -> dict[str, str]:
@@ -67,3 +74,40 @@ def timestamp(offset: float = 0.0) -> str:
     """The wall clock `offset` seconds from now, as the API server writes it (RFC 3339, whole seconds, UTC)."""
     moment = datetime.fromtimestamp(datetime.now(UTC).timestamp() + offset, UTC)
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def selects(selector: JsonObject | None, labels: Mapping[str, str]) -> bool:
+    """Whether a label selector matches: absent matches nothing, empty matches everything."""
+    if selector is None:
+        return False
+    for key, value in (selector.get("matchLabels") or {}).items():
+        if labels.get(key) != value:
+            return False
+    return all(holds(requirement, labels) for requirement in selector.get("matchExpressions") or [])
+
+
+def holds(requirement: JsonObject, labels: Mapping[str, str]) -> bool:
+    """Whether labels meet one requirement: In, NotIn, Exists, DoesNotExist; Gt and Lt for nodes."""
+    key, values = requirement["key"], requirement.get("values") or []
+    match requirement["operator"]:
+        case "In":
+            return key in labels and labels[key] in values
+        case "NotIn":
+            return key not in labels or labels[key] not in values
+        case "Exists":
+            return key in labels
+        case "DoesNotExist":
+            return key not in labels
+        case "Gt" | "Lt" as operator:
+            return _compares(labels.get(key), operator, values)
+        case _:
+            return False
+
+
+def _compares(label: str | None, operator: str, values: list[str]) -> bool:
+    if label is None or len(values) != 1 or not (_INTEGER.fullmatch(label) and _INTEGER.fullmatch(values[0])):
+        return False
+    ours, bound = int(label), int(values[0])
+    if max(abs(ours), abs(bound)) > _LARGEST:
+        return False
+    return ours > bound if operator == "Gt" else ours < bound

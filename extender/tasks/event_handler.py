@@ -19,7 +19,7 @@ from extender.kube.watch.reflector_values import Phase, ReflectorStatus
 from extender.model.objects import Object, Pod, PodSignature
 from extender.settings import Limits
 from extender.tasks.ports import Clock, ObjectIndex, ObjectReflector
-from extender.telemetry.repeated import RepeatedWarnings
+from extender.telemetry.logs import RepeatedWarnings
 
 _LOG = logging.getLogger(__name__)
 _LIMIT_NAMES: Final = tuple(field.encode_name for field in msgspec.structs.fields(Limits))

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from extender.kube.effects import PodCondition, PodEvent, PodRef
-from extender.kube.leases import Lease
+from extender.kube.effects import Lease, PodCondition, PodEvent, PodRef
 from extender.kube.watch.reflector_values import ReflectorStatus
 from extender.model.objects import Object, Pod
 from extender.model.plans import PreemptionPlan

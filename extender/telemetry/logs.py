@@ -2,15 +2,20 @@
 
 Fields are passed as `extra`: `logger.info("pod bound", extra={"pod": "team-a/web-1"})`. Whole objects are never logged.
 The floors below telemetry do not log.
+
+A scheduler under load sends hundreds of requests a second, so what may happen with each of them is logged at most once in ten
+seconds, with a count (`RepeatedWarning`).
 """
 
 import json
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from functools import partial
+from time import monotonic
 from typing import Final, Literal, TextIO
 
 import orjson
@@ -21,6 +26,7 @@ request_id: ContextVar[int] = ContextVar("request_id", default=0)
 Level = Literal["debug", "info", "warning", "error"]
 _ROOT: Final = "extender"
 _LAST_SHORT: Final = 0xFFFF
+_QUIET_SECONDS: Final = 10.0
 _OF_EVERY_RECORD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -117,3 +123,41 @@ def _escape(code: int) -> str:
 def _indented(traceback: str) -> str:
     """The lines indented, so that the text of an exception cannot look like a log line."""
     return "\n".join(f"    {printable(line)}" for line in traceback.split("\n"))
+
+
+class RepeatedWarning:
+    """One message, at most once per ten seconds; `times` counts the occurrences since the line before."""
+
+    def __init__(self, logger: logging.Logger, message: str, now: Callable[[], float] = monotonic) -> None:
+        self._logger = logger
+        self._message = message
+        self._now = now
+        self._next = float("-inf")
+        self._times = 0
+
+    def warn(self, **fields: object) -> None:
+        """Logs or counts one occurrence; the fields of a counted one are dropped."""
+        self._times += 1
+        if self._now() >= self._next:
+            self._logger.warning(self._message, extra=fields | {"times": self._times})
+            self._next, self._times = self._now() + _QUIET_SECONDS, 0
+
+
+class RepeatedWarnings:
+    """One message for several kinds of occurrence, each with a limit of its own.
+
+    Kinds beyond `most` share one limit: the name of a kind may come from a client.
+    """
+
+    def __init__(
+        self, logger: logging.Logger, message: str, most: int = 100, now: Callable[[], float] = monotonic
+    ) -> None:
+        self._new: Callable[[], RepeatedWarning] = partial(RepeatedWarning, logger, message, now)
+        self._most = most
+        self._kinds: dict[Hashable, RepeatedWarning] = {}
+
+    def warn(self, kind: Hashable, **fields: object) -> None:
+        """Logs or counts one occurrence of a kind."""
+        if kind not in self._kinds and len(self._kinds) >= self._most:
+            kind = None
+        self._kinds.setdefault(kind, self._new()).warn(**fields)

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from extender.doctor.configuration import examine_differences
 from extender.doctor.facts import Facts, Finding, Sample, SchedulingQueue, ago
 from extender.doctor.permissions import needed_permissions
-from extender.doctor.service import examine_service
+from extender.doctor.service import examine_differences, examine_service
 from extender.doctor.surroundings import examine_surroundings
 from extender.server.certificates import Cause
 from extender.settings import API_VERSION, KIND, Settings, parse_settings

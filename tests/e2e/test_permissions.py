@@ -17,9 +17,8 @@ import pytest
 import yaml
 
 from extender.kube.connection import Access
-from extender.kube.effects import PodCondition, PodEvent, PodRef
+from extender.kube.effects import Lease, PodCondition, PodEvent, PodRef
 from extender.kube.errors import NotFound, Rejected
-from extender.kube.leases import Lease
 from extender.kube.session import Session, open_session
 from extender.kube.timing import SystemClock
 from extender.kube.writer import Writer

@@ -9,8 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from extender.kube.connection import Access
-from extender.kube.effects import PodCondition, PodEvent, PodRef
-from extender.kube.leases import Lease
+from extender.kube.effects import Lease, PodCondition, PodEvent, PodRef
 from extender.kube.session import open_session
 from extender.kube.webhook_objects import WebhookObjects
 from extender.kube.writer import Writer

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from extender.kube.leases import decode_lease
+from extender.kube.effects import decode_lease
 from extender.kube.session import Session
 from extender.kube.watch.listing import WatchFreshness
 from extender.kube.watch.reflector_values import WatchOptions

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from extender.kube.connection import Access
-from extender.kube.effects import PodCondition, PodEvent, PodRef
+from extender.kube.effects import Lease, PodCondition, PodEvent, PodRef
 from extender.kube.errors import Conflict, NotFound, Rejected, Throttled, Unreachable
-from extender.kube.leases import Lease
 from extender.kube.session import open_session
 from extender.kube.writer import Writer
 from extender.simulator.apiserver.kinds import DISRUPTION_BUDGETS, EVENTS, NAMESPACES, NODES, PODS

@@ -8,11 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from extender.simulator.json_objects import is_terminating, labels_of, name_of, namespace_of
+from extender.simulator.json_objects import is_terminating, labels_of, name_of, namespace_of, selects
 from extender.simulator.oracle.cluster_state import ClusterState, Placed
 from extender.simulator.oracle.node_matching import matches_node_affinity, tolerates_taints
 from extender.simulator.oracle.terms import AFFINITY, ANTI_AFFINITY, Term, effective_selector, is_empty, is_parsable
-from extender.simulator.selectors import selects
 from tests.builders import PREFERRED, REQUIRED, Json
 from tests.laws.observing import Cluster
 

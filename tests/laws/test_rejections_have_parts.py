@@ -10,11 +10,10 @@ from extender.model.rejections import Code, Reason, Rejection
 from extender.rules import catalog
 from extender.rules.frames import IndexFrame, RequestFrame, WorstCaseFrame
 from extender.rules.rule import MOST_BLAMED
-from extender.simulator.json_objects import is_finished, is_terminating, name_of, namespace_of
+from extender.simulator.json_objects import is_finished, is_terminating, name_of, namespace_of, selects
 from extender.simulator.oracle import brute_force
 from extender.simulator.oracle.cluster_state import ClusterState, Placed
 from extender.simulator.oracle.terms import Term, effective_selector, is_empty
-from extender.simulator.selectors import selects
 from extender.wire.kinds import NODES, PODS
 from tests.builders import Json, asking
 from tests.deciding import filter_nodes

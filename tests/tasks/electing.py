@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from random import Random
 
+from extender.kube.effects import Lease
 from extender.kube.errors import Conflict, KubeError, NotFound, Unreachable
-from extender.kube.leases import Lease
 from extender.tasks.leadership.election import LeaderElectionOptions, LeaderElector
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)

@@ -9,8 +9,8 @@ from datetime import timedelta
 
 import pytest
 
+from extender.kube.effects import Lease
 from extender.kube.errors import Conflict, Rejected, Unreachable
-from extender.kube.leases import Lease
 from extender.tasks.leadership.election import LeaderElector
 from tests.tasks.electing import NOON, Leases, Replica, SteppedClock, replica
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from extender.kube.effects import Lease
 from extender.kube.errors import KubeError, Unreachable
-from extender.kube.leases import Lease
 from extender.tasks.leadership.takeover import Takeover
 from tests.tasks.electing import NOON, Leases, Replica, SteppedClock, replica
 

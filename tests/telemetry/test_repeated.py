@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from extender.telemetry.repeated import RepeatedWarnings
+from extender.telemetry.logs import RepeatedWarnings
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, int]]:

@@ -5,8 +5,7 @@ A pod counts as healthy from its binding on, since no kubelet here makes it read
 
 from extender.simulator.apiserver.kinds import DISRUPTION_BUDGETS, PODS
 from extender.simulator.apiserver.store import Store
-from extender.simulator.json_objects import JsonObject, is_finished, is_terminating, labels_of, namespace_of
-from extender.simulator.selectors import selects
+from extender.simulator.json_objects import JsonObject, is_finished, is_terminating, labels_of, namespace_of, selects
 
 
 def matching_budgets(store: Store, pod: JsonObject) -> list[JsonObject]:

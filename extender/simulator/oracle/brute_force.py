@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from extender.simulator.json_objects import JsonObject, is_finished, is_terminating, labels_of, namespace_of
+from extender.simulator.json_objects import JsonObject, is_finished, is_terminating, labels_of, namespace_of, selects
 from extender.simulator.oracle.cluster_state import ClusterState, Placed
 from extender.simulator.oracle.node_matching import matches_node_affinity, required_terms, tolerates_taints
 from extender.simulator.oracle.terms import (
@@ -22,7 +22,6 @@ from extender.simulator.oracle.terms import (
     is_parsable,
     required_pod_terms,
 )
-from extender.simulator.selectors import selects
 
 Domain: TypeAlias = tuple[str, str]
 

@@ -6,8 +6,7 @@ https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constrai
 
 from collections.abc import Iterable, Sequence
 
-from extender.simulator.json_objects import JsonObject, labels_of, name_of, namespace_of
-from extender.simulator.selectors import selects
+from extender.simulator.json_objects import JsonObject, labels_of, name_of, namespace_of, selects
 
 _OWNERS = {("v1", "ReplicationController"), ("apps/v1", "ReplicaSet"), ("apps/v1", "StatefulSet")}
 

@@ -6,8 +6,7 @@ https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/
 
 from collections.abc import Collection
 
-from extender.simulator.json_objects import JsonObject, labels_of, name_of
-from extender.simulator.selectors import holds
+from extender.simulator.json_objects import JsonObject, holds, labels_of, name_of
 
 _HARD_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 

@@ -6,8 +6,7 @@ Pure, over plain objects; part of the oracle, so nothing of the model enters her
 import re
 from collections.abc import Iterable, Mapping
 
-from extender.simulator.json_objects import JsonObject, labels_of, namespace_of
-from extender.simulator.selectors import selects
+from extender.simulator.json_objects import JsonObject, labels_of, namespace_of, selects
 
 AFFINITY, ANTI_AFFINITY = "podAffinity", "podAntiAffinity"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -23,8 +23,8 @@ from datetime import datetime
 from random import Random
 from typing import Final
 
+from extender.kube.effects import Lease
 from extender.kube.errors import Conflict, KubeError, NotFound
-from extender.kube.leases import Lease
 from extender.settings import LEADER_JITTER
 from extender.tasks.leadership.state import LeaderTerm
 from extender.tasks.ports import Clock, LeaseStore

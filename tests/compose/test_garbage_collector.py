@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from extender.compose import gc_policy
-from extender.compose.gc_policy import freeze_gc
+from extender.compose import process
+from extender.compose.process import freeze_gc
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +47,7 @@ def test_what_has_survived_a_long_collection_is_frozen(monkeypatch: pytest.Monke
     kept = grow()
     gc.collect()
     assert any(found is kept[0] for found in gc.get_objects())
-    monkeypatch.setattr(gc_policy, "_LONG_SECONDS", 0.0)
+    monkeypatch.setattr(process, "_LONG_SECONDS", 0.0)
     gc.collect()
     assert not any(found is kept[0] for found in gc.get_objects())
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from extender.compose.malloc_policy import return_large_blocks
+from extender.compose.process import return_large_blocks
 
 # Blocks that grow side by side, as bodies of requests do, and small ones between them that stay.
 PROGRAM = """
 import sys
 from pathlib import Path
-from extender.compose.malloc_policy import return_large_blocks
+from extender.compose.process import return_large_blocks
 resident = lambda: int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 if not return_large_blocks():
     sys.exit(77)
