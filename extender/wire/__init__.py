@@ -1,4 +1,4 @@
-"""Bytes to model values and back: the scheduler's bodies and the apiserver's pages and events.
+"""Decodes JSON to model values and encodes answers: the scheduler's bodies, the API server's pages and events.
 
-The only place that knows field names of the outside. Knows nothing of the index and decides nothing.
+The only package with field names of the Kubernetes API. It does not import the index and decides nothing.
 """

@@ -1,8 +1,8 @@
-"""Every call to the API server other than list and watch: its name, its permission, and the settings that need it.
+"""The calls to the API server other than list and watch: name, permission, and the settings that need the call.
 
-`kube.writer` makes each call by its row, so that the row's name is the label of the metric.
-`doctor.permissions` asks for the permissions of the rows that the settings need, and deploy/base and deploy/bind grant
-exactly those of all rows. A new call begins with a row here.
+`kube.writer` makes each call by its row; the row's name is the label of the metric. `doctor.permissions` reviews the
+permissions of the rows that the settings need, and deploy/base and deploy/bind grant exactly those of all rows. To add
+a call, add a row.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _anywhere(_settings: Settings) -> Place:
 
 @dataclass(frozen=True, slots=True)
 class ApiCall:
-    """One call. ``verb`` and the resource are as RBAC names them; ``why`` is for the administrator who grants them."""
+    """One call. ``verb`` and the resource are those of RBAC; ``why`` tells the administrator what needs it."""
 
     name: str
     group: str
@@ -97,13 +97,13 @@ LEASES_GROUP: Final = "coordination.k8s.io"
 EVENTS_GROUP: Final = "events.k8s.io"
 
 NOMINATE: Final = ApiCall(
-    "nominate", "", "pods", "status", "patch", "nominating elsewhere and preemption set nominatedNodeName", _nominates
+    "nominate", "", "pods", "status", "patch", "nominations and preemption set nominatedNodeName", _nominates
 )
 SET_CONDITION: Final = ApiCall(
     "set_condition", "", "pods", "status", "patch", "preemption marks its victims as DisruptionTarget", _preempts
 )
 ANNOTATE: Final = ApiCall("annotate", "", "pods", "", "patch", "requeueing annotates pods", _requeues)
-UID_OF: Final = ApiCall("uid_of", "", "pods", "", "get", "a write that met a conflict reads the pod's UID", _preempts)
+UID_OF: Final = ApiCall("uid_of", "", "pods", "", "get", "a write with a conflict reads the pod's UID", _preempts)
 EVICT: Final = ApiCall("evict", "", "pods", "eviction", "create", "preemption.eviction is evict", _evicts)
 DELETE: Final = ApiCall("delete", "", "pods", "", "delete", "preemption.eviction is delete", _deletes)
 CREATE_EVENT: Final = ApiCall(

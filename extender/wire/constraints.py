@@ -1,7 +1,7 @@
-"""Affinity, spread, tolerations and owners from JSON to the model, with every default filled in.
+"""Decodes affinity, spread, tolerations and owners to the model, with every default filled in.
 
-Called by `trim` once per distinct pod template. What the API itself would refuse (an operator without values, a
-malformed label) is kept as an error text of the pod: the scheduler treats such pods in a way of its own.
+Called by `trim` once per distinct pod template. A constraint that the API server would reject (an operator without
+values, a malformed label) becomes an error text of the pod, because kube-scheduler has special rules for such pods.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from extender.wire.objects_json import (
 T = TypeVar("T")
 R = TypeVar("R")
 
-# Bytes that caches may hold, and what parsed objects hold as a multiple of the JSON they were read from (measured).
+# Sizes of the caches, and the size of parsed objects as a multiple of their JSON (measured).
 _AFFINITY_BYTES: Final = 4 * 2**20
 _TOLERATIONS_BYTES: Final = 2**20
 _PARSED_FACTOR: Final = 7
@@ -57,12 +57,12 @@ _OWNERS = msgspec.json.Decoder(list[OwnerJson] | None)
 _STRINGS = msgspec.json.Decoder(dict[str, str] | None)
 _SELECTOR = msgspec.json.Decoder(LabelSelectorJson | None)
 
-# The owners whose selectors default constraints read: apiVersion and kind.
+# Owners whose selectors default spread constraints use: apiVersion and kind.
 _WORKLOADS = {("v1", "ReplicationController"), ("apps/v1", "ReplicaSet"), ("apps/v1", "StatefulSet")}
 
 
 def decode(decoder: msgspec.json.Decoder[T], raw: bytes, path: str) -> T | None:
-    """The value of a raw field, None where it is absent; raises ``WireError`` with the field's path."""
+    """The value of a raw field, None if it is absent. Raises ``WireError`` with the field's path."""
     if not raw:
         return None
     try:
@@ -72,12 +72,12 @@ def decode(decoder: msgspec.json.Decoder[T], raw: bytes, path: str) -> T | None:
 
 
 def parse_strings(raw: bytes, path: str) -> dict[str, str]:
-    """A map of strings (labels, nodeSelector)."""
+    """Decodes a map of strings (labels, nodeSelector)."""
     return decode(_STRINGS, raw, path) or {}
 
 
 def parse_label_selector(raw: bytes, path: str) -> LabelSelector | None:
-    """A LabelSelector of a workload; None where it is absent or not valid (then it selects no pod)."""
+    """Decodes the LabelSelector of a workload; None if it is absent or invalid, as it then selects no pod."""
     parsed = decode(_SELECTOR, raw, path)
     try:
         return None if parsed is None else _label_selector(parsed)
@@ -100,7 +100,7 @@ def _parsed_bytes(raw: bytes) -> int:
 def parse_affinity(
     raw: bytes, namespace: str
 ) -> tuple[PodAffinity, tuple[NodeAffinity, tuple[PreferredNodeTerm, ...]]]:
-    """The inter-pod part and the node part (required terms without nodeSelector; preferred terms) of ``spec.affinity``."""
+    """Decodes ``spec.affinity``: inter-pod affinity, and node affinity as (required without nodeSelector, preferred)."""
     parsed = decode(_AFFINITY, raw, "spec.affinity")
     if parsed is None:
         return NO_AFFINITY, _node_affinity(None)
@@ -108,8 +108,8 @@ def parse_affinity(
 
 
 def _pod_affinity(parsed: AffinityJson, namespace: str) -> PodAffinity:
-    near, apart = parsed.pod_affinity, parsed.pod_anti_affinity
-    if near is None and apart is None:
+    affinity, anti_affinity = parsed.pod_affinity, parsed.pod_anti_affinity
+    if affinity is None and anti_affinity is None:
         return NO_AFFINITY
     errors: list[str] = []
 
@@ -127,10 +127,10 @@ def _pod_affinity(parsed: AffinityJson, namespace: str) -> PodAffinity:
         return WeightedTerm(item.weight, _term(item.pod_affinity_term, namespace))
 
     return PodAffinity(
-        required=each("requiredAffinityTerms", term, near.required if near else None),
-        required_anti=each("requiredAntiAffinityTerms", term, apart.required if apart else None),
-        preferred=each("preferredAffinityTerms", weighted, near.preferred if near else None),
-        preferred_anti=each("preferredAntiAffinityTerms", weighted, apart.preferred if apart else None),
+        required=each("requiredAffinityTerms", term, affinity.required if affinity else None),
+        required_anti=each("requiredAntiAffinityTerms", term, anti_affinity.required if anti_affinity else None),
+        preferred=each("preferredAffinityTerms", weighted, affinity.preferred if affinity else None),
+        preferred_anti=each("preferredAntiAffinityTerms", weighted, anti_affinity.preferred if anti_affinity else None),
         errors=tuple(errors),
     )
 
@@ -171,13 +171,13 @@ def _clauses(
 
 
 def with_node_selector(affinity: NodeAffinity, raw: bytes) -> NodeAffinity:
-    """The required node affinity together with ``spec.nodeSelector``."""
+    """The required node affinity combined with ``spec.nodeSelector``."""
     pairs = parse_strings(raw, "spec.nodeSelector")
     return NodeAffinity(node_selector(pairs), affinity.terms) if pairs else affinity
 
 
 def parse_spread(raw: bytes, labels: Labels) -> SpreadConstraints:
-    """A pod's own constraints, by kind, with matchLabelKeys resolved against the pod's labels as they are now."""
+    """Decodes a pod's own constraints, hard and soft, with matchLabelKeys resolved by the pod's current labels."""
     parsed = decode(_SPREAD, raw, "spec.topologySpreadConstraints")
     if not parsed:
         return NO_SPREAD
@@ -208,14 +208,14 @@ def _constraint(parsed: SpreadJson, labels: Labels) -> SpreadConstraint:
 
 @cached(_TOLERATIONS_BYTES, _parsed_bytes)
 def parse_tolerations(raw: bytes) -> tuple[Toleration, ...]:
-    """``spec.tolerations``, in a canonical order: what they tolerate does not depend on it."""
+    """Decodes ``spec.tolerations`` and sorts them: their order has no meaning, so equal sets get equal signatures."""
     parsed = decode(_TOLERATIONS, raw, "spec.tolerations") or ()
     made = {Toleration(t.key or "", t.operator or "", t.value or "", t.effect or "") for t in parsed}
     return tuple(sorted(made, key=lambda t: (t.key, t.operator, t.value, t.effect)))
 
 
 def parse_controller(raw: bytes) -> Controller | None:
-    """The controlling owner, where it is of a kind whose selector default constraints read."""
+    """The controlling owner, if default spread constraints use the selector of its kind; else None."""
     for owner in decode(_OWNERS, raw, "metadata.ownerReferences") or ():
         if owner.controller and (owner.api_version, owner.kind) in _WORKLOADS:
             return Controller(owner.api_version, owner.kind, owner.name)

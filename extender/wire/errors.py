@@ -1,4 +1,4 @@
-"""The one error of this floor: bytes that are no JSON, or a field that has the wrong type."""
+"""The error of this package: bytes that are not JSON, or a field of the wrong type."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _MISSING = re.compile(r"Object missing required field `(?P<field>[^`]*)`")
 _AT = re.compile(r"^(?P<problem>.*?)(?: - at `(?:key in )?\$(?P<path>[^`]*)`)?$", re.DOTALL)
 
 
-# Every error that a decoder may raise on bytes from outside: not only its own.
+# Every error that a msgspec decoder raises for untrusted bytes, which are more than its own.
 UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class WireError(ValueError):
-    """Raised when bytes cannot be read as what they should be; ``path`` names the field, empty for the whole body."""
+    """Raised when bytes cannot be decoded to the expected type; ``path`` names the field, empty for the whole body."""
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(f"{path}: {problem}" if path else problem)
@@ -25,7 +25,7 @@ class WireError(ValueError):
 
 
 def from_msgspec(error: Exception, prefix: str = "") -> WireError:
-    """One of the ``UNREADABLE`` errors with the path in Kubernetes' notation (``Pod.spec.priority``) in front."""
+    """Converts one of the ``UNREADABLE`` errors; the path has Kubernetes' notation, such as ``Pod.spec.priority``."""
     if isinstance(error, UnicodeDecodeError):
         return WireError(prefix, "is not UTF-8")
     if isinstance(error, RecursionError):

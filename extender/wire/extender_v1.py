@@ -1,7 +1,7 @@
-"""The scheduler's requests and the extender's answers, in Go's field casing (those types carry no JSON tags).
+"""Decodes the scheduler's requests and encodes answers. Fields have Go's casing, as the Go types have no JSON tags.
 
-Contract: https://pkg.go.dev/k8s.io/kube-scheduler/extender/v1 . An absent list arrives as ``null``. A filter answer
-with neither ``NodeNames`` nor ``Nodes`` would mean that no node passed, so the side that was asked is always present.
+API: https://pkg.go.dev/k8s.io/kube-scheduler/extender/v1 . An absent list is ``null``. An answer of filter always has
+the list of the request's form, ``NodeNames`` or ``Nodes``: without both it would mean that no node passed.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from extender.model.victims import Candidate, Victim
 from extender.settings import Limits
 from extender.wire.constraints import decode
 from extender.wire.errors import UNREADABLE, WireError, from_msgspec
-from extender.wire.limits import USUAL_LIMITS
+from extender.wire.limits import DEFAULT_LIMITS
 from extender.wire.objects_json import Count, NodeJson, PodJson
 from extender.wire.trim import trim_node, trim_pod
 
 
 class ExtenderArgs(msgspec.Struct, frozen=True, gc=False):
-    """A filter or prioritize question: the asking pod, and the nodes either by name or as objects.
+    """A filter or prioritize request: the incoming pod, and the nodes either by name or as objects.
 
-    ``raw_nodes`` are the objects as they came, in the order of ``nodes``: those that pass are sent back unchanged.
-    ``body`` is the request that the names were read from, empty where the names are not those of a request.
+    ``raw_nodes`` are the bytes of the objects, in the order of ``nodes``: those that pass are returned unchanged.
+    ``body`` is the request's body, empty if the names are not those of a request.
     """
 
     pod: Pod
@@ -39,16 +39,16 @@ class ExtenderArgs(msgspec.Struct, frozen=True, gc=False):
     body: bytes = b""
 
     def raw_names(self) -> bytes:
-        """The bytes of the names as they came, empty where they did not: equal bytes are the same question. O(body)."""
+        """The bytes of the list of names, with which caches compare lists; empty without a body. O(body)."""
         return bytes(_RAW_NAMES.decode(self.body).node_names) if self.body else b""
 
 
 class FilterResult(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """Names that passed, in the order in which they should be tried, and texts for those that did not.
+    """The names of nodes that passed, best first, and the rejection texts of the others.
 
-    ``unresolvable`` are rejections that removing pods cannot cure; both maps are empty unless no node passed.
-    ``reasons`` are those of all rejected nodes. ``encoded`` is the answer as it was given before, where it is given
-    again; then the maps are empty and the reasons are not.
+    ``unresolvable`` are rejections that removing pods cannot change; both maps are empty unless no node passed.
+    ``reasons`` are those of all rejected nodes. ``encoded`` is set for an answer from the rejection cache; then the
+    maps are empty and the reasons are not.
     """
 
     passed: Sequence[str]
@@ -71,7 +71,7 @@ class FilterResult(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class BindingArgs:
-    """A bind question: which pod goes to which node."""
+    """A bind request: the pod and its node."""
 
     namespace: str
     name: str
@@ -81,9 +81,9 @@ class BindingArgs:
 
 @dataclass(frozen=True, slots=True)
 class PreemptionArgs:
-    """A preempt question: the preemptor and the candidate nodes with their victims, most important first.
+    """A preempt request: the preemptor and the candidate nodes with their victims, most important first.
 
-    ``victim_pods`` holds the victims as objects where the scheduler sent them in full, by UID.
+    ``victim_pods`` has the victims by UID, if the scheduler sent whole pods.
     """
 
     pod: Pod
@@ -132,25 +132,25 @@ class _BindingArgsJson(msgspec.Struct, rename="pascal"):
     pod_uid: str = msgspec.field(name="PodUID")
 
 
-MOST_NODES: Final = 20_000  # four times what Kubernetes is tested with
+MOST_NODES: Final = 20_000  # four times the limit that Kubernetes documents for a cluster
 _MOST_NAME_BYTES: Final = 256 * MOST_NODES  # with the quotes and the comma of each
 _MOST_VICTIMS: Final = 50_000
-_MOST_LOOSE_FIELDS: Final = 20_000  # at every depth, which is what can be counted without reading
-_FREE_VALUES: Final = 100_000  # of any length: names are short
-_BYTES_OF_A_VALUE: Final = 24  # a node has one comma in about 40 bytes
-_SMALL_BODY: Final = 2 * _FREE_VALUES  # bytes, too few for more values than are free of any length
+_MOST_RECASED_FIELDS: Final = 20_000  # of all levels, as they are counted without decoding
+_FREE_VALUES: Final = 100_000  # allowed in a body of any length, as node names are short
+_BYTES_OF_A_VALUE: Final = 24  # a node object has one comma in about 40 bytes
+_SMALL_BODY: Final = 2 * _FREE_VALUES  # bytes; too few for more than _FREE_VALUES
 _ARGS = msgspec.json.Decoder(_ArgsJson)
 _BINDING_ARGS = msgspec.json.Decoder(_BindingArgsJson)
 _PREEMPTION_ARGS = msgspec.json.Decoder(_PreemptionArgsJson)
 _NODE = msgspec.json.Decoder(NodeJson)
 _RAW_NAMES = msgspec.json.Decoder(_RawNamesJson)
 _NAMES = msgspec.json.Decoder(list[str] | None)
-_LOOSE = msgspec.json.Decoder(dict[str, Raw])
+_FIELDS = msgspec.json.Decoder(dict[str, Raw])
 _GO_NAMES = {name.lower(): name for name in ("Pod", "Nodes", "NodeNames", "NodeNameToVictims", "NodeNameToMetaVictims")}
 
 
-def decode_args(body: bytes, limits: Limits = USUAL_LIMITS) -> ExtenderArgs:
-    """A filter or prioritize body. Unknown fields are skipped, as Go does; raises ``WireError`` naming the field."""
+def decode_args(body: bytes, limits: Limits = DEFAULT_LIMITS) -> ExtenderArgs:
+    """Decodes a filter or prioritize body; skips unknown fields, as Go does. Raises ``WireError`` naming the field."""
     _check_density(body)
     try:
         parsed = _ARGS.decode(body)
@@ -159,7 +159,7 @@ def decode_args(body: bytes, limits: Limits = USUAL_LIMITS) -> ExtenderArgs:
             parsed = _ARGS.decode(body)
     except UNREADABLE as error:
         raise _unreadable(error, body) from None
-    pod, names = _asking_pod(parsed.pod, limits), parsed.node_names
+    pod, names = _incoming_pod(parsed.pod, limits), parsed.node_names
     if names is None and parsed.nodes is not None:
         raw = parsed.nodes.items or []
         if len(raw) > MOST_NODES:
@@ -174,7 +174,7 @@ def decode_args(body: bytes, limits: Limits = USUAL_LIMITS) -> ExtenderArgs:
 
 
 def _unreadable(error: Exception, body: bytes) -> WireError:
-    """The error with its field, also where names are not UTF-8: of that the decoder does not say where it is."""
+    """Converts the error. For bytes that are not UTF-8, of which msgspec does not report the field, it tries the names."""
     if isinstance(error, UnicodeDecodeError):
         try:
             decode(_NAMES, bytes(_RAW_NAMES.decode(body).node_names), "NodeNames")
@@ -186,15 +186,15 @@ def _unreadable(error: Exception, body: bytes) -> WireError:
 
 
 def _check_density(body: bytes) -> None:
-    """Refuse bodies with far more values than a Kubernetes object has in as many bytes. O(bytes), without an object.
+    """Rejects bodies with far more values than Kubernetes objects of that size have. O(bytes), creates no objects.
 
-    A decoder that makes an object of every two bytes holds everything up for seconds, and takes fifty times the memory.
+    Decoding a body with a value in every two bytes would take seconds, and fifty times its memory.
     """
     if len(body) > _SMALL_BODY and body.count(b",") > _FREE_VALUES + len(body) // _BYTES_OF_A_VALUE:
-        raise WireError("", "holds too many values for its length")
+        raise WireError("", "has too many values for its length")
 
 
-def _asking_pod(parsed: PodJson | None, limits: Limits) -> Pod:
+def _incoming_pod(parsed: PodJson | None, limits: Limits) -> Pod:
     if parsed is None:
         raise WireError("Pod", "is missing")
     try:
@@ -214,18 +214,18 @@ def _node(raw: Raw, position: int) -> Node:
 
 
 def _with_go_names(body: bytes) -> bytes:
-    """The body with its top-level fields in Go's casing: Go reads them in any case, and other callers use that.
+    """The body with its top-level fields in Go's casing: Go accepts any case, and some clients rely on that.
 
-    Takes a microsecond for each field, so a body that holds more of them than any caller sends stays as it is.
+    Costs a microsecond per field, so a body with more fields than any client sends is not changed.
     """
-    if body.count(b'":') > _MOST_LOOSE_FIELDS:
+    if body.count(b'":') > _MOST_RECASED_FIELDS:
         return body
-    fields = _LOOSE.decode(body)
+    fields = _FIELDS.decode(body)
     return msgspec.json.encode({_GO_NAMES.get(name.lower(), name): value for name, value in fields.items()})
 
 
 def encode_filter(result: FilterResult) -> bytes:
-    """The answer to a question by names."""
+    """The answer to a request with node names."""
     return result.encoded or orjson.dumps(
         {
             "Nodes": None,
@@ -238,7 +238,7 @@ def encode_filter(result: FilterResult) -> bytes:
 
 
 def encode_filter_nodes(result: FilterResult, args: ExtenderArgs) -> bytes:
-    """The answer to a question with full nodes: those that passed, byte for byte as they came."""
+    """The answer to a request with whole nodes: the nodes that passed, with unchanged bytes."""
     raw = {node.name: item for node, item in zip(args.nodes or (), args.raw_nodes, strict=True)}
     return orjson.dumps(
         {
@@ -257,12 +257,12 @@ def encode_filter_error(text: str) -> bytes:
 
 
 def encode_priorities(scores: Mapping[str, int]) -> bytes:
-    """Scores by node; the empty list is a legal answer and means that no node is preferred."""
+    """The scores by node. An empty list is valid and means that no node is preferred."""
     return orjson.dumps([{"Host": name, "Score": score} for name, score in scores.items()])
 
 
-def decode_preemption_args(body: bytes, limits: Limits = USUAL_LIMITS) -> PreemptionArgs:
-    """A preempt body, names-only or full; raises ``WireError`` naming the field."""
+def decode_preemption_args(body: bytes, limits: Limits = DEFAULT_LIMITS) -> PreemptionArgs:
+    """Decodes a preempt body, with UIDs or with whole pods. Raises ``WireError`` naming the field."""
     _check_density(body)
     try:
         parsed = _PREEMPTION_ARGS.decode(body)
@@ -270,7 +270,7 @@ def decode_preemption_args(body: bytes, limits: Limits = USUAL_LIMITS) -> Preemp
             parsed = _PREEMPTION_ARGS.decode(_with_go_names(body))
     except UNREADABLE as error:
         raise from_msgspec(error) from None
-    pod = _asking_pod(parsed.pod, limits)
+    pod = _incoming_pod(parsed.pod, limits)
     _check_counts(parsed)
     full = {name: v or _VictimsJson() for name, v in (parsed.node_name_to_victims or {}).items()}
     pods = {name: [_victim_pod(p, name, limits) for p in v.pods or ()] for name, v in full.items()}
@@ -283,7 +283,7 @@ def decode_preemption_args(body: bytes, limits: Limits = USUAL_LIMITS) -> Preemp
 
 
 def _check_counts(parsed: _PreemptionArgsJson) -> None:
-    """Refuse more candidates than there are nodes in any cluster, and more victims than a preemption could have."""
+    """Rejects more candidates than a cluster has nodes, and more victims than a preemption can have."""
     for field_name, found in (
         ("NodeNameToVictims", parsed.node_name_to_victims or {}),
         ("NodeNameToMetaVictims", parsed.node_name_to_meta_victims or {}),
@@ -306,7 +306,7 @@ def _victim(pod: Pod) -> Victim:
 
 
 def encode_preemption(candidates: Sequence[Candidate]) -> bytes:
-    """The candidates that remain, always as UIDs: the scheduler takes no other form back."""
+    """The remaining candidates with the UIDs of their victims, the only form that the scheduler accepts."""
     return orjson.dumps(
         {
             "NodeNameToMetaVictims": {
@@ -321,7 +321,7 @@ def encode_preemption(candidates: Sequence[Candidate]) -> bytes:
 
 
 def decode_binding_args(body: bytes) -> BindingArgs:
-    """A bind body; raises ``WireError`` naming the field."""
+    """Decodes a bind body. Raises ``WireError`` naming the field."""
     try:
         parsed = _BINDING_ARGS.decode(body)
     except UNREADABLE as error:
@@ -330,5 +330,5 @@ def decode_binding_args(body: bytes) -> BindingArgs:
 
 
 def encode_binding(error: str) -> bytes:
-    """The answer to a bind question: empty where the pod was bound."""
+    """The answer to a bind request. An empty error means that the pod was bound."""
     return orjson.dumps({"Error": error})

@@ -1,6 +1,6 @@
-"""What the apiserver sends, typed and trimmed: pages of a LIST and lines of a WATCH, one ``Kind`` per resource.
+"""Decodes pages of a LIST and lines of a WATCH to model objects; one ``Kind`` per resource. Called by ``kube``.
 
-``kube`` asks a Kind to decode and never looks inside. Formats: https://kubernetes.io/docs/reference/using-api/api-concepts/
+Formats: https://kubernetes.io/docs/reference/using-api/api-concepts/
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from msgspec import Raw
 from extender.model.objects import DisruptionBudget, Namespace, Node, Object, Pod, Workload
 from extender.settings import Limits
 from extender.wire.errors import UNREADABLE, WireError, from_msgspec
-from extender.wire.limits import USUAL_LIMITS
+from extender.wire.limits import DEFAULT_LIMITS
 from extender.wire.objects_json import BudgetJson, MetaJson, NamespaceJson, NodeJson, PodJson, WorkloadJson
 from extender.wire.trim import trim_budget, trim_namespace, trim_node, trim_pod, trim_workload
 
@@ -26,7 +26,7 @@ _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The apiserver's own report of a failure."""
+    """A failure as the API server reports it."""
 
     code: int = 0
     reason: str = ""
@@ -36,7 +36,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page of a LIST whose items are still bytes; ``continue_token`` is empty on the last one."""
+    """One page of a LIST with undecoded items; ``continue_token`` is empty on the last page."""
 
     items: list[bytes | Raw]
     resource_version: str
@@ -44,7 +44,7 @@ class Page:
 
 
 class Identity(msgspec.Struct, rename="camel"):
-    """What an object is called, and its version."""
+    """The name, the UID and the version of an object."""
 
     name: str = ""
     namespace: str = ""
@@ -116,7 +116,7 @@ _NAMED_LINES = msgspec.json.Decoder(_NamedLineJson)
 
 
 def decode_status(body: bytes) -> Status:
-    """A Status object; fields that are missing stay empty, and a body that is none gives an empty Status."""
+    """Decodes a Status. Missing fields stay empty, and any other body gives an empty Status."""
     try:
         parsed = _STATUS.decode(body)
     except UNREADABLE:
@@ -126,7 +126,7 @@ def decode_status(body: bytes) -> Status:
 
 
 def decode_page(body: bytes) -> Page:
-    """One page of a LIST of any kind: about a millisecond per megabyte. Raises ``WireError``."""
+    """Decodes one page of a LIST of any kind. About 1 ms per megabyte. Raises ``WireError``."""
     try:
         page = _PAGES.decode(body)
     except UNREADABLE as error:
@@ -137,7 +137,7 @@ def decode_page(body: bytes) -> Page:
 
 
 def decode_identity(body: bytes) -> Identity:
-    """What an object is called, whatever else is wrong with it; raises ``WireError``."""
+    """Decodes the identity of an object, also if its other fields are invalid. Raises ``WireError``."""
     try:
         return _NAMED.decode(body).metadata
     except UNREADABLE as error:
@@ -145,7 +145,7 @@ def decode_identity(body: bytes) -> Identity:
 
 
 def decode_line_identity(line: bytes) -> tuple[str, Identity]:
-    """The type of an event and what its object is called, whatever else is wrong with it; raises ``WireError``."""
+    """Decodes the type of an event and the identity of its object, also if other fields are invalid. Raises ``WireError``."""
     try:
         found = _NAMED_LINES.decode(line)
     except UNREADABLE as error:
@@ -154,7 +154,7 @@ def decode_line_identity(line: bytes) -> tuple[str, Identity]:
 
 
 class Kind(Generic[T]):
-    """A resource that can be listed and watched, and how one of its objects becomes a model object."""
+    """A resource that can be listed and watched, and the conversion of its objects to model objects."""
 
     def __init__(self, name: str, path: str, json: type[Any], trim: Callable[[Any], T]) -> None:
         self.name = name
@@ -169,12 +169,12 @@ class Kind(Generic[T]):
 
     @property
     def group(self) -> str:
-        """The API group of the path, as RBAC names it: empty for the core group."""
+        """The API group as in RBAC, empty for the core group."""
         parts = self.path.split("/")
         return parts[2] if parts[1] == "apis" else ""
 
     def decode_event(self, line: bytes) -> Event[T]:
-        """One line of a WATCH; raises ``WireError``. The apiserver writes ``type`` first, other order is read as well."""
+        """Decodes one line of a WATCH. Raises ``WireError``. Fast if ``type`` is first, as the API server writes it."""
         if line.startswith((b'{"type":"BOOKMARK"', b'{"type":"ERROR"')):
             return self._decode_mark(line)
         try:
@@ -187,19 +187,19 @@ class Kind(Generic[T]):
         return Event(event.type, self._trim(event.object), (meta.resource_version or "") if meta else "")
 
     def decode_object(self, body: bytes) -> T:
-        """A single object, as a GET answers it; raises ``WireError``."""
+        """Decodes a single object, such as the answer to a GET. Raises ``WireError``."""
         try:
             return self._trim(self._objects.decode(body))
         except UNREADABLE as error:
             raise from_msgspec(error) from None
 
     def named(self, identity: Identity) -> T:
-        """An object of which nothing but the identity is known: for its key, and to tell that it is gone."""
+        """An object with nothing but an identity, to look up or to delete one that cannot be decoded."""
         names = {"name": identity.name, "namespace": identity.namespace, "uid": identity.uid or None}
         return self.decode_object(msgspec.json.encode({"metadata": names}))
 
     def _decode_mark(self, line: bytes, cause: Exception | None = None) -> Event[T]:
-        """A BOOKMARK or ERROR line, which carry no object of this kind; anything else raises ``cause``."""
+        """Decodes a BOOKMARK or ERROR line, which has no object of this kind. Raises ``cause`` for other lines."""
         try:
             envelope = _ENVELOPE.decode(line)
             if envelope.type == "ERROR":
@@ -211,7 +211,7 @@ class Kind(Generic[T]):
                 return Event("BOOKMARK", None, mark.resource_version or "", initial_events_end=end)
         except UNREADABLE as error:
             raise from_msgspec(cause or error) from None
-        raise WireError("", "event is of no known form") if cause is None else from_msgspec(cause)
+        raise WireError("", "event has an unknown form") if cause is None else from_msgspec(cause)
 
 
 def _workloads(name: str, path: str, kind: str) -> Kind[Workload]:
@@ -219,11 +219,11 @@ def _workloads(name: str, path: str, kind: str) -> Kind[Workload]:
 
 
 def pods_within(limits: Limits) -> Kind[Pod]:
-    """Pods, marked where they ask for more than these limits allow."""
+    """The kind of pods; pods above these limits are marked."""
     return Kind("pods", "/api/v1/pods", PodJson, lambda raw: trim_pod(raw, limits))
 
 
-PODS = pods_within(USUAL_LIMITS)
+PODS = pods_within(DEFAULT_LIMITS)
 NODES: Kind[Node] = Kind("nodes", "/api/v1/nodes", NodeJson, trim_node)
 NAMESPACES: Kind[Namespace] = Kind("namespaces", "/api/v1/namespaces", NamespaceJson, trim_namespace)
 SERVICES = _workloads("services", "/api/v1/services", "Service")

@@ -1,8 +1,8 @@
-"""Whether a pod asks for more than the configured limits allow, told with the limit and the pod's own number.
+"""Compares a pod's constraints with the configured limits. Called by `trim` once per template.
 
-Called by `trim` once per template. Bytes are compared before anything is parsed, the rest is counted in what was
-parsed, so that a pod costs linear time however far above a limit it is. The texts hold nothing but the pod's own
-numbers: equal pods are refused with equal words, and the scheduler is not woken by its own status updates.
+The size in bytes is compared before anything is parsed, the other numbers afterwards, so that a pod above the limits
+costs linear time. A text has only the limit and the pod's own number, so that equal pods get equal messages: a changed
+message would be a status update, which makes kube-scheduler try the pod again.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from extender.model.taints import Toleration
 from extender.model.terms import AffinityTerm, PodAffinity
 from extender.settings import Limits
 
-USUAL_LIMITS: Final = Limits()
+DEFAULT_LIMITS: Final = Limits()
 
 
 def excess_bytes(size: int, limits: Limits) -> Excess:
-    """What to tell of a pod whose labels and constraints have so many bytes, more than are read."""
+    """The excess of a pod whose labels and constraints have more bytes than ``limits.podBytes``."""
     return Excess("podBytes", f"labels and constraints: {size} bytes, limits.podBytes is {limits.pod_bytes}")
 
 
@@ -34,7 +34,7 @@ def excess_parts(
     tolerations: Sequence[Toleration],
     limits: Limits,
 ) -> Excess | None:
-    """The first limit that the parts of a pod are above. O(terms + requirements)."""
+    """The first limit that a pod exceeds, or None. O(terms + requirements)."""
     terms = list(_terms(affinity))
     constraints = (*spread.hard, *spread.soft)
     selectors = [*_selectors(terms), *(each.selector for each in constraints)]

@@ -1,7 +1,7 @@
-"""The Kubernetes JSON that is read: field names of the API, everything optional, the rest skipped.
+"""The fields of Kubernetes objects that are decoded. All are optional; other fields are skipped.
 
-Rarely read parts stay raw bytes: equal bytes mean equal meaning, so they serve as a cache key without being parsed
-(`trim` does that). An optional raw field must be typed ``Raw = Raw(b"")``: ``Raw | None`` is not kept raw.
+Parts that few decisions read stay raw bytes. Equal bytes have equal meaning, so `trim` uses them as cache keys without
+parsing them. The type of an optional raw field must be ``Raw = Raw(b"")``: msgspec decodes ``Raw | None``.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from msgspec import Meta, Raw
 NOTHING = Raw(b"")
 
 Quantity = str | int | float
-# Numbers and times as Go holds them: the API refuses others, and arithmetic here need not reckon with them.
+# The ranges of Go's types. The API server rejects other values; checked here, they cannot break later arithmetic.
 Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Time = Annotated[datetime, Meta(tz=True)]
 
 
 class _Json(msgspec.Struct, rename="camel", gc=False):
-    """JSON object with the API's lower camel case; unknown fields are skipped."""
+    """A JSON object with fields in lower camel case; unknown fields are skipped."""
 
 
 class MetaJson(_Json):
@@ -39,13 +39,13 @@ class MetaJson(_Json):
 
 
 class ResourcesJson(_Json):
-    """The part of ResourceRequirements that scheduling reads."""
+    """ResourceRequirements without limits, which scheduling does not read."""
 
     requests: dict[str, Quantity] | None = None
 
 
 class ContainerJson(_Json):
-    """A container: what it asks for, and whether it is a sidecar (KEP-753)."""
+    """Container. ``restart_policy`` Always marks a sidecar among init containers (KEP-753)."""
 
     resources: ResourcesJson | None = None
     restart_policy: str | None = None
@@ -152,7 +152,7 @@ class BudgetSpecJson(_Json):
 
 
 class BudgetStatusJson(_Json):
-    """PodDisruptionBudgetStatus. ``disrupted_pods`` has the time of each eviction by the pod's name."""
+    """PodDisruptionBudgetStatus. ``disrupted_pods``: the time of each eviction, by the pod's name."""
 
     disruptions_allowed: Int32 | None = None
     disrupted_pods: dict[str, str | None] | None = None

@@ -1,15 +1,15 @@
-"""Bytes for a second attempt at JSON that a decoder refused: the same document without what no decision reads.
+"""Simplifies JSON that a decoder rejected, for a second attempt: removes parts that no decision reads.
 
-A decoder also walks through the values that it skips, so one field that is nested very deeply (``managedFields`` may
-be: the apiserver takes up to 10,000 levels) makes the whole object, page or line unreadable. A user who may create a pod
-could hide it from every count in this way. Three things are taken away, none of which a decision reads:
+A decoder also parses the values that it skips. So one deeply nested field makes the whole object, page or line
+undecodable, and ``managedFields`` can have up to 10,000 levels. A user who may create pods could hide a pod from every
+count in this way. Three things are removed:
 
-1. ``managedFields``, whose content is passed through by the apiserver as it came;
-2. every array or object below ``DEEPEST_READ`` levels. The deepest field that `objects_json` knows is at 12;
-3. bytes that are no UTF-8. They become U+FFFD, as in the apiserver's own decoder.
+1. ``managedFields``, whose content the API server does not check;
+2. every array or object below ``DEEPEST_READ`` levels; the deepest field of `objects_json` is at level 12;
+3. bytes that are not UTF-8: they become U+FFFD, as in the API server's decoder.
 
-Linear in the bytes: 0.03 to 0.3 s for the largest hostile object (1.5 MB of brackets), 20 ms per megabyte of honest
-pods. ``simplify`` therefore gives way in between. Nothing of this is paid for readable JSON.
+Cost: O(bytes); 0.03 to 0.3 s for the largest hostile object (1.5 MB of brackets), 20 ms per megabyte of usual pods.
+``simplify`` therefore yields between steps. JSON that the decoder accepts costs nothing.
 https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management
 """
 
@@ -29,8 +29,8 @@ DEEPEST_READ: Final = 32
 _RUNS_PER_STEP: Final = 500  # one to three milliseconds
 _ABSENT: Final = b"null"
 _PLAIN: Final = rb"""[^"\[\]{}]++|"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\Z)"""
-# A run of brackets of one direction after anything but brackets; an innermost array or object is no bracket. Possessive,
-# and with an alternative for the end of the input, so that no byte is looked at three times whatever the input is.
+# Matches anything but brackets, then a run of brackets of one direction. An array or object without brackets inside counts
+# as "anything but brackets". Possessive, and with an alternative for the end of the input, so that the match is linear.
 _BRACKETS: Final = re.compile(
     rb"(?:%(plain)s|[\[{](?:%(plain)s)*+[\]}])*+([\[{]+|[\]}]+|\Z)" % {b"plain": _PLAIN}, re.DOTALL
 )
@@ -41,11 +41,11 @@ _LONGEST_KEY: Final = 32  # with blanks around the colon, as kubectl prints it
 
 
 def simplify(body: bytes) -> Generator[None, None, bytes]:
-    """Returns the simpler document, after steps between which others may have their turn. Raises nothing."""
+    """A generator that returns the simplified document; it yields so that other tasks can run. Raises nothing."""
     body = _as_utf8(body)
     kept: list[bytes] = []
     done = depth = 0
-    hidden = -1  # the level to which the value that is being left out returns; -1 outside of one
+    hidden = -1  # the level around the value that is being removed; -1 outside of such a value
     for number, found in enumerate(_BRACKETS.finditer(body), start=1):
         start, end = found.span(1)
         size = end - start
@@ -67,7 +67,7 @@ def simplify(body: bytes) -> Generator[None, None, bytes]:
 
 
 def simplified(body: bytes) -> bytes:
-    """The same in one go, for documents of bounded size."""
+    """The simplified document without yielding, for documents of bounded size."""
     steps = simplify(body)
     while True:
         try:
@@ -78,7 +78,7 @@ def simplified(body: bytes) -> bytes:
 
 
 def decode_twice(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
-    """The value, by a second attempt where the first one fails; raises one of ``UNREADABLE`` where both do."""
+    """Decodes the body, or its simplified form if that fails. Raises one of ``UNREADABLE`` if both fail."""
     try:
         return decoder.decode(body)
     except UNREADABLE:
@@ -86,7 +86,7 @@ def decode_twice(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
 
 
 def _hidden_from(body: bytes, start: int, depth: int, size: int) -> tuple[int, int]:
-    """Whether a run of opening brackets begins a value to leave out: the level around it, or -1, and where it begins."""
+    """For a run of opening brackets that starts a value to remove: the level around the value and its start; else -1."""
     if _MANAGED_FIELDS.search(body, max(0, start - _LONGEST_KEY), start):
         return depth, start
     if depth + size > DEEPEST_READ:

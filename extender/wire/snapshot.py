@@ -1,7 +1,7 @@
-"""A snapshot of a cluster: what `kubectl get nodes,namespaces,pods -A -o json` prints, as model objects.
+"""Decodes a snapshot of a cluster: the output of `kubectl get nodes,namespaces,pods -A -o json`.
 
-Read by the command line when it answers from a file. It may hold every kind that `watched_kinds` names, such as Services
-and PodDisruptionBudgets; objects of other kinds are counted and left out.
+Called by the command line to serve from a file. A snapshot can have every kind of `watched_kinds`, such as Services and
+PodDisruptionBudgets. Objects of other kinds are counted and skipped.
 """
 
 from collections.abc import Mapping
@@ -14,15 +14,15 @@ from extender.model.objects import Object
 from extender.settings import Limits
 from extender.wire.errors import UNREADABLE, WireError, from_msgspec
 from extender.wire.kinds import Kind, decode_identity
-from extender.wire.limits import USUAL_LIMITS
+from extender.wire.limits import DEFAULT_LIMITS
 from extender.wire.simplify import decode_twice, simplified
 from extender.wire.watched_kinds import WATCHED_KINDS
 
 
 class Snapshot(NamedTuple):
-    """The objects that decisions read, and how many there were of each kind that they do not.
+    """The decoded objects, and the number of skipped objects by kind.
 
-    ``unreadable`` has a line for each item that was left out: its place, its name, and what is wrong with it.
+    ``unreadable`` has a line for each object that cannot be decoded: its index, its name and the problem.
     """
 
     objects: list[Object]
@@ -43,8 +43,8 @@ _LIST = msgspec.json.Decoder(_ListJson)
 _ITEM = msgspec.json.Decoder(_ItemJson)
 
 
-def decode_snapshot(body: bytes, limits: Limits = USUAL_LIMITS) -> Snapshot:
-    """The objects of a List, or of a list of one kind such as PodList. Raises ``WireError`` for what is no list."""
+def decode_snapshot(body: bytes, limits: Limits = DEFAULT_LIMITS) -> Snapshot:
+    """Decodes a List, or a list of one kind such as PodList. Raises ``WireError`` if the body is not a list."""
     kinds = {each.api_kind: each.within(limits) for each in WATCHED_KINDS}
     try:
         listed = decode_twice(_LIST, body)
@@ -59,7 +59,7 @@ def decode_snapshot(body: bytes, limits: Limits = USUAL_LIMITS) -> Snapshot:
 
 
 def _read_item(item: Raw, place: str, default: str, kinds: Mapping[str, Kind[Any]], snapshot: Snapshot) -> None:
-    """Add one object; the items of a typed list need not repeat their kind."""
+    """Adds one object. The items of a typed list need not have a kind."""
     try:
         name = decode_twice(_ITEM, bytes(item)).kind or default
         kind = kinds.get(name)
@@ -83,7 +83,7 @@ def _decode(kind: Kind[Any], item: bytes) -> Object:
 
 
 def _named(item: bytes) -> str:
-    """The name of an object in brackets, where it can be read."""
+    """The name of an object in parentheses, empty if it cannot be decoded."""
     try:
         found = decode_identity(item)
     except WireError:

@@ -1,8 +1,8 @@
-"""The kinds that the index is built from: how each is decoded, and which settings need it. One row per kind.
+"""The kinds that the index is built from: the decoder of each, and the settings that need it. One row per kind.
 
-`compose` makes a reflector for each row that the settings need, `doctor.permissions` asks for list and watch on it, the
-tests compare the rows with the role of deploy/base, and a snapshot is read with the same rows. A new kind begins with a
-row here, a class in `model.objects`, and a case in `ClusterIndex`.
+`compose` creates a reflector for each row that the settings need, `doctor.permissions` reviews list and watch on it,
+tests compare the rows with the role of deploy/base, and snapshots are decoded with the same rows. To add a kind, add a
+row, a class in `model.objects` and a case in `ClusterIndex`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from extender.wire.kinds import (
 
 @dataclass(frozen=True, slots=True)
 class WatchedKind:
-    """``api_kind``: the ``kind`` of one object; ``why`` is for the administrator who grants list and watch."""
+    """``api_kind``: the ``kind`` of one object. ``why`` tells the administrator what needs list and watch."""
 
     api_kind: str
     kind: Kind[Any]
@@ -36,7 +36,7 @@ class WatchedKind:
     is_needed: Callable[[Settings], bool]
 
     def within(self, limits: Limits) -> Kind[Any]:
-        """The kind as it is decoded under the limits of the settings, which apply to pods."""
+        """The kind under the limits of the settings, which apply to pods."""
         return pods_within(limits) if self.kind is PODS else self.kind
 
 
@@ -44,8 +44,8 @@ def _always(_settings: Settings) -> bool:
     return True
 
 
-def _deduces_selectors(settings: Settings) -> bool:
-    """Only default constraints read workloads. Clusters hold ten times more ReplicaSets than are in use."""
+def _derives_selectors(settings: Settings) -> bool:
+    """Only default constraints read workloads. Most ReplicaSets of a cluster are old revisions, so this saves memory."""
     spread = settings.rules.topology_spread
     return spread.enabled and (spread.defaulting_type == "System" or bool(spread.default_constraints))
 
@@ -55,17 +55,17 @@ def _plans_preemptions(settings: Settings) -> bool:
 
 
 _INDEX: Final = "the index is built from it"
-_SELECTORS: Final = "default constraints of topology spread deduce their selectors from it"
-_BUDGETS: Final = "preemption spares pods that a budget protects"
+_SELECTORS: Final = "default constraints of topology spread derive their selectors from it"
+_BUDGETS: Final = "preemption avoids victims that a budget protects"
 
 WATCHED_KINDS: Final = (
     WatchedKind("Namespace", NAMESPACES, _INDEX, _always),
     WatchedKind("Node", NODES, _INDEX, _always),
     WatchedKind("Pod", PODS, _INDEX, _always),
-    WatchedKind("Service", SERVICES, _SELECTORS, _deduces_selectors),
-    WatchedKind("ReplicationController", REPLICATION_CONTROLLERS, _SELECTORS, _deduces_selectors),
-    WatchedKind("ReplicaSet", REPLICA_SETS, _SELECTORS, _deduces_selectors),
-    WatchedKind("StatefulSet", STATEFUL_SETS, _SELECTORS, _deduces_selectors),
+    WatchedKind("Service", SERVICES, _SELECTORS, _derives_selectors),
+    WatchedKind("ReplicationController", REPLICATION_CONTROLLERS, _SELECTORS, _derives_selectors),
+    WatchedKind("ReplicaSet", REPLICA_SETS, _SELECTORS, _derives_selectors),
+    WatchedKind("StatefulSet", STATEFUL_SETS, _SELECTORS, _derives_selectors),
     WatchedKind("PodDisruptionBudget", DISRUPTION_BUDGETS, _BUDGETS, _plans_preemptions),
 )
 

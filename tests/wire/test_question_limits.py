@@ -29,7 +29,7 @@ TOO_MUCH = {
         asked(Nodes={"items": [{"metadata": {"name": "n", "x": LONG}}] * (MOST_NODES + 1)}),
         "Nodes.items: holds more than 20000 nodes",
     ),
-    "numbers": (asked(Nodes={"items": [1] * 200_000}), "holds too many values for its length"),
+    "numbers": (asked(Nodes={"items": [1] * 200_000}), "has too many values for its length"),
 }
 
 
