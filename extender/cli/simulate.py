@@ -1,29 +1,32 @@
 """`extender simulate`: plays a scenario with a simulated cluster and the real service, and checks the result.
 
 The last line is `placed P, pending Q, violations V`. The exit code is 1 if a constraint was violated or the result
-differs from what the scenario expects.
+differs from what the scenario expects. A scenario with a `comparison` is played with and without some pods, to measure what
+they cost the others.
 """
 
 import argparse
 import json
+import subprocess
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Final
 
 from extender.cli.command import CommandError, Commands
-from extender.cli.comparison import cost_without, describe, excesses
 from extender.cli.scenarios import read_objects, read_scenario, scenario_settings
 from extender.compose.embedded import StartError, service_running
 from extender.compose.process import run_on_loop
 from extender.index.audit import audit
 from extender.settings import Settings
-from extender.simulator.scenario.language import Play
+from extender.simulator.scenario.language import CostComparison, Play
 from extender.simulator.scenario.play import Narrator, Player, StepFailed
-from extender.simulator.scenario.report import Report
+from extender.simulator.scenario.report import Cost, Report
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 from extender.telemetry.logs import configure
 
+_MEGABYTE: Final = 1e6
 _SHOWN = 10  # pods and violations listed by name; the JSON form lists all
 
 
@@ -58,7 +61,7 @@ def simulate(path: str, seed: int | None, *, as_json: bool = False, without: str
     narrate: Narrator = _to_stderr if as_json else print
     used = play.scenario.seed if seed is None else seed
     comparison = play.scenario.comparison if without is None else None
-    before = cost_without(path, used, comparison) if comparison else None
+    before = _cost_without(path, used, comparison) if comparison else None
     try:
         report = run_on_loop(perform(play, settings, used, objects, narrate, without or ""))
     except StepFailed as error:
@@ -66,8 +69,10 @@ def simulate(path: str, seed: int | None, *, as_json: bool = False, without: str
     except StartError as error:
         raise CommandError(str(error)) from None
     if comparison and before:
-        report = replace(report, failures=(*report.failures, *excesses(report.cost, before, comparison)))
-    _print(report, as_json=as_json, compared=describe(report.cost, before, comparison) if comparison and before else ())
+        report = replace(report, failures=(*report.failures, *_excesses(report.cost, before, comparison)))
+    _print(
+        report, as_json=as_json, compared=_describe(report.cost, before, comparison) if comparison and before else ()
+    )
     return 0 if report.is_good else 1
 
 
@@ -110,3 +115,44 @@ def _print(report: Report, *, as_json: bool, compared: Sequence[str] = ()) -> No
 
 def _to_stderr(text: str) -> None:
     print(text, file=sys.stderr)
+
+
+def _cost_without(path: str, seed: int, comparison: CostComparison) -> Cost:
+    """Plays the scenario without these pods in another process, because memory is compared too. Raises CommandError if that run fails or leaves pods pending."""
+    command = [sys.executable, "-m", "extender", "simulate", path]
+    command += ["--seed", str(seed), "--without", comparison.without, "--output", "json"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 (this program)
+    try:
+        report = json.loads(ended.stdout)
+        answers = report["answers"]
+        times = (answers["p50Seconds"], answers["p99Seconds"], answers["p99ProcessorSeconds"])
+        cost = Cost(answers["count"], *times, report["residentMegabytes"])
+    except (ValueError, KeyError):
+        raise CommandError(f"{path}: the run without {comparison.without} failed: {ended.stderr.strip()}") from None
+    if report["violations"] or report["failures"] or report["pending"]:
+        raise CommandError(
+            f"{path}: the run without {comparison.without} has violations, failures or pending pods: {ended.stderr.strip()}"
+        )
+    return cost
+
+
+def _describe(cost: Cost, before: Cost, comparison: CostComparison) -> list[str]:
+    """A line for each of the two costs, and one for their ratio."""
+    return [
+        f"filter without {comparison.without}: {before}",
+        f"filter with them, for all others: {cost}",
+        f"p99 of processor time {_slowdown(cost, before):.2f} times, memory {cost.resident - before.resident:+.0f} MB",
+    ]
+
+
+def _excesses(cost: Cost, before: Cost, comparison: CostComparison) -> Iterator[str]:
+    """The bounds of the scenario that were exceeded."""
+    slowdown, growth = _slowdown(cost, before), cost.resident - before.resident
+    if comparison.max_slowdown is not None and slowdown > comparison.max_slowdown:
+        yield f"comparison.maxSlowdown: expected at most {comparison.max_slowdown:g}, got {slowdown:.2f}"
+    if comparison.max_growth is not None and growth * _MEGABYTE > comparison.max_growth:
+        yield f"comparison.maxGrowth: expected at most {comparison.max_growth}, got {growth:.0f} MB"
+
+
+def _slowdown(cost: Cost, before: Cost) -> float:
+    return cost.processor / before.processor if before.processor else 1.0

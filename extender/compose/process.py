@@ -17,7 +17,6 @@ else:
 
 T = TypeVar("T")
 
-DISTRIBUTION: Final = "placement-extender"
 _THRESHOLDS: Final = (700, 10, 2)  # full collections every 14,000 new objects instead of 70,000
 _LONG_SECONDS: Final = 0.005  # some 10,000 objects
 _MMAP_THRESHOLD: Final = -3  # M_MMAP_THRESHOLD of mallopt(3)
@@ -26,7 +25,7 @@ _LARGE_BYTES: Final = 2**20
 
 def installed_version() -> str:
     """The version of the installed distribution."""
-    return version(DISTRIBUTION)
+    return version("placement-extender")
 
 
 def run_on_loop(work: Coroutine[Any, Any, T]) -> T:

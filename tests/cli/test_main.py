@@ -69,7 +69,7 @@ def test_ctrl_c_is_exit_code_130(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(_: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("extender.cli.version.run", interrupted)
+    monkeypatch.setattr("extender.cli.main.print_version", interrupted)
     assert main(["version"]) == 130
 
 
