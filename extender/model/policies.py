@@ -1,0 +1,284 @@
+"""Scheduling policies: which pods they select, what they direct, and in which order they apply.
+
+Immutable. JSON values inside are shared and must not be changed. `wire/policies_v1.py` makes policies, `verbs/admit/`
+injects them, and a rule enforces them while pods are scheduled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from extender.model.clauses import Clause
+from extender.model.labels import Labels
+from extender.model.node_affinity import ANY_NODE, NodeAffinity, PreferredNodeTerm
+from extender.model.selectors import EVERYTHING, NOTHING, LabelSelector
+
+JsonObject: TypeAlias = dict[str, Any]
+
+GROUP: Final = "placement.extender.dev"
+KUPID_GROUP: Final = "kupid.gardener.cloud"
+VERSION: Final = "v1alpha1"
+NAMESPACED_KIND: Final = "PodSchedulingPolicy"
+CLUSTER_KIND: Final = "ClusterPodSchedulingPolicy"
+INJECTED_ANNOTATION: Final = "placement.extender.dev/injected"
+EXEMPT_LABEL: Final = "placement.extender.dev/exempt"
+
+# A namespace carries its name as a label, also where its object is not known.
+# https://kubernetes.io/docs/reference/labels-annotations-taints/#kubernetes-io-metadata-name
+NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
+DEFAULT_SERVICE_ACCOUNT: Final = "default"
+
+
+class Moment(StrEnum):
+    """When a policy acts."""
+
+    ADMISSION = "Admission"
+    SCHEDULING = "Scheduling"
+    RELEASE = "Release"
+
+
+class Targets(StrEnum):
+    """Which objects a policy is injected into at admission."""
+
+    PODS = "Pods"
+    TEMPLATES = "Templates"
+    BOTH = "Both"
+
+
+class ConflictPolicy(StrEnum):
+    """What happens where a pod and a policy contradict each other.
+
+    COMBINE is kupid's way and no value of our own API: scalar fields and selector keys of the pod stay, required node
+    terms of both are joined although no node matches the result.
+    """
+
+    KEEP_POD = "KeepPod"
+    OVERRIDE = "Override"
+    REJECT = "Reject"
+    COMBINE = "Combine"
+
+
+class FailurePolicy(StrEnum):
+    """What happens to a pod where the policy itself cannot be applied, because of an error."""
+
+    IGNORE = "Ignore"
+    FAIL = "Fail"
+
+
+class Mode(StrEnum):
+    """Whether a policy changes anything, or only records what it would change."""
+
+    ENFORCE = "Enforce"
+    AUDIT = "Audit"
+
+
+class PolicyKey(NamedTuple):
+    """Identifies a policy. ``namespace`` is empty for the cluster-wide kind."""
+
+    group: str
+    namespace: str
+    name: str
+
+    @property
+    def kind(self) -> str:
+        """The kind of its object."""
+        return NAMESPACED_KIND if self.namespace else CLUSTER_KIND
+
+    def __str__(self) -> str:
+        """``Kind/namespace/name``, or ``Kind/name``; of another group than ours, ``Kind.group/name``."""
+        kind = self.kind if self.group == GROUP else f"{self.kind}.{self.group}"
+        return "/".join(part for part in (kind, self.namespace, self.name) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What a policy is asked about: a pod, or the pods of a template.
+
+    ``namespace_labels`` is None where the Namespace object is not known. ``owner_kind`` is the kind of the pod's
+    controller; of a template, the kind of the object that holds it.
+    """
+
+    namespace: str
+    labels: Labels
+    namespace_labels: Labels | None = None
+    owner_kind: str = ""
+    service_account: str = DEFAULT_SERVICE_ACCOUNT
+    priority_class: str = ""
+
+    @property
+    def known_namespace_labels(self) -> Labels:
+        """The namespace's labels; at least its name, which every namespace carries as a label."""
+        if self.namespace_labels is None:
+            return {NAMESPACE_NAME_LABEL: self.namespace}
+        return self.namespace_labels
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusion:
+    """``matchConditions.exclude``: whatever matches one of these is not selected."""
+
+    pod_selector: LabelSelector = NOTHING
+    namespaces: frozenset[str] = frozenset()
+    owner_kinds: frozenset[str] = frozenset()
+    service_accounts: frozenset[str] = frozenset()
+    priority_classes: frozenset[str] = frozenset()
+
+    def matches(self, subject: Subject) -> bool:
+        """Whether the subject is excluded. O(requirements)."""
+        return (
+            subject.namespace in self.namespaces
+            or subject.owner_kind in self.owner_kinds
+            or subject.service_account in self.service_accounts
+            or subject.priority_class in self.priority_classes
+            or self.pod_selector.matches(subject.labels)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MatchConditions:
+    """``matchConditions``: every list that is not empty must contain the subject's value, and nothing may exclude it."""
+
+    owner_kinds: frozenset[str] = frozenset()
+    service_accounts: frozenset[str] = frozenset()
+    priority_classes: frozenset[str] = frozenset()
+    exclude: Exclusion = Exclusion()
+
+    def matches(self, subject: Subject) -> bool:
+        """Whether the subject fulfils all of them. O(requirements)."""
+        return (
+            (not self.owner_kinds or subject.owner_kind in self.owner_kinds)
+            and (not self.service_accounts or subject.service_account in self.service_accounts)
+            and (not self.priority_classes or subject.priority_class in self.priority_classes)
+            and not self.exclude.matches(subject)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Which pods a policy selects. ``namespace`` is that of a namespaced policy, empty for the cluster-wide kind."""
+
+    namespace: str
+    pod_selector: LabelSelector
+    namespace_selector: LabelSelector = EVERYTHING
+    conditions: MatchConditions = MatchConditions()
+
+    def selects(self, subject: Subject) -> bool:
+        """Whether the policy concerns the subject. O(requirements)."""
+        if self.namespace and self.namespace != subject.namespace:
+            return False
+        return (
+            self.pod_selector.matches(subject.labels)
+            and (self.namespace_selector.is_empty or self.namespace_selector.matches(subject.known_namespace_labels))
+            and self.conditions.matches(subject)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTerm:
+    """A required node selector term as JSON, and its requirements as clauses. Without any clause it matches no node.
+
+    ``parts`` are the requirements with the field that they stand in; of a field that is not known, its whole content.
+    """
+
+    value: JsonObject
+    clauses: frozenset[Clause]
+    parts: tuple[tuple[str, Any, Clause], ...] = ()
+
+
+class Size(NamedTuple):
+    """What a part of a pod counts against `limits`; the names are those of the settings."""
+
+    pod_bytes: int = 0
+    affinity_terms: int = 0
+    topology_spread_constraints: int = 0
+    namespaces: int = 0
+    label_requirements: int = 0
+    node_selector_terms: int = 0
+    node_requirements: int = 0
+    selector_values: int = 0
+    tolerations: int = 0
+
+    def plus(self, other: Size) -> Size:
+        """The sum of both."""
+        return Size(*(mine + its for mine, its in zip(self, other, strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One element of a list that is injected: the JSON, a key that equal elements share, and its size."""
+
+    value: JsonObject
+    key: str
+    size: Size
+
+
+@dataclass(frozen=True, slots=True)
+class Directives:
+    """What a policy directs, prepared for injection.
+
+    ``lists`` are elements to append, by the dotted path of the list below the pod's spec; ``soft_min_domains`` are
+    constraints with ScheduleAnyway and minDomains, which the API refuses in a pod: they are scored and never injected.
+    ``affinity_json`` is ``affinity`` as bytes, for `wire.constraints.parse_affinity`.
+    """
+
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    node_name: str = ""
+    scheduler_names: tuple[str, ...] = ()
+    priority_class: str = ""
+    scheduling_gates: tuple[str, ...] = ()
+    required_node_terms: tuple[NodeTerm, ...] | None = None
+    lists: Mapping[str, tuple[Item, ...]] = field(default_factory=dict)
+    soft_min_domains: tuple[JsonObject, ...] = ()
+    affinity_json: bytes = b""
+    nodes: NodeAffinity = ANY_NODE
+    preferred_nodes: tuple[PreferredNodeTerm, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do."""
+        return self == Directives()
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A valid policy. Compared by identity of its key and generation in tables; equal objects are equal policies."""
+
+    key: PolicyKey
+    scope: Scope
+    directives: Directives
+    generation: int = 0
+    priority: int = 0
+    when: frozenset[Moment] = frozenset({Moment.ADMISSION, Moment.SCHEDULING})
+    targets: Targets = Targets.PODS
+    conflict_policy: ConflictPolicy = ConflictPolicy.KEEP_POD
+    failure_policy: FailurePolicy = FailurePolicy.IGNORE
+    mode: Mode = Mode.ENFORCE
+    resource_version: str = ""
+
+    @property
+    def order(self) -> tuple[int, bool, str, str]:
+        """Sorts policies as they apply: the higher priority first, then the cluster-wide kind, then by name."""
+        return (-self.priority, bool(self.key.namespace), self.key.name, self.key.group)
+
+    def acts(self, moment: Moment) -> bool:
+        """Whether the policy acts at this moment."""
+        return moment in self.when
+
+
+@dataclass(frozen=True, slots=True)
+class InvalidPolicy:
+    """A policy that cannot be used, for example one that was valid under an older schema. ``scope`` None: cannot be read."""
+
+    key: PolicyKey
+    errors: tuple[str, ...]
+    failure_policy: FailurePolicy = FailurePolicy.IGNORE
+    scope: Scope | None = None
+
+    def may_select(self, subject: Subject) -> bool:
+        """Whether the policy would concern the subject, as far as its scope can be read."""
+        if self.scope is not None:
+            return self.scope.selects(subject)
+        return self.key.namespace in ("", subject.namespace)

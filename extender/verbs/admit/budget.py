@@ -1,0 +1,25 @@
+"""How much work one admission may do beyond what grows with the object: joining terms, and looking for contradictions.
+
+1,000 policies of 64 required terms each would join 64 × 64 terms 1,000 times. The budget is counted in operations, so
+the same object and policies always get the same answer.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+OPERATIONS: Final = 10_000
+
+
+class Budget:
+    """Operations that are left. One operation compares or makes one node selector term, or reads one clause."""
+
+    def __init__(self, operations: int = OPERATIONS) -> None:
+        self.left = operations
+
+    def spend(self, operations: int) -> bool:
+        """Takes operations; False, and none taken, where there are not enough left."""
+        if operations > self.left:
+            return False
+        self.left -= operations
+        return True

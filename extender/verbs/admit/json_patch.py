@@ -1,0 +1,97 @@
+"""The smallest JSON patch (RFC 6902) from one object to another, with a `test` before whatever it replaces or removes.
+
+https://www.rfc-editor.org/rfc/rfc6902. Parts that are the same Python object are not looked into, so the cost is that of
+what changed, not that of the object.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from extender.model.policies import JsonObject
+
+Operation = dict[str, Any]
+
+
+def make_patch(old: JsonObject, new: JsonObject) -> list[Operation]:
+    """The operations in order; empty where the objects are equal."""
+    operations: list[Operation] = []
+    _compare_objects(old, new, "", operations)
+    return operations
+
+
+def pointer(*names: str) -> str:
+    """A JSON pointer (RFC 6901) of field names."""
+    return "".join(f"/{name.replace('~', '~0').replace('/', '~1')}" for name in names)
+
+
+def _compare(old: Any, new: Any, path: str, operations: list[Operation]) -> None:
+    if old is new:
+        return
+    if isinstance(old, dict) and isinstance(new, dict):
+        _compare_objects(old, new, path, operations)
+    elif isinstance(old, list) and isinstance(new, list):
+        _compare_lists(old, new, path, operations)
+    elif not _equal(old, new):
+        operations.append({"op": "test", "path": path, "value": old})
+        operations.append({"op": "replace", "path": path, "value": new})
+
+
+def _equal(old: Any, new: Any) -> bool:
+    """JSON equality: to Python True is 1."""
+    return bool(old == new) and isinstance(old, bool) == isinstance(new, bool)
+
+
+def _compare_objects(old: JsonObject, new: JsonObject, path: str, operations: list[Operation]) -> None:
+    for name, value in old.items():
+        below = path + pointer(name)
+        if name in new:
+            _compare(value, new[name], below, operations)
+        else:
+            _remove(value, below, operations)
+    for name, value in new.items():
+        if name not in old:
+            operations.append({"op": "add", "path": path + pointer(name), "value": value})
+
+
+def _remove(value: Any, path: str, operations: list[Operation]) -> None:
+    operations.append({"op": "test", "path": path, "value": value})
+    operations.append({"op": "remove", "path": path})
+
+
+def _compare_lists(old: list[Any], new: list[Any], path: str, operations: list[Operation]) -> None:
+    """Keeps what both lists begin and end with. Between, elements are changed in place, then added or removed.
+
+    An element is added by its number, so that the patch says where it goes (and `-` is not taken for a number).
+    """
+    begin = _common(old, new)
+    end = _common(old[begin:][::-1], new[begin:][::-1])
+    before, after = old[begin : len(old) - end], new[begin : len(new) - end]
+    both = min(len(before), len(after))
+    for number in range(both):
+        _compare(before[number], after[number], f"{path}/{begin + number}", operations)
+    for number in range(len(before) - 1, both - 1, -1):
+        _remove(before[number], f"{path}/{begin + number}", operations)
+    operations += (
+        {"op": "add", "path": f"{path}/{begin + number}", "value": after[number]} for number in range(both, len(after))
+    )
+
+
+def _common(old: list[Any], new: list[Any]) -> int:
+    count = 0
+    for mine, other in zip(old, new, strict=False):
+        if mine is not other and not _deeply_equal(mine, other):
+            break
+        count += 1
+    return count
+
+
+def _deeply_equal(old: Any, new: Any) -> bool:
+    """Equality in which True is not 1 at any depth. Python's own is tried first, as it is fast."""
+    if old != new:
+        return False
+    if isinstance(old, dict):
+        return all(_deeply_equal(value, new[name]) for name, value in old.items())
+    if isinstance(old, list):
+        return all(map(_deeply_equal, old, new))
+    return isinstance(old, bool) == isinstance(new, bool)

@@ -1,0 +1,215 @@
+"""Scheduling policies from JSON to the model, of our own API group and of kupid's.
+
+A policy that the API server holds may still be invalid: it may have been stored before the webhook existed, or under an
+older schema. Then decoding raises `PolicyError` with every field error, and what can be said of the policy nevertheless.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+import orjson
+
+from extender.model.node_affinity import NodeAffinity, node_selector
+from extender.model.policies import (
+    CLUSTER_KIND,
+    GROUP,
+    KUPID_GROUP,
+    ConflictPolicy,
+    Directives,
+    Exclusion,
+    FailurePolicy,
+    InvalidPolicy,
+    Item,
+    JsonObject,
+    MatchConditions,
+    Mode,
+    Moment,
+    Policy,
+    PolicyKey,
+    Scope,
+    Targets,
+)
+from extender.model.selectors import EVERYTHING, NOTHING, LabelSelector, parse_selector, requirement
+from extender.settings import Limits
+from extender.wire.constraints import parse_affinity
+from extender.wire.errors import WireError, from_msgspec
+from extender.wire.field_errors import FieldError, Problems
+from extender.wire.limits import DEFAULT_LIMITS
+from extender.wire.node_terms import LISTS, NODE_TERMS, SPREAD, list_item, normal_form, value_at
+from extender.wire.policy_validation import validate
+from extender.wire.scheduling_fields import check_label_selector
+
+_DEFAULT_WHEN: Final = ("Admission", "Scheduling")
+
+
+class PolicyError(ValueError):
+    """Raised for a policy that is not valid. ``invalid`` names it and holds what is known of it."""
+
+    def __init__(self, invalid: InvalidPolicy, errors: list[FieldError]) -> None:
+        super().__init__("; ".join(map(str, errors)))
+        self.invalid = invalid
+        self.errors = tuple(errors)
+
+
+def decode_policy(body: bytes, limits: Limits = DEFAULT_LIMITS, *, kind: str = "") -> Policy:
+    """One policy as the API server sends it; raises ``WireError`` where it is no JSON object, else ``PolicyError``.
+
+    ``kind``: the kind of a list's items, which do not name it themselves.
+    """
+    try:
+        found = orjson.loads(body)
+    except ValueError:
+        raise _unreadable(body) from None
+    if not isinstance(found, dict):
+        raise WireError("", "expected an object")
+    return read_policy(found, limits, kind=kind)
+
+
+def _unreadable(body: bytes) -> WireError:
+    """The error of bytes that orjson refuses, in the words of the other decoders."""
+    try:
+        msgspec.json.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        return from_msgspec(error)
+    return WireError("", "is no JSON that can be read")
+
+
+def read_policy(found: JsonObject, limits: Limits = DEFAULT_LIMITS, *, kind: str = "") -> Policy:
+    """A policy from parsed JSON, which it keeps parts of; raises ``PolicyError``."""
+    kind = kind or str(found.get("kind") or "")
+    errors = validate(found, limits, kind=kind)
+    group = _group(found)
+    if errors:
+        raise PolicyError(_invalid(found, group, errors), errors)
+    metadata, spec = found.get("metadata") or {}, found.get("spec") or {}
+    generation = metadata.get("generation")
+    return Policy(
+        key=_key(metadata, group),
+        scope=_scope(metadata.get("namespace") or "", spec, kind),
+        directives=_directives(spec),
+        generation=generation if isinstance(generation, int) else 0,
+        priority=spec.get("priority") or 0,
+        when=frozenset(map(Moment, spec.get("when") or _DEFAULT_WHEN)),
+        # kupid mutates templates, and pods where its webhook is asked about them.
+        targets=Targets.BOTH if group == KUPID_GROUP else Targets(spec.get("targets") or Targets.PODS),
+        conflict_policy=_conflict_policy(spec, group),
+        failure_policy=FailurePolicy(spec.get("failurePolicy") or FailurePolicy.IGNORE),
+        mode=Mode(spec.get("mode") or Mode.ENFORCE),
+        resource_version=str(metadata.get("resourceVersion") or ""),
+    )
+
+
+def _group(found: JsonObject) -> str:
+    version = found.get("apiVersion")
+    return version.rpartition("/")[0] if isinstance(version, str) and "/" in version else GROUP
+
+
+def _key(metadata: JsonObject, group: str) -> PolicyKey:
+    name = metadata.get("name") or f"{metadata.get('generateName') or ''}*"
+    return PolicyKey(group, str(metadata.get("namespace") or ""), str(name))
+
+
+def _conflict_policy(spec: JsonObject, group: str) -> ConflictPolicy:
+    if group == KUPID_GROUP:
+        return ConflictPolicy.COMBINE
+    return ConflictPolicy(spec.get("conflictPolicy") or ConflictPolicy.KEEP_POD)
+
+
+def _invalid(found: JsonObject, group: str, errors: list[FieldError]) -> InvalidPolicy:
+    """What can be said of a policy with errors: its scope where that part has none, and its failure policy."""
+    metadata = found.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    spec = found.get("spec")
+    spec = spec if isinstance(spec, dict) else {}
+    unsure = ("spec.podSelector", "spec.namespaceSelector", "spec.matchConditions", "metadata.namespace", "kind")
+    readable = isinstance(found.get("spec"), dict) and not any(each.field.startswith(unsure) for each in errors)
+    key = _key(metadata, group)
+    kind = str(found.get("kind") or CLUSTER_KIND)
+    return InvalidPolicy(
+        key=key,
+        errors=tuple(map(str, errors)),
+        failure_policy=FailurePolicy.FAIL if spec.get("failurePolicy") == "Fail" else FailurePolicy.IGNORE,
+        scope=_scope(key.namespace, spec, kind) if readable else None,
+    )
+
+
+def _scope(namespace: str, spec: JsonObject, kind: str) -> Scope:
+    conditions = spec.get("matchConditions") or {}
+    return Scope(
+        namespace=namespace,
+        pod_selector=_selector(spec.get("podSelector")),
+        namespace_selector=_selector(spec.get("namespaceSelector")) if kind == CLUSTER_KIND else EVERYTHING,
+        conditions=MatchConditions(**_lists(conditions), exclude=_exclusion(conditions.get("exclude") or {})),
+    )
+
+
+def _exclusion(exclude: JsonObject) -> Exclusion:
+    return Exclusion(
+        pod_selector=_selector(exclude.get("podSelector")),
+        namespaces=frozenset(exclude.get("namespaces") or ()),
+        **_lists(exclude),
+    )
+
+
+def _lists(conditions: JsonObject) -> dict[str, Any]:
+    return {
+        "owner_kinds": frozenset(conditions.get("ownerKinds") or ()),
+        "service_accounts": frozenset(conditions.get("serviceAccounts") or ()),
+        "priority_classes": frozenset(conditions.get("priorityClassNames") or ()),
+    }
+
+
+def _selector(value: JsonObject | None) -> LabelSelector:
+    """A selector that has been validated; absent it selects nothing."""
+    if value is None:
+        return NOTHING
+    clauses = [
+        requirement(each.get("key") or "", each.get("operator") or "", each.get("values") or ())
+        for each in value.get("matchExpressions") or ()
+    ]
+    return parse_selector(value.get("matchLabels") or {}, clauses)
+
+
+def read_selector(value: Any, path: str) -> tuple[LabelSelector, list[FieldError]]:
+    """A label selector that has not been validated, with its errors; then it selects nothing."""
+    found = Problems()
+    check_label_selector(found, value, path)
+    return (NOTHING if found.errors else _selector(value)), found.errors
+
+
+def _directives(spec: JsonObject) -> Directives:
+    names = spec.get("schedulerNames") or ([spec["schedulerName"]] if spec.get("schedulerName") else [])
+    terms = value_at(spec, f"{NODE_TERMS}.nodeSelectorTerms")
+    affinity = orjson.dumps(spec["affinity"]) if spec.get("affinity") else b""
+    pairs = spec.get("nodeSelector") or {}
+    _, (required, preferred) = parse_affinity(affinity, "")
+    return Directives(
+        node_selector=pairs,
+        node_name=spec.get("nodeName") or "",
+        scheduler_names=tuple(names),
+        priority_class=spec.get("priorityClassName") or "",
+        scheduling_gates=tuple(each["name"] for each in spec.get("schedulingGates") or ()),
+        required_node_terms=None if terms is None else normal_form(terms),
+        lists=_items(spec),
+        soft_min_domains=tuple(filter(is_soft_min_domains, spec.get(SPREAD) or ())),
+        affinity_json=affinity,
+        nodes=NodeAffinity(node_selector(pairs), required.terms),
+        preferred_nodes=preferred,
+    )
+
+
+def _items(spec: JsonObject) -> dict[str, tuple[Item, ...]]:
+    found = {}
+    for path in LISTS:
+        values = value_at(spec, path) or ()
+        items = tuple(list_item(path, each) for each in values if not (path == SPREAD and is_soft_min_domains(each)))
+        if items:
+            found[path] = items
+    return found
+
+
+def is_soft_min_domains(constraint: JsonObject) -> bool:
+    """Whether the API would refuse the constraint in a pod: minDomains needs DoNotSchedule there (KEP-3022)."""
+    return constraint.get("minDomains") is not None and constraint.get("whenUnsatisfiable") != "DoNotSchedule"
