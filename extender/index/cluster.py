@@ -15,12 +15,12 @@ from extender.index.counts.domains import Topology
 from extender.index.counts.groups import IndexDriftError
 from extender.index.nodes.node_pods import NodePods
 from extender.index.objects.budgets import Budgets
-from extender.index.objects.changes import PodSubscribers, Subscribable
+from extender.index.objects.changes import PodSubscribers
 from extender.index.objects.deleted_pods import DeletedPods
 from extender.index.objects.namespaces import Namespaces
 from extender.index.objects.workloads import Workloads
 from extender.index.reader import IndexReader
-from extender.index.view import ClusterView
+from extender.index.view import ClusterView, Subscribable
 from extender.model.objects import DisruptionBudget, Namespace, Node, Object, Pod, Workload
 from extender.settings import Rules
 
@@ -49,6 +49,7 @@ class ClusterIndex:
             self.pods,
             self.gone,
             self.namespaces,
+            self.workloads,
             self.budgets,
             self.topology,
             self.nodes,
@@ -148,8 +149,8 @@ class ClusterIndex:
 
     @property
     def unwatched_changes(self) -> tuple[Subscribable, ...]:
-        """The sources of changes that may help a rejected pod and that the scheduler does not watch."""
-        return self.namespaces.changes, self.workloads.changes, self.assumed.unconfirmed
+        """The sources of changes of claims that may help a rejected pod and that the scheduler does not watch."""
+        return (self.assumed.unconfirmed,)
 
     def assume(self, pod: Pod, nodes: Sequence[str], now: float, *, doubted: bool = False) -> None:
         """From now on the pod counts on the node, or with several nodes as undetermined between them.

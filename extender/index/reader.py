@@ -16,6 +16,8 @@ from extender.index.counts.what_if import CountTrials
 from extender.index.nodes.node_pods import NodePods
 from extender.index.objects.budgets import Budgets
 from extender.index.objects.namespaces import Namespaces
+from extender.index.objects.workloads import Workloads
+from extender.index.view import Subscribable
 from extender.model.objects import Pod
 
 
@@ -27,6 +29,7 @@ class IndexReader:
         pods: Mapping[str, Pod],
         gone: Container[str],
         namespaces: Namespaces,
+        workloads: Workloads,
         budgets: Budgets,
         topology: Topology,
         nodes: NodePods,
@@ -35,11 +38,14 @@ class IndexReader:
         nominations: Nominations,
     ) -> None:
         self._pods = pods
+        self._nodes = nodes
         self._topology = topology
         self._budgets = budgets
         self._nominations = nominations
         self.gone = gone
         self.namespace_labels = namespaces.labels
+        self.namespace_changes: Subscribable = namespaces.changes
+        self.workload_changes: Subscribable = workloads.changes
         self.budgets_in = budgets.of
         self.known: Mapping[str, int] = topology.known
         self.node_names = topology.names
@@ -70,6 +76,11 @@ class IndexReader:
     def topology_version(self) -> int:
         """Grows with every change of nodes."""
         return self._topology.version
+
+    @property
+    def placement_version(self) -> int:
+        """Grows with every pod that is placed on a node or leaves one."""
+        return self._nodes.version
 
     @property
     def claims_version(self) -> int:

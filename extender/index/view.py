@@ -6,7 +6,7 @@ consistent state. The one exception is a trial (`Trials`), which changes counts 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -220,6 +220,10 @@ class NodesView(Protocol):
         """Grows with every change of nodes."""
 
     @property
+    def placement_version(self) -> int:
+        """Grows with every pod that is placed on a node or leaves one."""
+
+    @property
     def node_names(self) -> Sequence[str]:
         """Names by node number."""
 
@@ -285,8 +289,26 @@ class ClaimsView(Protocol):
         """Grows with every change of nominations and disruption budgets."""
 
 
+class Subscribable(Protocol):
+    """A source of changes, for subscribers that need not know what has changed."""
+
+    def subscribe(self, callback: Callable[[object], None]) -> None:
+        """Calls it after each change from now on."""
+
+    def unsubscribe(self, callback: Callable[[object], None]) -> None:
+        """Ends a `subscribe`."""
+
+
 class ObjectsView(Protocol):
     """Objects as the watch shows them."""
+
+    @property
+    def namespace_changes(self) -> Subscribable:
+        """Changes of Namespace objects."""
+
+    @property
+    def workload_changes(self) -> Subscribable:
+        """Changes of Services and of owners of workloads, from which default spread constraints are deduced."""
 
     def pod(self, uid: str) -> Pod | None:
         """A pod by UID."""

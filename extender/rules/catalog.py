@@ -6,20 +6,26 @@ reason; which nodes pass does not depend on the order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
-from extender.index.view import ClusterView, CompiledConstraints
+from extender.index.view import CompiledConstraints, IndexReaders, NodeNumber, Subscribable
+from extender.model.objects import Pod
 from extender.model.rejections import Code, Reason, Rejection
-from extender.rules.excess import Limits
 from extender.rules.frames import Frame
 from extender.rules.interpod_affinity import InterPodAffinity
-from extender.rules.rule import PreparedFilter, PreparedScore, Rule
+from extender.rules.limits import Limits
+from extender.rules.node_fit import NodeFit
+from extender.rules.rule import NodeTrial, PreparedFilter, PreparedScore, Rule
 from extender.rules.topology_spread import TopologySpread
 from extender.settings import Rules
 
 RULES: tuple[Rule, ...] = (Limits(), TopologySpread(), InterPodAffinity())
+
+# kube-scheduler applies this one itself to the nodes of a request. We apply it where it does not: to other nodes, and
+# beside pods that are nominated to a node.
+NODE_FIT: Rule = NodeFit()
 
 # The weight that kube-scheduler gives to each of the two plugins.
 PLUGIN_WEIGHT = 2
@@ -67,18 +73,18 @@ class PreparedFilters:
         """The first filter's reason against a node, None where it passes."""
         return next((reason for each in self.filters if (reason := each.reason(node)) is not None), None)
 
-    def rejection(self, node: int, view: ClusterView) -> Rejection | None:
+    def rejection(self, node: int, view: IndexReaders) -> Rejection | None:
         """The first filter's rejection of a node with its parts, None where it passes."""
         return next((found for each in self.filters if (found := each.rejection(node, view)) is not None), None)
 
 
 Parts = Sequence[tuple[Rule, CompiledConstraints]]
-"""Active rules, each with the constraints that it is to judge by."""
+"""Active rules, each with the constraints that it is to apply."""
 
 
-def prepare(parts: Parts, view: ClusterView, frame: Frame) -> PreparedFilters:
+def prepare(parts: Parts, pod: Pod, view: IndexReaders, frame: Frame) -> PreparedFilters:
     """Prepares the filters of these rules; one that turns out to let every node pass is left out."""
-    return _joined([rule.prepare_filter(part, view, frame) for rule, part in parts])
+    return _joined([rule.prepare_filter(pod, part, view, frame) for rule, part in parts])
 
 
 def _joined(filters: Sequence[PreparedFilter]) -> PreparedFilters:
@@ -89,34 +95,62 @@ def _joined(filters: Sequence[PreparedFilter]) -> PreparedFilters:
     return PreparedFilters(tuple(kept))
 
 
-def active(compiled: CompiledConstraints, view: ClusterView) -> Parts:
+def active(compiled: CompiledConstraints, view: IndexReaders) -> Parts:
     """The rules that may reject a node for such a pod."""
     return [(rule, compiled) for rule in RULES if rule.is_active(compiled, view)]
 
 
-def prepare_filters(compiled: CompiledConstraints, view: ClusterView, frame: Frame) -> PreparedFilters:
+def prepare_filters(pod: Pod, compiled: CompiledConstraints, view: IndexReaders, frame: Frame) -> PreparedFilters:
     """Prepares the filter of every active rule. O(terms + constraints × distinct counts)."""
-    return _joined([rule.prepare_filter(compiled, view, frame) for rule in RULES if rule.is_active(compiled, view)])
+    return _joined(
+        [rule.prepare_filter(pod, compiled, view, frame) for rule in RULES if rule.is_active(compiled, view)]
+    )
 
 
-def lasting_parts(compiled: CompiledConstraints, view: ClusterView) -> Parts:
-    """For the dry run: what can be prepared once, whatever pods come and go."""
+# -- the dry run of a preemption ----------------------------------------------------------------------------------------
+
+
+def lasting_parts(compiled: CompiledConstraints, view: IndexReaders) -> Parts:
+    """What can be prepared once, whatever pods come and go."""
     parts = [(rule, rule.lasting_part(compiled)) for rule in RULES if rule.is_active(compiled, view)]
     return [(rule, part) for rule, part in parts if part is not None and rule.is_active(part, view)]
 
 
-def recounted_parts(compiled: CompiledConstraints, view: ClusterView) -> Parts:
-    """For the dry run: what has to be prepared again after each pod that comes or goes."""
+def recounted_parts(compiled: CompiledConstraints, view: IndexReaders) -> Parts:
+    """What has to be prepared again after each pod that comes or goes."""
     parts = [(rule, rule.recounted_part(compiled)) for rule in RULES if rule.is_active(compiled, view)]
     return [(rule, part) for rule, part in parts if part is not None and rule.is_active(part, view)]
 
 
-def dependency_version(compiled: CompiledConstraints, view: ClusterView) -> int:
-    """A number that changes whenever the filter's answer may have changed: a sum of numbers that only grow. O(groups).
+def node_trials(
+    pod: Pod, view: IndexReaders, node: NodeNumber, others: Sequence[Pod], *, checks_fit: bool
+) -> Sequence[NodeTrial]:
+    """The parts of the rules that depend on the pods of one node. ``checks_fit``: node fit is one of these rules."""
+    rules = (*RULES, NODE_FIT) if checks_fit else RULES
+    return [trial for rule in rules if (trial := rule.on_node(pod, view, node, others)) is not None]
 
-    Caches of filter and preemption results compare it, together with the serial number of the constraints.
+
+# -- what results depend on ---------------------------------------------------------------------------------------------
+
+Dependencies = tuple[int, int, tuple[Hashable, ...]]
+
+
+def dependencies(pod: Pod, compiled: CompiledConstraints, view: IndexReaders) -> Dependencies:
+    """Equal for as long as the filter's result for the pod is the same. O(groups).
+
+    The serial number of the constraints, a sum of versions that only grow, and what rules read of the pod besides its
+    signature. Every cache of filter and preemption results compares it, and so does the requeue.
     """
-    return view.grounds(compiled) + sum([rule.version(compiled, view) for rule in RULES])
+    version = view.grounds(compiled) + sum([rule.version(compiled, view) for rule in RULES])
+    return compiled.serial, version, tuple([rule.pod_key(pod) for rule in RULES])
+
+
+def unwatched_changes(view: IndexReaders) -> tuple[Subscribable, ...]:
+    """The sources of changes that may let a rejected pod pass and that kube-scheduler does not watch."""
+    return tuple([source for rule in RULES for source in rule.unwatched_changes(view)])
+
+
+# -- scores -------------------------------------------------------------------------------------------------------------
 
 
 def scoring_rules(compiled: CompiledConstraints, rules: Rules) -> Sequence[Rule]:
@@ -125,7 +159,7 @@ def scoring_rules(compiled: CompiledConstraints, rules: Rules) -> Sequence[Rule]
 
 
 def prepare_scores(
-    compiled: CompiledConstraints, view: ClusterView, frame: Frame, nodes: Sequence[int], rules: Rules
+    compiled: CompiledConstraints, view: IndexReaders, frame: Frame, nodes: Sequence[int], rules: Rules
 ) -> list[PreparedScore]:
     """Every rule's score over these nodes, without those that have nothing to add or cannot be computed."""
     every = [rule.prepare_score(compiled, view, frame, nodes, rules) for rule in scoring_rules(compiled, rules)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from extender.index.view import ClusterView, Column, GroupView, KeyView, SpreadGroupView
+from extender.index.view import Column, GroupView, IndexReaders, KeyView, SpreadGroupView
 from extender.model.objects import Node
 
 
@@ -123,7 +123,7 @@ class RequestFrame(CertainFrame):
 class _UndeterminedFrame:
     """Another frame, with a lower and an upper bound of each count for pods whose node is undetermined."""
 
-    def __init__(self, frame: Frame, view: ClusterView) -> None:
+    def __init__(self, frame: Frame, view: IndexReaders) -> None:
         self._frame = frame
         self._view = view
         self._known: dict[int, tuple[Mapping[int, int], Mapping[int, int]]] = {}

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from extender.index.view import ClusterView, Column, CompiledConstraints, GroupView, WeightedGroup
+from extender.index.view import Column, CompiledConstraints, GroupView, IndexReaders, Subscribable, WeightedGroup
+from extender.model.objects import Pod
 from extender.model.rejections import Code, Reason, Rejection
 from extender.rules.frames import Frame
-from extender.rules.rule import MAX_SCORE, SKIP, SUCCESS, Status, blamed_pods
+from extender.rules.rule import MAX_SCORE, SKIP, SUCCESS, Rule, Status, blamed_pods
 from extender.settings import Rules
 
 _NAME = "InterPodAffinity"
@@ -92,7 +93,7 @@ class AffinityFilter:
             return Reason.EXISTING_ANTI_AFFINITY
         return None
 
-    def rejection(self, node: int, view: ClusterView) -> Rejection | None:
+    def rejection(self, node: int, view: IndexReaders) -> Rejection | None:
         """The first term that rejects the node, with the pods counted in its domain and the names of some."""
         if self.status.code is Code.UNRESOLVABLE:
             return self.rejects_all
@@ -170,27 +171,28 @@ def weighted_groups(compiled: CompiledConstraints, hard_weight: int) -> list[Wei
     return [part for part in every if part.group.counts]
 
 
-@dataclass(frozen=True, slots=True)
-class InterPodAffinity:
-    """The rule. Everything that it depends on is counted in groups."""
+class InterPodAffinity(Rule):
+    """The rule. Its filter depends on nodes and groups alone; which pods a group counts depends on namespaces too."""
 
-    plugin: str = _NAME
-    ranks_by_counts: bool = True
+    name = plugin = _NAME
+    ranks_by_counts = True
 
     def is_enabled(self, rules: Rules) -> bool:
         """By `rules.interPodAffinity.enabled`."""
         return rules.inter_pod_affinity.enabled
 
-    def is_active(self, compiled: CompiledConstraints, _view: ClusterView) -> bool:
+    def is_active(self, compiled: CompiledConstraints, _view: IndexReaders) -> bool:
         """For a pod with required terms, and for one that required anti-affinity of existing pods may select."""
         return bool(compiled.affinity or compiled.anti or compiled.inverse or compiled.affinity_errors)
 
-    def version(self, _compiled: CompiledConstraints, _view: ClusterView) -> int:
-        """Nothing but groups."""
-        return 0
+    def unwatched_changes(self, view: IndexReaders) -> tuple[Subscribable, ...]:
+        """Changes of namespaces: namespaceSelectors select them by their labels (KEP-2249)."""
+        return (view.namespace_changes,)
 
-    def prepare_filter(self, compiled: CompiledConstraints, _view: ClusterView, frame: Frame) -> AffinityFilter:
-        """The filter of a question. O(terms)."""
+    def prepare_filter(
+        self, _pod: Pod, compiled: CompiledConstraints, _view: IndexReaders, frame: Frame
+    ) -> AffinityFilter:
+        """The required terms with their counts. O(terms)."""
         if compiled.affinity_errors:
             text = f"parsing pod: {_joined(compiled.affinity_errors)}"
             malformed = Rejection(_NAME, Reason.MALFORMED_POD, text)
@@ -240,7 +242,7 @@ class InterPodAffinity:
         return False
 
     def prepare_score(
-        self, compiled: CompiledConstraints, _view: ClusterView, frame: Frame, nodes: Sequence[int], rules: Rules
+        self, compiled: CompiledConstraints, _view: IndexReaders, frame: Frame, nodes: Sequence[int], rules: Rules
     ) -> AffinityScore:
         """The score of a question over these nodes; Skip where no (pod, term) pair adds anything. O(terms)."""
         errors = compiled.affinity_errors

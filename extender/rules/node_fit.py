@@ -1,7 +1,9 @@
-"""Whether a node by itself could take a pod: cordon, taints, node affinity, and room for its requests.
+"""Node fit: whether a node by itself could take a pod: cordon, taints, node affinity, and free resources.
 
 kube-scheduler decides these for every node that it asks about. We need them for the nodes that it has not looked at
-while a preemption is planned, and for the room that pods nominated by us take before the scheduler knows of them.
+while a preemption is planned or a pod is nominated elsewhere, and for the resources that pods nominated by us take
+before the scheduler knows of them. So the rule is not part of `catalog.RULES`.
+
 Not checked, because the index does not hold it: host ports, volumes, devices. `Pod.has_unseen_needs` tells of a pod
 that asks for such things, so that it is not nominated to a node on the strength of this module alone.
 https://kubernetes.io/docs/concepts/scheduling-eviction/kube-scheduler/ (NodeUnschedulable, TaintToleration,
@@ -10,78 +12,182 @@ NodeAffinity, NodeResourcesFit)
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from extender.index.view import ClusterView, NodeNumber
+from extender.index.view import CompiledConstraints, IndexReaders, NodeNumber
 from extender.model.objects import Node, Pod
-from extender.model.rejections import Reason
+from extender.model.rejections import Reason, Rejection
 from extender.model.resources import PODS, Resources
 from extender.model.taints import NO_SCHEDULE, Taint, first_untolerated
+from extender.rules.frames import Frame
+from extender.rules.rule import SUCCESS, Rule, Status
 
+_NAME = "NodeFit"
 CORDON = Taint("node.kubernetes.io/unschedulable", "", NO_SCHEDULE)
 
 
-def static_rejection(pod: Pod, node: Node) -> Reason | None:
+def static_rejection(pod: Pod, node: Node) -> Rejection | None:
     """What keeps the pod off the node whichever pods leave it, None where nothing does. O(taints + terms)."""
     signature = pod.signature
     if node.unschedulable and not any(each.tolerates(CORDON) for each in signature.tolerations):
-        return Reason.CORDONED
-    if node.taints and first_untolerated(node.taints, signature.tolerations) is not None:
-        return Reason.TAINT
+        return _CORDONED
+    if node.taints and (taint := first_untolerated(node.taints, signature.tolerations)) is not None:
+        return Rejection(_NAME, Reason.TAINT, blamed=(f"{taint.key}={taint.value}:{taint.effect}",))
     if not signature.node_affinity.matches(node.name, node.labels):
-        return Reason.NODE_AFFINITY
+        return _NODE_AFFINITY
     return None
+
+
+_CORDONED = Rejection(_NAME, Reason.CORDONED)
+_NODE_AFFINITY = Rejection(_NAME, Reason.NODE_AFFINITY)
+_UNKNOWN_NODE = Rejection(_NAME, Reason.UNKNOWN_NODE)
 
 
 @dataclass(slots=True)
 class FreeResources:
-    """What is left on one node in a what-if: pods are taken away and counted back without touching the index.
+    """What is free on one node in a dry run: pods are taken away and counted back without touching the index.
 
-    ``free`` may be negative. A resource that is neither offered nor requested has no entry.
+    ``free`` may be negative. A resource that is neither offered nor requested has no entry. ``slots`` is how many more
+    pods the node may run.
     """
 
     free: dict[str, int] = field(default_factory=dict)
     slots: int = 0
 
     def count(self, pod: Pod, sign: int) -> None:
-        """The pod stands here (``sign`` 1), or no longer does (-1). O(its resources)."""
+        """The pod is on the node (``sign`` 1), or no longer is (-1). O(its resources)."""
         self.slots -= sign
         free = self.free
         for name, amount in pod.requests.items():
             free[name] = free.get(name, 0) - sign * amount
 
-    def takes(self, requests: Resources) -> bool:
-        """Whether a pod with these requests fits in what is free. What it does not ask for may be overdrawn."""
+    def shortage(self, requests: Resources) -> str:
+        """The first resource of which too little is free, else empty; what is not requested may be overdrawn."""
         if self.slots < 1:
-            return False
+            return PODS
         free = self.free
-        return all(amount <= free.get(name, 0) for name, amount in requests.items() if amount > 0 and name != PODS)
+        for name, amount in requests.items():
+            if amount > 0 and name != PODS and amount > free.get(name, 0):
+                return name
+        return ""
 
 
-def free_resources_on(view: ClusterView, number: NodeNumber, others: Iterable[Pod] = ()) -> FreeResources | None:
-    """What is left beside the pods on the node and the ``others``; None for a node that does not exist.
+def free_resources_on(view: IndexReaders, number: NodeNumber, node: Node, others: Iterable[Pod] = ()) -> FreeResources:
+    """What is free beside the pods on the node and the ``others``. O(resources + others).
 
-    Pods that are going still hold their room. O(resources + others).
+    Terminating pods still hold their resources.
     """
-    node = view.node(number)
-    if node is None:
-        return None
-    room = FreeResources(dict(node.allocatable), node.allocatable.get(PODS, 0) - len(view.pods_on(number)))
+    found = FreeResources(dict(node.allocatable), node.allocatable.get(PODS, 0) - len(view.pods_on(number)))
     for name, amount in view.requested(number).items():
-        room.free[name] = room.free.get(name, 0) - amount
+        found.free[name] = found.free.get(name, 0) - amount
     for pod in others:
-        room.count(pod, 1)
-    return room
+        found.count(pod, 1)
+    return found
 
 
-def rejection(pod: Pod, view: ClusterView, number: NodeNumber, others: Iterable[Pod] = ()) -> Reason | None:
-    """Why the node, with the ``others`` beside the pods that stand there, does not take the pod; None where it does."""
-    node = view.node(number)
-    room = free_resources_on(view, number, others)
-    if node is None or room is None:
-        return Reason.UNKNOWN_NODE
-    standing = static_rejection(pod, node)
-    if standing is not None:
-        return standing
-    return None if room.takes(pod.requests) else Reason.NO_ROOM
+def conflicting_nominated_pods(pod: Pod, node: str, view: IndexReaders) -> list[Pod]:
+    """The pods of equal or higher priority that are nominated to the node and are not on it yet. O(nominated pods)."""
+    nominated = view.nominated.get(node)
+    number = view.known.get(node)
+    if not nominated or number is None:
+        return []
+    here = view.pods_on(number)
+    return [
+        each for uid, each in nominated.items() if each.priority >= pod.priority and uid != pod.uid and uid not in here
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFitFilter:
+    """Node fit of a pod beside conflicting nominated pods. Positions are node numbers: it is for nodes of the index."""
+
+    pod: Pod
+    view: IndexReaders
+    status: Status = SUCCESS
+    rejects_all: Rejection | None = None
+
+    def passing(self, nodes: Sequence[int]) -> Sequence[int]:
+        """Those of the nodes that could take the pod. O(nodes × (taints + terms + resources))."""
+        return [node for node in nodes if self.rejection(node, self.view) is None]
+
+    def reason(self, node: int) -> Reason | None:
+        """Why the node does not take the pod, None where it does."""
+        found = self.rejection(node, self.view)
+        return None if found is None else found.reason
+
+    def rejected(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
+        """Those of the nodes that do not take the pod, one by one."""
+        for node in nodes:
+            found = self.rejection(node, self.view)
+            if found is not None:
+                yield found.reason, (node,)
+
+    def rejection(self, node: int, view: IndexReaders) -> Rejection | None:
+        """The first obstacle: cordon, taint, node affinity, or a resource with what is requested and what is free."""
+        there = view.node(node)
+        if there is None:
+            return _UNKNOWN_NODE
+        found = static_rejection(self.pod, there)
+        if found is not None:
+            return found
+        requests = self.pod.requests
+        free = free_resources_on(view, node, there, conflicting_nominated_pods(self.pod, there.name, view))
+        short = free.shortage(requests)
+        if not short:
+            return None
+        count, limit = (1, free.slots) if short == PODS else (requests[short], free.free.get(short, 0))
+        return Rejection(_NAME, Reason.NO_ROOM, count=count, limit=limit, blamed=(short,))
+
+
+@dataclass(frozen=True, slots=True)
+class _NodeFitTrial:
+    """Node fit in the dry run on one node."""
+
+    requests: Resources
+    free: FreeResources
+    can_pass: bool
+
+    def count(self, pod: Pod, sign: int) -> None:
+        """A pod comes or goes with its resources."""
+        self.free.count(pod, sign)
+
+    def passes(self) -> bool:
+        """Whether the requests fit now."""
+        return self.can_pass and not self.free.shortage(self.requests)
+
+
+class NodeFit(Rule):
+    """The rule. Taints and node affinity depend on nodes, free resources on the pods on them."""
+
+    name = _NAME
+
+    def is_active(self, _compiled: CompiledConstraints, _view: IndexReaders) -> bool:
+        """For every pod."""
+        return True
+
+    def version(self, _compiled: CompiledConstraints, view: IndexReaders) -> int:
+        """Of the pods on nodes, and of those nominated to them."""
+        return view.placement_version + view.claims_version
+
+    def pod_key(self, pod: Pod) -> Hashable:
+        """The requests, which are no part of the signature, and the priority, which nominated pods are compared by."""
+        return pod.priority, frozenset(pod.requests.items())
+
+    def prepare_filter(
+        self, pod: Pod, _compiled: CompiledConstraints, view: IndexReaders, _frame: Frame
+    ) -> NodeFitFilter:
+        """The filter over the nodes of the index. O(1)."""
+        return NodeFitFilter(pod, view)
+
+    def lasting_part(self, _compiled: CompiledConstraints) -> CompiledConstraints | None:
+        """None: `on_node` is its part."""
+        return None
+
+    def on_node(self, pod: Pod, view: IndexReaders, node: NodeNumber, others: Sequence[Pod]) -> _NodeFitTrial | None:
+        """The free resources of the node beside the ``others``; None for a node that does not exist."""
+        there = view.node(node)
+        if there is None:
+            return None
+        free = free_resources_on(view, node, there, others)
+        return _NodeFitTrial(pod.requests, free, static_rejection(pod, there) is None)

@@ -6,11 +6,13 @@ Positions are those of the `Frame` that it was prepared with. Nothing here costs
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from extender.index.view import ClusterView, CompiledConstraints, GroupView
+from extender.index.view import CompiledConstraints, GroupView, IndexReaders, NodeNumber, Subscribable
+from extender.model.objects import Pod
 from extender.model.rejections import Code, Reason, Rejection
 from extender.rules.frames import Frame
 from extender.settings import Rules
@@ -55,7 +57,7 @@ class PreparedFilter(Protocol):
     def rejected(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
         """Those of the positions that do not pass, by reason; as `reason` says of each. O(nodes × clauses)."""
 
-    def rejection(self, node: int, view: ClusterView) -> Rejection | None:
+    def rejection(self, node: int, view: IndexReaders) -> Rejection | None:
         """The rejection of a node with all its parts, None where it passes. O(clauses + pods in the domain).
 
         Called only where the parts are read, so it may count again what the filter did not keep.
@@ -76,56 +78,111 @@ class PreparedScore(Protocol):
         """The scores brought to 0–100 over the nodes, as NormalizeScore does."""
 
 
-class Rule(Protocol):
-    """One scheduling rule: all that the verbs and their caches have to know of it.
+class NodeTrial(Protocol):
+    """A rule's part in the dry run of a preemption on one node, for what depends on the pods of this node alone."""
 
-    What a rule counts by pods is compiled by the index into groups of `CompiledConstraints`; changes of these groups
-    and of the nodes invalidate every cache by themselves. Whatever else a rule depends on, such as an object that it
-    reads through the view, goes into `version`.
+    @property
+    def can_pass(self) -> bool:
+        """Whether the pod may pass here once pods have left."""
+
+    def count(self, pod: Pod, sign: int) -> None:
+        """A pod is on the node (``sign`` 1), or no longer is (-1)."""
+
+    def passes(self) -> bool:
+        """Whether the pod passes now."""
+
+
+class Rule(ABC):
+    """One scheduling rule: all that the verbs, their caches and the requeue know of it. One instance, in `catalog`.
+
+    The defaults are those of a rule without scores whose filter reads no counts of pods. What a rule counts by pods is
+    compiled by the index into groups of `CompiledConstraints`, as counts must be kept true by every change. Changes of
+    these groups and of nodes invalidate every cache by themselves; whatever else a rule reads goes into `version`.
+
+    Three rules to come, by this protocol:
+
+    - *Scheduling policies* select pods by namespace and labels. The index keeps them (`index/policies`) and compiles
+      their affinity and spread directives with the pod's own, so the two rules of these names apply them. The policy
+      rule has the rest: node affinity in `prepare_filter`, soft directives in `prepare_score`. `version` and
+      `unwatched_changes` are those of the index's table of policies.
+    - *Quota* reads a counter of the namespace: `is_active` where the namespace has a quota, a filter whose `rejects_all`
+      is certain, `version` the counter's, `pod_key` the pod's requests where they are limited.
+    - *Reserved room* reads the free resources of each node less what is reserved for other pods: `pod_key` the pod's
+      requests, `version` the versions of reservations and of the pods on nodes, `on_node` its part in the dry run.
+      `node_fit` is such a rule.
     """
 
-    @property
-    def plugin(self) -> str:
-        """The in-tree plugin in whose place the rule decides in offload mode; empty where there is none."""
+    name: str
+    plugin: str = ""
+    """The in-tree plugin in whose place the rule decides in offload mode; empty where there is none."""
+    ranks_by_counts: bool = False
+    """Whether `verbs/search/ranking.py` can rank nodes by the rule's groups, without scoring each of them."""
 
-    @property
-    def ranks_by_counts(self) -> bool:
-        """Whether `verbs/search/ranking.py` can rank nodes by the rule's groups, without scoring each of them."""
+    def is_enabled(self, _rules: Rules) -> bool:
+        """Whether the settings make the rule ours to decide: then the generated configuration disables the plugin."""
+        return True
 
-    def is_enabled(self, rules: Rules) -> bool:
-        """Whether the settings make the rule ours to decide."""
-
-    def is_active(self, compiled: CompiledConstraints, view: ClusterView) -> bool:
+    @abstractmethod
+    def is_active(self, compiled: CompiledConstraints, view: IndexReaders) -> bool:
         """Whether the rule may reject a node for such a pod. O(1)."""
 
-    def version(self, compiled: CompiledConstraints, view: ClusterView) -> int:
-        """What the filter's answer depends on besides nodes and groups: a number that only grows, 0 for nothing. O(1).
+    @abstractmethod
+    def prepare_filter(
+        self, pod: Pod, compiled: CompiledConstraints, view: IndexReaders, frame: Frame
+    ) -> PreparedFilter:
+        """The filter for the incoming pod. Of the pod it reads its signature, and what `pod_key` tells."""
 
-        It is asked for inactive rules too, as the change may be that the rule becomes active.
+    # -- what the result of the filter depends on -----------------------------------------------------------------------
+
+    def version(self, _compiled: CompiledConstraints, _view: IndexReaders) -> int:
+        """What the filter's result depends on besides nodes and groups: a number that only grows, 0 for nothing. O(1).
+
+        Asked for inactive rules too, as the change may be that the rule becomes active.
         """
+        return 0
 
-    def prepare_filter(self, compiled: CompiledConstraints, view: ClusterView, frame: Frame) -> PreparedFilter:
-        """The filter for such a pod."""
+    def pod_key(self, _pod: Pod) -> Hashable:
+        """What the filter's result depends on of the pod besides its signature, such as its requests; None for nothing."""
+        return None
+
+    def unwatched_changes(self, _view: IndexReaders) -> tuple[Subscribable, ...]:
+        """Where to subscribe to changes that may let a rejected pod pass and that kube-scheduler does not watch.
+
+        After such a change the rejected pods whose dependency version changed are reviewed, and requeued if a node passes.
+        """
+        return ()
+
+    # -- the dry run of a preemption ------------------------------------------------------------------------------------
 
     def lasting_part(self, compiled: CompiledConstraints) -> CompiledConstraints | None:
-        """For the dry run: the constraints whose filter stays right while pods come and go; None where there are none.
+        """The constraints whose filter stays right while pods come and go; None where there are none.
 
         Such a filter reads the live counts for each node and rests on no sum or minimum taken when it was prepared.
         """
+        return compiled
 
-    def recounted_part(self, compiled: CompiledConstraints) -> CompiledConstraints | None:
-        """For the dry run: the other constraints, whose filter is prepared again after each change; None without any."""
+    def recounted_part(self, _compiled: CompiledConstraints) -> CompiledConstraints | None:
+        """The other constraints, whose filter is prepared again after each change; None without any."""
+        return None
 
-    def has_scores(self, compiled: CompiledConstraints, rules: Rules) -> bool:
+    def on_node(self, _pod: Pod, _view: IndexReaders, _node: NodeNumber, _others: Sequence[Pod]) -> NodeTrial | None:
+        """The part that depends on the pods of a node, with ``others`` beside those that are on it; None without any."""
+        return None
+
+    # -- scores ---------------------------------------------------------------------------------------------------------
+
+    def has_scores(self, _compiled: CompiledConstraints, _rules: Rules) -> bool:
         """Whether the rule has something to add to the nodes' scores. O(terms)."""
+        return False
 
     def prepare_score(
-        self, compiled: CompiledConstraints, view: ClusterView, frame: Frame, nodes: Sequence[int], rules: Rules
+        self, _compiled: CompiledConstraints, _view: IndexReaders, _frame: Frame, _nodes: Sequence[int], _rules: Rules
     ) -> PreparedScore | None:
         """The score over these nodes; None for a rule that never has any."""
+        return None
 
 
-def blamed_pods(group: GroupView, domain: int, view: ClusterView) -> tuple[str, ...]:
+def blamed_pods(group: GroupView, domain: int, view: IndexReaders) -> tuple[str, ...]:
     """Up to `MOST_BLAMED` pods that the group counts in a domain, as ``namespace/name``. O(pods in the domain) at worst.
 
     Fewer than are counted where the node of some is undetermined.

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from extender.index.view import ClusterView, Column, CompiledConstraints, CompiledSpread
+from extender.index.view import Column, CompiledConstraints, CompiledSpread, IndexReaders, Subscribable
 from extender.model.labels import HOSTNAME
+from extender.model.objects import Pod
 from extender.model.rejections import Code, Reason, Rejection
 from extender.model.spread import global_minimum, largest_allowed, round_half_away, topology_weight
 from extender.rules.frames import Frame
-from extender.rules.rule import MAX_SCORE, SKIP, SUCCESS, Status, blamed_pods
+from extender.rules.rule import MAX_SCORE, SKIP, SUCCESS, Rule, Status, blamed_pods
 from extender.settings import Rules
 
 _NAME = "PodTopologySpread"
@@ -74,7 +75,7 @@ class SpreadFilter:
                 return Reason.SPREAD_SKEW
         return None
 
-    def rejection(self, node: int, view: ClusterView) -> Rejection | None:
+    def rejection(self, node: int, view: IndexReaders) -> Rejection | None:
         """The first constraint that rejects the node, with its count, limit, minimum and some of the pods counted."""
         if self.status.code is Code.ERROR:
             return self.rejects_all
@@ -179,27 +180,28 @@ def _soft(ask: CompiledSpread, labelled: Column, frame: Frame, judged: Sequence[
     return SoftClause(frame.domains(group.key), labelled, group.counts, constraint.max_skew, topology_weight(size))
 
 
-@dataclass(frozen=True, slots=True)
-class TopologySpread:
-    """The rule. Everything that it depends on is counted in groups."""
+class TopologySpread(Rule):
+    """The rule. Its filter depends on nodes and groups alone; which groups these are depends on workloads too."""
 
-    plugin: str = _NAME
-    ranks_by_counts: bool = True
+    name = plugin = _NAME
+    ranks_by_counts = True
 
     def is_enabled(self, rules: Rules) -> bool:
         """By `rules.topologySpread.enabled`."""
         return rules.topology_spread.enabled
 
-    def is_active(self, compiled: CompiledConstraints, _view: ClusterView) -> bool:
+    def is_active(self, compiled: CompiledConstraints, _view: IndexReaders) -> bool:
         """For a pod with hard constraints."""
         return bool(compiled.hard or compiled.hard_error)
 
-    def version(self, _compiled: CompiledConstraints, _view: ClusterView) -> int:
-        """Nothing but groups."""
-        return 0
+    def unwatched_changes(self, view: IndexReaders) -> tuple[Subscribable, ...]:
+        """Changes of workloads: default constraints are deduced from them."""
+        return (view.workload_changes,)
 
-    def prepare_filter(self, compiled: CompiledConstraints, _view: ClusterView, frame: Frame) -> SpreadFilter:
-        """The filter of a question. O(constraints × distinct counts)."""
+    def prepare_filter(
+        self, _pod: Pod, compiled: CompiledConstraints, _view: IndexReaders, frame: Frame
+    ) -> SpreadFilter:
+        """The hard constraints with what each domain may count. O(constraints × distinct counts)."""
         if compiled.hard_error:
             text = f"get constraints from pod: obtaining pod's hard topology spread constraints: {compiled.hard_error}"
             malformed = Rejection(_NAME, Reason.MALFORMED_POD, text)
@@ -222,9 +224,9 @@ class TopologySpread:
         return bool(compiled.soft)
 
     def prepare_score(
-        self, compiled: CompiledConstraints, view: ClusterView, frame: Frame, nodes: Sequence[int], _rules: Rules
+        self, compiled: CompiledConstraints, view: IndexReaders, frame: Frame, nodes: Sequence[int], _rules: Rules
     ) -> SpreadScore:
-        """The score of a question over these nodes. O(nodes × constraints)."""
+        """The score of the soft constraints over these nodes. O(nodes × constraints)."""
         if compiled.soft_error:
             text = f"calculating preScoreState: obtaining pod's soft topology spread constraints: {compiled.soft_error}"
             return SpreadScore(Status(Code.ERROR, text), nodes)

@@ -17,7 +17,7 @@ ASKING = contender("asking", app="web", apart=[term("host", app="web")])
 
 
 def passing(held: ClusterIndex, compiled: CompiledConstraints | None = None) -> list[str]:
-    filters = prepare_filters(compiled or held.view.compiled(ASKING.signature), held.view, IndexFrame())
+    filters = prepare_filters(ASKING, compiled or held.view.compiled(ASKING.signature), held.view, IndexFrame())
     return [held.view.node_names[node] for node in filters.passing(sorted(held.view.known.values()))]
 
 

@@ -16,7 +16,8 @@ from extender.index.view import ClusterView, CompiledConstraints, GroupView
 from extender.model.objects import Object, PodSignature
 from extender.model.rejections import Code
 from extender.rules import catalog
-from extender.rules.frames import IndexFrame
+from extender.rules.catalog import PreparedFilters
+from extender.rules.frames import Frame, IndexFrame
 from extender.settings import Settings
 from extender.verbs.prioritize import prioritize_nodes
 from extender.wire.kinds import PODS
@@ -97,6 +98,12 @@ def shape_of(pod: Json) -> PodSignature:
     return PODS.decode_object(orjson.dumps(pod)).signature
 
 
+def prepared(view: ClusterView, pod: Json, frame: Frame) -> PreparedFilters:
+    """The filters of every rule that is active for a pod."""
+    decoded_pod = PODS.decode_object(orjson.dumps(pod))
+    return catalog.prepare_filters(decoded_pod, view.compiled(decoded_pod.signature), view, frame)
+
+
 def asked(history: Iterable[Step]) -> list[Json]:
     """The pods that a history asks about."""
     return [step.pod for step in history if isinstance(step, Ask)]
@@ -148,8 +155,7 @@ def seen(index: ClusterIndex, pods: Sequence[Json], chosen: Settings = WHOLE_ANS
 
 def verdicts_of(view: ClusterView, pod: Json) -> dict[str, tuple[str, str]]:
     """Code and reason for each node, also where other nodes pass."""
-    compiled = view.compiled(shape_of(pod))
-    filters = catalog.prepare_filters(compiled, view, IndexFrame())
+    filters = prepared(view, pod, IndexFrame())
     if (failed := filters.failed) is not None:
         return dict.fromkeys(view.known, (failed.status.code.value, failed.status.reason))
     found = {name: filters.reason(number) for name, number in view.known.items()}

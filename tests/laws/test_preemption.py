@@ -11,8 +11,7 @@ from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import Object, Pod
 from extender.model.plans import PreemptionPlan
-from extender.model.rejections import Reason
-from extender.rules import catalog, node_fit
+from extender.rules import catalog
 from extender.rules.frames import IndexFrame
 from extender.verbs.filter.pipeline import FilterVerb
 from extender.verbs.preempt.decision import decide_preemption
@@ -102,7 +101,7 @@ def passes_beside(conflicting: dict[str, list[Pod]], held: ClusterIndex, pod: Po
         for name, each in ((name, each) for name, pods in conflicting.items() for each in pods):
             tried.stand(each, held.view.known[name])
         compiled = held.view.compiled(pod.signature)
-        return catalog.prepare_filters(compiled, held.view, IndexFrame()).reason(held.view.known[node]) is None
+        return catalog.prepare_filters(pod, compiled, held.view, IndexFrame()).reason(held.view.known[node]) is None
 
 
 def rules_pass(held: ClusterIndex, pod: Pod, node: str, *, room: bool = False) -> bool:
@@ -111,9 +110,8 @@ def rules_pass(held: ClusterIndex, pod: Pod, node: str, *, room: bool = False) -
     ``room``: node fit counts too. It always does beside pods to come, as the scheduler may not know of them yet.
     """
     conflicting = rivals_of(pod, held, node)
-    if (conflicting or room) and node_fit.rejection(
-        pod, held.view, held.view.known[node], conflicting
-    ) is Reason.NO_ROOM:
+    fit = catalog.NODE_FIT.on_node(pod, held.view, held.view.known[node], conflicting)
+    if (conflicting or room) and not (fit is not None and fit.passes()):
         return False
     return passes_beside({}, held, pod, node) and passes_beside({node: conflicting}, held, pod, node)
 

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.model.rejections import Code, Reason, Rejection
-from extender.rules import catalog
 from extender.rules.frames import IndexFrame, RequestFrame, WorstCaseFrame
 from extender.rules.rule import MOST_BLAMED
 from extender.simulator.json_objects import is_finished, is_terminating, name_of, namespace_of, selects
@@ -18,7 +17,7 @@ from extender.wire.kinds import NODES, PODS
 from tests.builders import Json, asking
 from tests.deciding import filter_nodes
 from tests.laws.cases import case, meets_its_case
-from tests.laws.observing import SYSTEM_DEFAULTS, Cluster, built, shape_of
+from tests.laws.observing import SYSTEM_DEFAULTS, Cluster, built, prepared
 from tests.strategies import Step, histories, pods
 
 
@@ -150,7 +149,7 @@ def test_the_parts_of_a_rejection_are_those_of_a_recount(history: list[Step], as
     state, parts = state_of(cluster), 0
     numbers = dict(sorted(index.view.known.items()))
     for pod in asking_pods:
-        filters = catalog.prepare_filters(index.view.compiled(shape_of(pod)), index.view, IndexFrame())
+        filters = prepared(index.view, pod, IndexFrame())
         if filters.failed is not None:
             continue
         recount = Recount(pod, state)
@@ -168,7 +167,7 @@ def test_the_text_in_the_answer_is_the_text_of_the_parts(history: list[Step], as
     index, _ = built(history, SYSTEM_DEFAULTS)
     names, rejected = sorted(index.view.known), 0
     for pod in asking_pods:
-        filters = catalog.prepare_filters(index.view.compiled(shape_of(pod)), index.view, IndexFrame())
+        filters = prepared(index.view, pod, IndexFrame())
         result = filter_nodes(asking(pod, *names), index.view, SYSTEM_DEFAULTS, seed=1)
         found = {name: filters.rejection(index.view.known[name], index.view) for name in names}
         if result.passed:
@@ -191,9 +190,8 @@ def test_nodes_of_the_request_itself_get_the_same_parts(history: list[Step], pod
     index, cluster = built(history)
     bodies = sorted(cluster.of("nodes"), key=name_of)
     nodes = [NODES.decode_object(orjson.dumps(body)) for body in bodies]
-    compiled = index.view.compiled(shape_of(pod))
-    known = catalog.prepare_filters(compiled, index.view, IndexFrame())
-    brought = catalog.prepare_filters(compiled, index.view, RequestFrame(nodes))
+    known = prepared(index.view, pod, IndexFrame())
+    brought = prepared(index.view, pod, RequestFrame(nodes))
     for position, body in enumerate(bodies):
         number = index.view.known[name_of(body)]
         assert brought.rejection(position, index.view) == known.rejection(number, index.view)
@@ -210,8 +208,7 @@ def test_undetermined_pods_count_in_the_parts_and_are_not_blamed(
         body = orjson.dumps(pod | {"metadata": pod["metadata"] | {"uid": f"u{number}", "name": f"assumed-{number}"}})
         index.assume(PODS.decode_object(body), names, now=0.0)
     for pod in asking_pods:
-        compiled = index.view.compiled(shape_of(pod))
-        filters = catalog.prepare_filters(compiled, index.view, WorstCaseFrame(IndexFrame(), index.view))
+        filters = prepared(index.view, pod, WorstCaseFrame(IndexFrame(), index.view))
         for node in index.view.known.values():
             found = filters.rejection(node, index.view)
             assert (None if found is None else found.reason) is filters.reason(node)

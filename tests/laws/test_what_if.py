@@ -37,7 +37,7 @@ def pods_of(drawn: list[tuple[str, str, dict[str, object], bool]]) -> list[Pod]:
 
 
 def passing(held: ClusterIndex, asking: Pod) -> list[str]:
-    filters = prepare_filters(held.view.compiled(asking.signature), held.view, IndexFrame())
+    filters = prepare_filters(asking, held.view.compiled(asking.signature), held.view, IndexFrame())
     return [held.view.node_names[node] for node in filters.passing(sorted(held.view.known.values()))]
 
 

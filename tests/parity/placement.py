@@ -80,8 +80,8 @@ def differences(case: Case) -> list[str]:
     nodes = [NODES.decode_object(orjson.dumps(node)) for node in case["nodes"]]
     numbers = [index.view.known[name] for name in names]
     question = index.view.compiled(pod.signature)
-    by_name = _Answers(case, index, settings, question, IndexFrame(), names, numbers)
-    by_node = _Answers(case, index, settings, question, RequestFrame(nodes), names, range(len(nodes)))
+    by_name = _Answers(case, index, settings, pod, question, IndexFrame(), names, numbers)
+    by_node = _Answers(case, index, settings, pod, question, RequestFrame(nodes), names, range(len(nodes)))
     return [
         *by_name.compare(expected),
         *(f"full nodes: {line}" for line in by_node.compare(expected)),
@@ -98,6 +98,7 @@ class _Answers:
         case: Case,
         index: ClusterIndex,
         settings: Settings,
+        pod: Pod,
         question: CompiledConstraints,
         frame: Frame,
         names: list[str],
@@ -105,8 +106,8 @@ class _Answers:
     ) -> None:
         self.names = dict(zip(names, positions, strict=True))
         self.filters: dict[str, PreparedFilter] = {
-            "interPodAffinity": InterPodAffinity().prepare_filter(question, index.view, frame),
-            "podTopologySpread": TopologySpread().prepare_filter(question, index.view, frame),
+            "interPodAffinity": InterPodAffinity().prepare_filter(pod, question, index.view, frame),
+            "podTopologySpread": TopologySpread().prepare_filter(pod, question, index.view, frame),
         }
         passing: Sequence[int] = [self.names[name] for name in _admitted(case)]
         for each in self.filters.values():

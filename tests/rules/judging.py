@@ -7,6 +7,7 @@ import orjson
 from extender.index.cluster import ClusterIndex
 from extender.model.rejections import Code, Reason
 from extender.rules import catalog
+from extender.rules.catalog import PreparedFilters
 from extender.rules.frames import IndexFrame
 from extender.rules.rule import PreparedScore
 from extender.settings import InterPodAffinity, Rules
@@ -14,10 +15,15 @@ from extender.wire.kinds import PODS
 from tests.builders import Json
 
 
+def prepared(index: ClusterIndex, asked: Json) -> PreparedFilters:
+    """The filters of every rule that is active for the pod."""
+    pod = PODS.decode_object(orjson.dumps(asked))
+    return catalog.prepare_filters(pod, index.view.compiled(pod.signature), index.view, IndexFrame())
+
+
 def rejections(index: ClusterIndex, asked: Json) -> dict[str, Reason | None]:
     """The reason against each node, None where the pod may stand there; both ways of asking agree."""
-    compiled = index.view.compiled(PODS.decode_object(orjson.dumps(asked)).signature)
-    filters = catalog.prepare_filters(compiled, index.view, IndexFrame())
+    filters = prepared(index, asked)
     found = {name: filters.reason(number) for name, number in sorted(index.view.known.items())}
     for name, number in index.view.known.items():
         parts = filters.rejection(number, index.view)
@@ -35,8 +41,7 @@ def rejections(index: ClusterIndex, asked: Json) -> dict[str, Reason | None]:
 def against_all(index: ClusterIndex, asked: Json) -> Reason | None:
     """The reason that is told against every node without looking at any, if there is one, and it is the right one."""
     rejections(index, asked)
-    compiled = index.view.compiled(PODS.decode_object(orjson.dumps(asked)).signature)
-    certain = catalog.prepare_filters(compiled, index.view, IndexFrame()).rejects_all
+    certain = prepared(index, asked).rejects_all
     return None if certain is None else certain.reason
 
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from extender.index.cluster import ClusterIndex
-from extender.index.view import ClusterView, CompiledConstraints
-from extender.model.objects import Object
+from extender.index.objects.changes import Subscribers
+from extender.index.view import CompiledConstraints, IndexReaders, Subscribable
+from extender.model.objects import Object, Pod
 from extender.model.rejections import Reason, Rejection
 from extender.rules import catalog
 from extender.rules.frames import Frame, IndexFrame
-from extender.rules.rule import SUCCESS, Status
+from extender.rules.rule import SUCCESS, Rule, Status
 from extender.settings import Rules
-from extender.tasks.rejected_pods.writes import dependency_version, is_unchanged
+from extender.tasks.rejected_pods.requeuer import Requeuer
+from extender.tasks.rejected_pods.writes import RejectedPodWriter, dependency_version, is_unchanged
 from extender.verbs.filter.nominate_elsewhere import find_node_elsewhere
 from extender.verbs.filter.pipeline import FilterDecision, FilterVerb
 from extender.verbs.preempt.decision import PreemptionDecision, decide_preemption
@@ -24,6 +27,7 @@ from extender.verbs.prioritize import prioritize_nodes
 from extender.wire.extender_v1 import ExtenderArgs
 from tests.builders import asking, preempting, settings, term
 from tests.contenders import cluster, contender, contender_json, stage
+from tests.fakes import FakeClock, FakeWriter, until
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,7 @@ class ClosedNodes:
         """Closed nodes look cordoned."""
         return Reason.CORDONED if node in self.closed else None
 
-    def rejection(self, node: int, view: ClusterView) -> Rejection | None:
+    def rejection(self, node: int, view: IndexReaders) -> Rejection | None:
         """Names the node."""
         return Rejection("Closing", Reason.CORDONED, blamed=(view.node_names[node],)) if node in self.closed else None
 
@@ -60,44 +64,46 @@ class ClosedNodes:
         return self.raw()
 
 
-@dataclass
-class Closing:
-    """A rule without groups: some nodes are closed, to all pods that it applies to, until it says otherwise."""
+class Closing(Rule):
+    """A rule without groups: some nodes are closed, to all pods or to those of a high priority, until it changes its mind."""
 
-    closed: frozenset[int] = frozenset()
-    scores: bool = False
-    changes: int = field(default=0)
-    plugin: str = ""
-    ranks_by_counts: bool = False
+    name = "Closing"
+
+    def __init__(self) -> None:
+        self.closed: frozenset[int] = frozenset()
+        self.scores = False
+        self.from_priority = 0
+        self.changes = 0
+        self.subscribers: Subscribers[int] = Subscribers()
 
     def close(self, *nodes: int) -> None:
         """The rule changes its mind."""
         self.closed = frozenset(nodes)
         self.changes += 1
+        self.subscribers.notify(self.changes - 1, self.changes)
 
-    def is_enabled(self, _rules: Rules) -> bool:
-        return True
-
-    def is_active(self, _compiled: CompiledConstraints, _view: ClusterView) -> bool:
+    def is_active(self, _compiled: CompiledConstraints, _view: IndexReaders) -> bool:
         return bool(self.closed)
 
-    def version(self, _compiled: CompiledConstraints, _view: ClusterView) -> int:
+    def version(self, _compiled: CompiledConstraints, _view: IndexReaders) -> int:
         return self.changes
 
-    def prepare_filter(self, _compiled: CompiledConstraints, _view: ClusterView, _frame: Frame) -> ClosedNodes:
-        return ClosedNodes(self.closed)
+    def pod_key(self, pod: Pod) -> bool:
+        return pod.priority >= self.from_priority
 
-    def lasting_part(self, compiled: CompiledConstraints) -> CompiledConstraints | None:
-        return compiled
+    def unwatched_changes(self, _view: IndexReaders) -> tuple[Subscribable, ...]:
+        return (self.subscribers,)
 
-    def recounted_part(self, _compiled: CompiledConstraints) -> CompiledConstraints | None:
-        return None
+    def prepare_filter(
+        self, pod: Pod, _compiled: CompiledConstraints, _view: IndexReaders, _frame: Frame
+    ) -> ClosedNodes:
+        return ClosedNodes(self.closed if self.pod_key(pod) else frozenset())
 
     def has_scores(self, _compiled: CompiledConstraints, _rules: Rules) -> bool:
         return self.scores
 
     def prepare_score(
-        self, _compiled: CompiledConstraints, _view: ClusterView, _frame: Frame, nodes: Sequence[int], _rules: Rules
+        self, _compiled: CompiledConstraints, _view: IndexReaders, _frame: Frame, nodes: Sequence[int], _rules: Rules
     ) -> ClosedNodes:
         return ClosedNodes(frozenset(), nodes)
 
@@ -160,6 +166,43 @@ def test_the_rejection_cache_does_not_answer_after_it_has_changed_its_mind(closi
     assert asker.verb.rejections.hits == 1
 
 
+def test_a_rejection_is_not_given_again_to_a_pod_that_the_rule_tells_apart_from_others_of_its_signature(
+    closing: Closing,
+) -> None:
+    asker = Asker(preemption={"mode": "off"})
+    closing.from_priority = 100
+    closing.close(0, 1)
+    high, low = asker.args(), asker.args(priority=1)
+    assert high.pod.signature is low.pod.signature
+    assert not asker.verb.decide(high, 0).result.passed
+    assert list(asker.verb.decide(low, 0).result.passed) == ["n0", "n1"]
+    assert asker.verb.rejections.hits == 0
+
+
+async def test_a_pod_that_it_rejected_is_requeued_once_it_has_changed_its_mind(closing: Closing) -> None:
+    asker = Asker(contender("asking", **PLAIN), preemption={"mode": "off"})
+    closing.close(0, 1, 2)
+    writer = FakeWriter()
+
+    def find(pod: Pod) -> tuple[str, bool]:
+        return find_node_elsewhere(pod, asker.index.view, asker.settings, 0)
+
+    requeuer = Requeuer(RejectedPodWriter(asker.index, writer, find), FakeClock(), per_second=50)
+    assert not asker.ask().result.passed
+    requeuer.consider(asker.args())
+    running = asyncio.create_task(requeuer.run())
+    try:
+        await until(lambda: len(closing.subscribers))
+        closing.close(0, 1)  # n2 would take the pod
+        await until(lambda: writer.effects)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    (effect,) = writer.effects
+    assert effect.startswith("annotate asking ")
+    assert not closing.subscribers
+
+
 def test_a_rejection_by_another_rule_is_decided_again_once_it_becomes_active(closing: Closing) -> None:
     """The version counts while the rule is inactive, too: here only the text of one node changes."""
     asker = Asker(*WEB_ON_BOTH, preemption={"mode": "off"})
@@ -173,7 +216,8 @@ def test_its_rejections_have_parts(closing: Closing) -> None:
     asker = Asker(*WEB_ON_BOTH, preemption={"mode": "off"})
     closing.close(0, 2)
     view = asker.index.view
-    filters = catalog.prepare_filters(view.compiled(asker.args(**LONELY).pod.signature), view, IndexFrame())
+    pod = asker.args(**LONELY).pod
+    filters = catalog.prepare_filters(pod, view.compiled(pod.signature), view, IndexFrame())
     found = [filters.rejection(node, view) for node in range(3)]
     assert [None if each is None else (each.rule, each.blamed) for each in found] == [
         ("InterPodAffinity", ("default/w0",)),

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import orjson
 import pytest
 
+from extender.index.cluster import ClusterIndex
 from extender.model.objects import Node, Pod
-from extender.model.rejections import Reason
-from extender.rules.node_fit import CORDON, free_resources_on, rejection
+from extender.model.rejections import Reason, Rejection
+from extender.rules.catalog import NODE_FIT
+from extender.rules.frames import IndexFrame
+from extender.rules.node_fit import CORDON
+from extender.rules.rule import NodeTrial
 from extender.wire.kinds import PODS
 from tests.builders import taint
 from tests.contenders import CPU, cluster, contender, contender_json, stage
@@ -19,9 +24,27 @@ EVERY_TAINT = {"operator": "Exists"}
 TOLERATES_GPU = {"key": "gpu", "operator": "Equal", "value": "yes", "effect": "NoSchedule"}
 
 
-def verdict(asking: Pod, on: Node, *others: Pod, beside: tuple[Pod, ...] = ()) -> Reason | None:
+def parts(asking: Pod, held: ClusterIndex, number: int) -> Rejection | None:
+    """The rejection of a node; every way to ask the filter agrees with it."""
+    found = NODE_FIT.prepare_filter(asking, held.view.compiled(asking.signature), held.view, IndexFrame())
+    rejection = found.rejection(number, held.view)
+    reason = None if rejection is None else rejection.reason
+    assert found.reason(number) is reason
+    assert list(found.passing([number])) == ([] if rejection else [number])
+    assert [(why, tuple(nodes)) for why, nodes in found.rejected([number])] == ([(reason, (number,))] if reason else [])
+    return rejection
+
+
+def verdict(asking: Pod, on: Node, *others: Pod) -> Reason | None:
     held = cluster(on, *others)
-    return rejection(asking, held.view, held.view.known[on.name], beside)
+    rejection = parts(asking, held, held.view.known[on.name])
+    return None if rejection is None else rejection.reason
+
+
+def trial(asking: Pod, held: ClusterIndex, *beside: Pod) -> NodeTrial:
+    found = NODE_FIT.on_node(asking, held.view, held.view.known["n1"], beside)
+    assert found is not None
+    return found
 
 
 @pytest.mark.parametrize(
@@ -72,53 +95,78 @@ def test_the_number_of_pods_is_bounded_too() -> None:
 
 
 def test_a_resource_that_the_node_does_not_offer_is_not_there() -> None:
-    held = cluster(stage())
-    room = free_resources_on(held.view, held.view.known["n1"])
-    assert room is not None
-    assert not room.takes({"vendor.example/device": 1})
-    assert room.takes({"cpu": CPU, "vendor.example/device": 0})
+    asking, none_of_it = (
+        msgspec.structs.replace(contender("a"), requests={"cpu": CPU, "vendor.example/device": amount})
+        for amount in (1, 0)
+    )
+    assert verdict(asking, stage()) == Reason.NO_ROOM
+    assert verdict(none_of_it, stage()) is None
 
 
 def test_pods_that_are_to_come_are_counted_beside_those_that_stand_there() -> None:
-    assert verdict(contender("a", cpu=2000), stage(), beside=(contender("coming", cpu=2000),)) is None
-    assert verdict(contender("a", cpu=2000), stage(), beside=(contender("coming", cpu=2001),)) == Reason.NO_ROOM
+    held = cluster(stage())
+    assert trial(contender("a", cpu=2000), held, contender("coming", cpu=2000)).passes()
+    assert not trial(contender("a", cpu=2000), held, contender("coming", cpu=2001)).passes()
 
 
 def test_a_pod_taken_away_leaves_its_room_until_it_is_counted_back() -> None:
     there = contender("old", on="n1", cpu=4000)
-    held = cluster(stage(), there)
-    room = free_resources_on(held.view, held.view.known["n1"])
-    assert room is not None
-    answers = [room.takes({"cpu": 1})]
-    room.count(there, -1)
-    answers.append(room.takes({"cpu": 4000}))
-    room.count(there, 1)
-    answers.append(room.takes({"cpu": 1}))
+    room = trial(contender("a", cpu=4000), cluster(stage(), there))
+    answers = [room.passes()]
+    for sign in (-1, 1):
+        room.count(there, sign)
+        answers.append(room.passes())
     assert answers == [False, True, False]
 
 
 def test_a_pod_that_is_to_come_takes_one_of_the_pods_that_the_node_admits() -> None:
-    assert verdict(contender("a"), stage(pods=2), beside=(contender("coming"),)) is None
-    assert verdict(contender("a"), stage(pods=1), beside=(contender("coming"),)) == Reason.NO_ROOM
+    assert trial(contender("a"), cluster(stage(pods=2)), contender("coming")).passes()
+    assert not trial(contender("a"), cluster(stage(pods=1)), contender("coming")).passes()
 
 
 def test_a_pod_taken_away_frees_one_of_the_pods_that_the_node_admits_until_it_is_counted_back() -> None:
     there = contender("old", on="n1")
-    held = cluster(stage(pods=1), there)
-    room = free_resources_on(held.view, held.view.known["n1"])
-    assert room is not None
-    answers = [room.takes({})]
+    room = trial(contender("a"), cluster(stage(pods=1), there))
+    answers = [room.passes()]
     for sign in (-1, 1):
         room.count(there, sign)
-        answers.append(room.takes({}))
+        answers.append(room.passes())
     assert answers == [False, True, False]
 
 
 def test_a_node_that_does_not_exist_takes_nobody() -> None:
     held = cluster(contender("old", on="gone"))
     number = held.topology.number("gone")
-    assert free_resources_on(held.view, number) is None
-    assert rejection(contender("a"), held.view, number) == Reason.UNKNOWN_NODE
+    assert NODE_FIT.on_node(contender("a"), held.view, number, ()) is None
+    assert parts(contender("a"), held, number) == Rejection("NodeFit", Reason.UNKNOWN_NODE)
+
+
+def test_its_rejections_name_the_taint_and_the_resource_with_what_is_requested_and_what_is_free() -> None:
+    held = cluster(stage(taints=[GPU]), stage("n2", cpu=1000))
+    n1, n2 = held.view.known["n1"], held.view.known["n2"]
+    assert parts(contender("a"), held, n1) == Rejection("NodeFit", Reason.TAINT, blamed=("gpu=yes:NoSchedule",))
+    short = Rejection("NodeFit", Reason.NO_ROOM, count=3000, limit=1000, blamed=("cpu",))
+    assert parts(contender("a", cpu=3000), held, n2) == short
+
+
+def test_pods_nominated_to_the_node_take_their_room_from_pods_of_at_most_their_priority() -> None:
+    held = cluster(stage(), contender("coming", cpu=3000, priority=5, nominated="n1"))
+    n1 = held.view.known["n1"]
+    assert parts(contender("a", cpu=2000, priority=6), held, n1) is None
+    rejection = parts(contender("a", cpu=2000, priority=5), held, n1)
+    assert rejection == Rejection("NodeFit", Reason.NO_ROOM, count=2000, limit=1000, blamed=("cpu",))
+
+
+def test_its_version_grows_with_every_pod_that_comes_or_goes_and_its_key_tells_requests_apart() -> None:
+    held = cluster(stage())
+    compiled = held.view.compiled(contender("a").signature)
+    versions = [NODE_FIT.version(compiled, held.view)]
+    there = contender("old", on="n1", cpu=4000)
+    for change in (held.upsert, held.delete):
+        change(there)
+        versions.append(NODE_FIT.version(compiled, held.view))
+    assert versions == sorted(set(versions))
+    assert NODE_FIT.pod_key(contender("a", cpu=1)) != NODE_FIT.pod_key(contender("a", cpu=2))
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,9 @@ class Counted(DryRun):
 
     runs = 0
 
-    def on(self, number: NodeNumber, taken: Sequence[Pod] = (), *, checks_room: bool = False) -> Removal | None:
+    def on(self, number: NodeNumber, taken: Sequence[Pod] = (), *, checks_fit: bool = False) -> Removal | None:
         self.runs += 1
-        return super().on(number, taken, checks_room=checks_room)
+        return super().on(number, taken, checks_fit=checks_fit)
 
 
 def chosen(pod: dict[str, object], *more: Object, seed: int = 0) -> tuple[str, int]:

@@ -56,7 +56,7 @@ def test_the_ranks_are_those_of_the_best_nodes(
         index.upsert(PODS.decode_object(orjson.dumps(_pod(f"p{number}", app, weight, f"n{node}"))))
     pod = PODS.decode_object(orjson.dumps(_pod("asking", "web", 3)))
     compiled = index.view.compiled(pod.signature)
-    filters = catalog.prepare_filters(compiled, index.view, IndexFrame())
+    filters = catalog.prepare_filters(pod, compiled, index.view, IndexFrame())
     groups = weighted_groups(compiled, 1)
     names = [f"n{number}" for number in sorted(asked)]
     if not groups:
@@ -85,8 +85,9 @@ def test_as_many_nodes_are_found_as_are_wanted_however_many_refuse(refusing: int
     for name in names[:refusing]:
         index.upsert(PODS.decode_object(orjson.dumps(_pod(f"bad-{name}", "bad", 1, name))))
     index.upsert(PODS.decode_object(orjson.dumps(_pod("web", "web", 1, names[-1]))))
-    compiled = index.view.compiled(PODS.decode_object(orjson.dumps(_pod("asking", "web", 3))).signature)
-    filters, groups = catalog.prepare_filters(compiled, index.view, IndexFrame()), weighted_groups(compiled, 1)
+    pod = PODS.decode_object(orjson.dumps(_pod("asking", "web", 3)))
+    compiled = index.view.compiled(pod.signature)
+    filters, groups = catalog.prepare_filters(pod, compiled, index.view, IndexFrame()), weighted_groups(compiled, 1)
     for most in (2, 3):
         ranked = top_domains.best_by_top_domains(
             groups, filters, RequestedNodes(names, IndexFrame(), index.view), most, 0

@@ -24,7 +24,7 @@ def removed(
 ) -> list[str] | None:
     """The names of the victims in the order of the answer; None where nothing helps."""
     held = cluster(*objects)
-    removal = DryRun(asking, held.view, across=across).on(held.view.known[node], taken, checks_room=room)
+    removal = DryRun(asking, held.view, across=across).on(held.view.known[node], taken, checks_fit=room)
     assert audit(held) == [], "a dry run leaves no trace"
     return None if removal is None else [each.name for each in removal.victims]
 

@@ -7,7 +7,7 @@ would pass now are requeued.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import TypeAlias
 
 from extender.index.objects.deleted_pods import DeletedPods
@@ -15,8 +15,8 @@ from extender.model.objects import Pod
 
 MOST_REJECTED = 20_000
 
-Grounds: TypeAlias = tuple[int, int] | None
-"""What a rejection depends on: `CompiledConstraints.serial` and `ClusterView.grounds`; None where it depends on more."""
+Grounds: TypeAlias = Hashable
+"""The version of what a rejection depends on, compared and not read; None where it depends on undetermined pods."""
 
 
 class RejectedPods:

@@ -16,15 +16,20 @@ _NO_RESOURCES: Resources = {}
 
 
 class NodePods:
-    """Pods and requested resources by node number, and how many placed pods have each priority."""
+    """Pods and requested resources by node number, and how many placed pods have each priority.
+
+    ``version`` grows with every pod that is added or removed.
+    """
 
     def __init__(self) -> None:
+        self.version = 0
         self._pods: dict[int, dict[str, Pod]] = {}
         self._requested: dict[int, dict[str, int]] = {}
         self._priorities: dict[int, int] = {}
 
     def count(self, pod: Pod, number: int, sign: int) -> bool:
         """Adds a pod to a node (``sign`` 1) or removes it (-1). Whether the node has pods now. O(resources)."""
+        self.version += 1
         here = self._pods.get(number)
         if here is None:
             here = self._pods[number] = {}

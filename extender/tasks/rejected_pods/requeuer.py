@@ -11,6 +11,7 @@ import asyncio
 import logging
 from typing import Final
 
+from extender.rules import catalog
 from extender.tasks.ports import Clock
 from extender.tasks.rejected_pods.writes import RejectedPodWriter, dependency_version, is_unchanged
 from extender.wire.extender_v1 import ExtenderArgs
@@ -41,7 +42,8 @@ class Requeuer:
         def wake(_change: object) -> None:
             changed.set()
 
-        for source in self._index.unwatched_changes:
+        sources = (*self._index.unwatched_changes, *catalog.unwatched_changes(self._index.view))
+        for source in sources:
             source.subscribe(wake)
         try:
             while True:
@@ -50,7 +52,7 @@ class Requeuer:
                 await self._review()
                 await self._clock.sleep(_BATCH_SECONDS)
         finally:
-            for source in self._index.unwatched_changes:
+            for source in sources:
                 source.unsubscribe(wake)
 
     async def _review(self) -> None:

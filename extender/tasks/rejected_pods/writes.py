@@ -11,8 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
 from extender.index.claims.rejected_pods import Grounds, RejectedPods
-from extender.index.objects.changes import Subscribable
-from extender.index.view import ClusterView
+from extender.index.view import ClusterView, Subscribable
 from extender.kube.effects import PodRef
 from extender.kube.errors import KubeError, NotFound
 from extender.model.objects import Pod
@@ -49,7 +48,7 @@ class RejectedPodsIndex(Protocol):
 
     @property
     def unwatched_changes(self) -> tuple[Subscribable, ...]:
-        """The sources of changes that may help a rejected pod and that kube-scheduler does not watch."""
+        """The sources of changes of claims that may help a rejected pod and that kube-scheduler does not watch."""
 
     def assume(self, pod: Pod, nodes: Sequence[str], now: float, *, doubted: bool = False) -> None:
         """Counts the pod on the node that it is nominated to."""
@@ -97,7 +96,7 @@ class RejectedPodWriter:
 def dependency_version(pod: Pod, view: ClusterView) -> Grounds:
     """The version of everything that the result for the pod depends on; None where it depends on undetermined pods."""
     compiled = view.compiled(pod.signature)
-    return None if view.is_pending(compiled) else (compiled.serial, catalog.dependency_version(compiled, view))
+    return None if view.is_pending(compiled) else catalog.dependencies(pod, compiled, view)
 
 
 def is_unchanged(pod: Pod, version: Grounds, view: ClusterView) -> bool:

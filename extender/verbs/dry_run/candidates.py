@@ -12,9 +12,10 @@ from extender.index.view import ClusterView, NodeNumber
 from extender.model.objects import Pod
 from extender.model.plans import PreemptionPlan
 from extender.model.victims import best_candidates
-from extender.rules import node_fit
+from extender.rules import catalog
+from extender.rules.node_fit import conflicting_nominated_pods
 from extender.settings import Settings
-from extender.verbs.dry_run.victims import DryRun, Removal, conflicting_nominated_pods
+from extender.verbs.dry_run.victims import DryRun, Removal
 
 # As kube-scheduler: a dry run ends when so many candidates are found (minCandidateNodesPercentage and -Absolute).
 _LEAST_PERCENT = 10
@@ -39,7 +40,7 @@ class NodeSearch:
 
     run: DryRun
     seed: int
-    checks_room: bool = False
+    checks_fit: bool = False
     most_visited: int = MOST_VISITED
 
     def among(self, nodes: Sequence[NodeNumber]) -> Removal | None:
@@ -55,7 +56,7 @@ class NodeSearch:
         for at in range(min(len(nodes), self.most_visited)):
             if self.run.is_spent():
                 break
-            removal = self.run.on(nodes[(turn + at) % len(nodes)], checks_room=self.checks_room)
+            removal = self.run.on(nodes[(turn + at) % len(nodes)], checks_fit=self.checks_fit)
             if removal is not None and removal.victims:
                 found.append(removal)
                 if len(found) >= wanted and any(not each.pdb_violations for each in found):
@@ -131,16 +132,15 @@ def _nominated_node(pod: Pod, view: ClusterView) -> str:
 
 
 def _takes(number: NodeNumber, pod: Pod, view: ClusterView) -> bool:
-    """Whether the node has room for the pod, and our rules let it pass, without the pods that are leaving it by plan."""
+    """Whether the node takes the pod and our rules let it pass, without the pods that leave the node by plan."""
     node = view.node_names[number]
-    room = node_fit.free_resources_on(view, number, conflicting_nominated_pods(pod, node, view))
     leaving = [each for each in view.leaving(node) if each.priority < pod.priority]
-    if room is None:
-        return False
-    for each in leaving:
-        if each.node == node:
-            room.count(each, -1)
-    if not room.takes(pod.requests):
+    trials = catalog.node_trials(pod, view, number, conflicting_nominated_pods(pod, node, view), checks_fit=True)
+    for trial in trials:
+        for each in leaving:
+            if each.node == node:
+                trial.count(each, -1)
+    if not all(trial.passes() for trial in trials):
         return False
     run = DryRun(pod, view)
     with view.without(leaving):

@@ -18,7 +18,8 @@ from extender.model.objects import Node, Pod, PodSignature
 from extender.model.victims import Candidate, Victim
 from extender.rules import catalog
 from extender.rules.frames import IndexFrame
-from extender.rules.node_fit import FreeResources, free_resources_on, static_rejection
+from extender.rules.node_fit import conflicting_nominated_pods
+from extender.rules.rule import NodeTrial
 
 _NOT_STARTED = datetime.max.replace(tzinfo=UTC)
 
@@ -67,18 +68,6 @@ def violating_budgets(pods: Iterable[Pod], view: ClusterView) -> list[Pod]:
     return violating
 
 
-def conflicting_nominated_pods(pod: Pod, node: str, view: ClusterView) -> list[Pod]:
-    """The pods of equal or higher priority that are to come to the node and do not stand there yet."""
-    to_come = view.nominated.get(node)
-    number = view.known.get(node)
-    if not to_come or number is None:
-        return []
-    here = view.pods_on(number)
-    return [
-        each for uid, each in to_come.items() if each.priority >= pod.priority and uid != pod.uid and uid not in here
-    ]
-
-
 class DryRun:
     """The dry run for one preemptor. ``across``: for anti-affinity victims may stand elsewhere in the node's domain.
 
@@ -99,10 +88,10 @@ class DryRun:
         self._groups = frozenset(compiled.filter_groups())
         self._counted: dict[tuple[PodSignature, bool], bool] = {}
         active = catalog.active(compiled, view)
-        self.fits_nowhere = catalog.prepare(active, view, IndexFrame()).failed is not None
+        self.fits_nowhere = catalog.prepare(active, pod, view, IndexFrame()).failed is not None
         self.has_constraints = bool(active) and not self.fits_nowhere
         # What can be judged by the counts of each moment is prepared once, the rest again after each change.
-        self._lasting = catalog.prepare(catalog.lasting_parts(compiled, view), view, IndexFrame())
+        self._lasting = catalog.prepare(catalog.lasting_parts(compiled, view), pod, view, IndexFrame())
         self._recounted = catalog.recounted_parts(compiled, view)
 
     def is_spent(self) -> bool:
@@ -154,24 +143,26 @@ class DryRun:
                 if self._groups or each.signature.affinity.required_anti:
                     yield each, self.view.known[node]
 
-    def on(self, number: NodeNumber, taken: Sequence[Pod] = (), *, checks_room: bool = False) -> Removal | None:
+    def on(self, number: NodeNumber, taken: Sequence[Pod] = (), *, checks_fit: bool = False) -> Removal | None:
         """What has to leave the node beside ``taken``, which leaves anyway; None where nothing helps or it is abandoned.
 
-        ``taken`` is part of the answer. ``checks_room``: node fit is judged too, as the scheduler has not done so.
+        ``taken`` is part of the answer. ``checks_fit``: node fit is checked too, as the scheduler has not done so. Beside
+        nominated pods it always is, as the scheduler may not know of their nominations yet.
         O(pods of lower priority on the node × (groups that count them + clauses)).
         """
         node = self.view.node(number)
-        if self.is_spent():
-            return None
-        if node is None or (checks_room and static_rejection(self.pod, node) is not None):
+        if node is None or self.is_spent():
             return None
         conflicting = conflicting_nominated_pods(self.pod, node.name, self.view)
-        room = free_resources_on(self.view, number, conflicting) if checks_room or conflicting else None
-        possible = self._possible(number, {each.uid for each in taken}, for_room=room is not None)
+        checks_fit = checks_fit or bool(conflicting)
+        trials = catalog.node_trials(self.pod, self.view, number, conflicting, checks_fit=checks_fit)
+        if not all(trial.can_pass for trial in trials):
+            return None
+        possible = self._possible(number, {each.uid for each in taken}, any_pod=bool(trials))
         violating = {each.uid for each in violating_budgets(sorted((*taken, *possible), key=importance), self.view)}
         possible.sort(key=lambda each: each.uid not in violating)  # stable: the order of importance stays in each part
         with self.view.what_if() as tried:
-            attempt = _Attempt(self, node, number, tried, room, () if self._has_nominated else conflicting)
+            attempt = _Attempt(self, node, number, tried, trials, () if self._has_nominated else conflicting)
             for each in (*taken, *possible):
                 attempt.take(each)
             victims = attempt.spare(possible) if attempt.fits() else None
@@ -190,7 +181,7 @@ class DryRun:
             return True
         if self._lasting.reason(number) is not None:
             return False
-        return catalog.prepare(self._recounted, self.view, IndexFrame()).reason(number) is None
+        return catalog.prepare(self._recounted, self.pod, self.view, IndexFrame()).reason(number) is None
 
     def passes_beside(self, conflicting: Sequence[Pod], number: NodeNumber, tried: WhatIfView) -> bool:
         """The same beside conflicting nominated pods. They may bring new terms, so the constraints are compiled again."""
@@ -200,14 +191,17 @@ class DryRun:
         for each in conflicting:
             tried.stand(each, number)
         compiled = self.view.compiled(self.pod.signature)
-        passes = catalog.prepare_filters(compiled, self.view, IndexFrame()).reason(number) is None
+        passes = catalog.prepare_filters(self.pod, compiled, self.view, IndexFrame()).reason(number) is None
         tried.leave()
         return passes
 
-    def _possible(self, number: NodeNumber, taken: set[str], *, for_room: bool) -> list[Pod]:
-        """The pods that may be removed and could make a difference, most important first."""
+    def _possible(self, number: NodeNumber, taken: set[str], *, any_pod: bool) -> list[Pod]:
+        """The pods that may be removed and could make a difference, most important first.
+
+        ``any_pod``: every pod of the node could, not only those that a group counts.
+        """
         here = self.view.pods_on(number).values()
-        found = [each for each in here if self._may_go(each, taken) and (for_room or self._is_counted(each))]
+        found = [each for each in here if self._may_go(each, taken) and (any_pod or self._is_counted(each))]
         if self._across:
             found += [each for each in self._elsewhere(number) if self._may_go(each, taken)]
         return sorted({each.uid: each for each in found}.values(), key=importance)
@@ -236,13 +230,13 @@ def _refuses(group: GroupView, number: NodeNumber) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """One node in a what-if: pods are taken and put back in the counts and in the node's room together."""
+    """One node in a what-if: pods are taken and put back in the counts and in the trials on the node together."""
 
     run: DryRun
     node: Node
     number: NodeNumber
     tried: WhatIfView
-    room: FreeResources | None
+    trials: Sequence[NodeTrial]
     conflicting: Sequence[Pod]
 
     def take(self, pod: Pod) -> None:
@@ -251,21 +245,22 @@ class _Attempt:
             return
         self.run.charge_change()
         self.tried.take(pod)
-        if self.room is not None and pod.node == self.node.name:
-            self.room.count(pod, -1)
+        self._count(pod, -1)
 
     def put_back(self, pod: Pod) -> None:
         """It may stay."""
         self.run.charge_change()
         self.tried.put_back(pod)
-        if self.room is not None and pod.node == self.node.name:
-            self.room.count(pod, 1)
+        self._count(pod, 1)
+
+    def _count(self, pod: Pod, sign: int) -> None:
+        if pod.node == self.node.name:
+            for trial in self.trials:
+                trial.count(pod, sign)
 
     def fits(self) -> bool:
         """Whether the preemptor would pass now: beside the conflicting nominated pods, and without them."""
-        if self.room is not None and not self.room.takes(self.run.pod.requests):
-            return False
-        if not self.run.passes(self.number):
+        if not all(trial.passes() for trial in self.trials) or not self.run.passes(self.number):
             return False
         return not self.conflicting or self.run.passes_beside(self.conflicting, self.number, self.tried)
 

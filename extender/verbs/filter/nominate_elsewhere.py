@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from extender.index.view import ClusterView
 from extender.model.objects import Pod
-from extender.rules import catalog, node_fit
+from extender.model.rejections import Reason
+from extender.rules import catalog
 from extender.rules.frames import IndexFrame, WorstCaseFrame
 from extender.settings import Settings
 from extender.verbs.search.ranking import Search, best_passing
 from extender.verbs.search.requested_nodes import RequestedNodes
 
-# How many nodes that pass our rules are tried for room and taints, best first, before giving up.
+# How many nodes that pass our rules and have too little room are tried, best first, before giving up.
 TRIED = 64
 
 
@@ -27,7 +28,7 @@ def find_node_elsewhere(pod: Pod, view: ClusterView, settings: Settings, seed: i
     """
     compiled = view.compiled(pod.signature)
     frame = WorstCaseFrame(IndexFrame(), view) if view.is_pending(compiled) else IndexFrame()
-    filters = catalog.prepare_filters(compiled, view, frame)
+    filters = catalog.prepare_filters(pod, compiled, view, frame)
     if filters.rejects_every_node:
         return "", False
     names = list(view.known)
@@ -35,22 +36,13 @@ def find_node_elsewhere(pod: Pod, view: ClusterView, settings: Settings, seed: i
     ranked = best_passing(Search(compiled, filters, requested, view, settings), len(names), seed % max(len(names), 1))
     if pod.has_unseen_needs:
         return "", bool(ranked)
-    others = view.nominated
-    for _, number in _fitting_by_labels(pod, view, ranked):
-        name = view.node_names[number]
-        contenders = [each for each in others.get(name, {}).values() if each.priority >= pod.priority]
-        if node_fit.rejection(pod, view, number, [each for each in contenders if each.uid != pod.uid]) is None:
-            return name, True
+    fit = catalog.NODE_FIT.prepare_filter(pod, compiled, view, IndexFrame())
+    tried = 0
+    for _, number in ranked:
+        reason = fit.reason(number)
+        if reason is None:
+            return view.node_names[number], True
+        tried += reason is Reason.NO_ROOM
+        if tried >= TRIED:
+            break
     return "", bool(ranked)
-
-
-def _fitting_by_labels(pod: Pod, view: ClusterView, ranked: list[tuple[float, int]]) -> list[tuple[float, int]]:
-    """The first nodes whose labels, taints and cordon admit the pod."""
-    found = []
-    for item in ranked:
-        node = view.node(item[1])
-        if node is not None and node_fit.static_rejection(pod, node) is None:
-            found.append(item)
-            if len(found) >= TRIED:
-                break
-    return found

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from extender.index.view import ClusterView
 from extender.model.objects import Pod
-from extender.verbs.dry_run.victims import DryRun, conflicting_nominated_pods
+from extender.rules.node_fit import conflicting_nominated_pods
+from extender.verbs.dry_run.victims import DryRun
 from extender.wire.extender_v1 import ExtenderArgs
 
 

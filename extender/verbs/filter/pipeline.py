@@ -72,7 +72,7 @@ class FilterVerb:
             # 3. The rules, prepared once for all nodes.
             requested = requested_nodes(question, view)
             frame = WorstCaseFrame(requested.frame, view) if is_undetermined else requested.frame
-            search = Search(compiled, catalog.prepare_filters(compiled, view, frame), requested, view, settings)
+            search = Search(compiled, catalog.prepare_filters(pod, compiled, view, frame), requested, view, settings)
 
             # 4. Selection of the host, or of a shortlist of hosts.
             hosts = select_hosts(search, pod, seed, avoid)

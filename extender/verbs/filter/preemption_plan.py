@@ -6,7 +6,7 @@ preemption on nodes that only an extender rejects.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -16,7 +16,7 @@ from extender.model.objects import Pod, PodSignature
 from extender.model.plans import PreemptionPlan
 from extender.model.rejections import Reason
 from extender.rules import catalog
-from extender.rules.catalog import dependency_version
+from extender.rules.catalog import Dependencies, dependencies
 from extender.rules.frames import IndexFrame
 from extender.settings import Settings
 from extender.verbs.dry_run.candidates import MOST_VISITED, NodeSearch, found_beside_nominated, may_plan, plan_of
@@ -27,7 +27,8 @@ from extender.wire.extender_v1 import ExtenderArgs
 _MOST_BYTES: Final = 8 * 2**20
 _OVERHEAD: Final = 500
 
-_Version: TypeAlias = tuple[int, int, int]
+_Key: TypeAlias = tuple[PodSignature, Hashable]
+_Version: TypeAlias = tuple[Dependencies, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +40,18 @@ class _Tried:
 
 
 class UnhelpfulNodeCache:
-    """By signature and priority, the nodes where preemption was found not to help; at most ``most_bytes`` together.
+    """For pods that ask for the same, the nodes where preemption was found not to help; at most ``most_bytes`` together.
 
     So a herd of rejected pods costs no dry runs at every event. It is by node and not by question, since each question
     comes with another window of names: a node is tried once for each kind of pod, until something changes.
     """
 
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
-        self._held: BoundedCache[tuple[PodSignature, int], _Tried] = BoundedCache(most_bytes)
+        self._held: BoundedCache[_Key, _Tried] = BoundedCache(most_bytes)
 
     def without(self, pod: Pod, nodes: list[NodeNumber], view: ClusterView) -> list[NodeNumber]:
         """Those of the nodes that have not been tried in vain. O(nodes)."""
-        known = self._held.get((pod.signature, pod.priority))
+        known = self._held.get(_key(pod))
         if known is None or known.version != _version(pod, view):
             return nodes
         tried = known.nodes
@@ -58,7 +59,7 @@ class UnhelpfulNodeCache:
 
     def add(self, pod: Pod, nodes: Iterable[NodeNumber], view: ClusterView) -> None:
         """Remembers that nothing helps on these nodes, for as long as nothing changes. O(nodes)."""
-        version, key = _version(pod, view), (pod.signature, pod.priority)
+        version, key = _version(pod, view), _key(pod)
         known = self._held.get(key)
         if known is None or known.version != version:
             known = _Tried(version, bytearray(len(view.node_names)))
@@ -67,9 +68,13 @@ class UnhelpfulNodeCache:
         self._held.put(key, known, len(known.nodes) + pod.signature.size + _OVERHEAD)
 
 
+def _key(pod: Pod) -> _Key:
+    """The signature with what node fit reads of the pod: its priority and its requests."""
+    return pod.signature, catalog.NODE_FIT.pod_key(pod)
+
+
 def _version(pod: Pod, view: ClusterView) -> _Version:
-    compiled = view.compiled(pod.signature)
-    return compiled.serial, dependency_version(compiled, view), view.claims_version
+    return dependencies(pod, view.compiled(pod.signature), view), view.claims_version
 
 
 def plan_for_rejected_pod(
@@ -93,7 +98,7 @@ def plan_for_rejected_pod(
 def _search(run: DryRun, names: Sequence[str], unhelpful: UnhelpfulNodeCache, seed: int) -> Removal | None:
     """The best removal on one of the nodes. O(names + nodes not found unhelpful before × dry run)."""
     pod, view = run.pod, run.view
-    filters = catalog.prepare_filters(view.compiled(pod.signature), view, IndexFrame())
+    filters = catalog.prepare_filters(pod, view.compiled(pod.signature), view, IndexFrame())
     certain = filters.rejects_all
     if certain is not None and not certain.reason.resolvable:
         return None

@@ -42,7 +42,7 @@ def rejection_with_nominations(
     if not kept and awaited not in names:
         return result
     if not result.unresolvable:  # a cached rejection holds its encoded form only
-        filters = catalog.prepare_filters(view.compiled(args.pod.signature), view, IndexFrame())
+        filters = catalog.prepare_filters(args.pod, view.compiled(args.pod.signature), view, IndexFrame())
         left = [name for name in names if name not in kept]
         result = _by_node(filters, RequestedNodes(left, IndexFrame(), view))
     texts, reasons = dict(result.unresolvable), set(result.reasons)

@@ -1,8 +1,8 @@
 """Rejections answered again from a cache, as long as nothing that they depend on has changed.
 
 Every cluster event makes kube-scheduler ask again for every rejected pod (measured: 200 rejected pods and 20 bindings are
-4,000 calls). An entry is valid for the same serial number of the compiled constraints, the same names and the same
-dependency version, which changes whenever the answer may have changed, so it is never stale. The pipeline does not add
+4,000 calls). An entry is valid for the same names and the same dependencies, which change whenever the answer may have
+changed, so it is never stale. The pipeline does not add
 answers that depend on assumed pods whose node is undetermined, and those that are certain without a look at any node: to
 decide them again costs no more.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from extender.index.view import ClusterView, CompiledConstraints
 from extender.model.objects import PodSignature
-from extender.rules.catalog import dependency_version
+from extender.rules.catalog import Dependencies, dependencies
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult, encode_filter
 
 _OVERHEAD = 500
@@ -21,8 +21,7 @@ _OVERHEAD = 500
 
 @dataclass(frozen=True, slots=True)
 class _CachedRejection:
-    serial: int
-    version: int
+    dependencies: Dependencies
     result: FilterResult
     size: int
 
@@ -52,7 +51,7 @@ class RejectionCache:
         known = self._held.get(key)
         if known is None:
             return None
-        if known.serial == compiled.serial and known.version == dependency_version(compiled, view):
+        if known.dependencies == dependencies(args.pod, compiled, view):
             self.hits += 1
             return known.result
         self._delete(key)
@@ -64,13 +63,13 @@ class RejectionCache:
             return
         if result.unresolvable and not (result.failed or result.error):
             key = (args.pod.signature, args.raw_names())
-            self._put(key, compiled.serial, dependency_version(compiled, view), result)
+            self._put(key, dependencies(args.pod, compiled, view), result)
 
-    def _put(self, key: tuple[PodSignature, bytes], serial: int, version: int, result: FilterResult) -> None:
+    def _put(self, key: tuple[PodSignature, bytes], version: Dependencies, result: FilterResult) -> None:
         encoded = encode_filter(result)
         size = len(key[1]) + len(encoded) + key[0].size + _OVERHEAD
         brief = FilterResult((), encoded=encoded, reasons=result.reasons)
-        self._held[key] = _CachedRejection(serial, version, brief, size)
+        self._held[key] = _CachedRejection(version, brief, size)
         self._entries[key[0]] = self._entries.get(key[0], 0) + 1
         self.bytes += size
         while self.bytes > self._most_bytes:

@@ -45,7 +45,7 @@ def _ranks(
     most = len(requested)
     if settings.answers.shortlist and not answers_one(compiled, view, settings):
         most = min(most, settings.answers.shortlist)
-    filters = catalog.prepare_filters(compiled, view, frame)
+    filters = catalog.prepare_filters(args.pod, compiled, view, frame)
     if filters.rejects_every_node:
         return []
     return [rank for rank, _ in best_passing(Search(compiled, filters, requested, view, settings), most, 0)]

@@ -97,7 +97,7 @@ def plan_preemption(args: PreemptionArgs, view: ClusterView, settings: Settings,
             return removal
         offered = {each.node for each in args.candidates} | set(excluded)
         others = [number for name, number in view.known.items() if name not in offered]
-        return NodeSearch(beside, seed, checks_room=True).among(others)
+        return NodeSearch(beside, seed, checks_fit=True).among(others)
 
     removal = found_beside_nominated(run, search)
     if removal is not None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from extender.index.view import ClusterView, CompiledConstraints
-from extender.model.objects import Excess
+from extender.index.view import CompiledConstraints, IndexReaders
+from extender.model.objects import Excess, Pod
 from extender.model.rejections import Code, Reason, Rejection
 from extender.rules.frames import Frame
-from extender.rules.rule import Status
-from extender.settings import Rules
+from extender.rules.rule import Rule, Status
+
+_NAME = "Limits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class ExcessFilter:
     @property
     def rejects_all(self) -> Rejection:
         """That limit, for every node."""
-        return Rejection("Limits", Reason.OVER_LIMIT, self.excess.text, blamed=(self.excess.limit,))
+        return Rejection(_NAME, Reason.OVER_LIMIT, self.excess.text, blamed=(self.excess.limit,))
 
     def passing(self, _nodes: Sequence[int]) -> Sequence[int]:
         """None."""
@@ -41,7 +42,7 @@ class ExcessFilter:
         """That limit, for every node."""
         return Reason.OVER_LIMIT
 
-    def rejection(self, _node: int, _view: ClusterView) -> Rejection:
+    def rejection(self, _node: int, _view: IndexReaders) -> Rejection:
         """That limit, for every node."""
         return self.rejects_all
 
@@ -50,43 +51,18 @@ class ExcessFilter:
         yield Reason.OVER_LIMIT, nodes
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The rule: active for a pod above a limit, whatever happens in the cluster."""
+class Limits(Rule):
+    """The rule: active for a pod above a limit. It depends on the signature alone, which does not change."""
 
-    plugin: str = ""
-    ranks_by_counts: bool = False
+    name = _NAME
 
-    def is_enabled(self, _rules: Rules) -> bool:
-        """Always."""
-        return True
-
-    def is_active(self, compiled: CompiledConstraints, _view: ClusterView) -> bool:
+    def is_active(self, compiled: CompiledConstraints, _view: IndexReaders) -> bool:
         """For a pod that is to be rejected."""
         return compiled.excess is not None
 
-    def version(self, _compiled: CompiledConstraints, _view: ClusterView) -> int:
-        """Depends on the pod alone, and a pod's signature does not change."""
-        return 0
-
-    def prepare_filter(self, compiled: CompiledConstraints, _view: ClusterView, _frame: Frame) -> ExcessFilter:
+    def prepare_filter(
+        self, _pod: Pod, compiled: CompiledConstraints, _view: IndexReaders, _frame: Frame
+    ) -> ExcessFilter:
         """The filter of an active rule."""
         assert compiled.excess is not None  # noqa: S101 (for the type checker: the rule is active)
         return ExcessFilter(compiled.excess)
-
-    def lasting_part(self, compiled: CompiledConstraints) -> CompiledConstraints | None:
-        """All of it: no pod that leaves changes anything."""
-        return compiled
-
-    def recounted_part(self, _compiled: CompiledConstraints) -> CompiledConstraints | None:
-        """None."""
-        return None
-
-    def has_scores(self, _compiled: CompiledConstraints, _rules: Rules) -> bool:
-        """No."""
-        return False
-
-    def prepare_score(
-        self, _compiled: CompiledConstraints, _view: ClusterView, _frame: Frame, _nodes: Sequence[int], _rules: Rules
-    ) -> None:
-        """None."""
