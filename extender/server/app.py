@@ -3,28 +3,22 @@
 Called by `compose` and by tests, each with their own collaborators.
 """
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 from aiohttp import web
 
 from extender.model.units import Address
 from extender.server import health, verbs
 from extender.server.collaborators import COLLABORATORS, Collaborators, Readiness, Verbs
-from extender.server.connections import ConnectionLimits, Connections
+from extender.server.listening import listening_limits, listening_within
 from extender.server.middleware import answer_errors
 from extender.server.request_checks import BodyMemory, Deadlines
 from extender.server.tls import ServerTls
-from extender.settings import Server, Settings
+from extender.settings import Settings
 from extender.telemetry.metrics import Metrics
 
-_READ_AHEAD = 2**16  # bytes that a connection holds of what no handler reads; twice that before it stops reading
 _BODIES_AT_ONCE = 4  # of the largest size, in memory from their first byte until they are answered
-_WAITING_ANSWERS = 4  # of the largest size may be unread
-LINGERING_SECONDS = 2.0  # so that a client that still sends can read the error
-_POLL_SECONDS = 0.01
 
 
 def make_app(
@@ -65,44 +59,7 @@ async def listening(app: web.Application, address: Address, tls: ServerTls | Non
     Without `tls` it is plain HTTP. Raises OSError when the address is not available. On leaving, requests in flight are
     finished first.
     """
-    limits = app[COLLABORATORS].settings.server
-    runner = web.AppRunner(app)
-    await runner.setup()
-    assert runner.server is not None  # noqa: S101 (for the type checker: setup makes it)
-    connections = Connections(runner.server, _limits_of(limits), _options(limits))
-    try:
-        async with connections.accepting(address, tls.context if tls else None) as (host, port):
-            scheme = "https" if tls else "http"
-            yield f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
-        await _finished(app[COLLABORATORS])
-    finally:
-        await runner.cleanup()
-
-
-def _limits_of(limits: Server) -> ConnectionLimits:
-    return ConnectionLimits(
-        most=limits.max_connections,
-        per_peer=limits.max_connections_per_peer,
-        seconds=limits.request_timeout,
-        waiting_bytes=_WAITING_ANSWERS * limits.max_body_bytes,
-    )
-
-
-def _options(limits: Server) -> dict[str, Any]:
-    """What each connection of the framework is made with."""
-    return {
-        "access_log": None,
-        "keepalive_timeout": limits.idle_timeout,
-        "lingering_time": LINGERING_SECONDS,
-        "read_bufsize": _READ_AHEAD,
-        "auto_decompress": False,  # 500 KB may inflate to 500 MB, on any path and before a handler runs
-    }
-
-
-async def _finished(app: Collaborators) -> None:
-    """Return when nothing is being read or answered; no request lasts longer than its deadline.
-
-    The framework waits for handlers, too, but once it has begun to it drops what still arrives of their bodies.
-    """
-    while app.bodies.requests:  # noqa: ASYNC110 - one poll per shutdown is cheaper than a signal per request
-        await asyncio.sleep(_POLL_SECONDS)
+    found = app[COLLABORATORS]
+    limits = listening_limits(found.settings.server, found.settings.server.request_timeout)
+    async with listening_within(app, address, tls.context if tls else None, limits, found.bodies) as url:
+        yield url

@@ -6,6 +6,7 @@ https://kubernetes.io/docs/reference/using-api/health-checks/
 
 import logging
 import platform
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import get_args
 
@@ -30,7 +31,11 @@ async def livez(_: web.Request) -> web.Response:
 
 async def readyz(request: web.Request) -> web.Response:
     """Whether requests are answered. `?verbose` lists the checks; a failure always does."""
-    checks = request.app[COLLABORATORS].readiness.checks()
+    return readiness_answer(request.app[COLLABORATORS].readiness.checks(), request)
+
+
+def readiness_answer(checks: Mapping[str, str], request: web.Request) -> web.Response:
+    """The answer for these checks, each with its problem; an empty text is a pass."""
     failed = [name for name, problem in checks.items() if problem]
     if not failed and "verbose" not in request.query:
         return web.Response(text="ok")

@@ -24,6 +24,7 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from extender.telemetry.admission import AdmissionMetrics
 from extender.telemetry.preemption import PreemptionMetrics
 from extender.telemetry.statistics import (
     CountCollector,
@@ -315,6 +316,10 @@ class Metrics:
     def preemption(self) -> PreemptionMetrics:
         """Declares the metrics of preemption and returns them. Call it once."""
         return PreemptionMetrics(self._registry)
+
+    def admission(self) -> AdmissionMetrics:
+        """Declares the metrics of the admission webhook and returns them. Call it once."""
+        return AdmissionMetrics(self._registry)
 
     def report_leadership(self, leads: Callable[[], bool], terms: Callable[[], int], gap: Callable[[], float]) -> None:
         """Whether this replica leads, how often it became the leader, and the seconds without a leader before that."""

@@ -1,0 +1,220 @@
+"""The admission webhook: POST /mutate and /validate of AdmissionReview v1, on a TLS port of its own with its own readiness.
+
+Every replica answers, leader or not. A request that cannot be answered gets a status that makes the API server follow the
+webhook's failure policy, with a text that says why; the API server writes that text into its log.
+https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#webhook-request-and-response
+"""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from time import perf_counter
+from typing import Any, Final, Protocol
+
+import orjson
+from aiohttp import web
+
+from extender.model.units import Address
+from extender.server.failures import Failure, NotReady, failure_of
+from extender.server.health import livez, readiness_answer
+from extender.server.listening import listening_limits, listening_within
+from extender.server.request_checks import BodyMemory, check_encoding, read_body
+from extender.settings import Server
+from extender.telemetry.admission import AdmissionMetrics
+from extender.telemetry.logs import RepeatedWarnings
+
+JsonObject = dict[str, Any]
+
+# An update carries the old object beside the new one, and the API server accepts objects of 3 MB.
+MAX_BODY_BYTES: Final = 8 * 2**20
+_BODIES_AT_ONCE: Final = 8  # of the largest size, in memory from their first byte until they are answered
+_SHARE_OF_TIMEOUT: Final = 0.8  # of the API server's patience; the rest is for the network
+_LONGEST_KIND: Final = 80
+_API_VERSION: Final = "admission.k8s.io/v1"
+
+_LOG = logging.getLogger(__name__)
+
+
+class Admission(Protocol):
+    """Decides about one review."""
+
+    def decide(self, review: JsonObject) -> JsonObject:
+        """The review with the response. Never raises; changes nothing of its argument."""
+
+
+class AdmissionReadiness(Protocol):
+    """Whether reviews can be answered."""
+
+    @property
+    def is_ready(self) -> bool:
+        """All checks pass. Read for every request: O(1)."""
+
+    def checks(self) -> Mapping[str, str]:
+        """By check its problem; an empty text is a pass."""
+
+
+class MalformedReview(Exception):  # noqa: N818 (a state, not an error)
+    """Raised when a body is no AdmissionReview to which an answer could refer; the text says what is wrong."""
+
+
+@dataclass(slots=True)
+class AdmissionService:
+    """What the handlers use. ``timeout``: seconds that the API server waits; ``server`` has the limits of connections."""
+
+    mutating: Admission
+    validating: Admission
+    readiness: AdmissionReadiness
+    metrics: AdmissionMetrics
+    server: Server
+    timeout: float
+    bodies: BodyMemory = field(default_factory=lambda: BodyMemory(_BODIES_AT_ONCE * MAX_BODY_BYTES))
+    warnings: RepeatedWarnings = field(default_factory=lambda: RepeatedWarnings(_LOG, "admission review not answered"))
+
+    @property
+    def deadline(self) -> float:
+        """Seconds within which a review has to arrive, so that the answer is in time."""
+        return self.timeout * _SHARE_OF_TIMEOUT
+
+
+_SERVICE: Final = web.AppKey("SERVICE", AdmissionService)
+
+
+def make_admission_app(service: AdmissionService) -> web.Application:
+    """The application with its routes. It starts nothing."""
+    app = web.Application(middlewares=[_answer_errors], client_max_size=MAX_BODY_BYTES)
+    app[_SERVICE] = service
+    app.router.add_post("/mutate", _mutate)
+    app.router.add_post("/validate", _validate)
+    app.router.add_get("/livez", livez)
+    app.router.add_get("/readyz", _readyz)
+    return app
+
+
+@asynccontextmanager
+async def admitting(service: AdmissionService, address: Address, tls: ssl.SSLContext | None) -> AsyncIterator[str]:
+    """Answer reviews until the block is left; yields the base URL. Raises OSError if the address is taken."""
+    limits = listening_limits(service.server, service.deadline, MAX_BODY_BYTES)
+    async with listening_within(make_admission_app(service), address, tls, limits, service.bodies) as url:
+        _LOG.info("admitting", extra={"url": url})
+        yield url
+
+
+async def _readyz(request: web.Request) -> web.Response:
+    return readiness_answer(request.app[_SERVICE].readiness.checks(), request)
+
+
+async def _mutate(request: web.Request) -> web.Response:
+    return await _review(request, "mutate", request.app[_SERVICE].mutating)
+
+
+async def _validate(request: web.Request) -> web.Response:
+    return await _review(request, "validate", request.app[_SERVICE].validating)
+
+
+async def _review(request: web.Request, webhook: str, admission: Admission) -> web.Response:
+    """One review, answered and counted."""
+    service, started, kind = request.app[_SERVICE], perf_counter(), ""
+    try:
+        review = await _read(request, service)
+        kind = _kind_of(review)
+        answer = admission.decide(review)
+        response, result = web.Response(body=orjson.dumps(answer), content_type="application/json"), _result_of(answer)
+    except Exception as error:  # noqa: BLE001 - the outermost handler: an error that passed it would not be answered
+        failure = _failure_of(error, service)
+        response, result = _as_response(failure), _RESULTS.get(failure.reason, "failed")
+        _log_failure(error, failure, webhook, service)
+    service.metrics.record_review(webhook, kind, result, perf_counter() - started)
+    return response
+
+
+async def _read(request: web.Request, service: AdmissionService) -> JsonObject:
+    """The review, read within its time. Raises what `_failure_of` knows."""
+    if not service.readiness.is_ready:
+        raise NotReady(", ".join(name for name, problem in service.readiness.checks().items() if problem))
+    held = service.bodies.acquire(request)
+    try:
+        async with asyncio.timeout(service.deadline):
+            return _decode(await read_body(request, MAX_BODY_BYTES, "", service.bodies, held))
+    finally:
+        service.bodies.release(held)
+
+
+@web.middleware
+async def _answer_errors(request: web.Request, handler: Any) -> web.StreamResponse:
+    """For all other requests: paths and methods that do not exist, and bodies that nothing reads."""
+    try:
+        if request.method != "POST":
+            check_encoding(request)  # else the body is read, and its encoding checked, where the review is counted
+        answer: web.StreamResponse = await handler(request)
+    except Exception as error:  # noqa: BLE001 - as above
+        return _as_response(_failure_of(error, request.app[_SERVICE]))
+    return answer
+
+
+def _decode(body: bytes) -> JsonObject:
+    """The review. Raises MalformedReview where it has no request with a uid, so that no answer could refer to it."""
+    try:
+        review = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise MalformedReview(f"no JSON: {error}") from None
+    if not isinstance(review, dict) or review.get("kind") != "AdmissionReview":
+        raise MalformedReview("expected an object of kind AdmissionReview")
+    if review.get("apiVersion") != _API_VERSION:
+        raise MalformedReview(f"apiVersion: expected {_API_VERSION}")
+    request = review.get("request")
+    if not isinstance(request, dict) or not isinstance(request.get("uid"), str) or not request["uid"]:
+        raise MalformedReview("request.uid: is missing")
+    return review
+
+
+def _kind_of(review: JsonObject) -> str:
+    """The kind of the reviewed object; empty where it is not said."""
+    kind = review["request"].get("kind")
+    name = kind.get("kind") if isinstance(kind, dict) else None
+    return name[:_LONGEST_KIND] if isinstance(name, str) else ""
+
+
+def _result_of(answer: JsonObject) -> str:
+    response = answer["response"]
+    if not response["allowed"]:
+        return "denied"
+    return "patched" if response.get("patch") else "allowed"
+
+
+_RESULTS: Final = {
+    "malformed": "malformed",
+    "too_large": "malformed",
+    "compressed": "malformed",
+    "broken_body": "malformed",
+    "not_ready": "not_ready",
+    "overloaded": "overloaded",
+    "timeout": "deadline",
+}
+
+
+def _failure_of(error: Exception, service: AdmissionService) -> Failure:
+    match error:
+        case MalformedReview():
+            return Failure(HTTPStatus.BAD_REQUEST, "malformed", f"cannot read the review: {error}")
+        case TimeoutError():
+            text = f"the review did not arrive within {service.deadline:g} s, {_SHARE_OF_TIMEOUT:.0%} of policies.webhook.timeout"
+            return Failure(HTTPStatus.REQUEST_TIMEOUT, "timeout", text)
+    return failure_of(error, service.server)
+
+
+def _log_failure(error: Exception, failure: Failure, webhook: str, service: AdmissionService) -> None:
+    """Once for each kind and then counted; an error that was not foreseen with its traceback."""
+    if failure.status == HTTPStatus.INTERNAL_SERVER_ERROR:
+        _LOG.error("admission review failed", extra={"webhook": webhook}, exc_info=error)
+    else:
+        service.warnings.warn((webhook, failure.reason), webhook=webhook, reason=failure.reason, problem=failure.text)
+
+
+def _as_response(failure: Failure) -> web.Response:
+    return web.Response(
+        status=failure.status, body=failure.body(), content_type="application/json", headers=failure.headers
+    )

@@ -1,0 +1,218 @@
+"""The admission webhook over HTTP: what is answered, what makes the API server follow its failure policy, what is counted."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import logging
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+from prometheus_client import CollectorRegistry
+
+from extender.model.units import Address
+from extender.server.admission import MAX_BODY_BYTES, AdmissionService, JsonObject, admitting
+from extender.settings import Server
+from extender.telemetry.admission import AdmissionMetrics
+from tests.server.raw import wire
+
+REVIEW: JsonObject = {
+    "apiVersion": "admission.k8s.io/v1",
+    "kind": "AdmissionReview",
+    "request": {"uid": "u-1", "kind": {"group": "", "version": "v1", "kind": "Pod"}, "object": {"spec": {}}},
+}
+
+
+@dataclass
+class Decisions:
+    """Answers every review with these fields of a response; `seen` are the reviews."""
+
+    response: JsonObject = field(default_factory=lambda: {"allowed": True})
+    problem: Exception | None = None
+    seen: list[JsonObject] = field(default_factory=list)
+
+    def decide(self, review: JsonObject) -> JsonObject:
+        """The answer that the test has set."""
+        self.seen.append(review)
+        if self.problem is not None:
+            raise self.problem
+        return {**review, "request": None, "response": {"uid": review["request"]["uid"], **self.response}}
+
+
+@dataclass
+class State:
+    """A readiness that the test sets."""
+
+    problems: dict[str, str] = field(default_factory=lambda: {"policies": "", "webhook certificate": ""})
+
+    @property
+    def is_ready(self) -> bool:
+        """No problem is left."""
+        return not any(self.problems.values())
+
+    def checks(self) -> Mapping[str, str]:
+        """What the test has set."""
+        return self.problems
+
+
+@dataclass
+class Scene:
+    """The webhook and what stands behind it."""
+
+    url: str
+    service: AdmissionService
+    mutating: Decisions
+    validating: Decisions
+    state: State
+    registry: CollectorRegistry
+
+    def count(self, webhook: str, result: str, kind: str = "Pod") -> float:
+        """The reviews that were counted so."""
+        labels = {"webhook": webhook, "kind": kind, "result": result}
+        return self.registry.get_sample_value("extender_admission_reviews_total", labels) or 0.0
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    """A webhook on a free port, without TLS."""
+    registry, state = CollectorRegistry(), State()
+    mutating, validating = Decisions(), Decisions()
+    service = AdmissionService(mutating, validating, state, AdmissionMetrics(registry), Server(), timeout=10.0)
+    async with admitting(service, Address("127.0.0.1:0"), None) as url:
+        yield Scene(url, service, mutating, validating, state, registry)
+
+
+async def post(scene: Scene, body: Any, path: str = "/mutate", **options: Any) -> tuple[int, Any]:
+    """Status and body of an answer."""
+    data = body if isinstance(body, bytes) else orjson.dumps(body)
+    async with (
+        aiohttp.ClientSession(scene.url) as session,
+        session.post(path, data=io.BytesIO(data), **options) as answer,
+    ):
+        return answer.status, orjson.loads(await answer.read())
+
+
+async def test_each_path_has_a_decision_of_its_own(scene: Scene) -> None:
+    scene.mutating.response = {"allowed": True, "patchType": "JSONPatch", "patch": "W10="}
+    scene.validating.response = {"allowed": False, "status": {"code": 422, "message": "spec.when: no"}}
+    for path, decisions in (("/mutate", scene.mutating), ("/validate", scene.validating)):
+        status, answer = await post(scene, REVIEW, path)
+        assert (status, answer["response"]) == (200, {"uid": "u-1", **decisions.response})
+        assert decisions.seen == [REVIEW]
+    assert (scene.count("mutate", "patched"), scene.count("validate", "denied")) == (1, 1)
+
+
+async def test_a_review_that_changes_nothing_is_counted_as_allowed(scene: Scene) -> None:
+    await post(scene, REVIEW)
+    assert scene.count("mutate", "allowed") == 1
+
+
+async def test_kinds_of_custom_resources_share_one_label(scene: Scene) -> None:
+    for kind in ("Rollout", "A" * 5000, ["no", "text"]):
+        await post(scene, {**REVIEW, "request": {"uid": "u", "kind": {"kind": kind}}})
+    assert scene.count("mutate", "allowed", "other") == 3
+
+
+MALFORMED: dict[str, tuple[Any, str]] = {
+    "no JSON": (b"{", "no JSON"),
+    "not UTF-8": (b'"\xff"', "no JSON"),
+    "too deep": (b"[" * 5000, "no JSON"),
+    "empty": (b"", "no JSON"),
+    "a list": ([], "expected an object of kind AdmissionReview"),
+    "another kind": ({**REVIEW, "kind": "Pod"}, "expected an object of kind AdmissionReview"),
+    "an old version": (
+        {**REVIEW, "apiVersion": "admission.k8s.io/v1beta1"},
+        "apiVersion: expected admission.k8s.io/v1",
+    ),
+    "no request": ({**REVIEW, "request": None}, "request.uid: is missing"),
+    "no uid": ({**REVIEW, "request": {"uid": 5}}, "request.uid: is missing"),
+}
+
+
+@pytest.mark.parametrize("case", MALFORMED)
+async def test_what_is_no_review_is_told_so(scene: Scene, case: str) -> None:
+    body, problem = MALFORMED[case]
+    status, answer = await post(scene, body)
+    assert status == 400
+    assert problem in answer["error"]
+    assert scene.count("mutate", "malformed", "other") == 1
+    assert scene.mutating.seen == []
+
+
+async def test_an_object_of_3_mb_beside_its_old_version_is_read(scene: Scene) -> None:
+    large = {"data": "x" * 3_000_000}
+    status, _ = await post(scene, {**REVIEW, "request": {**REVIEW["request"], "object": large, "oldObject": large}})
+    assert status == 200
+
+
+async def test_a_body_above_the_limit_is_refused_before_it_is_sent(scene: Scene) -> None:
+    async with wire(scene.url) as connection:
+        await connection.send(b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (MAX_BODY_BYTES + 1))
+        assert await connection.status() == 413
+    assert scene.count("mutate", "malformed", "other") == 1
+
+
+async def test_a_compressed_body_is_refused(scene: Scene) -> None:
+    body = gzip.compress(orjson.dumps(REVIEW))
+    status, answer = await post(scene, body, headers={"Content-Encoding": "gzip"})
+    assert (status, answer["error"]) == (415, 'request bodies must not be compressed (Content-Encoding "gzip")')
+    assert scene.count("mutate", "malformed", "other") == 1
+
+
+async def test_a_review_that_does_not_arrive_is_given_up_before_the_api_server_does(scene: Scene) -> None:
+    scene.service.timeout = 0.05
+    async with wire(scene.url) as connection:
+        await connection.send(b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        assert await connection.status() == 408
+    assert b"within 0.04 s, 80% of policies.webhook.timeout" in connection.body
+    assert scene.count("mutate", "deadline", "other") == 1
+
+
+async def test_before_the_policies_are_known_nothing_is_decided(scene: Scene) -> None:
+    scene.state.problems["policies"] = "0 of 2 kinds are listed"
+    status, answer = await post(scene, REVIEW)
+    assert (status, answer["error"]) == (503, "not ready: policies; /readyz?verbose tells more")
+    assert scene.mutating.seen == []
+    assert scene.count("mutate", "not_ready", "other") == 1
+
+
+async def test_readiness_names_what_is_missing(scene: Scene) -> None:
+    async with aiohttp.ClientSession(scene.url) as session:
+        async with session.get("/readyz") as answer:
+            assert (answer.status, await answer.text()) == (200, "ok")
+        scene.state.problems["webhook certificate"] = "expired"
+        async with session.get("/readyz") as answer:
+            assert answer.status == 503
+            assert "[-]webhook certificate failed: expired" in await answer.text()
+        async with session.get("/livez") as answer:
+            assert answer.status == 200
+
+
+async def test_a_decision_that_raises_is_an_error_and_the_next_one_is_made(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene.mutating.problem = ValueError("of a rule")
+    status, answer = await post(scene, REVIEW)
+    assert (status, answer) == (500, {"error": "the extender failed on this request; see its log"})
+    assert scene.count("mutate", "failed") == 1
+    assert "of a rule" in "".join(str(record.exc_info) for record in caplog.records if record.levelno == logging.ERROR)
+    scene.mutating.problem = None
+    assert (await post(scene, REVIEW))[0] == 200
+
+
+@pytest.mark.parametrize(("method", "path", "status"), [("GET", "/mutate", 405), ("POST", "/webhook", 404)])
+async def test_other_requests_get_an_answer(scene: Scene, method: str, path: str, status: int) -> None:
+    async with aiohttp.ClientSession(scene.url) as session, session.request(method, path, json=REVIEW) as answer:
+        assert answer.status == status
+        assert "error" in await answer.json()
+
+
+async def test_the_time_of_each_review_is_observed(scene: Scene) -> None:
+    await post(scene, REVIEW)
+    await post(scene, b"{")
+    found = scene.registry.get_sample_value("extender_admission_duration_seconds_count", {"webhook": "mutate"})
+    assert found == 2
