@@ -120,9 +120,11 @@ class ClusterIndex:
         if new is not None and new.node:
             self._count(new, 1)
         if old is None or new is None or old.signature is not new.signature:
-            for pod, sign in ((new, 1), (old, -1)):
-                if pod is not None:
-                    self.counts.compiler.count_pod(pod.signature, sign)
+            count_pod = self.counts.compiler.count_pod
+            if new is not None:
+                count_pod(new.signature, 1)
+            if old is not None:
+                count_pod(old.signature, -1)
         self.nominations.change(uid, new)
         self.pod_changes.notify(uid, old, new)
         return True

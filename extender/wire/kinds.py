@@ -52,8 +52,7 @@ class Identity(msgspec.Struct, rename="camel"):
     resource_version: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Event(Generic[T]):
+class Event(msgspec.Struct, Generic[T], frozen=True, gc=False):
     """One line of a WATCH. ``object`` is None for BOOKMARK and ERROR, ``status`` is set for ERROR only."""
 
     type: str

@@ -41,7 +41,13 @@ class MetaJson(_Json):
 class ResourcesJson(_Json):
     """ResourceRequirements without limits, which scheduling does not read."""
 
-    requests: dict[str, Quantity] | None = None
+    requests: Raw = NOTHING
+
+
+class PortJson(_Json):
+    """ContainerPort."""
+
+    host_port: Int32 | None = None
 
 
 class ContainerJson(_Json):
@@ -49,7 +55,14 @@ class ContainerJson(_Json):
 
     resources: ResourcesJson | None = None
     restart_policy: str | None = None
-    ports: Raw = NOTHING
+    ports: list[PortJson] | None = None
+
+
+class VolumeJson(_Json):
+    """A volume: the two sources that decide on which nodes a pod can run."""
+
+    persistent_volume_claim: Raw = NOTHING
+    ephemeral: Raw = NOTHING
 
 
 class PodSpecJson(_Json):
@@ -65,9 +78,9 @@ class PodSpecJson(_Json):
     scheduling_gates: Raw = NOTHING
     containers: list[ContainerJson] | None = None
     init_containers: list[ContainerJson] | None = None
-    overhead: dict[str, Quantity] | None = None
+    overhead: Raw = NOTHING
     resources: ResourcesJson | None = None
-    volumes: Raw = NOTHING
+    volumes: list[VolumeJson] | None = None
     resource_claims: Raw = NOTHING
 
 

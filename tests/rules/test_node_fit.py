@@ -175,6 +175,8 @@ def test_its_version_grows_with_every_pod_that_comes_or_goes_and_its_key_tells_r
         ({}, False),
         ({"volumes": [{"name": "t", "projected": {}}]}, False),
         ({"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "d"}}]}, True),
+        ({"volumes": [{"name": "t"}, {"name": "d", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]}, True),
+        ({"volumes": [{"name": "ephemeral", "persistentVolumeClaim": None}]}, False),
     ],
 )
 def test_a_pod_that_asks_for_what_the_index_does_not_hold_says_so(fields: dict[str, Any], *, expected: bool) -> None:

@@ -39,9 +39,9 @@ class DeletedPods:
     def discard(self, uid: str) -> None:
         """Forgets a deletion: an API server that is restored from a backup has the pod again."""
         mark, start = _place(uid)
-        for at in range(start, start + _SLOTS):
-            if self._held[at] == mark:
-                self._held[at] = 0
+        bucket = self._held[start : start + _SLOTS]
+        if mark in bucket:
+            self._held[start + bucket.index(mark)] = 0
 
 
 def _place(uid: object) -> tuple[int, int]:
