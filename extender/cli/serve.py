@@ -23,6 +23,7 @@ from extender.server.certificates import TlsError
 from extender.server.tls import ServerTls
 from extender.settings import Settings
 from extender.tasks.supervisor import Supervisor
+from extender.telemetry import scraped
 from extender.telemetry.logs import Level, configure
 
 _LOG = logging.getLogger(__name__)
@@ -95,7 +96,7 @@ async def _run(service: Service, supervisor: Supervisor) -> None:
     async def block_readiness() -> None:
         service.readiness.block("shutdown", "the service is stopping")
 
-    service.metrics.report_restarts(lambda: supervisor.restarts)
+    service.metrics.report(scraped.TASK_RESTARTS, lambda: supervisor.restarts)
     tls = _certificates(service, supervisor)
     supervisor.stop_on_signals()  # before the service reports ready, as a signal can follow at once
     async with AsyncExitStack() as server:
@@ -120,7 +121,9 @@ def _certificates(service: Service, supervisor: Supervisor) -> ServerTls | None:
         tls = ServerTls(service.settings.server.tls)
     except TlsError as error:
         raise CommandError(str(error)) from None
-    service.metrics.report_certificates(lambda: tls.ends, lambda: tls.reloads, lambda: tls.unusable)
+    service.metrics.report(scraped.CERTIFICATE_EXPIRY, lambda: tls.ends)
+    service.metrics.report(scraped.CERTIFICATE_RELOADS, lambda: tls.reloads)
+    service.metrics.report(scraped.CERTIFICATE_FILES_UNUSABLE, lambda: tls.unusable)
     supervisor.add("certificates", lambda: tls.follow(SystemClock()))
     return tls
 

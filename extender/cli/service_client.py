@@ -13,7 +13,7 @@ import orjson
 from extender.doctor.facts import Sample
 from extender.model.documents import DocumentError
 from extender.settings import Settings, parse_settings
-from extender.telemetry.reading import read_page
+from extender.telemetry.metrics import read_page
 
 _SECONDS: Final = 10.0
 _CONFIGZ_NAME: Final = "placement.extender.dev"

@@ -17,6 +17,7 @@ from extender.kube.timing import Clock, SystemClock
 from extender.model.units import Address
 from extender.settings import Settings
 from extender.tasks.supervisor import Supervisor
+from extender.telemetry import scraped
 
 _READY_WITHIN_SECONDS: Final = 60.0
 FREE_PORT: Final = Address("127.0.0.1:0")
@@ -35,7 +36,7 @@ async def service_running(
     async with open_session(Access(host=api_url), clock) as session:
         service = service_of_cluster(settings, session, clock, rng)
         supervisor = Supervisor(clock, rng)
-        service.metrics.report_restarts(lambda: supervisor.restarts)
+        service.metrics.report(scraped.TASK_RESTARTS, lambda: supervisor.restarts)
         for name, job in service.jobs:
             supervisor.add(name, job)
         running = asyncio.create_task(supervisor.run(), name="extender")

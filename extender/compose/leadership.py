@@ -23,6 +23,7 @@ from extender.tasks.leadership.takeover import Takeover
 from extender.tasks.ports import ClusterWriter
 from extender.tasks.readiness import ReplicaState
 from extender.tasks.reflectors import Reflectors
+from extender.telemetry import scraped
 from extender.telemetry.metrics import Metrics
 from extender.wire.kinds import PODS
 
@@ -102,5 +103,7 @@ def replica_of(
         clock,
         settings.takeover_wait,
     )
-    metrics.report_leadership(lambda: leadership.is_leader, lambda: leadership.takeovers, lambda: takeover.gap)
+    metrics.report(scraped.LEADER, lambda: leadership.is_leader)
+    metrics.report(scraped.LEADER_TERMS, lambda: leadership.takeovers)
+    metrics.report(scraped.LEADER_GAP, lambda: takeover.gap)
     return Replica(leadership, takeover)

@@ -45,6 +45,7 @@ from extender.tasks.rejected_pods.nominator import Nominator, NominatorOptions
 from extender.tasks.rejected_pods.requeuer import Requeuer
 from extender.tasks.rejected_pods.writes import RejectedPodWriter
 from extender.tasks.watched_pods import WatchedPods
+from extender.telemetry import scraped
 from extender.telemetry.metrics import Metrics
 from extender.verbs.filter.nominate_elsewhere import find_node_elsewhere
 from extender.verbs.filter.pipeline import FilterVerb
@@ -136,14 +137,20 @@ def service_of_cluster(
         catch_up=reflectors.catch_up,
     )
     metrics.report_reflectors(lambda: reflectors.statuses().values())
-    metrics.report_limits(over_limits.counts)
-    metrics.report_lag(lambda: {kind: status.lag(clock.now()) for kind, status in reflectors.statuses().items()})
-    metrics.report_relist_changes(reflectors.relist_changes)
-    metrics.report_assumed(index.assumed.places, index.assumed.endings)
-    metrics.report_audit(lambda: auditing.rounds, lambda: auditing.differences)
-    metrics.report_waits(lambda: filter_service.waits, lambda: filter_service.given_up)
-    metrics.report_watched_pods(lambda: pods.waits, pods.rejected)
-    metrics.report_rejected_pod_actions(lambda: rejected_writer.results)
+    metrics.report(scraped.PODS_OVER_LIMIT, over_limits.counts)
+    metrics.report(
+        scraped.CACHE_LAG, lambda: {kind: each.lag(clock.now()) for kind, each in reflectors.statuses().items()}
+    )
+    metrics.report(scraped.RELIST_CHANGES, reflectors.relist_changes)
+    metrics.report(scraped.ASSUMED_PODS, index.assumed.places)
+    metrics.report(scraped.ASSUMED_PODS_FORGOTTEN, index.assumed.endings)
+    metrics.report(scraped.AUDIT_ROUNDS, lambda: auditing.rounds)
+    metrics.report(scraped.AUDIT_DIFFERENCES, lambda: auditing.differences)
+    metrics.report(scraped.ASSUMED_POD_WAITS, lambda: filter_service.waits)
+    metrics.report(scraped.ASSUMED_POD_WAIT_TIMEOUTS, lambda: filter_service.given_up)
+    metrics.report(scraped.POD_WAITS, lambda: pods.waits)
+    metrics.report(scraped.UNCONFIRMED_POD_REJECTIONS, pods.rejected)
+    metrics.report(scraped.REJECTED_POD_ACTIONS, lambda: rejected_writer.results)
     readiness = Readiness(reflectors, replica=replica.state)
     return Service(settings, index, readiness, metrics, verbs, tuple(jobs), work, replica, filter_service)
 
@@ -204,8 +211,9 @@ def _reflectors(
 
 def _metrics(index: ClusterIndex, filter_verb: FilterVerb) -> Metrics:
     metrics, rejections = Metrics(installed_version()), filter_verb.rejections
-    metrics.report_index(index.statistics)
-    metrics.report_rejection_cache(lambda: rejections.hits, lambda: rejections.bytes)
+    metrics.report(scraped.INDEX_ENTRIES, index.statistics)
+    metrics.report(scraped.REJECTION_CACHE_HITS, lambda: rejections.hits)
+    metrics.report(scraped.REJECTION_CACHE_BYTES, lambda: rejections.bytes)
     return metrics
 
 

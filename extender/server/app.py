@@ -16,6 +16,7 @@ from extender.server.middleware import answer_errors
 from extender.server.request_checks import BodyMemory, Deadlines
 from extender.server.tls import ServerTls
 from extender.settings import Settings
+from extender.telemetry import scraped
 from extender.telemetry.metrics import Metrics
 
 _BODIES_AT_ONCE = 4  # of the largest size, in memory from their first byte until they are answered
@@ -30,8 +31,8 @@ def make_app(
     deadlines = Deadlines(settings.server.request_timeout)
     collaborators = Collaborators(settings, decisions, readiness, metrics, version, bodies, deadlines)
     app[COLLABORATORS] = collaborators
-    metrics.report_in_flight(lambda: bodies.requests)
-    metrics.report_readiness(readiness.checks)
+    metrics.report(scraped.REQUESTS_IN_FLIGHT, lambda: bodies.requests)
+    metrics.report(scraped.READY, lambda: {name: float(not problem) for name, problem in readiness.checks().items()})
     metrics.report_settings(settings.mode, settings.placement)
     paths = settings.server.paths
     # The name of a route is the verb: only named routes are limited, timed and counted.

@@ -6,8 +6,8 @@ in tests, do not share counts.
 """
 
 import platform
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, TypeVar
 
 from prometheus_client import (
     CollectorRegistry,
@@ -21,18 +21,15 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.core import CounterMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.parser import text_string_to_metric_families
 
 from extender.telemetry.admission import AdmissionMetrics
 from extender.telemetry.preemption import PreemptionMetrics
-from extender.telemetry.statistics import (
-    CountCollector,
-    PairsCollector,
-    ReflectorCollector,
-    ReflectorFigures,
-    StatisticsCollector,
-)
+from extender.telemetry.scraped import ScrapedCollector, ScrapedMetric
+from extender.telemetry.statistics import ReflectorCollector, ReflectorFigures
+
+T = TypeVar("T", float, Mapping[str, float], Mapping[tuple[str, str], float])
 
 VERBS: Final = ("filter", "prioritize", "preempt", "bind")
 OK: Final = 200
@@ -92,7 +89,7 @@ class VerbMetrics:
 class Metrics:
     """The service's metrics. `render` returns the page that Prometheus scrapes.
 
-    The `report_` methods register functions that are called at each scrape.
+    What is counted elsewhere is read at each scrape (`report`); the table of those metrics is `scraped.py`.
     """
 
     def __init__(self, version: str) -> None:
@@ -181,9 +178,6 @@ class Metrics:
             ["verb", "reason"],
             registry=registry,
         )
-        self._in_flight = Gauge(
-            "extender_requests_in_flight", "Verb requests that are read or answered now.", registry=registry
-        )
 
     def _declare_filter(self, registry: CollectorRegistry) -> None:
         self._passed = Histogram(
@@ -218,100 +212,13 @@ class Metrics:
         """Sets the mode and the placement, which do not change."""
         self._config.info({"mode": mode, "placement": placement})
 
-    def report_in_flight(self, count: Callable[[], int]) -> None:
-        """The number of requests in flight."""
-        self._in_flight.set_function(count)
-
-    def report_index(self, statistics: Callable[[], Mapping[str, float]]) -> None:
-        """The statistics of the index."""
-        text = "Entries in the index: objects by kind, and the groups and counts kept for them."
-        self._registry.register(StatisticsCollector("extender_index_entries", text, "kind", statistics))
-
-    def report_limits(self, pods: Callable[[], Mapping[str, float]]) -> None:
-        """The number of pods above a limit of the configuration, by limit."""
-        text = "Existing and pending pods above a limit, by limit; offload mode rejects the pending ones."
-        self._registry.register(StatisticsCollector("extender_pods_over_limit", text, "limit", pods))
-
-    def report_rejection_cache(self, hits: Callable[[], int], held: Callable[[], int]) -> None:
-        """The rejections answered from the cache, and its bytes."""
-        text = "Rejections answered from the rejection cache, because the counts they depend on had not changed."
-        self._registry.register(CountCollector("extender_rejection_cache_hits", text, hits))
-        size = Gauge("extender_rejection_cache_bytes", "Size of the rejection cache.", registry=self._registry)
-        size.set_function(held)
-
-    def report_readiness(self, checks: Callable[[], Mapping[str, str]]) -> None:
-        """The problem of each readiness check, empty if it passes."""
-        text = "1 if the readiness check passes, 0 if it fails."
-
-        def passing() -> dict[str, float]:
-            return {name: float(not problem) for name, problem in checks().items()}
-
-        self._registry.register(StatisticsCollector("extender_ready", text, "check", passing))
-
-    def report_lag(self, seconds: Callable[[], Mapping[str, float]]) -> None:
-        """The seconds since the last event of each resource."""
-        text = "Seconds since the last event, bookmark or page of a resource; without events a bookmark comes every minute."
-        self._registry.register(StatisticsCollector("extender_cache_lag_seconds", text, "resource", seconds))
+    def report(self, metric: ScrapedMetric[T], read: Callable[[], T]) -> None:
+        """Reads the metric from the part that counts it, at each scrape. Call it once for each metric."""
+        self._registry.register(ScrapedCollector(metric.family, read))
 
     def report_reflectors(self, reflectors: Callable[[], Iterable[ReflectorFigures]]) -> None:
         """The figures of each reflector."""
         self._registry.register(ReflectorCollector(reflectors))
-
-    def report_relist_changes(self, changes: Callable[[], Mapping[str, float]]) -> None:
-        """The changes that a list after the first contained and the watch had not shown."""
-        text = "Objects changed by a list after the first: changes that the watch missed, 0 in a healthy cluster."
-        self._registry.register(
-            StatisticsCollector("extender_relist_changes", text, "resource", changes, CounterMetricFamily)
-        )
-
-    def report_assumed(
-        self, pods: Callable[[], Mapping[str, float]], endings: Callable[[], Mapping[str, float]]
-    ) -> None:
-        """The assumed pods by what is known of their node, and those forgotten without a binding, by reason."""
-        text = (
-            "Pods that filter let through and the watch does not show bound, by state: node known (the answer had one), "
-            "undetermined (it had several), doubted (no binding within assumedPods.doubt)."
-        )
-        self._registry.register(StatisticsCollector("extender_assumed_pods", text, "state", pods))
-        text = "Assumed pods forgotten without a binding: expired, or failed as the scheduler reported."
-        self._registry.register(
-            StatisticsCollector("extender_assumed_pods_forgotten", text, "reason", endings, CounterMetricFamily)
-        )
-
-    def report_waits(self, waits: Callable[[], int], timeouts: Callable[[], int]) -> None:
-        """The requests that waited for assumed pods, and those of them that reached `assumedPods.wait`."""
-        text = "Requests that waited for the node of an assumed pod."
-        self._registry.register(CountCollector("extender_assumed_pod_waits", text, waits))
-        text = "Requests that waited for assumedPods.wait without a result, and then assumed the worst node of the pod."
-        self._registry.register(CountCollector("extender_assumed_pod_wait_timeouts", text, timeouts))
-
-    def report_watched_pods(self, waits: Callable[[], int], rejections: Callable[[], Mapping[str, float]]) -> None:
-        """The requests that waited for their pod's watch event, and those whose pod the watch did not confirm."""
-        text = "Requests that waited for the watch to show their pod, or its newest constraints."
-        self._registry.register(CountCollector("extender_pod_waits", text, waits))
-        text = "Filter and preempt requests answered with an error because the watch shows no such pod to place."
-        self._registry.register(
-            StatisticsCollector("extender_unconfirmed_pod_rejections", text, "reason", rejections, CounterMetricFamily)
-        )
-
-    def report_audit(self, rounds: Callable[[], int], differences: Callable[[], int]) -> None:
-        """The finished rounds of the audit, and the counts that it found wrong."""
-        text = "Complete recounts of the index by the audit."
-        self._registry.register(CountCollector("extender_audit_rounds", text, rounds))
-        text = "Counts of the index that differed from the audit's recount; each difference rebuilds the index."
-        self._registry.register(CountCollector("extender_audit_differences", text, differences))
-
-    def report_rejected_pod_actions(self, results: Callable[[], Mapping[tuple[str, str], float]]) -> None:
-        """The results of nominating and requeueing rejected pods, by (action, result)."""
-        text = "Rejected pods nominated elsewhere or requeued, by result; no_node: no node outside the sample passes."
-        self._registry.register(PairsCollector("extender_rejected_pod_actions", text, ("action", "result"), results))
-
-    def report_restarts(self, restarts: Callable[[], Mapping[str, float]]) -> None:
-        """The restarts of each long-lived task."""
-        text = "Restarts of long-lived tasks after a failure."
-        self._registry.register(
-            StatisticsCollector("extender_task_restarts", text, "task", restarts, CounterMetricFamily)
-        )
 
     def preemption(self) -> PreemptionMetrics:
         """Declares the metrics of preemption and returns them. Call it once."""
@@ -321,35 +228,12 @@ class Metrics:
         """Declares the metrics of the admission webhook and returns them. Call it once."""
         return AdmissionMetrics(self._registry)
 
-    def report_leadership(self, leads: Callable[[], bool], terms: Callable[[], int], gap: Callable[[], float]) -> None:
-        """Whether this replica leads, how often it became the leader, and the seconds without a leader before that."""
-        leader = Gauge(
-            "extender_leader", "1 if this replica is the leader, 0 if it stands by.", registry=self._registry
-        )
-        leader.set_function(leads)
-        text = "Seconds from the previous leader's last renewal to this replica's first answer; 0 without a takeover."
-        Gauge("extender_leader_gap_seconds", text, registry=self._registry).set_function(gap)
-        text = "How often this replica became the leader."
-        self._registry.register(CountCollector("extender_leader_terms", text, terms))
-
-    def report_certificates(
-        self,
-        ends: Callable[[], Mapping[str, float]],
-        reloads: Callable[[], Mapping[str, float]],
-        unusable: Callable[[], Mapping[str, float]],
-    ) -> None:
-        """The expiry of the certificates in use, the reloads of changed files by result, and why files are unusable."""
-        expiry = "Unix time at which a certificate in use expires; for client CAs, the earliest that is still valid."
-        self._registry.register(
-            StatisticsCollector("extender_certificate_expiry_timestamp_seconds", expiry, "name", ends)
-        )
-        read = "Reloads of changed certificate files, by result."
-        self._registry.register(
-            StatisticsCollector("extender_certificate_reloads", read, "result", reloads, CounterMetricFamily)
-        )
-        text = "1 while the certificate files on disk are unusable, by cause; the previous ones stay in use."
-        self._registry.register(StatisticsCollector("extender_certificate_files_unusable", text, "cause", unusable))
-
     def render(self) -> bytes:
         """The metrics page, of content type `EXPOSITION_TYPE`."""
         return generate_latest(self._registry)
+
+
+def read_page(text: str) -> Iterator[tuple[str, Mapping[str, str], float]]:
+    """(name, labels, value) of each series of a page that a service rendered, for `doctor`. Raises ValueError if it is none."""
+    for family in text_string_to_metric_families(text):
+        yield from ((sample.name, sample.labels, sample.value) for sample in family.samples)

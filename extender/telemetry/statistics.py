@@ -42,46 +42,6 @@ class StatisticsCollector(Collector):
         return [self._family(self._name, self._text, labels=[self._label])]
 
 
-class PairsCollector(Collector):
-    """One counter with two labels, whose values are the items of a mapping from pairs at the time of the scrape."""
-
-    def __init__(
-        self, name: str, text: str, labels: tuple[str, str], counts: Callable[[], Mapping[tuple[str, str], float]]
-    ) -> None:
-        self._name = name
-        self._text = text
-        self._labels = labels
-        self._counts = counts
-
-    def collect(self) -> Iterator[Metric]:
-        """Called by the registry at each scrape. Cost: O(its items)."""
-        (family,) = self.describe()
-        for pair, value in self._counts().items():
-            family.add_metric(pair, value)
-        yield family
-
-    def describe(self) -> list[CounterMetricFamily]:
-        """Called at registration, and for the family without values."""
-        return [CounterMetricFamily(self._name, self._text, labels=self._labels)]
-
-
-class CountCollector(Collector):
-    """One counter without labels, whose value is read at each scrape."""
-
-    def __init__(self, name: str, text: str, count: Callable[[], int]) -> None:
-        self._name = name
-        self._text = text
-        self._count = count
-
-    def collect(self) -> Iterator[Metric]:
-        """Called by the registry at each scrape."""
-        yield CounterMetricFamily(self._name, self._text, value=self._count())
-
-    def describe(self) -> list[Metric]:
-        """Called at registration."""
-        return [CounterMetricFamily(self._name, self._text)]
-
-
 class ReflectorFigures(Protocol):
     """The figures of a reflector. `restarts` is by reason, from a closed set; counts only grow."""
 

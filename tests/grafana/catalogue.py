@@ -1,7 +1,7 @@
 """All metrics of the service as rows of a table: name, type, labels, unit, meaning. Read from the declarations.
 
-A `Metrics` is made with its parts, and each of its `report_...` methods is called with callables that nobody will call, so a metric
-that is declared later stands in the table by itself.
+A `Metrics` is made with its parts, each of its `report_...` methods is called with functions that are never called, and each
+row of `telemetry/scraped.py` is reported, so a metric that is declared later stands in the table by itself.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from typing import Any
 
 from prometheus_client.registry import Collector
 
+from extender.telemetry import scraped
 from extender.telemetry.metrics import Metrics
+from extender.telemetry.scraped import ScrapedMetric
 
 _UNITS = ("seconds", "bytes", "nodes", "pods", "entries")
 _FOREIGN = ("python_", "process_")
@@ -48,6 +50,9 @@ def entries() -> list[Entry]:
     for name, report in inspect.getmembers(metrics, inspect.ismethod):
         if name.startswith("report_"):
             report(*(_argument(parameter) for parameter in inspect.signature(report).parameters.values()))
+    for metric in vars(scraped).values():
+        if isinstance(metric, ScrapedMetric):
+            metrics.report(metric, dict)
     metrics.preemption().report(dict)
     collectors = metrics._registry._collector_to_names
     found = [entry for collector in collectors for entry in _entries_of(collector)]

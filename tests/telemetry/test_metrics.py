@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from extender.telemetry import scraped
 from extender.telemetry.metrics import Metrics
 
 
@@ -26,20 +27,27 @@ class Feed:
 def full_page() -> str:
     """A page on which everything that can be reported stands."""
     metrics = Metrics("1.2.3")
-    metrics.report_index(lambda: {"pods": 3})
-    metrics.report_readiness(lambda: {"pods": ""})
+    metrics.report(scraped.INDEX_ENTRIES, lambda: {"pods": 3})
+    metrics.report(scraped.READY, lambda: {"pods": 1})
     metrics.report_reflectors(lambda: [Feed()])
-    metrics.report_lag(lambda: {"pods": 1.5})
-    metrics.report_in_flight(lambda: 2)
-    metrics.report_restarts(lambda: {"reflector pods": 4})
-    metrics.report_rejection_cache(lambda: 5, lambda: 600)
+    metrics.report(scraped.CACHE_LAG, lambda: {"pods": 1.5})
+    metrics.report(scraped.REQUESTS_IN_FLIGHT, lambda: 2)
+    metrics.report(scraped.TASK_RESTARTS, lambda: {"reflector pods": 4})
+    metrics.report(scraped.REJECTION_CACHE_HITS, lambda: 5)
+    metrics.report(scraped.REJECTION_CACHE_BYTES, lambda: 600)
     metrics.record_fallback("filter", "stale", "pass")
-    metrics.report_leadership(lambda: True, lambda: 14, lambda: 4.1)
-    metrics.report_certificates(lambda: {"server": 1.8e9}, lambda: {"failed": 1}, lambda: {"expired": 1})
-    metrics.report_relist_changes(lambda: {"pods": 8})
-    metrics.report_assumed(lambda: {"known": 9}, lambda: {"expired": 10})
-    metrics.report_waits(lambda: 11, lambda: 12)
-    metrics.report_rejected_pod_actions(lambda: {("requeue", "done"): 13})
+    metrics.report(scraped.LEADER, lambda: True)
+    metrics.report(scraped.LEADER_TERMS, lambda: 14)
+    metrics.report(scraped.LEADER_GAP, lambda: 4.1)
+    metrics.report(scraped.CERTIFICATE_EXPIRY, lambda: {"server": 1.8e9})
+    metrics.report(scraped.CERTIFICATE_RELOADS, lambda: {"failed": 1})
+    metrics.report(scraped.CERTIFICATE_FILES_UNUSABLE, lambda: {"expired": 1})
+    metrics.report(scraped.RELIST_CHANGES, lambda: {"pods": 8})
+    metrics.report(scraped.ASSUMED_PODS, lambda: {"known": 9})
+    metrics.report(scraped.ASSUMED_PODS_FORGOTTEN, lambda: {"expired": 10})
+    metrics.report(scraped.ASSUMED_POD_WAITS, lambda: 11)
+    metrics.report(scraped.ASSUMED_POD_WAIT_TIMEOUTS, lambda: 12)
+    metrics.report(scraped.REJECTED_POD_ACTIONS, lambda: {("requeue", "done"): 13})
     metrics.report_settings("offload", "decisive")
     metrics.record_write("nominate", "conflict", 0.5)
     metrics.verbs["filter"].record_request(5)
@@ -124,7 +132,7 @@ def test_the_time_of_the_last_answer_is_told() -> None:
 
 def test_figures_are_read_at_each_scrape() -> None:
     metrics, entries = Metrics("1.2.3"), {"pods": 1}
-    metrics.report_index(lambda: entries)
+    metrics.report(scraped.INDEX_ENTRIES, lambda: entries)
     metrics.render()
     entries["pods"] = 2
     assert b'extender_index_entries{kind="pods"} 2.0' in metrics.render()

@@ -1,0 +1,171 @@
+"""Metrics whose values are read at each scrape, as a table: `Metrics.report` connects one to the part that counts.
+
+So the code that counts does not depend on Prometheus, and no value is kept between two scrapes.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+T = TypeVar("T", float, Mapping[str, float], Mapping[tuple[str, str], float])
+Family = CounterMetricFamily | GaugeMetricFamily
+ByLabel = Mapping[str, float]
+ByTwoLabels = Mapping[tuple[str, str], float]
+
+
+@dataclass(frozen=True, slots=True)
+class ScrapedMetric(Generic[T]):
+    """One metric. Without labels its value is a number; with one or two it is a mapping from their values."""
+
+    name: str
+    text: str
+    labels: tuple[str, ...] = ()
+    is_counter: bool = False
+
+    def family(self) -> Family:
+        """The metric without values."""
+        made = CounterMetricFamily if self.is_counter else GaugeMetricFamily
+        return made(self.name, self.text, labels=self.labels)
+
+
+class ScrapedCollector(Collector):
+    """Reads one metric at each scrape. Cost: one call of ``read``, O(its items)."""
+
+    def __init__(self, family: Callable[[], Family], read: Callable[[], float | ByLabel | ByTwoLabels]) -> None:
+        self._family = family
+        self._read = read
+
+    def collect(self) -> Iterator[Metric]:
+        """Called by the registry at each scrape."""
+        family, value = self._family(), self._read()
+        if isinstance(value, Mapping):
+            for key, each in value.items():
+                family.add_metric([key] if isinstance(key, str) else key, each)
+        else:
+            family.add_metric((), value)
+        yield family
+
+    def describe(self) -> list[Metric]:
+        """Called at registration, so that two metrics of one name are rejected without reading figures."""
+        return [self._family()]
+
+
+READY: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
+    "extender_ready", "1 if the readiness check passes, 0 if it fails.", ("check",)
+)
+REQUESTS_IN_FLIGHT: Final[ScrapedMetric[float]] = ScrapedMetric(
+    "extender_requests_in_flight", "Verb requests that are read or answered now."
+)
+TASK_RESTARTS: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
+    "extender_task_restarts", "Restarts of long-lived tasks after a failure.", ("task",), is_counter=True
+)
+
+# -- the index, and the watches that fill it
+
+INDEX_ENTRIES: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
+    "extender_index_entries",
+    "Entries in the index: objects by kind, and the groups and counts kept for them.",
+    ("kind",),
+)
+PODS_OVER_LIMIT: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
+    "extender_pods_over_limit",
+    "Existing and pending pods above a limit, by limit; offload mode rejects the pending ones.",
+    ("limit",),
+)
+CACHE_LAG: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
+    "extender_cache_lag_seconds",
+    "Seconds since the last event, bookmark or page of a resource; without events a bookmark comes every minute.",
+    ("resource",),
+)
+RELIST_CHANGES: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
+    "extender_relist_changes",
+    "Objects changed by a list after the first: changes that the watch missed, 0 in a healthy cluster.",
+    ("resource",),
+    is_counter=True,
+)
+AUDIT_ROUNDS: Final[ScrapedMetric[float]] = ScrapedMetric(
+    "extender_audit_rounds", "Complete recounts of the index by the audit.", is_counter=True
+)
+AUDIT_DIFFERENCES: Final[ScrapedMetric[float]] = ScrapedMetric(
+    "extender_audit_differences",
+    "Counts of the index that differed from the audit's recount; each difference rebuilds the index.",
+    is_counter=True,
+)
+
+# -- requests
+
+REJECTION_CACHE_HITS: Final[ScrapedMetric[float]] = ScrapedMetric(
+    "extender_rejection_cache_hits",
+    "Rejections answered from the rejection cache, because the counts they depend on had not changed.",
+    is_counter=True,
+)
+REJECTION_CACHE_BYTES: Final[ScrapedMetric[float]] = ScrapedMetric(
+    "extender_rejection_cache_bytes", "Size of the rejection cache."
+)
+ASSUMED_PODS: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
+    "extender_assumed_pods",
+    "Pods that filter let through and the watch does not show bound, by state: node known (the answer had one), "
+    "undetermined (it had several), doubted (no binding within assumedPods.doubt).",
+    ("state",),
+)
+ASSUMED_PODS_FORGOTTEN: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
+    "extender_assumed_pods_forgotten",
+    "Assumed pods forgotten without a binding: expired, or failed as the scheduler reported.",
+    ("reason",),
+    is_counter=True,
+)
+ASSUMED_POD_WAITS: Final[ScrapedMetric[float]] = ScrapedMetric(
+    "extender_assumed_pod_waits", "Requests that waited for the node of an assumed pod.", is_counter=True
+)
+ASSUMED_POD_WAIT_TIMEOUTS: Final[ScrapedMetric[float]] = ScrapedMetric(
+    "extender_assumed_pod_wait_timeouts",
+    "Requests that waited for assumedPods.wait without a result, and then assumed the worst node of the pod.",
+    is_counter=True,
+)
+POD_WAITS: Final[ScrapedMetric[float]] = ScrapedMetric(
+    "extender_pod_waits",
+    "Requests that waited for the watch to show their pod, or its newest constraints.",
+    is_counter=True,
+)
+UNCONFIRMED_POD_REJECTIONS: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
+    "extender_unconfirmed_pod_rejections",
+    "Filter and preempt requests answered with an error because the watch shows no such pod to place.",
+    ("reason",),
+    is_counter=True,
+)
+REJECTED_POD_ACTIONS: Final[ScrapedMetric[ByTwoLabels]] = ScrapedMetric(
+    "extender_rejected_pod_actions",
+    "Rejected pods nominated elsewhere or requeued, by result; no_node: no node outside the sample passes.",
+    ("action", "result"),
+    is_counter=True,
+)
+
+# -- leader election and certificates
+
+LEADER: Final[ScrapedMetric[float]] = ScrapedMetric(
+    "extender_leader", "1 if this replica is the leader, 0 if it stands by."
+)
+LEADER_GAP: Final[ScrapedMetric[float]] = ScrapedMetric(
+    "extender_leader_gap_seconds",
+    "Seconds from the previous leader's last renewal to this replica's first answer; 0 without a takeover.",
+)
+LEADER_TERMS: Final[ScrapedMetric[float]] = ScrapedMetric(
+    "extender_leader_terms", "How often this replica became the leader.", is_counter=True
+)
+CERTIFICATE_EXPIRY: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
+    "extender_certificate_expiry_timestamp_seconds",
+    "Unix time at which a certificate in use expires; for client CAs, the earliest that is still valid.",
+    ("name",),
+)
+CERTIFICATE_RELOADS: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
+    "extender_certificate_reloads", "Reloads of changed certificate files, by result.", ("result",), is_counter=True
+)
+CERTIFICATE_FILES_UNUSABLE: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
+    "extender_certificate_files_unusable",
+    "1 while the certificate files on disk are unusable, by cause; the previous ones stay in use.",
+    ("cause",),
+)
