@@ -1,4 +1,4 @@
-"""The service that `extender bench` asks over HTTP, in a process of its own, and the same server with an echo behind it.
+"""The service that `extender bench` calls over HTTP, in a process of its own, and the same server with an echo behind it.
 
 Built by the code of `extender serve`. Beside its work it keeps a heartbeat and answers the bench's calls. Named to the
 bench by `bench.py`, run by its child process.
@@ -31,7 +31,7 @@ _SEED: Final = 1
 
 
 def run_service(pipe: Connection, api_url: str, settings: Settings) -> None:
-    """The child's whole life."""
+    """Runs the child process until the bench stops it."""
     logging.getLogger("extender").setLevel(logging.ERROR)
     run_on_loop(_run(pipe, api_url, settings))
 
@@ -66,7 +66,7 @@ def _asked(service: Service, heart: Heartbeat, echo: "Echo") -> Mapping[str, Cal
 
 
 def _waits(filter_service: FilterService | None) -> Figures:
-    """How many questions waited for assumed pods so far: the share of all, and for how long, in seconds and on the mean."""
+    """How many requests waited for assumed pods so far: the share of all, and for how long, in seconds and on the mean."""
     if filter_service is None or not filter_service.requests:
         return {}
     mean = filter_service.waited / filter_service.waits * 1000 if filter_service.waits else 0.0
@@ -79,7 +79,7 @@ def _waits(filter_service: FilterService | None) -> Figures:
 
 
 class Echo:
-    """Answers with as many names and scores as it was told, at first with all."""
+    """Answers with the set number of names and scores, at first with all."""
 
     def __init__(self) -> None:
         self._names: int | None = None

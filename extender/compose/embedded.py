@@ -1,7 +1,7 @@
 """The real service in front of an embedded cluster, in this process: for scenarios and for the demo.
 
-It is put together by the same code as `extender serve` and reads the embedded API server through the same client; only
-signals stay with the caller. Called by `simulate` and `demo`.
+The code of `extender serve` builds it, and it reads the embedded API server through the same client. The caller handles
+signals. Called by `simulate`, `demo` and the bench.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ async def service_running(
                 await _ready(service, running)
                 yield url, service
         finally:
-            supervisor.stop("the play is over")
+            supervisor.stop("the scenario has ended")
             await running
 
 

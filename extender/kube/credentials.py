@@ -2,7 +2,7 @@
 
 Gives the client's Configuration with a hook that keeps its token fresh; opens no connection. Called by ``session``.
 
-The client asks that hook before each request, and this one reads at most once a minute: a service account's token lives
+The client calls that hook before each request, and this one reads at most once a minute: a service account's token lives
 an hour and is replaced by the kubelet (KEP-1205), a kubeconfig's ``tokenFile`` or exec plugin gives tokens that run out
 as well, and for those the client itself sets no hook. A failed refresh keeps the old token: the apiserver will say so
 when it is really too old.
@@ -50,7 +50,7 @@ def _load_account(access: Access, configuration: Configuration, clock: Clock) ->
         client_configuration=configuration,
         token_filename=str(token),
         cert_filename=str(authority),
-        try_refresh_token=False,  # the library's own goes by the wall clock and stands still when that jumps back
+        try_refresh_token=False,  # the library's own uses the wall clock and stops when that jumps back
     )
     _strip_token(configuration)
 
@@ -109,17 +109,17 @@ class _Guarded:
         self._refresh = refresh
         self._clock = clock
         self._next = clock.now() + REFRESH_SECONDS
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def __call__(self, configuration: Configuration) -> None:
         """Called by the client before each request."""
         if self._clock.now() < self._next:
             return
-        async with self._turn:
+        async with self._lock:
             if self._clock.now() < self._next:
                 return  # another request has just done it
             self._next = self._clock.now() + REFRESH_SECONDS
             try:
                 await self._refresh(configuration)
             except Exception as error:  # noqa: BLE001 - plugins and files fail in any way; the old token may still do
-                _LOG.warning("credentials not refreshed, going on with the old ones: %s", error)
+                _LOG.warning("credentials not refreshed, the old ones stay in use: %s", error)

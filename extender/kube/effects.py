@@ -151,4 +151,4 @@ def _parse_time(text: str | None) -> datetime | None:
     try:
         return datetime.fromisoformat(text) if text else None
     except ValueError:
-        return None  # another client's odd clock is no reason to lose the record
+        return None  # a time that another client wrote in another form must not hide the Lease

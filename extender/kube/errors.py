@@ -1,6 +1,6 @@
 """The errors of API server calls, and the one mapping from HTTP answers and client exceptions to them.
 
-This package raises no other errors. Callers act on the class: forget the object, read it again, wait, give up.
+This package raises no other errors. Callers act on the class: they drop the object, read it again, wait, or give up.
 Status codes and their meaning: https://kubernetes.io/docs/reference/using-api/api-concepts/ and API conventions.
 """
 
@@ -29,7 +29,7 @@ _MESSAGE_LENGTH: Final = 500  # proxies answer whole HTML pages
 
 
 class KubeError(Exception):
-    """What an apiserver call may raise. ``status`` is 0 where no answer came; ``reason`` is that of the API."""
+    """What a call to the API server may raise. ``status`` is 0 where no answer came; ``reason`` is that of the API."""
 
     def __init__(self, message: str, *, status: int = 0, reason: str = "", retry_after: float = 0.0) -> None:
         super().__init__(message)
@@ -51,7 +51,7 @@ class Rejected(KubeError):
 
 
 class Throttled(KubeError):
-    """Raised on 429 and 503: ask again, not before ``retry_after`` seconds. An eviction against a budget lands here."""
+    """Raised on 429 and 503: retry, not before ``retry_after`` seconds. So is an eviction that a budget forbids."""
 
 
 class Expired(KubeError):

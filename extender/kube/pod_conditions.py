@@ -1,4 +1,4 @@
-"""How the pods of a cluster stand with the scheduler, from their PodScheduled conditions. For people who look for mistakes.
+"""Whether the scheduler has placed the pods of a cluster, and why not, from their PodScheduled conditions: for `doctor`.
 
 https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-conditions
 """

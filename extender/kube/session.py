@@ -129,7 +129,7 @@ class Connection:
             response.close()  # not release(): the rest of an endless body must not be waited for
 
     async def close(self) -> None:
-        """Close all connections; requests in flight end with ``Unreachable``."""
+        """Closes all connections; requests in flight end with ``Unreachable``."""
         self._is_closed = True
         await self._client.close()
 
@@ -197,7 +197,7 @@ class Session:
         self.removals = Connection(configuration, options, options.removal_connections)
 
     async def close(self) -> None:
-        """Close all; may be called twice."""
+        """Closes all connections; may be called twice."""
         await self.reads.close()
         await self.writes.close()
         await self.removals.close()

@@ -56,7 +56,7 @@ class Backoff:
         self.failures = 0
 
     def next(self) -> float:
-        """Count one more failure and say how many seconds to wait now."""
+        """Counts one more failure and returns how many seconds to wait now."""
         doublings = min(self.failures, 32)  # without a bound the float would overflow after hours of failures
         self.failures += 1
         whole = min(self._options.first * 2.0**doublings, self._options.longest)

@@ -44,13 +44,13 @@ class Writer:
     # -- pods ---------------------------------------------------------------------------------------------------
 
     async def nominate(self, pod: PodRef, node: str) -> None:
-        """Set ``status.nominatedNodeName``; an empty ``node`` clears it (KEP-5278)."""
+        """Sets ``status.nominatedNodeName``; an empty ``node`` clears it (KEP-5278)."""
         status = {"nominatedNodeName": node or None}
         body = {"metadata": {"uid": pod.uid}, "status": status}
         await self._calls.make(api_calls.NOMINATE, f"{pod_path(pod)}/status", body, MERGE_PATCH)
 
     async def set_condition(self, pod: PodRef, condition: PodCondition) -> None:
-        """Add or replace one condition, such as DisruptionTarget (KEP-3329), and keep the others."""
+        """Adds or replaces one condition, such as DisruptionTarget (KEP-3329), and keeps the others."""
         entry = {
             "type": condition.type,
             "status": condition.status,
@@ -62,16 +62,16 @@ class Writer:
         await self._calls.make(api_calls.SET_CONDITION, f"{pod_path(pod)}/status", body, STRATEGIC_PATCH)
 
     async def annotate(self, pod: PodRef, key: str, value: str | None) -> None:
-        """Set one annotation of a pod; None removes it."""
+        """Sets one annotation of a pod; None removes it."""
         body = {"metadata": {"uid": pod.uid, "annotations": {key: value}}}
         await self._calls.make(api_calls.ANNOTATE, pod_path(pod), body, MERGE_PATCH)
 
     async def delete(self, pod: PodRef, grace_seconds: int | None = None) -> None:
-        """Delete exactly this pod; None leaves the grace period to the pod. ``NotFound`` when it no longer exists."""
+        """Deletes exactly this pod; None leaves the grace period to the pod. ``NotFound`` if it no longer exists."""
         await self._calls.make(api_calls.DELETE, pod_path(pod), _delete_options(pod, grace_seconds))
 
     async def evict(self, pod: PodRef, grace_seconds: int | None = None) -> None:
-        """Delete it if its disruption budget allows; ``Throttled`` while the budget does not."""
+        """Deletes the pod if its disruption budget allows; ``Throttled`` while it does not."""
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
@@ -81,7 +81,7 @@ class Writer:
         await self._calls.make(api_calls.EVICT, f"{pod_path(pod)}/eviction", body)
 
     async def bind(self, pod: PodRef, node: str) -> None:
-        """Place the pod on ``node``; ``Conflict`` when it is bound already or the name belongs to another pod."""
+        """Binds the pod to ``node``; ``Conflict`` if it is bound already or the name belongs to another pod."""
         body = {
             "apiVersion": "v1",
             "kind": "Binding",
@@ -107,7 +107,7 @@ class Writer:
     # -- events -------------------------------------------------------------------------------------------------
 
     async def create_event(self, event: PodEvent) -> None:
-        """Record an event in the pod's namespace."""
+        """Creates an event in the namespace of the pod."""
         pod = event.pod
         stamp = int(event.at.timestamp() * 1_000_000)
         body = {
@@ -138,13 +138,13 @@ class Writer:
         return _read_lease(await self._calls.make(api_calls.GET_LEASE, lease_path(namespace, name), None))
 
     async def create_lease(self, lease: Lease) -> Lease:
-        """Create it; ``Conflict`` when it exists already."""
+        """Creates it; ``Conflict`` if it exists already."""
         return _read_lease(
             await self._calls.make(api_calls.CREATE_LEASE, leases_path(lease.namespace), lease_body(lease))
         )
 
     async def update_lease(self, lease: Lease) -> Lease:
-        """Replace it; ``Conflict`` when it is no longer at ``lease.resource_version``."""
+        """Replaces it; ``Conflict`` if it is no longer at ``lease.resource_version``."""
         path = lease_path(lease.namespace, lease.name)
         return _read_lease(await self._calls.make(api_calls.UPDATE_LEASE, path, lease_body(lease)))
 

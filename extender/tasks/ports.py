@@ -22,7 +22,7 @@ class Clock(Protocol):
         """Seconds since some fixed moment; never goes back."""
 
     async def sleep(self, seconds: float) -> None:
-        """Return after so many seconds."""
+        """Returns after so many seconds."""
 
 
 class EventHandler(Protocol):
@@ -85,22 +85,22 @@ class ClusterWriter(Protocol):
         """Sets ``status.nominatedNodeName``; an empty node clears it."""
 
     async def set_condition(self, pod: PodRef, condition: PodCondition) -> None:
-        """Add or replace one condition of the pod."""
+        """Adds or replaces one condition of the pod."""
 
     async def annotate(self, pod: PodRef, key: str, value: str | None) -> None:
-        """Set or remove one annotation."""
+        """Sets one annotation; None removes it."""
 
     async def delete(self, pod: PodRef, grace_seconds: int | None = None) -> None:
-        """Delete exactly this pod."""
+        """Deletes exactly this pod."""
 
     async def evict(self, pod: PodRef, grace_seconds: int | None = None) -> None:
-        """Delete it if its disruption budget allows."""
+        """Deletes the pod if its disruption budget allows."""
 
     async def bind(self, pod: PodRef, node: str) -> None:
-        """Place the pod."""
+        """Binds the pod to the node."""
 
     async def create_event(self, event: PodEvent) -> None:
-        """Record an event at the pod."""
+        """Creates an event about the pod."""
 
 
 class LeaseStore(Protocol):

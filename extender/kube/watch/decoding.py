@@ -116,7 +116,7 @@ class SliceDecoder(Generic[T]):
         self._named: set[str] = set()
 
     def decode_lines(self, lines: Sequence[bytes], start: int, *, is_simplified: bool = False) -> Slice[T]:
-        """Decode from ``start`` until a bound or a mark is reached; at least one line if there is one.
+        """Decodes from ``start`` until a bound or a mark is reached; at least one line if there is one.
 
         ``is_simplified``: the first line cannot be made any simpler.
         """
@@ -140,7 +140,7 @@ class SliceDecoder(Generic[T]):
     def decode_items(
         self, items: Sequence[bytes | Raw], start: int, into: Listed[T], *, is_simplified: bool = False
     ) -> tuple[int, bool]:
-        """Decode items of a page until a bound is reached: the first index not looked at, and whether to simplify it."""
+        """Decodes items of a page until a bound is reached. Returns the first index not looked at, and whether to simplify it."""
         now, deadline = self._clock.now, self._clock.now() + self._seconds
         for position in range(start, len(items)):
             raw = bytes(items[position])
@@ -171,7 +171,7 @@ class SliceDecoder(Generic[T]):
         taken.version = event.resource_version or taken.version
 
     def _note_line(self, line: bytes, error: WireError, taken: Slice[T]) -> None:
-        """Count it. A line of which not even the type and the name can be read may be a change: only a list brings it."""
+        """Counts an unreadable line. A line of which not even the type and the name can be read may be a change: only a list brings it."""
         try:
             event, identity = decode_line_identity(line)
         except WireError:

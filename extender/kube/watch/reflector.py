@@ -52,7 +52,7 @@ class EventHandler(Protocol[T_contra]):
         """Replaces all objects of the kind. Objects under the keys ``unreadable`` stay as they were last read."""
 
     async def apply(self, changes: Sequence[tuple[T_contra, bool]]) -> None:
-        """(object, whether it is is_deleted), in order. The same change may come twice, after a cut."""
+        """Applies (object, whether it was deleted), in order. After a lost connection a change may come twice."""
 
 
 class Reflector(Generic[T]):
@@ -178,7 +178,7 @@ class Reflector(Generic[T]):
             return end_of_error(error)
 
     async def _confirm_version(self) -> None:
-        """Asks the server whether it has reached the version of the watch; it answers as soon as it has."""
+        """Waits until the API server has reached the version of the watch, with a list of one object."""
         query = {"limit": "1", "resourceVersion": self.status.resource_version}
         query["resourceVersionMatch"] = "NotOlderThan"
         try:
@@ -187,7 +187,7 @@ class Reflector(Generic[T]):
             _LOG.debug("%s: cannot confirm the resourceVersion: %s", self.name, error)  # the watch itself may work
 
     async def _follow(self, handler: EventHandler[T], query: dict[str, str], initial: Listed[T] | None) -> WatchEnd:
-        """Read one watch to its end. ``initial`` collects the objects of a streaming list until they are complete."""
+        """Reads one watch to its end. ``initial`` collects the objects of a streaming list until they are complete."""
         options, now = self._options, self._clock.now
         seconds = round(self._rng.uniform(options.watch_shortest, options.watch_longest))
         query |= {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(seconds)}
@@ -277,7 +277,7 @@ class Reflector(Generic[T]):
 
 
 def _note_unreadable(taken: Slice[T], unreadable: set[str]) -> None:
-    """Keep the keys of the objects that cannot be read now."""
+    """Keeps the keys of the objects that cannot be read now."""
     if taken.unreadable:
         unreadable.add(taken.unreadable)
     if unreadable:

@@ -40,7 +40,7 @@ class FreshnessCheck(Protocol):
 class Takeover:
     """Whether this replica may answer: it leads, and knows every pod that the earlier leader passed.
 
-    ``settle``: seconds that bindings of the earlier leader are given to finish. ``gap``: upper bound of the seconds
+    ``binding_grace``: seconds that bindings of the earlier leader have to finish. ``gap``: upper bound of the seconds
     without a leader at the last takeover; 0 before the first.
     """
 
@@ -50,7 +50,7 @@ class Takeover:
         version: Callable[[], str],
         freshness: FreshnessCheck,
         clock: Clock,
-        settle: float,
+        binding_grace: float,
     ) -> None:
         """``version``: the resourceVersion that the watch of pods has reached."""
         self.gap = 0.0
@@ -58,7 +58,7 @@ class Takeover:
         self._version = version
         self._freshness = freshness
         self._clock = clock
-        self._settle = settle
+        self._binding_grace = binding_grace
         self._taken_over: LeaderTerm | None = None
         self._known_up_to = float("-inf")
         self._changed = asyncio.Event()
@@ -120,7 +120,7 @@ class Takeover:
     async def _catch_up_as_standby(self) -> None:
         """As a standby: when the leader has not renewed for long, catches up before the Lease expires instead of after."""
         clear_at = self._leadership.clear_at
-        due = float("inf") if clear_at is None else clear_at + self._settle
+        due = float("inf") if clear_at is None else clear_at + self._binding_grace
         if self._known_up_to >= due or due == float("inf"):
             await self._leadership.wait_for_change_within(_STANDBY_POLL_SECONDS)
         elif self._clock.now() < due:
@@ -130,7 +130,7 @@ class Takeover:
 
     async def _take_over(self, term: LeaderTerm) -> None:
         """Returns when the takeover is complete or the term has ended."""
-        clear = term.clear_since + self._settle
+        clear = term.clear_since + self._binding_grace
         await self._clock.sleep(max(0.0, clear - self._clock.now()))
         while self._known_up_to < clear and self._leadership.term == term:
             await self._catch_up()
