@@ -47,6 +47,7 @@ def audit_steps(index: ClusterIndex) -> Iterator[Check]:
     for uids in _slices(list(index.pods), _PODS_A_STEP):
         yield partial(_check_pods, index, uids)
     yield partial(_check_assumed, index)
+    yield partial(_check_carriers, index)
     for numbers in _slices(range(len(index.topology.nodes)), _NODES_A_STEP):
         yield partial(_check_nodes, index, numbers)
     carriers: _Carriers = {}
@@ -85,6 +86,15 @@ def _check_assumed(index: ClusterIndex) -> list[str]:
 def _stands(index: ClusterIndex, pod: Pod) -> bool:
     number = index.topology.find(pod.node)
     return number is not None and pod.uid in index.nodes.pods_on(number)
+
+
+def _check_carriers(index: ClusterIndex) -> list[str]:
+    """That the label keys that nodes carry are known: the terms over all others have no groups. O(nodes × labels)."""
+    carried = {label for node in index.topology.nodes if node is not None for label in node.labels}
+    return [
+        f"label {label}: nodes carry it, or do not, against what is known"
+        for label in carried ^ index.topology.carried()
+    ]
 
 
 def _check_nodes(index: ClusterIndex, numbers: Sequence[int]) -> list[str]:
@@ -136,7 +146,8 @@ def _check_shapes(index: ClusterIndex, signatures: Sequence[SignatureCounts], ca
             if isinstance(group, OwnerGroup) and index.counts.terms.is_owned(group)
             for _ in range(times)
         ]
-        if Counter((each.role, each.term, each.weight) for each in owners) != Counter(terms_of(signature)):
+        true = Counter(each for each in terms_of(signature) if not index.counts.terms.lacks_group(each))
+        if Counter((each.role, each.term, each.weight) for each in owners) != true:
             problems.append(f"{name}: is not counted once for each of its terms")
         for group in owners:
             carriers.setdefault(group, []).append(counts_of_signature)

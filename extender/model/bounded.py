@@ -2,16 +2,22 @@
 
 A bound by number says nothing about memory when one key can be a megabyte. So each entry has a size, what is larger
 than a fair share of the whole is not kept at all, and with each further one those leave that have not been used.
+`shrink` is for tables that have no bound: they hold what exists.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Hashable
 from functools import wraps
-from typing import Final, Generic, TypeVar, TypeVarTuple
+from typing import Any, Final, Generic, TypeVar, TypeVarTuple
 
 # No entry may be larger than this part of the cache: one that is would push out many that are used more often.
 FAIR_SHARE: Final = 16
+
+# A dictionary takes some 100 bytes an entry when it has just grown. Up to `_SMALL` it is left as it is.
+_SMALL: Final = 16 * 2**10
+_EMPTY_BYTES_AN_ENTRY: Final = 800
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -29,6 +35,18 @@ class _Entry(Generic[V]):
         self.in_use = False
 
 
+def shrink(table: dict[Any, Any]) -> None:
+    """Gives back the memory of a table from which most entries were deleted: a dictionary does not do so by itself.
+
+    To be called after deletions, while nothing iterates over the table. Amortised O(1), 0.1 µs where it is full enough.
+    """
+    size = sys.getsizeof(table)
+    if size > _SMALL and size > _EMPTY_BYTES_AN_ENTRY * len(table):
+        entries = list(table.items())
+        table.clear()
+        table.update(entries)
+
+
 class BoundedCache(Generic[K, V]):
     """At most ``most_bytes`` of entries, by the sizes that they are put with; 0 keeps nothing.
 
@@ -36,9 +54,10 @@ class BoundedCache(Generic[K, V]):
     costs a look-up one write of a flag; keeping the exact order of use would cost it two writes to the table.
     """
 
-    def __init__(self, most_bytes: int) -> None:
+    def __init__(self, most_bytes: int, fair_share: int = FAIR_SHARE) -> None:
         self.bytes = 0
         self._most_bytes = most_bytes
+        self._largest = most_bytes // fair_share
         self._held: dict[K, _Entry[V]] = {}
 
     def __len__(self) -> int:
@@ -55,7 +74,7 @@ class BoundedCache(Generic[K, V]):
     def put(self, key: K, value: V, size: int) -> None:
         """Keeps a value in place of an earlier one, unless it is too large; then the key has none. Amortised O(1)."""
         self.discard(key)
-        if size * FAIR_SHARE > self._most_bytes:
+        if size > self._largest:
             return
         while self.bytes + size > self._most_bytes:  # before it stands there: nothing has looked it up yet
             self._drop_one()
@@ -80,14 +99,16 @@ class BoundedCache(Generic[K, V]):
             self._held[key] = self._held.pop(key)
 
 
-def cached(most_bytes: int, size_of: Callable[[*Ts], int]) -> Callable[[Callable[[*Ts], V]], Callable[[*Ts], V]]:
+def cached(
+    most_bytes: int, size_of: Callable[[*Ts], int], fair_share: int = FAIR_SHARE
+) -> Callable[[Callable[[*Ts], V]], Callable[[*Ts], V]]:
     """Decorates a function of hashable arguments, given by position, whose result is never None; as ``lru_cache`` does.
 
     ``size_of`` the arguments is about how many bytes they and the result hold; it is asked only for what may be kept.
     """
 
     def decorate(make: Callable[[*Ts], V]) -> Callable[[*Ts], V]:
-        cache: BoundedCache[tuple[*Ts], V] = BoundedCache(most_bytes)
+        cache: BoundedCache[tuple[*Ts], V] = BoundedCache(most_bytes, fair_share)
         get, put = cache.get, cache.put
 
         @wraps(make)

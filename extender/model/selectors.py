@@ -8,7 +8,8 @@ https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from extender.model.labels import Labels, Operator, is_label_key, is_label_value, satisfies
 
@@ -17,8 +18,7 @@ class SelectorError(ValueError):
     """A selector that the API would refuse: unknown operator, wrong number of values, malformed key or value."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Requirement:
+class Requirement(msgspec.Struct, frozen=True, order=True, gc=False):
     """One clause of a selector: a key, an operator and its values (sorted, without duplicates)."""
 
     key: str
@@ -47,27 +47,18 @@ def requirement(key: str, operator: str, values: Iterable[str] = ()) -> Requirem
     return Requirement(key, Operator(operator), wanted)
 
 
-@dataclass(frozen=True, slots=True)
-class LabelSelector:
+class LabelSelector(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     """A conjunction of requirements, in canonical order; ``nothing`` marks the null selector.
 
     ``pairs`` are the requirements that ask for exactly one value, as (key, value): most selectors are only these,
-    and comparing them needs no operator. The hash is computed once, as selectors serve as keys and may be large.
+    and comparing them needs no operator; ``others`` are the rest. Use `selector` to make one. The hash is computed once,
+    as selectors serve as keys and may be large.
     """
 
     requirements: tuple[Requirement, ...]
     nothing: bool = False
-    pairs: tuple[tuple[str, str], ...] = field(default=(), compare=False)
-    others: tuple[Requirement, ...] = field(default=(), compare=False)
-    _hash: int = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        """Computes the hash. O(values)."""
-        object.__setattr__(self, "_hash", hash((self.requirements, self.nothing)))
-
-    def __hash__(self) -> int:
-        """As computed once."""
-        return self._hash
+    pairs: tuple[tuple[str, str], ...] = ()
+    others: tuple[Requirement, ...] = ()
 
     @property
     def is_empty(self) -> bool:

@@ -6,35 +6,26 @@ A term knows no Pod (that would close a circle): it is asked with a namespace an
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+import msgspec
 
 from extender.model.labels import NO_LABELS, Labels, contains
 from extender.model.selectors import LabelSelector
 
 
-@dataclass(frozen=True, slots=True)
-class AffinityTerm:
+class AffinityTerm(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     """One affinity or anti-affinity clause with its defaults filled in; equal terms put the same question.
 
     ``namespaces`` holds the names listed, sorted, or the owner's own namespace where the manifest gives neither names
     nor a selector. Names and ``namespace_selector`` are a union; with a selector the owner's namespace is not implied.
-    The hash is computed once, as terms serve as keys and may be large.
+    The hash is computed once, when it is first needed, as terms serve as keys and may be large.
     """
 
     topology_key: str
     selector: LabelSelector
     namespaces: tuple[str, ...] = ()
     namespace_selector: LabelSelector | None = None
-    _hash: int = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        """Computes the hash. O(namespaces)."""
-        key = (self.topology_key, self.selector, self.namespaces, self.namespace_selector)
-        object.__setattr__(self, "_hash", hash(key))
-
-    def __hash__(self) -> int:
-        """As computed once."""
-        return self._hash
 
     @property
     def covers_all(self) -> bool:
@@ -54,8 +45,7 @@ class AffinityTerm:
         return self.selector.matches(labels) and self.covers(namespace, namespace_labels)
 
 
-@dataclass(frozen=True, slots=True)
-class WeightedTerm:
+class WeightedTerm(msgspec.Struct, frozen=True, gc=False):
     """A preferred term; ``weight`` is positive (1–100) also for anti-affinity, where it counts against a node."""
 
     weight: int

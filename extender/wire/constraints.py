@@ -7,7 +7,7 @@ values, a malformed label) becomes an error text of the pod, because kube-schedu
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -43,6 +43,7 @@ from extender.wire.objects_json import (
 
 T = TypeVar("T")
 R = TypeVar("R")
+S = TypeVar("S", LabelSelector, tuple[str, ...])
 
 # Sizes of the caches, and the size of parsed objects as a multiple of their JSON (measured).
 _AFFINITY_BYTES: Final = 4 * 2**20
@@ -112,6 +113,7 @@ def _pod_affinity(parsed: AffinityJson, namespace: str) -> PodAffinity:
     if affinity is None and anti_affinity is None:
         return NO_AFFINITY
     errors: list[str] = []
+    terms = _Terms(namespace)
 
     def each(name: str, make: Callable[[T], R], items: Sequence[T] | None) -> tuple[R, ...]:
         try:
@@ -120,30 +122,47 @@ def _pod_affinity(parsed: AffinityJson, namespace: str) -> PodAffinity:
             errors.append(f"{name}: {error}")
             return ()
 
-    def term(item: AffinityTermJson) -> AffinityTerm:
-        return _term(item, namespace)
-
-    def weighted(item: WeightedTermJson) -> WeightedTerm:
-        return WeightedTerm(item.weight, _term(item.pod_affinity_term, namespace))
-
     return PodAffinity(
-        required=each("requiredAffinityTerms", term, affinity.required if affinity else None),
-        required_anti=each("requiredAntiAffinityTerms", term, anti_affinity.required if anti_affinity else None),
-        preferred=each("preferredAffinityTerms", weighted, affinity.preferred if affinity else None),
-        preferred_anti=each("preferredAntiAffinityTerms", weighted, anti_affinity.preferred if anti_affinity else None),
+        required=each("requiredAffinityTerms", terms.make, affinity.required if affinity else None),
+        required_anti=each("requiredAntiAffinityTerms", terms.make, anti_affinity.required if anti_affinity else None),
+        preferred=each("preferredAffinityTerms", terms.make_weighted, affinity.preferred if affinity else None),
+        preferred_anti=each(
+            "preferredAntiAffinityTerms", terms.make_weighted, anti_affinity.preferred if anti_affinity else None
+        ),
         errors=tuple(errors),
     )
 
 
-def _term(parsed: AffinityTermJson, own_namespace: str) -> AffinityTerm:
-    names = tuple(sorted(set(parsed.namespaces or ())))
-    chosen = None if parsed.namespace_selector is None else _label_selector(parsed.namespace_selector)
-    return AffinityTerm(
-        topology_key=parsed.topology_key,
-        selector=_label_selector(parsed.label_selector),
-        namespaces=names if names or chosen is not None else (own_namespace,),
-        namespace_selector=chosen,
-    )
+class _Terms:
+    """The terms of one pod. Equal ones and equal parts are one object: 200 terms may differ in their topology key only."""
+
+    def __init__(self, own_namespace: str) -> None:
+        self._own_namespace = (own_namespace,)
+        self._parts: dict[LabelSelector | tuple[str, ...], Any] = {}
+        self._terms: dict[tuple[str, LabelSelector, tuple[str, ...], LabelSelector | None], AffinityTerm] = {}
+
+    def make(self, parsed: AffinityTermJson) -> AffinityTerm:
+        """A term with its defaults filled in; raises ``SelectorError``."""
+        names = tuple(sorted(set(parsed.namespaces or ())))
+        chosen = None if parsed.namespace_selector is None else self._shared(_label_selector(parsed.namespace_selector))
+        parts = (
+            parsed.topology_key,
+            self._shared(_label_selector(parsed.label_selector)),
+            self._shared(names) if names or chosen is not None else self._own_namespace,
+            chosen,
+        )
+        term = self._terms.get(parts)
+        if term is None:
+            term = self._terms[parts] = AffinityTerm(*parts)
+        return term
+
+    def make_weighted(self, parsed: WeightedTermJson) -> WeightedTerm:
+        """The same of a preferred term."""
+        return WeightedTerm(parsed.weight, self.make(parsed.pod_affinity_term))
+
+    def _shared(self, part: S) -> S:
+        found: S = self._parts.setdefault(part, part)
+        return found
 
 
 def _node_affinity(parsed: NodeAffinityJson | None) -> tuple[NodeAffinity, tuple[PreferredNodeTerm, ...]]:

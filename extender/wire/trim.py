@@ -62,6 +62,9 @@ Template: TypeAlias = tuple[str, bytes, bytes, bytes, bytes, bytes, bytes, Limit
 # Sizes of the caches. An evicted template is not parsed again while a pod has it: see _LIVE.
 _SIGNATURES_BYTES: Final = 8 * 2**20  # about 1,500 usual templates, more than watches and requests use at a time
 _AMOUNTS_BYTES: Final = 2**20
+# Larger templates, from 9 KB of JSON, are rare, and a digest finds them while a pod has them. Kept here for longer than
+# their pods they would hold megabytes, in small pieces between which the freed memory cannot be returned to the system.
+_FAIR_SHARE: Final = 128
 # The size of parsed objects as a multiple of their JSON, and the fixed size of an entry (measured).
 _PARSED_FACTOR: Final = 7
 _ENTRY_BYTES: Final = 500
@@ -75,7 +78,7 @@ _SHARED_NAMES: Final = (
 
 _USUAL_TEXT: Final = 500  # characters of a scheduler's message that are kept for each pending pod
 
-_SIGNATURES: Final[BoundedCache[Template, PodSignature]] = BoundedCache(_SIGNATURES_BYTES)
+_SIGNATURES: Final[BoundedCache[Template, PodSignature]] = BoundedCache(_SIGNATURES_BYTES, _FAIR_SHARE)
 # Every signature in use, by a digest of its bytes. A template that was evicted from the cache keeps its signature, so that
 # an event of its pods is not taken for a change.
 _LIVE: Final[WeakValueDictionary[tuple[Limits | Excess, bytes], PodSignature]] = WeakValueDictionary()

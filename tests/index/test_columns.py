@@ -10,8 +10,8 @@ import pytest
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.index.counts.columns import NodeColumn, SparseColumn
-from tests.builders import Json, index_of, node, pod, pod_json, spread, term
-from tests.index.counting import inverse, near, question_of, spread_over
+from tests.builders import Json, index_of, node, pod, pod_json, spread, term, weighted
+from tests.index.counting import apart, inverse, near, question_of, spread_over
 from tests.index.test_question_costs import Calls
 
 NODES = 200
@@ -82,7 +82,7 @@ def test_keys_that_no_node_carries_have_no_column_and_keys_of_few_nodes_have_a_s
     index = cluster()
     index.upsert(pod("owner", on="n7", apart=[odd("a", app="web"), term("disk", app="web")]))
     question_of(index, pod_json(near=[odd("b", app="web")], spreads=[spread("example.com/c", app="web")]))
-    assert cells(index) == {f"example.com/{key}": 0 for key in "abc"} | {"disk": 1}
+    assert cells(index) == {"example.com/b": 0, "example.com/c": 0, "disk": 1}
     assert index.topology.scope_cells == 0
     assert audit(index) == []
 
@@ -146,11 +146,35 @@ class TestTheFirstAndTheLastNodeOfAKey:
         index.delete(node("n2", zone="z1", labels={"example.com/rack": "r1"}))
         assert self.seen(index) == ([{}], [({}, 0, 0)], [])
 
+    def test_terms_that_cannot_reject_have_no_group_before(self) -> None:
+        index = self.index()
+        asked = pod_json(app="x", apart=[odd("rack", app="web")], prefers=[weighted(7, odd("rack", app="web"))])
+        groups = index.statistics()["term_groups"]
+        before = question_of(index, asked)
+        assert (before.anti, before.preferences, index.statistics()["term_groups"]) == ((), (), groups)
+        index.upsert(node("n3", zone="z1", labels={"example.com/shelf": "s1"}))
+        assert question_of(index, asked) is before
+        index.upsert(node("n1", zone="z1", labels={"example.com/rack": "r1"}))
+        after = question_of(index, asked)
+        assert (apart(index, asked), [each.weight for each in after.preferences]) == ([{"r1": 1}], [7])
+        assert after.serial != before.serial
+        index.upsert(node("n2", zone="z1", labels={"example.com/rack": "r2"}))
+        assert (apart(index, asked), audit(index)) == ([{"r1": 1, "r2": 1}], [])
+
     def test_a_pod_that_comes_later_counts_too(self) -> None:
         index = self.index()
         index.upsert(node("n1", zone="z1", labels={"example.com/rack": "r1"}))
         index.upsert(pod("later", on="n1", app="web", tier="x"))
         assert self.seen(index)[0] == [{"r1": 2}]
+
+    def test_a_pod_with_a_term_over_yet_another_key_counts_once_when_it_is_back(self) -> None:
+        index = self.index()
+        index.upsert(both := pod("both", on="n1", apart=[odd("rack", app="web"), odd("never", app="web")]))
+        for labels in ({"example.com/rack": "r1"}, {}, {"example.com/rack": "r2"}):
+            index.upsert(node("n1", zone="z1", labels=labels))
+            assert self.seen(index)[2] == [{each: 1} for each in labels.values()]
+        index.delete(both)
+        assert self.seen(index)[2] == []
 
     def test_the_terms_over_it_are_offered_once_and_taken_back_once(self) -> None:
         index = self.index()

@@ -163,7 +163,7 @@ class TestTooMany:
         asked = pod_json(near=NEAR_WEB, spreads=[spread("host", app="web")])
         assert near(index, asked) == [{"z1": 1}]
         for number in range(10):
-            question_of(index, pod_json(apart=[term(f"example.com/odd-{number}", app="web")]))
+            question_of(index, pod_json(near=[term(f"example.com/odd-{number}", app="web")]))
         assert list(index.topology.keys) == ["example.com/odd-9"]
         index.upsert(node("n3", zone="z3"))
         index.upsert(pod("web-3", on="n3", app="web"))
@@ -172,6 +172,7 @@ class TestTooMany:
 
     def test_a_key_of_terms_that_pods_carry_goes_with_the_last_of_these_pods(self) -> None:
         index = zoned()
+        index.upsert(node("n1", zone="z1", labels={"example.com/odd": "o1"}))
         before = list(index.topology.keys)
         lonely = pod("lonely", on="n1", apart=[term("example.com/odd", app="web")])
         index.upsert(lonely)

@@ -1,11 +1,14 @@
 """Whatever has come and gone, every table of the index has as many entries as before.
 
 Counted over all containers that can be reached from the index, so a table that is added later is held to the same law.
-At full scale (50,000 questions, 1,000,000 label pairs, 200 topology keys of 500 pods) the resident memory follows.
+`python -m tests.index.growth` shows the resident memory at full scale: 50,000 questions, 1,000,000 label pairs, and
+200 topology keys of 500 pods.
 """
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
 from array import array
 from collections.abc import Callable, Iterator
 
@@ -131,6 +134,34 @@ def test_pods_that_were_asked_about_and_deleted_leave_no_entry(
     assert entries(index) <= before + 32  # node numbers that columns have room for
     assert index.statistics() == sizes
     assert audit(index) == []
+
+
+def bytes_of(make: Callable[[int], Pod], *, asked: bool) -> int:
+    """What `ROUNDS` such pods hold while they are there."""
+    index, here = standing(), list[Pod]()
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for number in range(ROUNDS):
+            here.append(make(number))
+            index.upsert(here[-1])
+            if asked:
+                index.view.compiled(here[-1].signature)
+        return tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_term_over_a_key_that_no_node_carries_costs_what_it_was_parsed_to(*, asked: bool) -> None:
+    """A term and its key in a few tuples, and the JSON in a cache: 200 bytes. With a group and its tables it would be 1,400."""
+
+    def make(number: int) -> Pod:
+        return unlimited(
+            pod_json(f"p{number}", on="n1", app="x", apart=[term(f"example.com/{number}-{n}") for n in range(500)])
+        )
+
+    assert bytes_of(make, asked=asked) / (ROUNDS * 500) < 250
 
 
 def test_objects_of_other_kinds_leave_no_entry() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.model.bounded import FAIR_SHARE, BoundedCache, cached
+from extender.model.bounded import FAIR_SHARE, BoundedCache, cached, shrink
 
 
 def test_what_was_looked_up_outlives_what_was_not() -> None:
@@ -31,6 +33,31 @@ def test_what_is_larger_than_a_fair_share_is_not_kept() -> None:
     cache.put("small", 1, 10)
     cache.put("small", 2, 11)
     assert (cache.get("small"), cache.bytes, len(cache)) == (None, 0, 0)
+
+
+def test_a_cache_of_smaller_shares_keeps_smaller_entries_only() -> None:
+    cache: BoundedCache[str, int] = BoundedCache(1000, fair_share=100)
+    cache.put("small", 1, 10)
+    cache.put("large", 2, 11)
+    assert (cache.get("small"), cache.get("large")) == (1, None)
+
+
+def test_a_table_that_has_emptied_gives_its_memory_back() -> None:
+    table = dict.fromkeys(range(100_000))
+    largest = sys.getsizeof(table)
+    for number in range(10, 100_000):
+        del table[number]
+        shrink(table)
+    assert (list(table), sys.getsizeof(table) < largest // 100) == (list(range(10)), True)
+
+
+def test_a_table_that_is_full_enough_stays_as_it_is() -> None:
+    table = dict.fromkeys(range(100_000))
+    for number in range(80_000):
+        del table[number]
+    before = sys.getsizeof(table)
+    shrink(table)
+    assert sys.getsizeof(table) == before
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 40), st.booleans())), st.integers(0, 500))

@@ -21,13 +21,14 @@ from extender.index.counts.term_counts import Role, TermCounts
 from extender.index.objects.namespaces import Namespaces
 from extender.index.objects.workloads import Workloads
 from extender.index.view import CompiledConstraints, CompiledSpread, GroupView, WeightedGroup
+from extender.model.bounded import shrink
 from extender.model.objects import Namespace, PodSignature, Workload
 from extender.model.spread import SYSTEM_DEFAULTS, SpreadConstraint, SpreadConstraints
 from extender.model.terms import AffinityTerm
 from extender.settings import Rules
 
-_Versions = tuple[int, int, int]
-"""Of the terms that existing pods carry, of namespaces, and of workloads; see `_Compiled`."""
+_Versions = tuple[int, int, int, int]
+"""Of the terms that existing pods carry, of namespaces, of workloads, and of the label keys that nodes carry."""
 
 MOST_QUESTIONS = 10_000
 MOST_BYTES = 96 * 2**20
@@ -48,7 +49,7 @@ class _Compiled:
 
     While ``versions`` are the current ones nothing can have changed. ``namespace`` is the pod's as it was read: its
     labels decide which terms of existing pods select the pod. ``workloads`` is what default constraints were deduced
-    from. ``size`` is an estimate of bytes. ``in_use``: used again since they were made or last considered for
+    from. ``without_group`` are the topology keys of own terms that no node carried: these terms have no group yet. ``size`` is an estimate of bytes. ``in_use``: used again since they were made or last considered for
     eviction.
     """
 
@@ -58,6 +59,7 @@ class _Compiled:
     workloads: tuple[int, Workload | None]
     required: TermSelection | None = None
     terms: list[tuple[TermSelection, Sequence[str]]] = field(default_factory=list)
+    without_group: tuple[str, ...] = ()
     spreads: list[SpreadKey] = field(default_factory=list)
     size: int = 0
     in_use: bool = False
@@ -130,7 +132,11 @@ class ConstraintCompiler:
         if versions[1] != known.versions[1]:
             for selection, _ in known.terms:
                 self._terms.refresh(selection)
-        if namespace is not known.namespace:
+        given_back: list[tuple[TermSelection, Sequence[str]]] = []
+        if versions[3] != known.versions[3] and any(map(self._terms.is_carried, known.without_group)):
+            given_back, known.terms = known.terms, []
+            parts |= self._affinity(signature, known)
+        elif namespace is not known.namespace:
             parts["matches_itself"] = _matches_itself(known.required, signature)
         if self._rules.inter_pod_affinity.enabled and (
             versions[0] != known.versions[0] or namespace is not known.namespace
@@ -138,9 +144,10 @@ class ConstraintCompiler:
             parts |= self._inverse(signature)
         workloads = self._workloads.grounds(signature)
         if self._deduces(signature) and workloads != known.workloads:
-            given_back, known.spreads = known.spreads, []
+            old_spreads, known.spreads = known.spreads, []
             parts |= self._spread(signature, known)
-            self._release(given_back)  # after the new ones are acquired, so that shared groups live on
+            self._release((), old_spreads)
+        self._release(given_back, ())
         known.versions, known.namespace, known.workloads = versions, namespace, workloads
         if any(getattr(compiled, name) != part for name, part in parts.items()):
             changed = replace(compiled, **parts)  # type: ignore[arg-type]  # by name
@@ -159,6 +166,7 @@ class ConstraintCompiler:
                 self._leave_idle(signature)
             return
         del self._pods[signature]
+        shrink(self._pods)
         known = self._compiled.get(signature)
         if known is None:
             return
@@ -187,18 +195,21 @@ class ConstraintCompiler:
             self._compiled[signature] = self._compiled.pop(signature)
 
     def _versions(self) -> _Versions:
-        return (self._terms.inverse_version, self._namespaces.version, self._workloads.version)
+        terms = self._terms
+        return (terms.inverse_version, self._namespaces.version, self._workloads.version, terms.carried_version)
 
     def _drop(self, signature: PodSignature) -> None:
         self._leave_idle(signature)
         compiled = self._compiled.pop(signature)
         self._bytes -= compiled.size
         self._signatures.pin(signature, -1)
-        for selection, keys in compiled.terms:
-            self._terms.release(selection, keys)
-        self._release(compiled.spreads)
+        self._release(compiled.terms, compiled.spreads)
+        shrink(self._compiled)
 
-    def _release(self, spreads: Iterable[SpreadKey]) -> None:
+    def _release(self, terms: Iterable[tuple[TermSelection, Sequence[str]]], spreads: Iterable[SpreadKey]) -> None:
+        """Gives groups back; in a correction after the new ones are acquired, so that those that both need live on."""
+        for selection, keys in terms:
+            self._terms.release(selection, keys)
         for spread in spreads:
             self._spreads.release(spread)
 
@@ -225,6 +236,12 @@ class ConstraintCompiler:
             return groups((term,), (term.topology_key,))[1][0]
 
         wanted = signature.affinity
+        # An anti-affinity or preferred term over a key that no node carries concerns no node, and needs no group until
+        # one does. Required affinity over such a key rejects every node, so all its groups are there.
+        concerned = (*wanted.required_anti, *(each.term for each in (*wanted.preferred, *wanted.preferred_anti)))
+        own_keys = dict.fromkeys(term.topology_key for term in concerned)
+        held.without_group = tuple(key for key in own_keys if not self._terms.is_carried(key))
+        missing = frozenset(held.without_group)
         near: list[GroupView] = []
         if wanted.required:
             # Every term counts the pods that match all of them, so terms over the same key share one group.
@@ -234,11 +251,14 @@ class ConstraintCompiler:
             "affinity": tuple(near),
             "affinity_errors": wanted.errors,
             "matches_itself": _matches_itself(held.required, signature),
-            "anti": tuple(group(term) for term in dict.fromkeys(wanted.required_anti)),
+            "anti": tuple(
+                group(term) for term in dict.fromkeys(wanted.required_anti) if term.topology_key not in missing
+            ),
             "preferences": tuple(
                 WeightedGroup(sign * preferred.weight, group(preferred.term))
                 for sign, terms in ((1, wanted.preferred), (-1, wanted.preferred_anti))
                 for preferred in terms
+                if preferred.term.topology_key not in missing
             ),
         }
 

@@ -74,9 +74,13 @@ class Counts:
         turned = self._topology.put(number, new)
         for counts_of_signature, times in here.items():
             _add(counts_of_signature.groups, number, times)
-        for column in turned:  # after that: a group that starts to count now counts this node's pods with all others
+        for (
+            column
+        ) in turned.columns:  # after that: a group that starts to count counts this node's pods with all others
             self.terms.column_turned(column)
             self.selections.column_turned(column)
+        if turned.keys:
+            self.terms.first_carried(turned.keys)
 
     def _signatures_of(self, pods: Iterable[Pod]) -> dict[SignatureCounts, int]:
         found: dict[SignatureCounts, int] = {}

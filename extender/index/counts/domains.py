@@ -13,12 +13,15 @@ scope, "does not count"). Facts this rests on:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import chain
+from typing import NamedTuple
 
 from extender.index.counts.columns import NodeColumn
+from extender.model.bounded import shrink
 from extender.model.labels import NO_LABELS, Labels
 from extender.model.node_affinity import NodeAffinity
 from extender.model.objects import Node
@@ -175,10 +178,20 @@ class Scope(NodeColumn):
         return self.key.number("") if not domain and self.inclusion.missing_as_empty else domain
 
 
+class Turned(NamedTuple):
+    """What a change of a node has filled first or emptied: columns in use, and label keys that no node carried before."""
+
+    columns: Sequence[NodeColumn]
+    keys: Collection[str]
+
+
+_NOT_TURNED = Turned((), ())
+
+
 class Topology:
     """All nodes by number, with the keys and scopes that are in use.
 
-    ``scope_cells`` is what the columns of all scopes take up, in entries.
+    ``scope_cells`` is what the columns of all scopes take up, in entries. ``version`` grows with every change of a node.
     """
 
     def __init__(self) -> None:
@@ -238,6 +251,14 @@ class Topology:
                         found.put(number, node)
         return found
 
+    def is_carried(self, topology_key: str) -> bool:
+        """Whether any node carries the label key. O(1)."""
+        return topology_key in self._carriers
+
+    def carried(self) -> AbstractSet[str]:
+        """The label keys that nodes carry: for the audit."""
+        return self._carriers.keys()
+
     def acquire_key(self, topology_key: str) -> KeyDomains:
         """The domains of a key, kept until `release_key`."""
         found = self.key(topology_key)
@@ -249,6 +270,7 @@ class Topology:
         key.users -= 1
         if not key.users and self.keys.get(key.key) is key:
             del self.keys[key.key]
+            shrink(self.keys)
 
     def acquire_scope(self, key: KeyDomains, inclusion: Inclusion) -> Scope:
         """The eligible nodes of a key under an inclusion rule; on first use O(nodes that can be eligible)."""
@@ -271,6 +293,7 @@ class Topology:
         if not scope.users:
             self.scope_cells -= scope.charge
             del self._scopes[scope.key.key, scope.inclusion]
+            shrink(self._scopes)
             over = self._scopes_over[scope.label]
             del over[scope]
             if not over:
@@ -284,11 +307,10 @@ class Topology:
         self._scopes_over.clear()
         self.scope_cells = 0
 
-    def put(self, number: int, node: Node | None) -> Collection[NodeColumn]:
+    def put(self, number: int, node: Node | None) -> Turned:
         """Sets or removes a node. Counts of pods on it must have been taken out before.
 
-        Returns the columns that were empty before or are so now. O(labels + scopes over these labels); nothing where
-        labels and taints stay as they are.
+        O(labels + scopes over these labels); O(1), and nothing turns, where labels and taints stay as they are.
         """
         self.version += 1
         old = self.nodes[number]
@@ -297,12 +319,12 @@ class Topology:
             self.known.pop(self.names[number], None)
         else:
             self.known[node.name] = number
-        return () if same_place(old, node) else self._move(number, old, node)
+        return _NOT_TURNED if same_place(old, node) else self._move(number, old, node)
 
-    def _move(self, number: int, old: Node | None, new: Node | None) -> Collection[NodeColumn]:
+    def _move(self, number: int, old: Node | None, new: Node | None) -> Turned:
         """Brings the columns up to date that the node is in, or is to be in."""
         before, after = (NO_LABELS if node is None else node.labels for node in (old, new))
-        self._count_carriers(before, after)
+        first_carried = self._count_carriers(before, after)
         labels = before.keys() | after.keys()
         columns: list[KeyDomains | Scope] = [self.itself]
         columns += [key for label in labels if (key := self.keys.get(label)) is not None]
@@ -314,16 +336,18 @@ class Topology:
             column.put(number, new)
             if was_empty is bool(column.filled):
                 turned.append(column)
-        return turned
+        return Turned(turned, first_carried)
 
-    def _count_carriers(self, before: Labels, after: Labels) -> None:
-        """How many nodes carry each label key: a key that none carries need not be looked for on every node."""
+    def _count_carriers(self, before: Labels, after: Labels) -> Collection[str]:
+        """Counts how many nodes carry each label key; returns the keys that none carried before."""
+        first = [label for label in after.keys() - before.keys() if label not in self._carriers]
         for label in before.keys() - after.keys():
             self._carriers[label] -= 1
             if not self._carriers[label]:
                 del self._carriers[label]
         for label in after.keys() - before.keys():
             self._carriers[label] = self._carriers.get(label, 0) + 1
+        return first
 
     def release_number(self, number: int) -> None:
         """Frees the number of a name that neither a node nor a pod uses any more; columns get shorter with the last."""

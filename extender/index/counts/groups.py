@@ -9,6 +9,9 @@ number of pods, and the same call with the other sign undoes it. Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+
 from extender.index.counts.columns import NodeColumn
 from extender.index.counts.domains import KeyDomains, Scope
 from extender.index.view import Column
@@ -22,11 +25,10 @@ class IndexDriftError(RuntimeError):
 class Group:
     """Pods per domain. ``askers`` counts the compiled constraints that use the group (an inverse group: its owners).
 
-    ``levels`` has the domains by their count, so that finding the least and the greatest costs O(distinct counts).
     ``pending`` is how many pods would count here whose node is not known yet (`assumed`).
     """
 
-    __slots__ = ("askers", "column", "counts", "key", "levels", "pending", "version")
+    __slots__ = ("_levels", "askers", "column", "counts", "key", "pending", "version")
 
     def __init__(self, key: KeyDomains) -> None:
         self.key = key
@@ -35,7 +37,7 @@ class Group:
         self.version = 0
         self.askers = 0
         self.pending = 0
-        self.levels: dict[int, set[int]] = {}
+        self._levels: dict[int, set[int]] | None = None
 
     def add(self, node: int, pods: int) -> None:
         """Counts so many pods more (or fewer) on a node. O(1); raises ``IndexDriftError`` below zero."""
@@ -46,18 +48,35 @@ class Group:
         new = old + pods
         if new < 0:
             raise IndexDriftError(f"{pods} pods in {self.key.key}={self.key.value(domain)} make {new}")
-        levels = self.levels
+        if new:
+            self.counts[domain] = new
+        else:
+            self.counts.pop(domain, None)
+        self.version += 1
+        levels = self._levels
+        if levels is None:
+            return
         if old:
             level = levels[old]
             level.discard(domain)
             if not level:
                 del levels[old]
         if new:
-            self.counts[domain] = new
             levels.setdefault(new, set()).add(domain)
-        else:
-            self.counts.pop(domain, None)
-        self.version += 1
+
+    @property
+    def levels(self) -> Mapping[int, AbstractSet[int]]:
+        """The domains by their count, so that finding the least and the greatest costs O(distinct counts).
+
+        Made when it is first read, O(domains with pods): the groups of most terms that existing pods carry are never
+        asked for it, and it takes twice the memory of the counts.
+        """
+        levels = self._levels
+        if levels is None:
+            levels = self._levels = {}
+            for domain, count in self.counts.items():
+                levels.setdefault(count, set()).add(domain)
+        return levels
 
     @property
     def domain_of(self) -> Column:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from extender.index.counts.columns import NodeColumn
 from extender.index.counts.groups import Group
 from extender.index.counts.selector_index import SelectorIndex
 from extender.index.counts.signature_counts import SignatureCounts, SignatureTable
 from extender.index.objects.namespaces import Namespaces
+from extender.model.bounded import shrink
 from extender.model.labels import contains
 from extender.model.selectors import LabelSelector, Requirement
 from extender.model.terms import AffinityTerm
@@ -23,22 +25,12 @@ from extender.model.terms import AffinityTerm
 MOST_STALE = 64
 
 
-@dataclass(frozen=True, slots=True)
-class PodSelector:
+class PodSelector(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     """A term without its topology key: the pods it is about. ``namespaces`` are sorted; the hash is computed once."""
 
     selector: LabelSelector
     namespaces: tuple[str, ...]
     namespace_selector: LabelSelector | None
-    _hash: int = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        """Computes the hash. O(namespaces)."""
-        object.__setattr__(self, "_hash", hash((self.selector, self.namespaces, self.namespace_selector)))
-
-    def __hash__(self) -> int:
-        """As computed once."""
-        return self._hash
 
     @property
     def covers_all(self) -> bool:
@@ -199,7 +191,8 @@ class Selections:
         self._namespaces = namespaces
         self._anchors: SelectorIndex[Selection] = SelectorIndex()
         self._by_selector: dict[LabelSelector, set[Selection]] = {}
-        self._over: dict[NodeColumn, dict[Group, Selection]] = {}
+        # Most columns have one group: it stands there without a dictionary, which would take more memory than the group.
+        self._over: dict[NodeColumn, tuple[Group, Selection] | dict[Group, Selection]] = {}
 
     def add(self, selection: Selection) -> None:
         """Starts keeping a selection and finds its members. O(signatures its anchor reaches)."""
@@ -228,23 +221,33 @@ class Selections:
     def add_group(self, selection: Selection, key: Hashable, group: Group) -> None:
         """A further group over the members of a selection. O(nodes of the members), O(1) over an empty column."""
         selection.groups[key] = group
-        self._over.setdefault(group.column, {})[group] = selection
+        over = self._over.get(group.column)
+        if over is None:
+            self._over[group.column] = (group, selection)
+        elif isinstance(over, tuple):
+            self._over[group.column] = dict((over, (group, selection)))
+        else:
+            over[group] = selection
         if group.column.filled:
             selection.start(group)
 
     def remove_group(self, selection: Selection, key: Hashable) -> None:
         """Forgets a group of a selection. As `add_group`."""
         group = selection.groups.pop(key)
+        shrink(selection.groups)
         if group in selection.live:
             selection.stop(group)
         over = self._over[group.column]
-        del over[group]
-        if not over:
+        if isinstance(over, dict):
+            del over[group]
+        if isinstance(over, tuple) or not over:
             del self._over[group.column]
+            shrink(self._over)
 
     def column_turned(self, column: NodeColumn) -> None:
         """A column has got its first node, or has lost its last one, and the pods of that node are counted again."""
-        for group, selection in self._over.get(column, {}).items():
+        over = self._over.get(column, ())
+        for group, selection in over.items() if isinstance(over, dict) else [over] if over else ():
             (selection.start if column.filled else selection.stop)(group)
 
     def signature_added(self, counts_of_signature: SignatureCounts) -> None:

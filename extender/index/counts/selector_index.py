@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
 
+from extender.model.bounded import shrink
 from extender.model.labels import Labels
 from extender.model.selectors import Requirement
 
@@ -47,8 +48,11 @@ class SelectorIndex(Generic[T]):
         for bucket_of, slot in self._places(anchor, namespaces):
             bucket = bucket_of[slot]
             bucket.pop(item, None)
-            if not bucket:
+            if bucket:
+                shrink(bucket)
+            else:
                 del bucket_of[slot]
+                shrink(bucket_of)
 
     def is_filed(self, item: T, anchor: Requirement | None, namespaces: Iterable[str] | None) -> bool:
         """Whether an item is filed wherever `file` puts it: for the audit."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from extender.index.counts.groups import Group
+from extender.model.bounded import shrink
 from extender.model.labels import contains
 from extender.model.objects import PodSignature
 from extender.model.selectors import Requirement
@@ -133,6 +134,7 @@ class SignatureTable:
             return
         signature = counts_of_signature.signature
         del self._all[signature, counts_of_signature.terminating]
+        shrink(self._all)
         _discard(self._by_namespace, signature.namespace, counts_of_signature)
         for key, value in signature.labels.items():
             postings = self._by_label.get(key)
@@ -140,6 +142,7 @@ class SignatureTable:
                 _discard(postings[value], signature.namespace, counts_of_signature)
                 if not postings[value]:
                     del postings[value]
+                    shrink(postings)
         self._on_gone(counts_of_signature)
 
     def acquire_label(self, key: str) -> None:
@@ -163,7 +166,9 @@ class SignatureTable:
         self._label_users[key] -= 1
         if not self._label_users[key]:
             del self._label_users[key]
-            self._by_label.pop(key, None)
+            shrink(self._label_users)
+            if self._by_label.pop(key, None) is not None:
+                shrink(self._by_label)
 
     def reachable(self, anchor: Requirement | None, namespaces: Iterable[str] | None) -> Iterator[SignatureCounts]:
         """A superset of the signatures that a selector with this anchor can match in these namespaces (None: all).
@@ -230,3 +235,4 @@ def _discard(buckets: dict[str, set[SignatureCounts]], key: str, item: Signature
     bucket.discard(item)
     if not bucket:
         del buckets[key]
+        shrink(buckets)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from extender.index.counts.domains import Inclusion, Topology
 from extender.index.counts.groups import Group, SpreadGroup
 from extender.index.counts.selections import Selections, SpreadSelection
+from extender.model.bounded import shrink
 from extender.model.labels import HOSTNAME
 from extender.model.objects import PodSignature
 from extender.model.selectors import LabelSelector
@@ -95,6 +96,7 @@ class SpreadCounts:
             self._topology.release_scope(group.scope)
         if not selection.groups:
             del self._asked[key.namespace, key.selector]
+            shrink(self._asked)
             self._selections.remove(selection)
 
     @property

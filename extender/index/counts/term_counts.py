@@ -8,7 +8,7 @@ group belongs to one term.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import Enum
 
 from extender.index.counts.columns import NodeColumn
@@ -18,6 +18,7 @@ from extender.index.counts.selections import PodSelector, Selections, TermSelect
 from extender.index.counts.selector_index import SelectorIndex
 from extender.index.counts.signature_counts import SignatureCounts
 from extender.index.objects.namespaces import Namespaces
+from extender.model.bounded import shrink
 from extender.model.objects import PodSignature
 from extender.model.terms import AffinityTerm
 
@@ -49,18 +50,27 @@ _Term = tuple[Role, AffinityTerm, int]
 class TermCounts:
     """The groups of all affinity terms that are compiled, or that existing pods carry.
 
-    Owner groups are kept by topology key. Those over a key that no node has count nothing, so they are not part of any
-    compiled constraints: a term over an invented key costs no other pod anything.
+    Owner groups are kept by topology key. A term over a key that no node carries has none: a group is made when the first
+    node with the key appears, for the signatures in ``_dormant``. If the last such node disappears, the group stays with
+    its signatures, but is no part of any compiled constraints. So a term over an invented key costs no other pod
+    anything, and its own pod no more than the parsed term.
+
+    ``inverse_version`` grows when an owner group begins or ends to be part of compiled constraints, ``carried_version``
+    when `is_carried` may have become true of a key.
+
+    Invariant: while the group of a term exists, each signature that carries the term is counted in it.
     """
 
     def __init__(self, topology: Topology, namespaces: Namespaces, selections: Selections) -> None:
         self.inverse_version = 0
+        self.carried_version = 0
         self._topology = topology
         self._namespaces = namespaces
         self._selections = selections
         self._asked: dict[frozenset[PodSelector], TermSelection] = {}
         self._owned: dict[str, dict[_Term, OwnerGroup]] = {}
         self._owner_anchors: SelectorIndex[OwnerGroup] = SelectorIndex()
+        self._dormant: dict[SignatureCounts, None] = {}
 
     def acquire(self, terms: Iterable[AffinityTerm], topology_keys: Iterable[str]) -> TermSelection:
         """The pods that match all the terms, with a group for each of the keys, made on first use. O(terms + keys).
@@ -81,6 +91,10 @@ class TermCounts:
             group.askers += 1
         return selection
 
+    def is_carried(self, topology_key: str) -> bool:
+        """Whether any node carries the label key. O(1)."""
+        return self._topology.is_carried(topology_key)
+
     def refresh(self, selection: TermSelection) -> None:
         """Corrects the members of an acquired selection where namespaces were relabelled since; else O(1)."""
         if selection.stale:
@@ -96,6 +110,7 @@ class TermCounts:
                 self._topology.release_key(group.key)
         if not selection.groups:
             del self._asked[selection.pod_selectors]
+            shrink(self._asked)
             self._selections.remove(selection)
 
     def asked(self) -> Iterator[tuple[TermSelection, Sequence[Group]]]:
@@ -130,15 +145,40 @@ class TermCounts:
     def signature_added(self, counts_of_signature: SignatureCounts) -> None:
         """Counts a new signature in the group of each term that its pods carry, twice where they carry a term twice."""
         for each in terms_of(counts_of_signature.signature):
-            group = self._owned.setdefault(each[1].topology_key, {}).get(each)
-            if group is None:
-                group = self._own(each)
-            group.askers += 1
-            counts_of_signature.join(group)
+            group = self._find(each)
+            if group is None and not self._topology.is_carried(each[1].topology_key):
+                self._dormant[counts_of_signature] = None
+            else:
+                self._join(counts_of_signature, group or self._own(each))
+
+    def first_carried(self, keys: Collection[str]) -> None:
+        """Makes the groups of terms over keys that no node carried before. O(terms of the dormant signatures)."""
+        self.carried_version += 1
+        made: set[OwnerGroup] = set()
+        for counts_of_signature in list(self._dormant):
+            is_dormant = False
+            for each in terms_of(counts_of_signature.signature):
+                group = self._find(each)
+                if group is None and each[1].topology_key in keys:
+                    group = self._own(each)
+                    made.add(group)
+                if group in made:  # a group that was there before, its key without a node, counts the signature already
+                    self._join(counts_of_signature, group)
+                is_dormant = is_dormant or group is None
+            if not is_dormant:
+                del self._dormant[counts_of_signature]
+
+    def _find(self, each: _Term) -> OwnerGroup | None:
+        groups = self._owned.get(each[1].topology_key)
+        return None if groups is None else groups.get(each)
+
+    def _join(self, counts_of_signature: SignatureCounts, group: OwnerGroup) -> None:
+        group.askers += 1
+        counts_of_signature.join(group)
 
     def _own(self, each: _Term) -> OwnerGroup:
         group = OwnerGroup(self._topology, *each)
-        self._owned[group.key.key][each] = group
+        self._owned.setdefault(group.key.key, {})[each] = group
         if group.key.filled:
             self._offer(group)
         return group
@@ -159,18 +199,28 @@ class TermCounts:
 
     def signature_gone(self, counts_of_signature: SignatureCounts) -> None:
         """Takes out a signature without pods; the group of a term is dropped with the last signature that carries it."""
+        self._dormant.pop(counts_of_signature, None)
         for each in terms_of(counts_of_signature.signature):
-            groups = self._owned[each[1].topology_key]
-            group = groups[each]
-            group.askers -= 1
-            if group.askers:
-                continue
-            del groups[each]
-            if not groups:
-                del self._owned[group.key.key]
-            if group.key.filled:
-                self._take_back(group)
-            self._topology.release_key(group.key)
+            group = self._find(each)
+            if group is not None:
+                group.askers -= 1
+                if not group.askers:
+                    self._disown(each, group)
+
+    def _disown(self, each: _Term, group: OwnerGroup) -> None:
+        groups = self._owned[group.key.key]
+        del groups[each]
+        shrink(groups)
+        if not groups:
+            del self._owned[group.key.key]
+            shrink(self._owned)
+        if group.key.filled:
+            self._take_back(group)
+        self._topology.release_key(group.key)
+
+    def lacks_group(self, each: _Term) -> bool:
+        """Whether a term has no group, as no node carries its key: for the audit."""
+        return self._find(each) is None and not self._topology.is_carried(each[1].topology_key)
 
     def selecting(self, signature: PodSignature) -> list[OwnerGroup]:
         """The owner groups whose term selects pods of this signature, in the order in which they were made."""
