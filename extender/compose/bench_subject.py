@@ -20,7 +20,7 @@ from extender.settings import Settings
 from extender.simulator.bench.measurement.subject import Decisions, Subject
 from extender.verbs.filter.pipeline import FilterVerb
 from extender.verbs.prioritize import prioritize_watched
-from extender.verbs.watched_pod import watched_pod
+from extender.verbs.request import watched_pod
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 
 _SEED: Final = 1

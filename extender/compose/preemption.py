@@ -34,7 +34,7 @@ from extender.tasks.preemption.retrying_writer import RateLimiter, RetryingWrite
 from extender.tasks.reflectors import Reflectors
 from extender.telemetry.metrics import Metrics
 from extender.verbs.preempt.decision import decide_preemption
-from extender.verbs.watched_pod import Unconfirmed
+from extender.verbs.request import Unconfirmed
 from extender.wire.extender_v1 import PreemptionArgs
 
 _LOG = logging.getLogger(__name__)

@@ -47,8 +47,8 @@ from extender.tasks.rejected_pods.writes import RejectedPodWriter
 from extender.tasks.watched_pods import WatchedPods
 from extender.telemetry import scraped
 from extender.telemetry.metrics import Metrics
-from extender.verbs.filter.nominate_elsewhere import find_node_elsewhere
 from extender.verbs.filter.pipeline import FilterVerb
+from extender.verbs.filter.select_host import find_node_elsewhere
 from extender.verbs.prioritize import prioritize_nodes, prioritize_watched
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 from extender.wire.kinds import PODS

@@ -157,7 +157,7 @@ class CompiledConstraints:
     at once. ``anti``: one per distinct required anti-affinity term. ``inverse``: required anti-affinity of existing
     pods that selects these pods. ``preferences``: own preferred terms; ``inverse_preferences``: existing pods'
     preferred terms; ``inverse_required``: existing pods' required affinity terms, all that select these pods.
-    ``excess``: the pod is to be rejected, as it is above a limit; then all groups are empty.
+    ``excess``: the pod is to be rejected, as it is above a limit; then all groups are empty. ``is_empty``: none of these.
     """
 
     signature: PodSignature
@@ -176,6 +176,14 @@ class CompiledConstraints:
     soft_error: str = ""
     excess: Excess | None = None
     serial: int = field(default=0, compare=False)
+    is_empty: bool = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Notes whether there is any constraint: it is asked for in every request."""
+        groups = (self.affinity, self.anti, self.inverse, self.inverse_required, self.hard, self.soft)
+        preferences = (self.preferences, self.inverse_preferences)
+        failures = (self.affinity_errors, self.hard_error, self.soft_error, self.excess)
+        object.__setattr__(self, "is_empty", not any((*groups, *preferences, *failures)))
 
     def filter_groups(self) -> tuple[GroupView, ...]:
         """Every group that a filter result depends on."""

@@ -6,8 +6,8 @@ reason; which nodes pass does not depend on the order.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from operator import itemgetter
 
 from extender.index.view import CompiledConstraints, IndexReaders, NodeNumber, Subscribable
@@ -17,7 +17,7 @@ from extender.rules.frames import Frame
 from extender.rules.interpod_affinity import InterPodAffinity
 from extender.rules.limits import Limits
 from extender.rules.node_fit import NodeFit
-from extender.rules.rule import NodeTrial, PreparedFilter, PreparedScore, Rule
+from extender.rules.rule import MAX_SCORE, NodeTrial, PreparedFilter, PreparedScore, Rule
 from extender.rules.topology_spread import TopologySpread
 from extender.settings import Rules
 
@@ -95,16 +95,19 @@ def _joined(filters: Sequence[PreparedFilter]) -> PreparedFilters:
     return PreparedFilters(tuple(kept))
 
 
+def _concerning(compiled: CompiledConstraints) -> Sequence[Rule]:
+    """The rules that may reject or score a node for such a pod. Most pods have no constraints, and few rules are left."""
+    return [rule for rule in RULES if not rule.needs_constraints] if compiled.is_empty else RULES
+
+
 def active(compiled: CompiledConstraints, view: IndexReaders) -> Parts:
     """The rules that may reject a node for such a pod."""
-    return [(rule, compiled) for rule in RULES if rule.is_active(compiled, view)]
+    return [(rule, compiled) for rule in _concerning(compiled) if rule.is_active(compiled, view)]
 
 
 def prepare_filters(pod: Pod, compiled: CompiledConstraints, view: IndexReaders, frame: Frame) -> PreparedFilters:
     """Prepares the filter of every active rule. O(terms + constraints × distinct counts)."""
-    return _joined(
-        [rule.prepare_filter(pod, compiled, view, frame) for rule in RULES if rule.is_active(compiled, view)]
-    )
+    return prepare(active(compiled, view), pod, view, frame)
 
 
 # -- the dry run of a preemption ----------------------------------------------------------------------------------------
@@ -112,13 +115,13 @@ def prepare_filters(pod: Pod, compiled: CompiledConstraints, view: IndexReaders,
 
 def lasting_parts(compiled: CompiledConstraints, view: IndexReaders) -> Parts:
     """What can be prepared once, whatever pods come and go."""
-    parts = [(rule, rule.lasting_part(compiled)) for rule in RULES if rule.is_active(compiled, view)]
+    parts = [(rule, rule.lasting_part(part)) for rule, part in active(compiled, view)]
     return [(rule, part) for rule, part in parts if part is not None and rule.is_active(part, view)]
 
 
 def recounted_parts(compiled: CompiledConstraints, view: IndexReaders) -> Parts:
     """What has to be prepared again after each pod that comes or goes."""
-    parts = [(rule, rule.recounted_part(compiled)) for rule in RULES if rule.is_active(compiled, view)]
+    parts = [(rule, rule.recounted_part(part)) for rule, part in active(compiled, view)]
     return [(rule, part) for rule, part in parts if part is not None and rule.is_active(part, view)]
 
 
@@ -155,7 +158,7 @@ def unwatched_changes(view: IndexReaders) -> tuple[Subscribable, ...]:
 
 def scoring_rules(compiled: CompiledConstraints, rules: Rules) -> Sequence[Rule]:
     """The rules that have something to add to the nodes' scores. O(terms)."""
-    return [rule for rule in RULES if rule.has_scores(compiled, rules)]
+    return [rule for rule in _concerning(compiled) if rule.has_scores(compiled, rules)]
 
 
 def prepare_scores(
@@ -164,6 +167,28 @@ def prepare_scores(
     """Every rule's score over these nodes, without those that have nothing to add or cannot be computed."""
     every = [rule.prepare_score(compiled, view, frame, nodes, rules) for rule in scoring_rules(compiled, rules)]
     return [each for each in every if each is not None and each.status.code is Code.SUCCESS]
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """Points by position, and the most that a node could have got; both empty where no rule has anything to add."""
+
+    of: Mapping[int, int] = field(default_factory=dict)
+    most: int = 0
+
+
+def points(
+    compiled: CompiledConstraints, view: IndexReaders, frame: Frame, nodes: Sequence[int], rules: Rules
+) -> Points:
+    """In-tree points of the nodes among themselves: each rule's 0–100 times the weight of its plugin, added up."""
+    scores = [each.normalized() for each in prepare_scores(compiled, view, frame, nodes, rules)]
+    if not scores:
+        return Points()
+    totals = [PLUGIN_WEIGHT * total for total in map(sum, zip(*scores, strict=True))]
+    return Points(dict(zip(nodes, totals, strict=True)), PLUGIN_WEIGHT * MAX_SCORE * len(scores))
+
+
+# -- the generated configuration of kube-scheduler ----------------------------------------------------------------------
 
 
 def replaced_plugins() -> Sequence[tuple[str, Rule]]:

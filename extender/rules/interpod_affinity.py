@@ -175,7 +175,7 @@ class InterPodAffinity(Rule):
     """The rule. Its filter depends on nodes and groups alone; which pods a group counts depends on namespaces too."""
 
     name = plugin = _NAME
-    ranks_by_counts = True
+    ranks_by_counts = needs_constraints = True
 
     def is_enabled(self, rules: Rules) -> bool:
         """By `rules.interPodAffinity.enabled`."""

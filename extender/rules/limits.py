@@ -55,6 +55,7 @@ class Limits(Rule):
     """The rule: active for a pod above a limit. It depends on the signature alone, which does not change."""
 
     name = _NAME
+    needs_constraints = True
 
     def is_active(self, compiled: CompiledConstraints, _view: IndexReaders) -> bool:
         """For a pod that is to be rejected."""

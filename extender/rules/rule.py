@@ -118,6 +118,9 @@ class Rule(ABC):
     ranks_by_counts: bool = False
     """Whether `verbs/search/ranking.py` can rank nodes by the rule's groups, without scoring each of them."""
 
+    needs_constraints: bool = False
+    """Whether the rule neither rejects nor scores a node for a pod whose compiled constraints are empty."""
+
     def is_enabled(self, _rules: Rules) -> bool:
         """Whether the settings make the rule ours to decide: then the generated configuration disables the plugin."""
         return True

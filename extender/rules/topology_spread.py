@@ -184,7 +184,7 @@ class TopologySpread(Rule):
     """The rule. Its filter depends on nodes and groups alone; which groups these are depends on workloads too."""
 
     name = plugin = _NAME
-    ranks_by_counts = True
+    ranks_by_counts = needs_constraints = True
 
     def is_enabled(self, rules: Rules) -> bool:
         """By `rules.topologySpread.enabled`."""

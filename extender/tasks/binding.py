@@ -15,7 +15,7 @@ from extender.kube.errors import KubeError
 from extender.model.objects import Pod
 from extender.tasks.filter_service import AssumingIndex
 from extender.tasks.ports import Clock, ClusterWriter
-from extender.verbs.watched_pod import watched_pod
+from extender.verbs.request import watched_pod
 from extender.wire.extender_v1 import BindingArgs
 
 

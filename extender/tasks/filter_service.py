@@ -27,7 +27,7 @@ from extender.model.objects import Pod
 from extender.tasks.ports import Clock, PlanTarget
 from extender.tasks.watched_pods import WatchedPods
 from extender.verbs.filter.pipeline import FilterVerb
-from extender.verbs.watched_pod import Unconfirmed, asks_alike, watched_pod
+from extender.verbs.request import Unconfirmed, asks_alike, watched_pod
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 
 _REVIEW_SECONDS: Final = 0.25

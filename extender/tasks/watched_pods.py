@@ -20,7 +20,7 @@ from extender.index.objects.changes import PodSubscribers
 from extender.index.view import ClusterView
 from extender.model.objects import Pod, PodSignature
 from extender.tasks.ports import Clock
-from extender.verbs.watched_pod import Unconfirmed, asks_alike, watched_pod
+from extender.verbs.request import Unconfirmed, asks_alike, watched_pod
 
 _MOST_DIFFERENCES: Final = 32  # few, as each keeps the constraints of a request, which can be large
 

@@ -11,10 +11,9 @@ from msgspec.structs import replace
 
 from extender.index.view import ClusterView
 from extender.model.objects import Pod
+from extender.rules import catalog
 from extender.settings import Settings
-from extender.verbs.search.requested_nodes import requested_nodes
-from extender.verbs.search.scoring import has_points, points
-from extender.verbs.watched_pod import watched_pod
+from extender.verbs.request import requested_nodes, watched_pod
 from extender.wire.extender_v1 import ExtenderArgs
 
 MAX_EXTENDER_SCORE = 10
@@ -37,10 +36,10 @@ def prioritize_nodes(args: ExtenderArgs, view: ClusterView, settings: Settings) 
     ``inTree``: the points as the in-tree plugins would give them, 0–400, so that no difference is rounded away.
     """
     compiled = view.compiled(args.pod.signature)
-    if not has_points(compiled, settings):
+    if not catalog.scoring_rules(compiled, settings.rules):
         return {}
     requested = requested_nodes(args, view)
-    found = points(compiled, view, settings, requested.frame, requested.positions())
+    found = catalog.points(compiled, view, requested.frame, requested.positions(), settings.rules)
     if len(set(found.of.values())) <= 1:
         return {}
     names = requested.names_at(list(found.of))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from extender.index.cluster import ClusterIndex
 from extender.settings import Settings
-from extender.verbs.filter.wait_policy import should_wait
+from extender.verbs.filter.pipeline import FilterVerb
 from tests.builders import Json, asking, settings
 from tests.deciding import filter_nodes
 from tests.laws.cases import case, meets_its_case
@@ -45,7 +45,7 @@ def test_it_is_right_and_no_shorter_wherever_those_are_whose_place_is_not_known(
     index, _ = built(history, chosen)
     index.view.compiled(shape_of(pod))
     _assume(index, coming, places)
-    waits = should_wait(asking(pod, *sorted(index.view.known)), index.view, chosen)
+    waits = FilterVerb(index.view, chosen).should_wait(asking(pod, *sorted(index.view.known)))
     case(not waits and index.view.is_pending(index.view.compiled(shape_of(pod))))
     answered = _passed(index, pod, chosen)
     known = [

@@ -20,8 +20,8 @@ from extender.rules.rule import SUCCESS, Rule, Status
 from extender.settings import Rules
 from extender.tasks.rejected_pods.requeuer import Requeuer
 from extender.tasks.rejected_pods.writes import RejectedPodWriter, dependency_version, is_unchanged
-from extender.verbs.filter.nominate_elsewhere import find_node_elsewhere
 from extender.verbs.filter.pipeline import FilterDecision, FilterVerb
+from extender.verbs.filter.select_host import find_node_elsewhere
 from extender.verbs.preempt.decision import PreemptionDecision, decide_preemption
 from extender.verbs.prioritize import prioritize_nodes
 from extender.wire.extender_v1 import ExtenderArgs

@@ -19,7 +19,7 @@ from extender.settings import Settings
 from extender.tasks.rejected_pods.nominator import Nominator, NominatorOptions
 from extender.tasks.rejected_pods.requeuer import Requeuer
 from extender.tasks.rejected_pods.writes import REQUEUE_ANNOTATION, RejectedPodWriter
-from extender.verbs.filter.nominate_elsewhere import find_node_elsewhere
+from extender.verbs.filter.select_host import find_node_elsewhere
 from extender.wire.extender_v1 import FilterResult, decode_args
 from extender.wire.kinds import NAMESPACES, NODES, PODS
 from tests.deciding import filter_nodes

@@ -8,8 +8,8 @@ from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.model.rejections import Reason
 from extender.settings import Rules, Settings, default_settings
-from extender.verbs.filter.nominate_elsewhere import find_node_elsewhere
 from extender.verbs.filter.pipeline import FilterVerb
+from extender.verbs.filter.select_host import find_node_elsewhere
 from extender.verbs.preempt.decision import decide_preemption
 from extender.verbs.prioritize import prioritize_nodes
 from extender.wire.extender_v1 import FilterResult

@@ -8,7 +8,7 @@ import orjson
 
 from extender.index.cluster import ClusterIndex
 from extender.settings import Settings
-from extender.verbs.filter.nominate_elsewhere import TRIED, find_node_elsewhere
+from extender.verbs.filter.select_host import TRIED, find_node_elsewhere
 from extender.wire.kinds import PODS
 from tests.builders import Json, index_of, node, pod, term, weighted
 from tests.contenders import cluster, contender, contender_json, stage

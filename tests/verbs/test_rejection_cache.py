@@ -135,11 +135,10 @@ def test_the_names_are_read_only_for_a_signature_with_a_cached_rejection() -> No
     asker = Asker(most_bytes=3000)
     asker.ask("n1")
     other = PODS.decode_object(orjson.dumps({"metadata": {"name": "o", "uid": "o", "namespace": "ns"}}))
-    compiled = asker.index.view.compiled(other.signature)
     unread = ExtenderArgs(other, ["n1"], body=b"no JSON, so that to read it is an error")
-    assert asker.memory.find(unread, compiled, asker.index.view) is None
+    assert asker.verb.decide(unread, 0).result.passed == ["n1"]
     with pytest.raises(DecodeError):
-        asker.memory.find(replace(unread, pod=replace(other, signature=asker.shapes[-1])), compiled, asker.index.view)
+        asker.verb.decide(replace(unread, pod=replace(other, signature=asker.shapes[-1])), 0)
 
 
 def test_a_signature_whose_last_rejection_was_evicted_has_none() -> None:
@@ -149,7 +148,7 @@ def test_a_signature_whose_last_rejection_was_evicted_has_none() -> None:
     assert list(asker.ask("n1").passed) == ["n1"]
     signature = asker.shapes[-1]
     unread = ExtenderArgs(Pod("u", "asking", signature), ["n1"], body=b"no JSON")
-    assert asker.memory.find(unread, asker.index.view.compiled(signature), asker.index.view) is None
+    assert list(asker.verb.decide(unread, 0).result.passed) == ["n1"]
 
 
 def test_no_memory_decides_every_time() -> None:

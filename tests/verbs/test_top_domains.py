@@ -14,8 +14,8 @@ from extender.rules import catalog
 from extender.rules.frames import IndexFrame
 from extender.rules.interpod_affinity import weighted_groups
 from extender.settings import Settings
+from extender.verbs.request import RequestedNodes
 from extender.verbs.search import top_domains
-from extender.verbs.search.requested_nodes import RequestedNodes
 from extender.wire.kinds import NODES, PODS
 
 HOST = "kubernetes.io/hostname"

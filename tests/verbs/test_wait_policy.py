@@ -9,7 +9,7 @@ import pytest
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import Object
 from extender.settings import Settings
-from extender.verbs.filter.wait_policy import should_wait
+from extender.verbs.filter.pipeline import FilterVerb
 from tests.builders import Json, asking, index_of, node, pod, pod_json, settings, spread, term, weighted
 from tests.contenders import contender
 from tests.deciding import filter_nodes
@@ -34,7 +34,7 @@ def coming(index: ClusterIndex, *names: str, name: str = "w", app: str = "web") 
 
 
 def waits(index: ClusterIndex, asked: Json, chosen: Settings = TWO, names: Sequence[str] = NAMES) -> bool:
-    return should_wait(asking(asked, *names), index.view, chosen)
+    return FilterVerb(index.view, chosen).should_wait(asking(asked, *names))
 
 
 def passed(index: ClusterIndex, asked: Json, chosen: Settings = TWO) -> list[str]:

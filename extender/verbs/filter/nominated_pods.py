@@ -1,4 +1,4 @@
-"""Nodes that nominated pods keep from the incoming pod.
+"""What nominated pods change in an answer: the nodes that they keep, and the texts of a rejection beside them.
 
 A node to which pods of equal or higher priority are nominated passes only if the pod passes there with them and without
 them, as in kube-scheduler (RunFilterPluginsWithNominatedPods). Nominated pods of lower priority do not count.
@@ -13,9 +13,14 @@ from msgspec.structs import replace
 
 from extender.index.view import ClusterView
 from extender.model.objects import Pod
+from extender.model.rejections import Reason
+from extender.rules import catalog
+from extender.rules.frames import IndexFrame
 from extender.rules.node_fit import conflicting_nominated_pods
 from extender.verbs.dry_run.victims import DryRun
-from extender.wire.extender_v1 import ExtenderArgs
+from extender.verbs.filter.rejections import rejection_by_node
+from extender.verbs.request import RequestedNodes
+from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 
 
 def nodes_kept_for_nominated_pods(args: ExtenderArgs, view: ClusterView) -> AbstractSet[str]:
@@ -45,3 +50,29 @@ def _leaves_room(node: str, run: DryRun) -> bool:
         return True
     with run.view.what_if() as tried:
         return run.passes_beside(conflicting, run.view.known[node], tried)
+
+
+def rejection_with_nominations(
+    result: FilterResult, args: ExtenderArgs, kept: AbstractSet[str], awaited: str, view: ClusterView
+) -> FilterResult:
+    """The rejection with its own texts for nodes ``kept`` for nominated pods and for the ``awaited`` node of a plan.
+
+    While a plan runs, the awaited node alone goes under ``failed``, all others stay unresolvable. Anything else makes
+    kube-scheduler clear the nomination, or try preemption over and over (measured). O(nodes × clauses).
+    """
+    names = args.node_names or []
+    if not kept and awaited not in names:
+        return result
+    if not result.unresolvable:  # a cached rejection holds its encoded form only
+        filters = catalog.prepare_filters(args.pod, view.compiled(args.pod.signature), view, IndexFrame())
+        left = [name for name in names if name not in kept]
+        result = rejection_by_node(filters, RequestedNodes(left, IndexFrame(), view))
+    texts, reasons = dict(result.unresolvable), set(result.reasons)
+    failed: dict[str, str] = {}
+    if kept:
+        texts |= dict.fromkeys(kept, Reason.NOMINATED.text)
+        reasons.add(Reason.NOMINATED)
+    if awaited and texts.pop(awaited, None) is not None:
+        failed[awaited] = Reason.PREEMPTING.text
+        reasons.add(Reason.PREEMPTING)
+    return FilterResult((), failed, texts, reasons=frozenset(reasons))

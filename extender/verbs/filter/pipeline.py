@@ -9,19 +9,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from extender.index.view import ClusterView
+from extender.model.objects import Pod
 from extender.model.plans import PreemptionPlan
 from extender.rules import catalog
-from extender.rules.frames import WorstCaseFrame
+from extender.rules.frames import BestCaseFrame, Frame, WorstCaseFrame
 from extender.settings import Settings
-from extender.verbs.dry_run.candidates import node_of_running_plan
-from extender.verbs.filter.nominated_pods import nodes_kept_for_nominated_pods, without_nodes
+from extender.verbs.dry_run.candidates import may_plan, node_of_running_plan
+from extender.verbs.filter.nominated_pods import (
+    nodes_kept_for_nominated_pods,
+    rejection_with_nominations,
+    without_nodes,
+)
 from extender.verbs.filter.preemption_plan import UnhelpfulNodeCache, plan_for_rejected_pod
-from extender.verbs.filter.rejected_nodes import rejection, rejection_with_nominations
-from extender.verbs.filter.rejection_cache import RejectionCache
-from extender.verbs.filter.select_host import select_hosts
-from extender.verbs.filter.wait_policy import should_wait
-from extender.verbs.search.ranking import Search
-from extender.verbs.search.requested_nodes import requested_nodes
+from extender.verbs.filter.rejections import RejectionCache, rejection
+from extender.verbs.filter.select_host import answers_one, best_passing, select_hosts
+from extender.verbs.request import RequestedNodes, Search, requested_nodes
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 
 
@@ -47,8 +49,35 @@ class FilterVerb:
         self.unhelpful = UnhelpfulNodeCache()
 
     def should_wait(self, args: ExtenderArgs) -> bool:
-        """Whether the answer may be better once assumed pods have settled. O(groups) where no assumed pod matters."""
-        return should_wait(args, self._view, self._settings)
+        """Whether waiting for assumed pods may make the answer better. O(groups) without undetermined pods, else two searches.
+
+        Only assumed pods that can change the result are worth it. The request is decided at once where as many nodes
+        pass in the worst case, and as good ones by our own score, as could pass in the best case, or where none could:
+        `decide` takes the worst case, so a node that passes is right wherever the assumed pods are bound. Where
+        nominated pods may take nodes out of the answer, or a rejection would start a preemption, the request waits for
+        every assumed pod that it may depend on: both depend on more than the names that pass.
+        """
+        pod, view, settings = args.pod, self._view, self._settings
+        if not view.is_pending(view.compiled(pod.signature)):
+            return False
+        if view.nominated and settings.preemption.mode != "off":
+            return True
+        requested = requested_nodes(args, view)
+        at_best = self._ranks(pod, requested, BestCaseFrame(requested.frame, view))
+        if not at_best:
+            return may_plan(pod, view, settings)
+        return self._ranks(pod, requested, WorstCaseFrame(requested.frame, view)) != at_best
+
+    def _ranks(self, pod: Pod, requested: RequestedNodes, frame: Frame) -> list[float]:
+        """How the nodes of the answer rank under our own score, best first. One that is chosen is chosen among all."""
+        view, settings = self._view, self._settings
+        compiled, most = view.compiled(pod.signature), len(requested)
+        if settings.answers.shortlist and not answers_one(compiled, view, settings):
+            most = min(most, settings.answers.shortlist)
+        filters = catalog.prepare_filters(pod, compiled, view, frame)
+        if filters.rejects_every_node:
+            return []
+        return [rank for rank, _ in best_passing(Search(compiled, filters, requested, view, settings), most, 0)]
 
     def decide(self, args: ExtenderArgs, seed: int, avoid: str = "") -> FilterDecision:
         """Decides the requested nodes. O(names × clauses), and the dry runs of `plan_for_rejected_pod` if none passes.
@@ -67,7 +96,9 @@ class FilterVerb:
         # 2. The rejection cache, while everything that the rejection depends on is unchanged.
         compiled = view.compiled(pod.signature)
         is_undetermined = view.is_pending(compiled)
-        result = None if is_undetermined else self.rejections.find(question, compiled, view)
+        result = None
+        if pod.signature in self.rejections.signatures and not is_undetermined:
+            result = self.rejections.find(question, compiled, view)
         if result is None:
             # 3. The rules, prepared once for all nodes.
             requested = requested_nodes(question, view)
@@ -76,10 +107,12 @@ class FilterVerb:
 
             # 4. Selection of the host, or of a shortlist of hosts.
             hosts = select_hosts(search, pod, seed, avoid)
-            result = FilterResult(hosts) if hosts else rejection(search)
+            if hosts:
+                return FilterDecision(FilterResult(hosts))
+            result = rejection(search)
             if not (is_undetermined or search.filters.rejects_all):
                 self.rejections.add(question, compiled, view, result)
-        if result.passed or result.error or not (preempts and args.node_names):
+        if result.error or not (preempts and args.node_names):
             return FilterDecision(result)
 
         # 5. The preemption plan. kube-scheduler makes none for a pod that only an extender rejects.

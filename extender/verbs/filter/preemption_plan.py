@@ -21,7 +21,7 @@ from extender.rules.frames import IndexFrame
 from extender.settings import Settings
 from extender.verbs.dry_run.candidates import MOST_VISITED, NodeSearch, found_beside_nominated, may_plan, plan_of
 from extender.verbs.dry_run.victims import DryRun, Removal
-from extender.verbs.filter.nominate_elsewhere import find_node_elsewhere
+from extender.verbs.filter.select_host import find_node_elsewhere
 from extender.wire.extender_v1 import ExtenderArgs
 
 _MOST_BYTES: Final = 8 * 2**20

@@ -5,6 +5,10 @@ once, and no other question has to wait for it. It does so too where our rules p
 ask for scores. The choice is the best under our own score, then by what the in-tree plugins would have looked at:
 preferred node affinity, PreferNoSchedule taints, free resources. Answers are short on purpose: the length of an answer
 costs the scheduler more than our decision does.
+
+Where every requested node is rejected, a node outside of the scheduler's sample may still take the pod. At 5,000 nodes
+kube-scheduler asks about 500 of them; a pod that fits elsewhere only stays pending until unrelated events move the
+sample (measured). A nomination makes the scheduler look at that node first, at once.
 """
 
 from __future__ import annotations
@@ -13,20 +17,37 @@ from collections.abc import Sequence
 
 from extender.index.view import ClusterView, CompiledConstraints
 from extender.model.objects import Node, Pod
+from extender.model.rejections import Reason
 from extender.model.resources import CPU, MEMORY
 from extender.model.taints import PREFER_NO_SCHEDULE
+from extender.rules import catalog
+from extender.rules.frames import IndexFrame, WorstCaseFrame
 from extender.settings import Settings
-from extender.verbs.search.ranking import Ranked, Search, best_passing
-from extender.verbs.search.scoring import has_points
+from extender.verbs.request import Ranked, RequestedNodes, Search
+from extender.verbs.search.ranking import best_ranked
 
 # How many equals are compared by their free resources. Two random choices already level a load well; a few more level
 # it better, and all 500 would cost more than the rest of the decision.
 COMPARED = 5
 
+# How many nodes that pass our rules and have too little room are tried elsewhere, best first, before giving up.
+TRIED = 64
+
+
+def best_passing(search: Search, most: int, start: int) -> Ranked:
+    """Up to ``most`` positions that pass, with their ranks, best first, starting from the name number ``start``.
+
+    Without preferences all ranks are equal, and O(most) names are looked at.
+    """
+    scoring = catalog.scoring_rules(search.compiled, search.settings.rules)
+    return best_ranked(search, scoring, most, start) if scoring else search.first_passing(most, start)
+
 
 def answers_one(compiled: CompiledConstraints, view: ClusterView, settings: Settings) -> bool:
     """Whether a question is answered with one node. Such pods are all for which prioritize has anything to say."""
-    return settings.placement == "decisive" and (view.is_touched(compiled.signature) or has_points(compiled, settings))
+    if settings.placement != "decisive":
+        return False
+    return view.is_touched(compiled.signature) or bool(catalog.scoring_rules(compiled, settings.rules))
 
 
 def select_hosts(search: Search, pod: Pod, seed: int, avoid: str) -> Sequence[str]:
@@ -45,14 +66,14 @@ def select_hosts(search: Search, pod: Pod, seed: int, avoid: str) -> Sequence[st
     return requested.names_at(filters.passing(nodes))
 
 
-def select_host(search: Search, pod: Pod, turn: int, avoid: str) -> list[int]:
+def select_host(search: Search, pod: Pod, start: int, avoid: str) -> list[int]:
     """The position to answer, as a list of one, or an empty list where no node passes.
 
     ``avoid`` is the node that the pod was last sent to without arriving: it is chosen only where nothing else passes.
     """
     requested = search.requested
     looks_at_all = bool(pod.signature.preferred_nodes)
-    ranked = best_passing(search, len(requested) if looks_at_all else min(COMPARED, len(requested)), turn)
+    ranked = best_passing(search, len(requested) if looks_at_all else min(COMPARED, len(requested)), start)
     if avoid and len(ranked) > 1:
         avoided = requested.position(avoid)
         ranked = [item for item in ranked if item[1] != avoided]
@@ -95,3 +116,32 @@ def _free_share(pod: Pod, view: ClusterView, node: Node) -> float:
         if there := offered.get(name):
             free += 1 - (in_use.get(name, 0) + wanted.get(name, 0)) / there
     return free
+
+
+def find_node_elsewhere(pod: Pod, view: ClusterView, settings: Settings, seed: int) -> tuple[str, bool]:
+    """The best node of the whole cluster that passes all that we can check, or "" where there is none.
+
+    The second value tells whether any node passes *our* rules at all: where none does, only a change of the dependency
+    version can help. A pod with needs that the index does not hold (volumes, host ports, devices) gets no node, as we
+    cannot check them. O(nodes) at worst.
+    """
+    compiled = view.compiled(pod.signature)
+    frame = WorstCaseFrame(IndexFrame(), view) if view.is_pending(compiled) else IndexFrame()
+    filters = catalog.prepare_filters(pod, compiled, view, frame)
+    if filters.rejects_every_node:
+        return "", False
+    names = list(view.known)
+    requested = RequestedNodes(names, IndexFrame(), view)
+    ranked = best_passing(Search(compiled, filters, requested, view, settings), len(names), seed % max(len(names), 1))
+    if pod.has_unseen_needs:
+        return "", bool(ranked)
+    fit = catalog.NODE_FIT.prepare_filter(pod, compiled, view, IndexFrame())
+    tried = 0
+    for _, number in ranked:
+        reason = fit.reason(number)
+        if reason is None:
+            return view.node_names[number], True
+        tried += reason is Reason.NO_ROOM
+        if tried >= TRIED:
+            break
+    return "", bool(ranked)

@@ -10,34 +10,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
-from extender.index.view import ClusterView, Column, CompiledConstraints, GroupView, KeyView
+from extender.index.view import Column, GroupView, KeyView
 from extender.model.labels import HOSTNAME
 from extender.model.spread import topology_weight
 from extender.rules import catalog
-from extender.rules.catalog import PreparedFilters
 from extender.rules.interpod_affinity import weighted_groups
-from extender.settings import Settings
+from extender.rules.rule import Rule
+from extender.verbs.request import SPARE, Ranked, Search
 from extender.verbs.search import top_domains
-from extender.verbs.search.requested_nodes import RequestedNodes
-from extender.verbs.search.scoring import points
 
 _TOLERANCE = 1e-9
 _NEVER = float("-inf")
 _LONG = 100  # names from which on looking up all of them costs more than starting from the fullest domains
-_SPARE = 4  # a first piece a quarter larger than what is wanted mostly saves a second one
-
-Ranked = list[tuple[float, int]]
-
-
-@dataclass(frozen=True, slots=True)
-class Search:
-    """One question ready to be searched: the requested nodes, the constraints, and the filters that a node must pass."""
-
-    compiled: CompiledConstraints
-    filters: PreparedFilters
-    requested: RequestedNodes
-    view: ClusterView
-    settings: Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,27 +34,23 @@ class _Part:
     best: float
 
 
-def best_passing(search: Search, most: int, turn: int) -> Ranked:
-    """Up to ``most`` positions that pass, with their ranks, best first, starting from the name number ``turn``.
+def best_ranked(search: Search, scoring: Sequence[Rule], most: int, start: int) -> Ranked:
+    """Up to ``most`` positions that pass, with their ranks, best first, starting from the name number ``start``.
 
-    Without preferences O(most) names are looked at; with one rule's preferences it ends as soon as ``most`` nodes of
-    the best possible rank are found. Only where several rules have preferences, or one that counts no pods, are all
-    passing nodes scored.
+    ``scoring`` are the rules that have preferences. With those of one rule it ends as soon as ``most`` nodes of the best
+    possible rank are found. Only where several have, or one that counts no pods, are all passing nodes scored.
     """
     compiled, requested = search.compiled, search.requested
-    scoring = catalog.scoring_rules(compiled, search.settings.rules)
-    if not scoring:
-        return _unranked(search, most, turn)
     if len(scoring) > 1 or not scoring[0].ranks_by_counts:
-        return _scored(search, most, turn)
+        return _scored(search, most, start)
     groups = weighted_groups(compiled, search.settings.rules.inter_pod_affinity.hard_pod_affinity_weight)
     if groups and requested.view is not None and len(requested) >= _LONG and top_domains.applies(groups):
-        return top_domains.best_by_top_domains(groups, search.filters, requested, most, turn)
+        return top_domains.best_by_top_domains(groups, search.filters, requested, most, start)
     parts = [_part(part.weight, part.group, search) for part in groups]
     required: list[Column] = []
     if compiled.soft and not compiled.soft_error:
         parts, required = _spread_parts(search)
-    return _ranked(search, parts, required, most, turn) if parts else _unranked(search, most, turn)
+    return _ranked(search, parts, required, most, start) if parts else search.first_passing(most, start)
 
 
 def _part(weight: float, group: GroupView, search: Search, *, without_key: bool = True) -> _Part:
@@ -98,22 +78,12 @@ def _spread_parts(search: Search) -> tuple[list[_Part], list[Column]]:
     return parts, required
 
 
-def _unranked(search: Search, most: int, turn: int) -> Ranked:
-    """The first that pass: all are equal."""
-    found: list[int] = []
-    for piece in search.requested.pieces(turn, most + most // _SPARE):
-        found.extend(search.filters.passing(piece))
-        if len(found) >= most:
-            break
-    return [(0.0, node) for node in found[:most]]
-
-
-def _ranked(search: Search, parts: list[_Part], required: list[Column], most: int, turn: int) -> Ranked:
+def _ranked(search: Search, parts: list[_Part], required: list[Column], most: int, start: int) -> Ranked:
     """The best by rank; ends early when enough nodes reach the best rank that there can be."""
     target = sum(part.best for part in parts) - _TOLERANCE
     best: list[int] = []
     looked_at: list[tuple[Sequence[int], list[float]]] = []
-    for piece in search.requested.pieces(turn, most + most // _SPARE):
+    for piece in search.requested.pieces(start, most + most // SPARE):
         passing = search.filters.passing(piece)
         ranks = _ranks(passing, parts, required)
         best.extend([node for node, rank in zip(passing, ranks, strict=True) if rank >= target])
@@ -121,7 +91,7 @@ def _ranked(search: Search, parts: list[_Part], required: list[Column], most: in
             return [(target, node) for node in best[:most]]
         looked_at.append((passing, ranks))
     every = [item for passing, ranks in looked_at for item in zip(ranks, passing, strict=True)]
-    every.sort(key=itemgetter(0), reverse=True)  # stable, so that equals keep the order of the turn
+    every.sort(key=itemgetter(0), reverse=True)  # stable, so that equals keep the order of the search
     return every[:most]
 
 
@@ -138,11 +108,11 @@ def _ranks(nodes: Sequence[int], parts: list[_Part], required: list[Column]) -> 
     return ranks
 
 
-def _scored(search: Search, most: int, turn: int) -> Ranked:
+def _scored(search: Search, most: int, start: int) -> Ranked:
     """Scores every passing node as prioritize would: the two rules' points add up only once they are normalised."""
     requested = search.requested
-    passing = [node for piece in requested.pieces(turn, len(requested)) for node in search.filters.passing(piece)]
-    score_of = points(search.compiled, search.view, search.settings, requested.frame, passing).of
+    passing = [node for piece in requested.pieces(start, len(requested)) for node in search.filters.passing(piece)]
+    score_of = catalog.points(search.compiled, search.view, requested.frame, passing, search.settings.rules).of
     ranked = [(float(score_of[node]), node) for node in passing]
     ranked.sort(key=itemgetter(0), reverse=True)
     return ranked[:most]

@@ -14,9 +14,7 @@ from operator import itemgetter
 
 from extender.index.view import KeyView, WeightedGroup
 from extender.rules.catalog import PreparedFilters
-from extender.verbs.search.requested_nodes import RequestedNodes
-
-Ranked = list[tuple[float, int]]
+from extender.verbs.request import Ranked, RequestedNodes
 
 _SLICE = 64
 _SPARE = 8  # names looked up beyond what is wanted, as some will not pass

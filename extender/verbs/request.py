@@ -1,0 +1,157 @@
+"""What a request is about: the pod that the watch shows, and the requested nodes as positions.
+
+A request identifies a pod and says nothing else of it that is believed. Priority, preemption policy, scheduling gates,
+node, requests and constraints are those of the pod that the watch shows, so the sender of a request can neither
+preempt by a priority that the API server never admitted, nor take up room for a pod that does not exist.
+
+Constraints come from the watch too. Those of a pod without gates do not change any more, except labels, owners and
+added tolerations (KEP-3838), so where they differ from the request's, one of the two is behind by an update. The
+watch's version is the one that counts for other pods, now and once the pod is bound, so the decision is made by it.
+Where the watch may be the one behind, `tasks/watched_pods.py` waits for it first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from extender.index.view import ClusterView, CompiledConstraints
+from extender.model.objects import Node, Pod, PodSignature
+from extender.rules.catalog import PreparedFilters
+from extender.rules.frames import Frame, IndexFrame, RequestFrame
+from extender.settings import Settings
+from extender.wire.extender_v1 import ExtenderArgs
+
+_GROWTH = 2
+SPARE = 4  # a first piece a quarter larger than what is wanted mostly saves a second one
+
+
+class Unconfirmed(Enum):
+    """Why nothing is decided about a pod for the moment: a stable text, and whether the next watch event may cure it.
+
+    The scheduler asks again by its own back-off. https://kubernetes.io/docs/concepts/scheduling-eviction/pod-scheduling-readiness/
+    """
+
+    NOT_SHOWN = ("the watch does not show this pod yet", True)
+    GATED = ("the watch shows scheduling gates on this pod", True)
+    OTHER_NAME = ("the watch shows a pod of another name under this UID", False)
+    PLACED = ("the watch shows this pod on a node already", False)
+    DELETED = ("the watch shows this pod as deleted", False)
+
+    def __init__(self, text: str, may_pass: bool) -> None:  # noqa: FBT001 (an enum's value is given by position)
+        self.text = text
+        self.may_pass = may_pass
+
+
+def watched_pod(uid: str, namespace: str, name: str, view: ClusterView) -> Pod | Unconfirmed:
+    """The pending pod without gates that the watch shows, or why there is none. O(1)."""
+    shown = view.pod(uid)
+    if shown is None:
+        return Unconfirmed.DELETED if uid in view.gone else Unconfirmed.NOT_SHOWN
+    if shown.name != name or shown.namespace != namespace:
+        return Unconfirmed.OTHER_NAME
+    if shown.node:
+        return Unconfirmed.PLACED
+    if shown.terminating:
+        return Unconfirmed.DELETED
+    return Unconfirmed.GATED if shown.gated else shown
+
+
+def asks_alike(one: PodSignature, other: PodSignature) -> bool:
+    """Whether two signatures ask for the same. O(1) for one object, else O(size)."""
+    return one is other or _parts(one) == _parts(other)
+
+
+def _parts(signature: PodSignature) -> tuple[object, ...]:
+    placement = (signature.affinity, signature.spread, signature.node_affinity, signature.preferred_nodes)
+    return (signature.namespace, signature.labels, signature.tolerations, signature.controller, *placement)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedNodes:
+    """The nodes of a request: the names in the request's order, and how positions find their domains.
+
+    ``view`` is None where the request brought its own ``nodes``.
+    """
+
+    names: Sequence[str]
+    frame: Frame
+    view: ClusterView | None = None
+    nodes: Sequence[Node] = ()
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def positions(self, start: int = 0, stop: int | None = None) -> list[int]:
+        """Positions of a piece of the names; names that the index does not know are left out. O(names)."""
+        if self.view is None:
+            return list(range(len(self.names)))[start:stop]
+        names = self.names[start:stop] if start or stop is not None else self.names
+        found = list(map(self.view.known.get, names))
+        return [each for each in found if each is not None] if None in found else found  # type: ignore[return-value]  # no None left
+
+    @property
+    def knows_all(self) -> bool:
+        """Whether every name has a position. O(names)."""
+        return self.view is None or all(map(self.view.known.__contains__, self.names))
+
+    def position(self, name: str) -> int | None:
+        """The position of one name, None where neither the request nor the index knows it. O(names) without an index."""
+        if self.view is not None:
+            return self.view.known.get(name)
+        return self.names.index(name) if name in self.names else None
+
+    def node(self, position: int) -> Node | None:
+        """The node at a position."""
+        return self.nodes[position] if self.view is None else self.view.node(position)
+
+    @property
+    def known_names(self) -> Sequence[str]:
+        """Names by position, also of nodes that were not requested."""
+        return self.names if self.view is None else self.view.node_names
+
+    def names_at(self, positions: Sequence[int]) -> list[str]:
+        """The names at these positions, in their order."""
+        names = self.known_names
+        return [names[position] for position in positions]
+
+    def pieces(self, start: int, first: int) -> Iterator[list[int]]:
+        """All positions in growing pieces, starting at the name number ``start`` and going round once."""
+        size = first
+        for first_of_part, stop in ((start, len(self.names)), (0, start)):
+            at = first_of_part
+            while at < stop:
+                yield self.positions(at, min(at + size, stop))
+                at, size = at + size, size * _GROWTH
+
+
+def requested_nodes(args: ExtenderArgs, view: ClusterView) -> RequestedNodes:
+    """The request's nodes, in either form. O(1) for names."""
+    if args.nodes is not None:
+        return RequestedNodes([node.name for node in args.nodes], RequestFrame(args.nodes), nodes=args.nodes)
+    return RequestedNodes(args.node_names or [], IndexFrame(), view)
+
+
+Ranked = list[tuple[float, int]]
+"""Positions with their ranks, best first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """One request ready to be searched: the requested nodes, the constraints, and the filters that a node must pass."""
+
+    compiled: CompiledConstraints
+    filters: PreparedFilters
+    requested: RequestedNodes
+    view: ClusterView
+    settings: Settings
+
+    def first_passing(self, most: int, start: int) -> Ranked:
+        """Up to ``most`` positions that pass, from the name number ``start`` on, all of rank 0. O(most) where most pass."""
+        found: list[int] = []
+        for piece in self.requested.pieces(start, most + most // SPARE):
+            found.extend(self.filters.passing(piece))
+            if len(found) >= most:
+                break
+        return [(0.0, node) for node in found[:most]]
