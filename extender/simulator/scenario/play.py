@@ -45,20 +45,24 @@ class Player:
         self._narrate = narrate
         self._arrivals: list[asyncio.Task[None]] = []
         self._begun = time.monotonic()
+        self._has_settled = False
 
     async def run(self, steps: Iterable[Step]) -> None:
         """Take the steps in order. StepFailed when one makes no sense on this cluster."""
         for step in steps:
             if step.title:
                 self._narrate(step.title)
+            if not isinstance(step.action, Expect):
+                self._has_settled = isinstance(step.action, Settle)
             try:
                 await self._take(step, step.action)
             except (ValueError, ApiError) as error:
                 raise StepFailed(f"{step.path}: {error}") from error
 
     async def finish(self) -> Report:
-        """Wait until all is quiet, stop scheduling, and judge what came of it."""
-        await self._settle(Settle(), "the end")
+        """Wait until all is quiet, unless the last step did that, then stop scheduling and judge what came of it."""
+        if not self._has_settled:
+            await self._settle(Settle(), "the end")
         await self.simulated.stop_scheduling()
         return make_report(self.simulated, self.failures, time.monotonic() - self._begun, peak_megabytes())
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,7 +69,7 @@ class Witness:
         while True:
             self._beat()
             for _ in range(round(_BEAT_SECONDS / _LOOK_SECONDS)):
-                await asyncio.sleep(_LOOK_SECONDS)
+                await self.simulated.clock.sleep(_LOOK_SECONDS)  # which a jump ends, before the service can catch up
                 self._look()
 
     def _beat(self) -> None:
@@ -111,8 +111,18 @@ def base(**parts: Any) -> dict[str, Any]:
     return {**document, **parts}
 
 
-async def run(document: dict[str, Any], *, bound: float, seed: int = 1) -> Outcome:
-    """Play it with the real service, then let everything come to rest and compare."""
+async def run(
+    document: dict[str, Any],
+    *,
+    bound: float,
+    seed: int = 1,
+    once: Callable[[Service], object] = lambda _: True,
+    then: Sequence[JsonObject] = (),
+) -> Outcome:
+    """Play it with the real service, then let everything come to rest and compare.
+
+    The steps ``then`` follow those of the document, as soon as ``once`` holds of the service.
+    """
     play = parse_scenario(document)
     settings = scenario_settings(play, "test", FREE_PORT)
     async with (
@@ -123,6 +133,8 @@ async def run(document: dict[str, Any], *, bound: float, seed: int = 1) -> Outco
         witness, player = Witness(simulated, service, bound), Player(simulated)
         with _at_work(witness):
             await player.run(play.steps)
+            await until(lambda: once(service))
+            await player.run(parse_scenario({**document, "steps": list(then)}).steps)
         report = await player.finish()  # when all is quiet, and with the witness it never is
         await until(lambda: service.readiness.is_ready and held(service.index) == real(simulated))
         return Outcome(

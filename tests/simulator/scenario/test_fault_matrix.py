@@ -91,13 +91,13 @@ async def test_pods_whose_bindings_failed_unheard_make_no_room_that_is_not_there
     steps = [
         {"faults": [{"fail": {"verbs": ["write"]}}]},
         {"arrive": {**arrive, "count": 7, "rate": 200}},
-        {"pause": {"time": "800ms"}},
-        {"faults": []},
-        {"arrive": {**arrive, "count": 40, "rate": 100}},
     ]
+    then: list[JsonObject] = [{"faults": []}, {"arrive": {**arrive, "count": 40, "rate": 100}}]
     document = base(steps=steps, lag="600ms")
     document["scheduler"] = {"podInitialBackoff": "2s", "podMaxBackoff": "2s"}
-    document["extender"]["assumedPods"] = {"doubt": "100ms"}  # at most 350 ms, as it is looked after every 250
-    outcome = await run(document, bound=STALE_AFTER + MACHINE)
+    document["extender"]["assumedPods"] = {"doubt": "100ms"}
+    outcome = await run(
+        document, bound=STALE_AFTER + MACHINE, once=lambda service: service.index.assumed.doubted == 7, then=then
+    )
     assert outcome.injected["fail"] > 0
     assert (outcome.report.violations, outcome.report.waiting, outcome.lies) == ((), (), [])
