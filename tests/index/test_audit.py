@@ -12,6 +12,7 @@ from extender.index.audit import audit, audit_steps
 from extender.index.cluster import ClusterIndex
 from extender.index.counts.signature_counts import SignatureCounts
 from extender.index.counts.term_counts import OwnerGroup
+from extender.model.bounded import without_item
 from extender.model.objects import Pod
 from extender.settings import Settings
 from extender.wire.kinds import NODES, PODS
@@ -86,11 +87,13 @@ def counted_elsewhere(index: ClusterIndex) -> None:
 
 
 def not_in_its_namespace(index: ClusterIndex) -> None:
-    index.counts.signatures._by_namespace["ns"].discard(plain(index))
+    by_namespace = index.counts.signatures._by_namespace
+    by_namespace["ns"] = without_item(by_namespace["ns"], plain(index))
 
 
 def not_under_its_label(index: ClusterIndex) -> None:
-    index.counts.signatures._by_label["app"]["web"]["ns"].discard(plain(index))
+    there = index.counts.signatures._by_label["app"]["web"]
+    there["ns"] = without_item(there["ns"], plain(index))
 
 
 def a_label_too_many(index: ClusterIndex) -> None:

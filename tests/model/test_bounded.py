@@ -7,7 +7,7 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.model.bounded import FAIR_SHARE, BoundedCache, cached, shrink
+from extender.model.bounded import FAIR_SHARE, BoundedCache, Few, cached, shrink, with_item, without_item
 
 
 def test_what_was_looked_up_outlives_what_was_not() -> None:
@@ -58,6 +58,19 @@ def test_a_table_that_is_full_enough_stays_as_it_is() -> None:
     before = sys.getsizeof(table)
     shrink(table)
     assert sys.getsizeof(table) == before
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 9))))
+def test_a_set_of_few_items_is_the_set_of_what_was_added_and_not_taken_out(steps: list[tuple[bool, int]]) -> None:
+    few: Few[int] = ()
+    plain: dict[int, None] = {}
+    for adds, item in steps:
+        few = with_item(few, item) if adds else without_item(few, item)
+        plain |= {item: None} if adds else {}
+        if not adds:
+            plain.pop(item, None)
+        assert list(few) == list(plain)
+        assert isinstance(few, tuple) or len(few) > 1
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 40), st.booleans())), st.integers(0, 500))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import count
 
 from extender.index.counts.selections import TermSelection
@@ -35,7 +36,7 @@ MOST_BYTES = 96 * 2**20
 """The most that all of them may hold, estimated when each is compiled."""
 # Idle: no pod has the signature now. That is the usual case, as a binding adds labels of the node's topology to a pod
 # (KEP-4742): the signature of pending pods is theirs only for moments. 2,000 workloads of 75 pods each need 39 MiB.
-MOST_IDLE = 4_000
+MOST_IDLE = 2_500
 MOST_IDLE_BYTES = MOST_BYTES // 2
 _SERIALS = count(1)  # of all indexes, so that a number is not given again after one has been counted anew
 _BYTES_A_GROUP = 1_000
@@ -278,8 +279,8 @@ class ConstraintCompiler:
 
     def _spread(self, signature: PodSignature, held: _Compiled) -> dict[str, object]:
         constraints, needs_all = self._constraints(signature)
-        hard_keys = frozenset(c.topology_key for c in constraints.hard)
-        soft_keys = frozenset(c.topology_key for c in constraints.soft)
+        hard_keys = _keys_of(tuple(c.topology_key for c in constraints.hard))
+        soft_keys = _keys_of(tuple(c.topology_key for c in constraints.soft))
 
         def ask(constraint: SpreadConstraint, key: SpreadKey) -> CompiledSpread:
             held.spreads.append(key)
@@ -313,6 +314,12 @@ class ConstraintCompiler:
     def statistics(self) -> dict[str, int]:
         """How many are kept."""
         return {"compiled_constraints": len(self._compiled)}
+
+
+@lru_cache(maxsize=256)
+def _keys_of(topology_keys: tuple[str, ...]) -> frozenset[str]:
+    """One set for all templates with the same keys: each spread group has it in its identity."""
+    return frozenset(topology_keys)
 
 
 def _size(compiled: CompiledConstraints) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable
+from collections.abc import Set as AbstractSet
 
 import msgspec
 
@@ -16,13 +17,14 @@ from extender.index.counts.groups import Group
 from extender.index.counts.selector_index import SelectorIndex
 from extender.index.counts.signature_counts import SignatureCounts, SignatureTable
 from extender.index.objects.namespaces import Namespaces
-from extender.model.bounded import shrink
+from extender.model.bounded import Few, shrink, with_item, without_item
 from extender.model.labels import contains
 from extender.model.selectors import LabelSelector, Requirement
 from extender.model.terms import AffinityTerm
 
 # A selection that was not read while so many namespaces changed is corrected at once, which bounds `stale`.
 MOST_STALE = 64
+_NONE_STALE: AbstractSet[str] = frozenset()
 
 
 class PodSelector(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
@@ -61,9 +63,9 @@ class Selection(ABC):
     def __init__(self, anchor: Requirement | None) -> None:
         self.anchor = anchor
         self.groups: dict[Hashable, Group] = {}
-        self.live: dict[Group, None] = {}
-        self.members: set[SignatureCounts] = set()
-        self.stale: set[str] = set()
+        self.live: Few[Group] = ()
+        self.members: Few[SignatureCounts] = ()
+        self.stale: AbstractSet[str] = _NONE_STALE
 
     @abstractmethod
     def selects(self, counts_of_signature: SignatureCounts) -> bool:
@@ -83,25 +85,25 @@ class Selection(ABC):
 
     def enter(self, counts_of_signature: SignatureCounts) -> None:
         """Makes a signature a member: every live group counts it from now on."""
-        self.members.add(counts_of_signature)
+        self.members = with_item(self.members, counts_of_signature)
         for group in self.live:
             counts_of_signature.join(group)
 
     def drop(self, counts_of_signature: SignatureCounts) -> None:
         """Ends a membership."""
-        self.members.discard(counts_of_signature)
+        self.members = without_item(self.members, counts_of_signature)
         for group in self.live:
             counts_of_signature.leave(group)
 
     def start(self, group: Group) -> None:
         """Counts the members in a group. O(nodes of the members)."""
-        self.live[group] = None
+        self.live = with_item(self.live, group)
         for counts_of_signature in self.members:
             counts_of_signature.join(group)
 
     def stop(self, group: Group) -> None:
         """Ends that: the group counts no member any more. O(nodes of the members)."""
-        del self.live[group]
+        self.live = without_item(self.live, group)
         for counts_of_signature in self.members:
             counts_of_signature.leave(group)
 
@@ -269,7 +271,7 @@ class Selections:
         """Drops a signature without pods."""
         signature = counts_of_signature.signature
         for selection in self._anchors.candidates(signature.namespace, signature.labels):
-            selection.members.discard(counts_of_signature)
+            selection.members = without_item(selection.members, counts_of_signature)
 
     def namespace_changed(self, namespace: str, changed: Iterable[LabelSelector]) -> None:
         """Marks the selections for which a namespace begins or ends to match. O(such selections).
@@ -279,7 +281,7 @@ class Selections:
         """
         for selector in changed:
             for selection in self._by_selector.get(selector, ()):
-                selection.stale.add(namespace)
+                selection.stale |= {namespace}
                 if len(selection.stale) > MOST_STALE:
                     self.refresh(selection)
 
@@ -290,4 +292,4 @@ class Selections:
                 is_now = selection.selects(counts_of_signature)
                 if is_now != (counts_of_signature in selection.members):
                     (selection.enter if is_now else selection.drop)(counts_of_signature)
-        selection.stale.clear()
+        selection.stale = _NONE_STALE

@@ -9,14 +9,14 @@ stay linear in the term.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Generic, TypeVar
 
-from extender.model.bounded import shrink
+from extender.model.bounded import Few, shrink, with_item, without_item
 from extender.model.labels import Labels
 from extender.model.selectors import Requirement
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Hashable)
 
 _Slot = tuple[str | None, str, str]
 _ANYWHERE = None
@@ -32,8 +32,8 @@ class SelectorIndex(Generic[T]):
     """
 
     def __init__(self) -> None:
-        self._slots: dict[_Slot, dict[T, None]] = {}
-        self._wide: dict[str | None, dict[T, None]] = {}
+        self._slots: dict[_Slot, Few[T]] = {}
+        self._wide: dict[str | None, Few[T]] = {}
 
     def file(self, item: T, anchor: Requirement | None, namespaces: Iterable[str] | None) -> None:
         """Files an item that concerns only these namespaces (None: any, or not known beforehand).
@@ -41,16 +41,13 @@ class SelectorIndex(Generic[T]):
         O(values) or O(namespaces), whichever is less, or O(`MOST_PAIRS`).
         """
         for bucket_of, slot in self._places(anchor, namespaces):
-            bucket_of.setdefault(slot, {})[item] = None
+            bucket_of[slot] = with_item(bucket_of.get(slot, ()), item)
 
     def discard(self, item: T, anchor: Requirement | None, namespaces: Iterable[str] | None) -> None:
         """Takes out an item that was filed with the same anchor and namespaces."""
         for bucket_of, slot in self._places(anchor, namespaces):
-            bucket = bucket_of[slot]
-            bucket.pop(item, None)
-            if bucket:
-                shrink(bucket)
-            else:
+            bucket_of[slot] = left = without_item(bucket_of[slot], item)
+            if not left:
                 del bucket_of[slot]
                 shrink(bucket_of)
 
@@ -60,9 +57,9 @@ class SelectorIndex(Generic[T]):
 
     def _places(
         self, anchor: Requirement | None, namespaces: Iterable[str] | None
-    ) -> Iterator[tuple[dict[object, dict[T, None]], object]]:
-        slots: dict[object, dict[T, None]] = self._slots  # type: ignore[assignment]  # joined with the other by `object`
-        wide: dict[object, dict[T, None]] = self._wide  # type: ignore[assignment]  # the same
+    ) -> Iterator[tuple[dict[object, Few[T]], object]]:
+        slots: dict[object, Few[T]] = self._slots  # type: ignore[assignment]  # joined with the other by `object`
+        wide: dict[object, Few[T]] = self._wide  # type: ignore[assignment]  # the same
         names: tuple[str | None, ...] = (_ANYWHERE,) if namespaces is None else tuple(namespaces)
         if anchor is not None and len(names) * len(anchor.values) > MOST_PAIRS:
             if namespaces is not None and len(names) < len(anchor.values):

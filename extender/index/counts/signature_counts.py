@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from extender.index.counts.groups import Group
-from extender.model.bounded import shrink
+from extender.model.bounded import Few, shrink, with_item, without_item
 from extender.model.labels import contains
 from extender.model.objects import PodSignature
 from extender.model.selectors import Requirement
@@ -50,7 +50,7 @@ class SignatureCounts:
         self.count_in(group, -1)
 
 
-_Postings = dict[str, dict[str, set[SignatureCounts]]]
+_Postings = dict[str, dict[str, Few[SignatureCounts]]]
 """Counts of signatures by the value of one label key, then by namespace; nothing in it is empty."""
 
 
@@ -65,7 +65,7 @@ class SignatureTable:
         self._on_new = on_new
         self._on_gone = on_gone
         self._all: dict[tuple[PodSignature, bool], SignatureCounts] = {}
-        self._by_namespace: dict[str, set[SignatureCounts]] = {}
+        self._by_namespace: dict[str, Few[SignatureCounts]] = {}
         self._by_label: dict[str, _Postings] = {}
         self._label_users: dict[str, int] = {}
 
@@ -121,7 +121,7 @@ class SignatureTable:
 
     def _add(self, signature: PodSignature, *, terminating: bool) -> SignatureCounts:
         counts_of_signature = self._all[signature, terminating] = SignatureCounts(signature, terminating=terminating)
-        self._by_namespace.setdefault(signature.namespace, set()).add(counts_of_signature)
+        _add(self._by_namespace, signature.namespace, counts_of_signature)
         for key, value in signature.labels.items():
             postings = self._by_label.get(key)
             if postings is not None:
@@ -212,7 +212,7 @@ class SignatureTable:
 
 
 def _in_namespaces(
-    by_namespace: Mapping[str, set[SignatureCounts]], namespaces: Iterable[str] | None
+    by_namespace: Mapping[str, Few[SignatureCounts]], namespaces: Iterable[str] | None
 ) -> Iterator[SignatureCounts]:
     """The signatures of some namespaces, None for all. O(the shorter of both lists + results)."""
     if namespaces is None:
@@ -226,13 +226,16 @@ def _in_namespaces(
 
 
 def _post(postings: _Postings, value: str, counts_of_signature: SignatureCounts) -> None:
-    postings.setdefault(value, {}).setdefault(counts_of_signature.signature.namespace, set()).add(counts_of_signature)
+    _add(postings.setdefault(value, {}), counts_of_signature.signature.namespace, counts_of_signature)
 
 
-def _discard(buckets: dict[str, set[SignatureCounts]], key: str, item: SignatureCounts) -> None:
+def _add(buckets: dict[str, Few[SignatureCounts]], key: str, item: SignatureCounts) -> None:
+    buckets[key] = with_item(buckets.get(key, ()), item)
+
+
+def _discard(buckets: dict[str, Few[SignatureCounts]], key: str, item: SignatureCounts) -> None:
     """Takes an item out of its bucket, and the bucket away with its last item."""
-    bucket = buckets[key]
-    bucket.discard(item)
-    if not bucket:
+    buckets[key] = left = without_item(buckets[key], item)
+    if not left:
         del buckets[key]
         shrink(buckets)
