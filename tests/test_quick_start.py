@@ -15,7 +15,7 @@ import yaml
 from extender.simulator.apiserver.kinds import PODS
 from extender.simulator.apiserver.server import ApiServer
 from extender.simulator.json_objects import node_of
-from extender.simulator.scheduler.extender_client import ExtenderStanza
+from extender.simulator.scheduler.extender_client import ExtenderEntry
 from extender.simulator.scheduler.loop import LoopSettings, SchedulingLoop
 from tests.quick_start import follow, prepared, shell
 from tests.simulator.plain import namespace, node, pod
@@ -26,10 +26,10 @@ pytestmark = pytest.mark.timeout(120)
 async def place_a_pod(api: ApiServer, configuration: str) -> str:
     """Have a scheduler with that configuration place a pod; the node that it gets."""
     (entry,) = yaml.safe_load(configuration)["extenders"]
-    stanza = ExtenderStanza(
+    entry = ExtenderEntry(
         url_prefix=entry["urlPrefix"], filter_verb=entry["filterVerb"], prioritize_verb=entry.get("prioritizeVerb", "")
     )
-    loop = SchedulingLoop(api.store, api.url, stanza, LoopSettings())
+    loop = SchedulingLoop(api.store, api.url, entry, LoopSettings())
     await loop.start()
     api.operations.create(PODS, pod("web"))
     assert await loop.settle(within=30.0, calm=0.2)

@@ -1,5 +1,5 @@
-"""A cluster in memory: an API server over real HTTP and a small scheduling loop that speaks the extender protocol.
+"""A simulated cluster in memory: an API server with real HTTP, and a scheduler that speaks the extender protocol.
 
-For trying and testing: the service reads it through the same client and watch code as a real cluster. Each room imports
-only from those below it: bench, scenario, scheduler, oracle, apiserver.
+For demos and tests. The service reads it with the same client and watch code as a real cluster. Each package imports
+only from those after it: bench, scenario, scheduler, oracle, apiserver.
 """

@@ -1,7 +1,7 @@
-"""API objects as plain JSON mappings, with the readers and the label selectors that all of `simulator` shares.
+"""API objects as plain JSON mappings: readers and label selectors for the packages of `simulator`.
 
-No typed model enters here, and selectors are implemented a second time on purpose: API server and oracle must not share a
-mistake with the code that they test.
+Does not use the types of `model`, and implements selectors a second time, because the API server and the oracle must not
+share bugs with the code that they test.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 JsonObject: TypeAlias = dict[str, Any]
 
-# Go's strconv.ParseInt, base 10, 64 bits; Python's int() would take blanks and underscores, too.
+# As strconv.ParseInt of Go, base 10, 64 bits; int() would also accept blanks and underscores.
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _LARGEST = 2**63 - 1
 
@@ -42,7 +42,7 @@ def node_of(pod: JsonObject) -> str:
 
 
 def is_finished(pod: JsonObject) -> bool:
-    """Whether the pod has run to its end; the scheduler does not even watch such pods."""
+    """Whether the pod has finished; kube-scheduler does not watch such pods."""
     return pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}
 
 
@@ -58,7 +58,7 @@ def condition_of(obj: JsonObject, kind: str) -> JsonObject | None:
 
 
 def set_condition(obj: JsonObject, condition: JsonObject) -> None:
-    """Put a status condition in place of the one of the same type; lastTransitionTime moves only with the status."""
+    """Replaces the status condition of the same type; lastTransitionTime changes only with its status."""
     conditions = obj.setdefault("status", {}).setdefault("conditions", [])
     fresh = {"lastProbeTime": None, "lastTransitionTime": timestamp(), **condition}
     for index, old in enumerate(conditions):
@@ -71,13 +71,13 @@ def set_condition(obj: JsonObject, condition: JsonObject) -> None:
 
 
 def timestamp(offset: float = 0.0) -> str:
-    """The wall clock `offset` seconds from now, as the API server writes it (RFC 3339, whole seconds, UTC)."""
+    """The time `offset` seconds from now in the API's format (RFC 3339, whole seconds, UTC)."""
     moment = datetime.fromtimestamp(datetime.now(UTC).timestamp() + offset, UTC)
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def selects(selector: JsonObject | None, labels: Mapping[str, str]) -> bool:
-    """Whether a label selector matches: absent matches nothing, empty matches everything."""
+    """Whether a label selector matches. An absent one matches nothing, an empty one everything."""
     if selector is None:
         return False
     for key, value in (selector.get("matchLabels") or {}).items():

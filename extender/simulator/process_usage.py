@@ -1,4 +1,4 @@
-"""How much memory a process has in use, and how much processor time it has used, as Linux counts them."""
+"""Memory and processor time of a process, from /proc. All figures are 0 on systems without it."""
 
 import os
 from pathlib import Path
@@ -7,17 +7,17 @@ _KIBIBYTE_MEGABYTES = 1024 / 1e6
 
 
 def resident_megabytes(pid: int | str = "self") -> float:
-    """What is in use now; 0 where the system does not tell."""
+    """Resident memory now."""
     return _status(pid, "VmRSS")
 
 
 def peak_megabytes(pid: int | str = "self") -> float:
-    """The most that has ever been in use; 0 where the system does not tell."""
+    """The largest resident memory so far."""
     return _status(pid, "VmHWM")
 
 
 def processor_seconds(pid: int | str = "self") -> float:
-    """User and system time of a process so far; 0 where the system does not tell."""
+    """User and system time so far."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
     except OSError:

@@ -68,11 +68,11 @@ async def play(patience: float | None = None, **changes: Any) -> Outcome:
         return Outcome(simulated, player, service.metrics.render().decode())
 
 
-@pytest.mark.parametrize("offers_bare", [False, True], ids=["1.37", "kubernetes#135486"])
+@pytest.mark.parametrize("sends_empty_candidates", [False, True], ids=["1.37", "kubernetes#135486"])
 async def test_executed_by_us_everybody_important_gets_a_place_and_no_more_go_than_have_to(
-    *, offers_bare: bool
+    *, sends_empty_candidates: bool
 ) -> None:
-    outcome = await play(scheduler={"offersBareCandidates": offers_bare})
+    outcome = await play(scheduler={"sendsEmptyCandidates": sends_empty_candidates})
     assert (outcome.failures, outcome.pending) == ([], 0)
     assert (outcome.apps["urgent"], outcome.apps["small"], outcome.apps["lonely"]) == (20, 40, 2)
     assert outcome.guarded == 4, "those under a disruption budget go last"
@@ -93,7 +93,7 @@ async def test_advised_by_us_the_scheduler_acts_and_cannot_help_the_lonely() -> 
 
 @pytest.mark.timeout(90)
 async def test_a_slow_apiserver_leaves_nobody_without_a_place() -> None:
-    outcome = await play(plane={"writeDelay": "100ms"})
+    outcome = await play(apiServer={"writeDelay": "100ms"})
     assert (outcome.failures, outcome.pending) == ([], 0)
     assert outcome.metric('extender_preemption_executions_total{result="error"}') == 0
 

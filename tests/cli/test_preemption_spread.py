@@ -43,7 +43,7 @@ async def victims(mode: str, constraint: str, seed: int) -> int:
                 },
             },
             "scheduler": {"preemption": "async", "podInitialBackoff": "50ms", "podMaxBackoff": "500ms"},
-            "plane": {"kubeletDelay": "100ms"},
+            "apiServer": {"kubeletDelay": "100ms"},
             "extender": {"preemption": {"mode": mode}},
             "steps": [
                 {"arrive": {"template": "urgent", "count": PREEMPTORS}},

@@ -23,7 +23,7 @@ from extender.simulator.apiserver.kinds import LEASES, PODS, Target
 from extender.simulator.apiserver.server import ApiServer, ApiServerSettings
 from extender.simulator.oracle.journal import Decision
 from extender.simulator.oracle.violations import violations
-from extender.simulator.scheduler.extender_client import ExtenderStanza
+from extender.simulator.scheduler.extender_client import ExtenderEntry
 from extender.simulator.scheduler.loop import LoopSettings, SchedulingLoop
 from tests.cli.balancing import Balancer, balancing
 from tests.cli.test_serve import APART, QUESTION, configuration, serving
@@ -235,9 +235,9 @@ class Traffic:
     """Pods that must stand apart, by variants, as fast as a scheduler can ask for them."""
 
     def __init__(self, api: ApiServer, url: str, bind_delay: tuple[float, float]) -> None:
-        stanza = ExtenderStanza(url_prefix=url, http_timeout=5.0)
+        entry = ExtenderEntry(url_prefix=url, http_timeout=5.0)
         settings = LoopSettings(bind_delay=bind_delay, backoff=(0.05, 0.2), seed=1)
-        self.loop = SchedulingLoop(api.store, api.url, stanza, settings)
+        self.loop = SchedulingLoop(api.store, api.url, entry, settings)
         self._api = api
         self._numbers = count()
         self._arriving: asyncio.Task[None] | None = None
@@ -278,7 +278,7 @@ class Traffic:
     async def more(self, number: int = 80) -> None:
         """Wait for so many more questions to be answered with a place, the first of them asked from now on."""
         begun = time.monotonic()
-        await eventually(lambda: any(found.asked_at > begun for found in self.decisions[-IN_FLIGHT:]))
+        await eventually(lambda: any(found.requested_at > begun for found in self.decisions[-IN_FLIGHT:]))
         enough = len(self.decisions) + number
         await eventually(lambda: len(self.decisions) >= enough, 2 * PATIENCE)
 

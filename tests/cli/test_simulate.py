@@ -86,7 +86,7 @@ def test_the_scenario_sets_the_extender(tmp_path: Path, capsys: pytest.CaptureFi
         ({"sede": 1}, 'sede: unknown field, did you mean "seed"?'),
         ({"extender": {"mode": "offlaod"}}, "extender.mode: expected offload or augment, got 'offlaod'"),
         ({"cluster": {"files": ["nodes.yaml"]}}, "No such file or directory"),
-        ({"steps": [{"arrive": {"template": "web", "count": 1, "namespaces": "x"}}]}, 'no namespace fits "x"'),
+        ({"steps": [{"arrive": {"template": "web", "count": 1, "namespaces": "x"}}]}, 'no namespace matches "x"'),
     ],
 )
 def test_a_scenario_that_cannot_be_played_is_told_in_a_line(

@@ -62,7 +62,9 @@ class Recount:
                 domain = self.state.domain(node, key)
                 assert found == Rejection("InterPodAffinity", found.reason, topology_key=key, domain=domain)
             case Reason.ANTI_AFFINITY:
-                key, here = next((each.key, pods) for each in self.affinity.repelled if (pods := self._own(each, node)))
+                key, here = next(
+                    (each.key, pods) for each in self.affinity.anti_affinity_terms if (pods := self._own(each, node))
+                )
                 assert self._are_pods(found, node, key, here)
             case Reason.EXISTING_ANTI_AFFINITY:
                 key = found.topology_key
@@ -92,7 +94,7 @@ class Recount:
         raise AssertionError(found)
 
     def _counted(self, constraint: Json, domain: str) -> list[Placed]:
-        takes_part, selector = self.spread._participation(constraint), effective_selector(constraint, self.pod)
+        takes_part, selector = self.spread._eligibility(constraint), effective_selector(constraint, self.pod)
         return [
             placed
             for placed in self.state.pods(namespace_of(self.pod))
@@ -104,7 +106,7 @@ class Recount:
 
     def _unmatched_key(self, node: str) -> str:
         is_first = not self.affinity.matched and self.affinity.selects_itself
-        for term in self.affinity.wanted:
+        for term in self.affinity.affinity_terms:
             domain = self.state.domain(node, term.key)
             if domain is None or (not is_first and (term.key, domain) not in self.affinity.matched):
                 return term.key

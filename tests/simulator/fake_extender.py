@@ -9,7 +9,7 @@ from aiohttp import web
 from extender.simulator.apiserver.kinds import NAMESPACES, PODS
 from extender.simulator.apiserver.server import ApiServer
 from extender.simulator.json_objects import JsonObject, condition_of
-from extender.simulator.scheduler.extender_client import ExtenderStanza
+from extender.simulator.scheduler.extender_client import ExtenderEntry
 from extender.simulator.scheduler.loop import LoopSettings, SchedulingLoop
 from tests.simulator.plain import namespace
 
@@ -96,15 +96,15 @@ class Cluster:
 async def cluster(
     *objects: JsonObject,
     extender: FakeExtender | None = None,
-    stanza: dict[str, Any] | None = None,
+    entry: dict[str, Any] | None = None,
     **settings: Any,
 ) -> AsyncIterator[Cluster]:
     """A cluster of these objects (and the namespace `default`) with a running loop."""
     async with ApiServer() as api, (extender or FakeExtender()).running():
         api.store.load(objects)
         api.operations.create(NAMESPACES, namespace("default"))
-        entry = ExtenderStanza(url_prefix=extender.url, **(stanza or {})) if extender else None
-        loop = SchedulingLoop(api.store, api.url, entry, LoopSettings(**settings))
+        configured = ExtenderEntry(url_prefix=extender.url, **(entry or {})) if extender else None
+        loop = SchedulingLoop(api.store, api.url, configured, LoopSettings(**settings))
         await loop.start()
         try:
             yield Cluster(api, loop)

@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from extender.simulator.clocks import HoldUps, JumpingClock
+from extender.simulator.clocks import JumpingClock, LoopStalls
 from tests.fakes import until
 
 
@@ -34,27 +34,27 @@ async def test_without_jumps_it_is_the_monotonic_clock() -> None:
 
 
 async def test_time_in_which_the_loop_was_held_up_is_left_out() -> None:
-    found = HoldUps()
-    found.begin()
+    found = LoopStalls()
+    found.start()
     before = time.monotonic()
     time.sleep(0.3)  # noqa: ASYNC251 (a stalled loop is the case)
     after = time.monotonic()
-    await until(lambda: found.felt(after + 1.0) < after + 0.9)
+    await until(lambda: found.without_stalls(after + 1.0) < after + 0.9)
     found.stop()
-    assert found.felt(before) == before
-    assert found.felt(after + 1.0) <= after + 1.0 - 0.2
+    assert found.without_stalls(before) == before
+    assert found.without_stalls(after + 1.0) <= after + 1.0 - 0.2
 
 
 async def test_a_beat_in_time_finds_nothing() -> None:
     now = [100.0]
-    found = HoldUps(lambda: now[0])
-    found.begin()
+    found = LoopStalls(lambda: now[0])
+    found.start()
     found.stop()
     for late in (0.0, 0.04):
         now[0] = 100.02 + late
-        found.look()
-        assert found.felt(200.0) == 200.0
+        found.check()
+        assert found.without_stalls(200.0) == 200.0
     now[0] = 101.02
-    found.look()
-    assert found.felt(200.0) == 199.0
-    assert found.felt(101.0) == 101.0
+    found.check()
+    assert found.without_stalls(200.0) == 199.0
+    assert found.without_stalls(101.0) == 101.0

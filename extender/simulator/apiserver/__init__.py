@@ -1,1 +1,1 @@
-"""The embedded API server: stored objects, LIST, WATCH and writes over real HTTP, with points to inject faults."""
+"""The simulated API server: stored objects, LIST, WATCH and writes over real HTTP, with hooks to inject faults."""

@@ -1,6 +1,6 @@
-"""The errors of the embedded API server, in the words and shapes of the real one.
+"""The errors of the simulated API server, with the texts and bodies of a real one.
 
-Raised by the store and its operations, turned into an HTTP answer in one place (`apiserver/server.py`).
+Raised by the store and its operations, converted to HTTP answers by `apiserver/server.py`.
 """
 
 from extender.simulator.apiserver.kinds import Kind
@@ -15,7 +15,7 @@ CONTINUE_EXPIRED = (
 
 
 class ApiError(Exception):
-    """A request that the API server refuses; `status` is the `v1.Status` body and `code` the HTTP status."""
+    """Raised for a request that the API server rejects; `status` is the `v1.Status` body, `code` the HTTP status."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class ApiError(Exception):
             "details": details,
             "code": code,
         }
-        # Go leaves out what is empty; a reader that insists on the fields must not get away with it here.
+        # Go omits empty fields, so tests must fail for a client that requires them.
         for name, value in (("reason", reason), ("details", details)):
             if not value:
                 del self.status[name]
@@ -52,7 +52,7 @@ def not_found(kind: Kind, name: str) -> ApiError:
 
 
 def already_exists(kind: Kind, name: str) -> ApiError:
-    """409: create of a name that is taken."""
+    """409: an object with this name exists."""
     details = {"name": name, "kind": kind.plural, **({"group": kind.group} if kind.group else {})}
     return ApiError(409, "AlreadyExists", f'{kind.qualified} "{name}" already exists', details=details)
 
@@ -64,24 +64,24 @@ def conflict(kind: Kind, name: str, problem: str) -> ApiError:
 
 
 def stale(kind: Kind, name: str) -> ApiError:
-    """409: the writer has not seen the latest version."""
+    """409: the resourceVersion is not the latest."""
     problem = "the object has been modified; please apply your changes to the latest version and try again"
     return conflict(kind, name, problem)
 
 
 def bad_request(message: str) -> ApiError:
-    """400: the request makes no sense."""
+    """400: the request is malformed."""
     return ApiError(400, "BadRequest", message)
 
 
 def invalid(message: str, *, field: str = "", kind: str = "") -> ApiError:
-    """422: well formed, but not allowed."""
+    """422: the request is well formed but not valid."""
     causes = [{"reason": "FieldValueForbidden", "message": message, "field": field}]
     return ApiError(422, "Invalid", message, details={"kind": kind, "causes": causes})
 
 
 def expired(message: str, *, continue_token: str = "") -> ApiError:
-    """410: the version asked for lies before the history that is kept."""
+    """410: the requested version is older than the history."""
     return ApiError(410, "Expired", message, metadata={"continue": continue_token} if continue_token else None)
 
 
@@ -96,18 +96,18 @@ def too_large_version(asked: int, current: int) -> ApiError:
 
 
 def malformed_version(text: str) -> ApiError:
-    """500, as the real server answers it: a resourceVersion that is no number."""
+    """500, as from a real API server: a resourceVersion that is not a number."""
     message = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
     return ApiError(500, "", message)
 
 
 def too_many_requests(message: str, retry_after: int) -> ApiError:
-    """429, with the seconds to wait (0: none given)."""
+    """429, with the seconds to wait; 0 gives none."""
     return ApiError(
         429, "TooManyRequests", message, details={"retryAfterSeconds": retry_after} if retry_after else None
     )
 
 
 def success(code: int = 201) -> JsonObject:
-    """The body that a binding, an eviction or some deletions are answered with."""
+    """The body of the answer to a binding, an eviction and some deletions."""
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code}

@@ -1,6 +1,6 @@
-"""What the API server fills in when an object is created. Pure: objects in, the same objects completed.
+"""Fills in the defaults of new objects, as the API server does. Pure: changes the objects in place.
 
-Only what a scheduler or its extender reads; everything else is stored as it was sent. Called by the operations.
+Only fields that a scheduler or its extender reads get defaults. Called by the operations.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ _POD_SPEC: JsonObject = {
 
 
 def complete_new(kind: Kind, obj: JsonObject, priority: int | None) -> None:
-    """Fill in the defaults of a new object; `priority` is what the pod's priority class stands for, if it names one."""
+    """Fills in the defaults of a new object; `priority` is the value of the pod's priority class, if it has one."""
     if kind.plural == "pods":
         _complete_pod(obj, priority)
     elif kind.plural == "namespaces":
@@ -39,7 +39,7 @@ def complete_new(kind: Kind, obj: JsonObject, priority: int | None) -> None:
 
 
 def complete_loaded(kind: Kind, obj: JsonObject) -> None:
-    """Fill in the defaults of an object that is there from the start; what it says of its status stands."""
+    """Fills in the defaults of an object that exists at the start, and keeps its status."""
     status = obj.get("status")
     complete_new(kind, obj, None)
     if kind.plural == "pods":
@@ -47,7 +47,7 @@ def complete_loaded(kind: Kind, obj: JsonObject) -> None:
 
 
 def copy_topology(pod: JsonObject, node: JsonObject) -> None:
-    """Copy a node's zone and region to a pod that is bound to it."""
+    """Copies a node's zone and region to the labels of a pod that is bound to it."""
     labels = labels_of(node)
     copied = {key: labels[key] for key in TOPOLOGY_LABELS if key in labels}
     if copied:
@@ -69,7 +69,7 @@ def _complete_pod(pod: JsonObject, priority: int | None) -> None:
 
 
 def mark_gated(pod: JsonObject) -> None:
-    """Say on a pod with scheduling gates that it is held back."""
+    """Sets the condition of a pod with scheduling gates."""
     message = "Scheduling is blocked due to non-empty scheduling gates"
     set_condition(pod, {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": message})
 
@@ -83,9 +83,9 @@ def _tolerate_unready_nodes(spec: JsonObject) -> None:
 
 
 def merge_label_keys(pod: JsonObject) -> None:
-    """Append matchLabelKeys and mismatchLabelKeys to the selectors, as the API server does at creation.
+    """Merges matchLabelKeys and mismatchLabelKeys into the selectors, as the API server does at creation.
 
-    Affinity terms: KEP-3633. Topology spread: since 1.34 in the API server, after KEP-3243.
+    Affinity terms: KEP-3633. Topology spread: KEP-3243, in the API server since 1.34.
     """
     spec, labels = pod["spec"], labels_of(pod)
     for term in _affinity_terms(spec.get("affinity") or {}):
@@ -118,7 +118,7 @@ def _append(owner: JsonObject, keys: list[str] | None, operator: str, labels: di
 
 
 def stamp(obj: JsonObject, uid: str) -> None:
-    """Give a new object its identity; what the client sent for these fields is of no weight."""
+    """Sets the fields of a new object that the server owns, whatever the client sent for them."""
     metadata = obj["metadata"]
     obj["metadata"] = {
         "name": metadata["name"],

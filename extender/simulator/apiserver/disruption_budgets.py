@@ -1,6 +1,6 @@
-"""PodDisruptionBudgets: which of them guard a pod, and how many of their pods may go now.
+"""PodDisruptionBudgets: which budgets select a pod, and how many disruptions each allows now.
 
-A pod counts as healthy from its binding on, since no kubelet here makes it ready. Called by the pod operations.
+A bound pod counts as healthy, because there is no kubelet that makes it ready. Called by the pod operations.
 """
 
 from extender.simulator.apiserver.kinds import DISRUPTION_BUDGETS, PODS
@@ -17,7 +17,7 @@ def matching_budgets(store: Store, pod: JsonObject) -> list[JsonObject]:
 
 
 def disruptions_allowed(store: Store, budget: JsonObject) -> int:
-    """How many healthy pods may go without breaking the budget; never negative. O(pods)."""
+    """How many disruptions the budget allows; never negative. O(pods)."""
     namespace, spec = namespace_of(budget), budget["spec"]
     rows = store.table(PODS).objects.items()
     pods = [stored.read() for key, stored in rows if key.startswith(f"{namespace}/")]

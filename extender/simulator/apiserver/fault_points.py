@@ -1,7 +1,6 @@
-"""The seam for fault injection: named points at which the embedded API server asks whether to misbehave.
+"""The hooks for fault injection, which the simulated API server calls at fixed points.
 
-Here stands only the well-behaved one. A scenario's faults are a subclass that overrides the points it needs; the
-server calls them and knows nothing of what they do.
+The class here injects nothing. A scenario's faults are a subclass that overrides the hooks it needs.
 """
 
 import asyncio
@@ -12,8 +11,8 @@ from random import Random
 from extender.simulator.apiserver.kinds import Target
 
 
-class ConnectionCut(Exception):  # noqa: N818 -- not an error of the program: an order to the server
-    """Raised at any point: send `partial`, then close the connection without the rest of the answer."""
+class ConnectionCut(Exception):  # noqa: N818 -- not an error: tells the server what to do
+    """Raised by any hook: send `partial`, then close the connection without the rest of the answer."""
 
     def __init__(self, partial: bytes = b"") -> None:
         super().__init__("connection cut")
@@ -21,7 +20,7 @@ class ConnectionCut(Exception):  # noqa: N818 -- not an error of the program: an
 
 
 class StreamEnd(Exception):  # noqa: N818 -- as above
-    """Raised for the lines of a watch: send `last`, then end the answer properly."""
+    """Raised by `watch_lines`: send `last`, then end the answer normally."""
 
     def __init__(self, last: bytes = b"") -> None:
         super().__init__("stream ended")
@@ -30,7 +29,7 @@ class StreamEnd(Exception):  # noqa: N818 -- as above
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request as the points see it."""
+    """The request that a hook is called for."""
 
     method: str
     path: str
@@ -39,56 +38,56 @@ class Call:
 
     @property
     def is_watch(self) -> bool:
-        """Whether this is a WATCH, in the query's words."""
+        """Whether the query asks for a WATCH."""
         return self.query.get("watch", "") in {"1", "true"}
 
 
 class Faults:
-    """No fault at all. Every point may also wait: a stall, a slow page, a late answer."""
+    """Injects no fault. A hook may also wait, for a stall, a slow page or a late answer."""
 
     async def before_answer(self, call: Call) -> None:
-        """Before a request is looked at. Raise ApiError for an HTTP error, ConnectionCut to drop it."""
+        """Called for each request first. Raise ApiError for an HTTP error, ConnectionCut to drop the request."""
 
     async def before_page(self, call: Call) -> None:
-        """Before a page of a LIST is sent, or a piece of what a streaming list begins with."""
+        """Called before a page of a LIST is sent, or a part of the initial events of a streaming list."""
 
     async def before_write(self, call: Call) -> None:
-        """After a write was read and before it is done: the place for conflicts and for slow writes."""
+        """Called after a write is read and before it is done, for conflicts and slow writes."""
 
     async def after_write(self, call: Call) -> None:
-        """After a write was done and before it is answered: the client cannot know whether it was."""
+        """Called after a write is done and before it is answered, to lose the answer."""
 
     async def watch_lines(self, call: Call, lines: Sequence[bytes]) -> Sequence[bytes]:
-        """The lines that a watch is about to send; give those to send instead (fewer, twice, in another order)."""
+        """Called with the next lines of a watch. Returns the lines to send instead (fewer, repeated, reordered)."""
         del call
         return lines
 
     def watch_error(self, call: Call) -> bytes | None:
-        """An ERROR line to open a watch with, after which it ends; None for none."""
+        """The ERROR line with which a watch starts and ends; None for none."""
         del call
         return None
 
 
 class SlowWrites(Faults):
-    """Writes that all take the same time."""
+    """Delays every write by the same time."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
 
     async def before_write(self, call: Call) -> None:
-        """Wait before it is done."""
+        """Waits before the write is done."""
         del call
         await asyncio.sleep(self._seconds)
 
 
 class SlowBindings(Faults):
-    """Bindings that take a time drawn from a range, for bindings that do not come from the scheduling loop itself."""
+    """Delays bindings by a time drawn from a range; for bindings by the extender, which the loop cannot delay."""
 
     def __init__(self, seconds: tuple[float, float], rng: Random) -> None:
         self._seconds = seconds
         self._rng = rng
 
     async def before_write(self, call: Call) -> None:
-        """Wait before a binding is done."""
+        """Waits before the binding is done."""
         if call.path.endswith("/binding"):
             await asyncio.sleep(self._rng.uniform(*self._seconds))

@@ -1,6 +1,6 @@
-"""The kinds that the embedded API server knows, and the reading of its URLs.
+"""The kinds of the simulated API server, and the parser of its URLs.
 
-A kind that the service needs one day is one more line in `KINDS`. Called by the store and the request handlers.
+To add a kind, add a row to `KINDS`. Called by the store and the request handlers.
 """
 
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from extender.simulator.json_objects import JsonObject
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One resource: where its URL stands and how its objects are called."""
+    """One resource: the names in its URL and in its objects."""
 
     plural: str
     kind: str
@@ -18,17 +18,17 @@ class Kind:
     version: str = "v1"
     namespaced: bool = True
     has_status: bool = True
-    # What a bookmark of this kind carries beside metadata: Go's zero value of the type.
+    # The fields of a bookmark beside metadata: Go's zero value of the type.
     zero: JsonObject = field(default_factory=dict, hash=False)
 
     @property
     def api_version(self) -> str:
-        """`v1` or `group/version`, as objects carry it."""
+        """`v1` or `group/version`, as in objects."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def qualified(self) -> str:
-        """`pods` or `leases.coordination.k8s.io`, as error messages name it."""
+        """`pods` or `leases.coordination.k8s.io`, as in error messages."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
@@ -71,7 +71,7 @@ _BY_OBJECT = {(kind.api_version, kind.kind): kind for kind in KINDS}
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a URL points at. An empty name means the collection, an empty namespace all of them."""
+    """The target of a URL. An empty name means the collection, an empty namespace all namespaces."""
 
     kind: Kind
     namespace: str = ""
@@ -80,12 +80,12 @@ class Target:
 
     @property
     def key(self) -> str:
-        """The object's key in the store; sorts as etcd's keys do."""
+        """The object's key in the store, which sorts as in etcd."""
         return f"{self.namespace}/{self.name}" if self.kind.namespaced else self.name
 
 
 def kind_of(obj: JsonObject) -> Kind:
-    """The kind of a complete object; KeyError when the control plane does not know it."""
+    """The kind of a complete object. Raises KeyError for a kind that is not in `KINDS`."""
     return _BY_OBJECT[obj["apiVersion"], obj["kind"]]
 
 
@@ -96,7 +96,7 @@ def key_of(kind: Kind, obj: JsonObject) -> str:
 
 
 def parse_path(path: str) -> Target | None:
-    """Read `/api/v1/namespaces/team-a/pods/web-1/binding` and its like; None for a path that is no resource."""
+    """Parses a path such as `/api/v1/namespaces/team-a/pods/web-1/binding`; None if it is not a resource."""
     match path.strip("/").split("/"):
         case ["api", version, first, *rest]:
             group = ""

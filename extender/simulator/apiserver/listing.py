@@ -1,7 +1,7 @@
-"""LIST: which objects at which version, page by page, and the bytes of the answer.
+"""LIST: selects objects at a version, page by page, and encodes the answer.
 
-Pages of one LIST show one version: the rows are immutable, and a table remembers them as they were. Called by
-`apiserver/server.py`; nothing here awaits.
+All pages of a LIST show one version: rows are immutable, and the table keeps the rows of that version. Called by
+`apiserver/server.py`; no await.
 """
 
 import base64
@@ -17,13 +17,13 @@ from extender.simulator.apiserver.queries import EXACT, Query, Selection
 from extender.simulator.apiserver.store import Store, Stored, Table
 from extender.simulator.json_objects import JsonObject
 
-CHUNK = 1_000  # rows joined at a time: about a megabyte of pods
-_CURRENT = -1  # the version in a token that was handed out with a 410: go on with what is there now
+CHUNK = 1_000  # rows written at a time: about a megabyte of pods
+_CURRENT = -1  # the version in a token of a 410: continue with the current objects
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One answer to a LIST; `remaining` is None where a selector makes it unknown."""
+    """One page of a LIST; `remaining` is None if a selector makes it unknown."""
 
     rows: list[Stored]
     version: int
@@ -32,7 +32,7 @@ class Page:
 
 
 def list_page(store: Store, table: Table, query: Query, selection: Selection) -> Page:
-    """The page that the query asks for; ApiError 410 for what is no longer known, 504 for what is yet to come."""
+    """The requested page. Raises ApiError 410 for a version before the history, 504 for one in the future."""
     if query.continue_token:
         version, start = _read_token(query.continue_token)
         rows = table.latest() if version == _CURRENT else _rows_at(store, table, version)
@@ -44,7 +44,7 @@ def list_page(store: Store, table: Table, query: Query, selection: Selection) ->
         first = bisect_left(rows, start.removeprefix("/"), key=lambda stored: stored.key)
     else:
         version, rows, first = *_rows(store, table, query), 0
-    # Served from the watch cache, version 0 ignores the limit in the real server, too.
+    # As in a real API server, a list at version 0 is served from the watch cache and ignores the limit.
     limit = 0 if query.has_version and query.version == 0 else query.limit
     return _cut(table, selection, Page(rows, version), first, limit)
 
@@ -61,7 +61,7 @@ def _rows(store: Store, table: Table, query: Query) -> tuple[int, list[Stored]]:
 
 
 def _rows_at(store: Store, table: Table, version: int) -> list[Stored] | None:
-    """For the next page: None, too, when the first one came before the counter was set back."""
+    """The rows for the next page; None also if the versions were reset after the first page."""
     return None if version > store.version else table.at(version)
 
 
@@ -92,7 +92,7 @@ def _with_more(table: Table, selection: Selection, page: Page, taken: list[Store
 
 
 def head(page: Page, selection: Selection) -> bytes:
-    """The answer up to the first item."""
+    """The answer before the first item."""
     metadata: JsonObject = {"resourceVersion": str(page.version)}
     if page.continue_token:
         metadata["continue"] = page.continue_token

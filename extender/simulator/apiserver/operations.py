@@ -1,7 +1,6 @@
-"""Writes to the embedded control plane: create, replace, patch, delete, with the API server's preconditions.
+"""The writes of the simulated API server: create, replace, patch and delete, with preconditions. No HTTP.
 
-Called by the request handlers and directly by the scenario player; nothing here knows HTTP. What is special about
-pods (binding, eviction, deletion with grace) is in `pod_operations.py`.
+Called by the request handlers, and directly by the scenario player. `pod_operations.py` has those of pods only.
 """
 
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS, PRIORITY
 from extender.simulator.apiserver.store import Store, Stored
 from extender.simulator.json_objects import JsonObject, node_of, timestamp
 
-# What an update cannot change; taken over from the object as it is.
+# Metadata that an update cannot change.
 _KEPT = (
     "name",
     "namespace",
@@ -26,13 +25,13 @@ _NEEDS_VERSION = {"leases"}
 
 
 class Operations:
-    """The write side of the store, for one kind of object like another."""
+    """The writes that all kinds have in common."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
 
     def create(self, kind: Kind, obj: JsonObject, *, namespace: str = "") -> Stored:
-        """Create an object; ApiError 404 without its namespace, 409 when the name is taken, 422 without a name."""
+        """Creates an object. Raises ApiError 404 without its namespace, 409 if the name exists, 422 without a name."""
         metadata = obj.setdefault("metadata", {})
         if metadata.get("generateName") and not metadata.get("name"):
             metadata["name"] = metadata["generateName"] + self.store.new_uid()[:5]
@@ -52,7 +51,7 @@ class Operations:
         return self.store.put(kind, body)
 
     def replace(self, target: Target, obj: JsonObject) -> Stored:
-        """PUT: ApiError 409 when the object names a version or a uid that is not the present one."""
+        """PUT. Raises ApiError 409 if the object has another version or UID than the stored one."""
         stored = self.store.find(target.kind, target.key)
         body = _body(obj)
         metadata = body.get("metadata") or {}
@@ -62,19 +61,19 @@ class Operations:
         return self._update(target, stored, body)
 
     def patch(self, target: Target, patch: Any, content_type: str) -> Stored:
-        """PATCH; a version or uid inside the patch is a precondition, as in the real API."""
+        """PATCH. A version or UID in the patch is a precondition, as in the real API."""
         with self.store.working():
             stored = self.store.find(target.kind, target.key)
             return self._update(target, stored, patching.apply_patch(stored.read(), patch, content_type))
 
     def change(self, kind: Kind, key: str, edit: Callable[[JsonObject], None]) -> Stored:
-        """Change an object in place, past all preconditions: what the server and its controllers do themselves."""
+        """Changes an object without preconditions, as the API server and controllers do."""
         obj = self.store.find(kind, key).read()
         edit(obj)
         return self.store.put(kind, obj)
 
     def delete(self, target: Target, options: JsonObject) -> JsonObject:
-        """DELETE; gives the object as it was last. ApiError 409 when a precondition on uid or version fails."""
+        """DELETE. Returns the last state of the object. Raises ApiError 409 if a precondition fails."""
         stored = self.store.find(target.kind, target.key)
         check_preconditions(target, stored.read(), options.get("preconditions") or {})
         if target.kind is NAMESPACES:
@@ -82,9 +81,9 @@ class Operations:
         return self.store.remove(target.kind, target.key).read()
 
     def copy_topology(self, pod: JsonObject) -> None:
-        """Give a bound pod the zone and region of its node (PodTopologyLabels, on by default since 1.35)."""
+        """Copies zone and region of its node to a bound pod (PodTopologyLabels, on by default since 1.35)."""
         stored = self.store.table(NODES).objects.get(node_of(pod))
-        if stored is not None:  # the real API server takes unknown nodes, too
+        if stored is not None:  # a real API server accepts unknown nodes as well
             defaulting.copy_topology(pod, stored.read())
 
     def _update(self, target: Target, stored: Stored, new: JsonObject) -> Stored:
@@ -126,7 +125,7 @@ class Operations:
 
 
 def check_preconditions(target: Target, obj: JsonObject, wanted: JsonObject) -> None:
-    """Raise ApiError 409 unless the object has the uid and the resourceVersion that are wanted (absent: any)."""
+    """Raises ApiError 409 if the object has another UID or resourceVersion than `wanted`, where those are set."""
     metadata = obj["metadata"]
     uid, version = wanted.get("uid"), wanted.get("resourceVersion")
     if uid and uid != metadata["uid"]:

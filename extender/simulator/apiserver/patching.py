@@ -1,7 +1,7 @@
-"""The three kinds of PATCH, as pure functions from (object, patch) to a new object.
+"""The three kinds of PATCH, as pure functions of object and patch. Called by the operations.
 
-JSON merge patch (RFC 7386), JSON patch (RFC 6902), and of the strategic merge patch as much as clients of pods and
-nodes use: lists merged by key, `$patch: delete` and `$patch: replace`. Called by the operations.
+JSON merge patch (RFC 7386), JSON patch (RFC 6902), and the part of the strategic merge patch that clients of pods and
+nodes use: lists merged by key, `$patch: delete` and `$patch: replace`.
 """
 
 import copy
@@ -14,7 +14,7 @@ MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 JSON = "application/json-patch+json"
 
-# The key by which a list's items are told apart, by field name; a list not named here is replaced as a whole.
+# The merge key of each list, by field name. Other lists are replaced as a whole.
 _MERGE_KEYS = {
     "conditions": "type",
     "containers": "name",
@@ -30,7 +30,7 @@ _MERGE_KEYS = {
 
 
 def apply_patch(obj: JsonObject, patch: Any, content_type: str) -> JsonObject:
-    """A patched copy of `obj`; ApiError 415 for an unknown type of patch, 422 for one that cannot be applied."""
+    """A patched copy of `obj`. Raises ApiError 415 for an unknown type of patch, 422 if it cannot be applied."""
     if content_type == JSON:
         return _json_patch(copy.deepcopy(obj), patch)
     if content_type not in {MERGE, STRATEGIC}:
@@ -38,7 +38,7 @@ def apply_patch(obj: JsonObject, patch: Any, content_type: str) -> JsonObject:
             415, "UnsupportedMediaType", f"the body of the request was in an unknown format - {content_type}"
         )
     if not isinstance(patch, dict):
-        raise api_errors.bad_request("the patch is no JSON object")
+        raise api_errors.bad_request("the patch is not a JSON object")
     result: JsonObject = _merge(obj, patch) if content_type == MERGE else _strategic(obj, patch)
     return result
 
@@ -89,7 +89,7 @@ def _strategic_list(old: list[JsonObject], patch: list[JsonObject], key: str) ->
 
 def _json_patch(obj: JsonObject, steps: Any) -> JsonObject:
     if not isinstance(steps, list):
-        raise api_errors.bad_request("the patch is no list of operations")
+        raise api_errors.bad_request("the patch is not a list of operations")
     holder = {"root": obj}
     for step in steps:
         try:

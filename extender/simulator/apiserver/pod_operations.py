@@ -1,6 +1,6 @@
-"""What is special about pods: binding, eviction, and deletion with a grace period and a stand-in for the kubelet.
+"""The operations of pods: binding, eviction, and deletion with a grace period, in which a timer replaces the kubelet.
 
-Called by the request handlers and the scenario player. The one clock here is the event loop's, for grace periods.
+Called by the request handlers and the scenario player.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from extender.simulator.json_objects import JsonObject, is_finished, is_terminat
 
 
 class PodOperations:
-    """Binds, evicts and ends pods; `kubelet_delay` seconds after it was asked to end, a bound pod is gone."""
+    """Binds, evicts and deletes pods. A bound pod is removed `kubelet_delay` seconds after its deletion."""
 
     def __init__(self, operations: Operations, *, kubelet_delay: float = 0.0) -> None:
         self.store: Store = operations.store
@@ -23,7 +23,7 @@ class PodOperations:
         self._ending: dict[str, asyncio.TimerHandle] = {}
 
     def bind(self, target: Target, binding: JsonObject) -> None:
-        """POST pods/NAME/binding; ApiError 409 when the pod is bound, ending, gated, or not the one meant."""
+        """POST pods/NAME/binding. Raises ApiError 409 if the pod is bound, terminating or gated, or has another UID."""
         pod = self.store.find(PODS, target.key).read()
         metadata = binding.get("metadata") or {}
         node = (binding.get("target") or {}).get("name")
@@ -31,7 +31,7 @@ class PodOperations:
             raise api_errors.invalid("target.name: Required value", field="target.name", kind="Binding")
         if metadata.get("uid"):
             check_preconditions(target, pod, {"uid": metadata["uid"]})
-        self._refuse_binding(target, pod)
+        self._check_binding(target, pod)
         pod["spec"]["nodeName"] = node
         self.operations.copy_topology(pod)
         annotations = {**(pod["metadata"].get("annotations") or {}), **(metadata.get("annotations") or {})}
@@ -42,7 +42,7 @@ class PodOperations:
         self.store.put(PODS, pod)
 
     def delete(self, target: Target, options: JsonObject) -> JsonObject:
-        """DELETE of a pod: a pending or finished one goes at once, a bound one after its grace or the kubelet's delay."""
+        """DELETE. Removes a pending or finished pod at once, a bound one after the grace period or the kubelet's delay."""
         pod = self.store.find(PODS, target.key).read()
         check_preconditions(target, pod, options.get("preconditions") or {})
         grace = self._grace(pod, options)
@@ -57,7 +57,7 @@ class PodOperations:
         return pod
 
     def evict(self, target: Target, eviction: JsonObject) -> None:
-        """POST pods/NAME/eviction; ApiError 429 when a disruption budget forbids it, 500 when two budgets match."""
+        """POST pods/NAME/eviction. Raises ApiError 429 if a disruption budget forbids it, 500 if two budgets match."""
         pod = self.store.find(PODS, target.key).read()
         options = eviction.get("deleteOptions") or {}
         check_preconditions(target, pod, options.get("preconditions") or {})
@@ -73,12 +73,12 @@ class PodOperations:
         self.delete(target, options)
 
     def stop(self) -> None:
-        """Drop what the kubelet still had to do."""
+        """Cancels the pending removals."""
         for timer in self._ending.values():
             timer.cancel()
         self._ending.clear()
 
-    def _refuse_binding(self, target: Target, pod: JsonObject) -> None:
+    def _check_binding(self, target: Target, pod: JsonObject) -> None:
         if is_terminating(pod):
             problem = f"pod {target.name} is being deleted, cannot be assigned to a host"
         elif node_of(pod):
@@ -109,7 +109,7 @@ class PodOperations:
 
     def _end(self, key: str) -> None:
         self._ending.pop(key, None)
-        # A namespace may have taken the pod with it; a new pod of that name is not the one that was to end.
+        # The pod may have been removed with its namespace, and a new pod may have its name.
         stored = self.store.table(PODS).objects.get(key)
         if stored is not None and is_terminating(stored.read()):
             self.store.remove(PODS, key)

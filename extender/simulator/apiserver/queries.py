@@ -1,7 +1,6 @@
-"""The query of a LIST or WATCH, read and checked once, and what it selects from stored objects and changes.
+"""Parses and checks the query of a LIST or WATCH, and selects objects and changes. Called by `listing.py`, `watching.py`.
 
-The rules on resourceVersion are those of the API concepts page and KEP-3157 (WatchList). Called by `listing.py` and
-`watching.py`.
+The rules on resourceVersion are those of https://kubernetes.io/docs/reference/using-api/api-concepts/ and KEP-3157.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,7 +32,7 @@ _MATCH_ALONE = "resourceVersionMatch is forbidden for watch unless sendInitialEv
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """ListOptions: absent numbers are 0, absent texts empty."""
+    """ListOptions. Absent numbers are 0, absent texts empty."""
 
     version: int
     has_version: bool
@@ -46,7 +45,7 @@ class Query:
 
 
 def read_query(parameters: Mapping[str, str]) -> Query:
-    """Read a query; ApiError 4xx (or 500 for a malformed version, as the real server) for what makes no sense."""
+    """Parses a query. Raises ApiError 4xx if it is invalid, 500 for a malformed version, as a real API server does."""
     text = parameters.get("resourceVersion", "")
     match = parameters.get("resourceVersionMatch", "")
     query = Query(
@@ -65,7 +64,7 @@ def read_query(parameters: Mapping[str, str]) -> Query:
 
 
 def check_list(query: Query) -> None:
-    """Refuse combinations that a LIST does not allow."""
+    """Rejects combinations that a LIST does not allow."""
     if query.continue_token and (query.has_version and query.version != 0):
         raise api_errors.bad_request("specifying resource version is not allowed when using continue")
     if query.match and not query.has_version:
@@ -75,7 +74,7 @@ def check_list(query: Query) -> None:
 
 
 def check_watch(query: Query) -> None:
-    """Refuse combinations that a WATCH does not allow."""
+    """Rejects combinations that a WATCH does not allow."""
     if query.initial_events is not None and query.match != NOT_OLDER:
         raise _invalid_match(f"Forbidden: {_NEEDS_MATCH}")
     if query.initial_events is None and query.match:
@@ -83,13 +82,13 @@ def check_watch(query: Query) -> None:
 
 
 class Selection:
-    """What a request is to see: which objects, and whether whole or only their metadata."""
+    """The objects that a request selects, and whether it gets them whole or only their metadata."""
 
     def __init__(self, target: Target, parameters: Mapping[str, str], accept: str) -> None:
         self.kind = target.kind
         self._prefix = f"{target.namespace}/" if target.namespace else ""
         field_selector = parameters.get("fieldSelector", "")
-        if target.name:  # the old form of watching one object by its URL
+        if target.name:  # the deprecated form, with the name in the URL of the watch
             field_selector = f"{field_selector},metadata.name={target.name}"
         self._check: Predicate | None = parse_query(parameters.get("labelSelector", ""), field_selector)
         self.metadata_only = "as=PartialObjectMetadata" in accept
@@ -97,31 +96,31 @@ class Selection:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing is left out, so that shared lines can be sent as they are."""
+        """Whether everything is selected whole, so that lines shared with other watches can be sent."""
         return self._check is None and not self._prefix and not self.metadata_only
 
     @property
     def is_filtered(self) -> bool:
-        """Whether a selector (not just a namespace) is at work."""
+        """Whether there is a selector (a namespace is none)."""
         return self._check is not None
 
     def holds(self, stored: Stored) -> bool:
-        """Whether the object is to be seen."""
+        """Whether the object is selected."""
         if not stored.key.startswith(self._prefix):
             return False
         return self._check is None or self._check(stored.read())
 
     def body(self, stored: Stored) -> bytes:
-        """The object's JSON as this request wants it."""
+        """The object's JSON in the form that the request accepts."""
         if not self.metadata_only:
             return stored.body
         return orjson.dumps({"metadata": stored.read()["metadata"]})
 
     def line(self, change: Change) -> bytes | None:
-        """The watch line for a change; None when neither what was nor what is concerns this watch.
+        """The watch line for a change; None if neither the old nor the new object is selected.
 
-        An object that leaves the selection is DELETED for this watcher, one that enters is ADDED; recorded from the
-        real server, the DELETED object is the new one.
+        An object that leaves the selection is DELETED for this watch, one that enters it is ADDED. The DELETED line has
+        the new object, as recorded from a real API server.
         """
         if self.is_whole:
             return change.line
@@ -133,11 +132,11 @@ class Selection:
         return watch_line(event, self.opening, self.body(change.stored))
 
     def initial_line(self, stored: Stored) -> bytes:
-        """The ADDED line for an object that was there before the watch."""
+        """The ADDED line for an object that existed before the watch."""
         return watch_line(ADDED, self.opening, self.body(stored))
 
     def list_kind(self) -> tuple[str, str]:
-        """Kind and apiVersion of a LIST of these."""
+        """Kind and apiVersion of the LIST."""
         kind = _METADATA_KIND if self.metadata_only else self.kind
         return f"{kind.kind}List", kind.api_version
 
@@ -169,7 +168,7 @@ def _invalid_match(problem: str) -> api_errors.ApiError:
 
 
 def parse_query(label_selector: str, field_selector: str) -> Predicate | None:
-    """The filter of a LIST or WATCH; None when it selects everything. ApiError 400 for what is not supported."""
+    """The predicate of the two selectors; None if they select everything. Raises ApiError 400 if not supported."""
     checks = [_label_check(part) for part in _parts(label_selector)]
     checks += [_field_check(part) for part in _parts(field_selector)]
     if not checks:

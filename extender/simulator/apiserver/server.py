@@ -1,7 +1,6 @@
-"""The embedded API server: HTTP in front of the store, on loopback, speaking what a real one speaks.
+"""The HTTP server of the simulated API server, on loopback. No authentication, no admission, no conversion.
 
-A stand-in for trying and testing; no authentication, no admission, no conversion. It decides nothing: requests are
-read here and handed to listing, watching and the operations. Called by the scenario player and by tests.
+Decodes requests and passes them to listing, watching and the operations. Called by the scenario player and by tests.
 """
 
 import asyncio
@@ -22,7 +21,7 @@ from extender.simulator.apiserver.operations import Operations
 from extender.simulator.apiserver.pod_operations import PodOperations
 from extender.simulator.apiserver.queries import Selection, check_list, check_watch, read_query
 from extender.simulator.apiserver.store import Store, Stored, complete
-from extender.simulator.apiserver.watching import Pulse, Watch
+from extender.simulator.apiserver.watching import Watch, WatchTimer
 from extender.simulator.json_objects import JsonObject
 
 _JSON = "application/json"
@@ -33,25 +32,27 @@ _LARGEST_BODY = 64 * 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiServerSettings:
-    """How the control plane behaves; times in seconds."""
+    """The settings of the API server. Times are seconds."""
 
-    history: int = 20_000  # changes kept per kind; a watch from before them gets 410
-    slow_after: int = 10_000  # changes a watcher may lag behind before it is cut
-    bookmark_every: float = 1.0  # the real server: about a minute
-    kubelet_delay: float = 0.0  # until a bound pod that was deleted is gone, at most its grace period
-    seed: int = 0  # of the uids
-    past: int = 1  # the version that the first object comes after
+    history: int = 20_000  # changes kept per kind; a watch of an older version gets 410
+    slow_after: int = 10_000  # changes that a watch may lag behind before it is ended
+    bookmark_every: float = 1.0  # about a minute in a real API server
+    kubelet_delay: float = 0.0  # from the deletion of a bound pod to its removal, at most the grace period
+    seed: int = 0  # of the UIDs
+    initial_version: int = 1  # the version before the first object
 
 
 class ApiServer:
-    """The server and what it serves: `store` to load and look into, `operations` and `pods` to write.
+    """The server. `store` has the objects, `operations` and `pods` write them.
 
-    `async with ApiServer() as api:` starts it on an ephemeral port of 127.0.0.1; `api.url` is its address.
+    `async with ApiServer() as api:` starts it on a free port of 127.0.0.1; `api.url` is its address.
     """
 
     def __init__(self, settings: ApiServerSettings | None = None, *, store: Store | None = None) -> None:
         self.settings = settings or ApiServerSettings()
-        self.store = store or Store(history=self.settings.history, seed=self.settings.seed, past=self.settings.past)
+        self.store = store or Store(
+            history=self.settings.history, seed=self.settings.seed, initial_version=self.settings.initial_version
+        )
         self.operations = Operations(self.store)
         self.pods = PodOperations(self.operations, kubelet_delay=self.settings.kubelet_delay)
         self.faults = Faults()
@@ -62,7 +63,7 @@ class ApiServer:
         self._is_stopping = False
 
     async def start(self, port: int = 0) -> None:
-        """Listen on 127.0.0.1; port 0 picks a free one."""
+        """Listens on 127.0.0.1; port 0 means a free port."""
         self._server = web.Server(self._answer, request_factory=_request, handler_cancellation=True)
         self._is_stopping = False
         self._runner = web.ServerRunner(self._server, access_log=None, shutdown_timeout=2.0)
@@ -73,28 +74,28 @@ class ApiServer:
         self.url = f"http://{host}:{actual}"
 
     async def stop(self) -> None:
-        """End all watches, close the port, forget pods that were ending."""
+        """Ends all watches, closes the port, cancels pending removals of pods."""
         self.pods.stop()
         await self._close()
 
     async def restart(self, down: float = 0.0, *, new_history: bool = False) -> None:
-        """Drop every connection as a crash does, and be back on the same port after so many seconds.
+        """Drops all connections like a crash, and listens on the same port again after `down` seconds.
 
-        With 0 no connection is refused: a client that reconnects at once finds the new server. `new_history`: the server
-        has been restored from a backup, and its resourceVersions start again lower.
+        With 0 the port is never closed, so that a client can reconnect at once. `new_history`: resourceVersions restart
+        at a lower number, as after a restore from a backup.
         """
         port = int(self.url.rpartition(":")[2])
         self.drop_connections()
         if down:
             await self._close()
         if new_history:
-            self.store.begin_again()
+            self.store.reset_versions()
         if down:
             await asyncio.sleep(down)
             await self.start(port)
 
     def drop_connections(self) -> None:
-        """Reset every connection there is."""
+        """Resets all connections."""
         for handler in self._server.connections if self._server is not None else ():
             if handler.transport is not None:
                 handler.transport.abort()
@@ -116,12 +117,12 @@ class ApiServer:
         await self.stop()
 
     def cut_watches(self) -> None:
-        """Wake every watch, so that it notices that the server is stopping."""
+        """Wakes every watch, so that it ends if the server is stopping."""
         for wake in self._watches:
             wake()
 
     def kubeconfig(self) -> JsonObject:
-        """A kubeconfig that leads here."""
+        """A kubeconfig for this server."""
         name = "simulated"
         return {
             "apiVersion": "v1",
@@ -133,7 +134,7 @@ class ApiServer:
         }
 
     def write_kubeconfig(self, path: Path) -> Path:
-        """Write the kubeconfig to a file (JSON, which YAML readers take) and give its path."""
+        """Writes the kubeconfig to a file, as JSON, which is valid YAML, and returns its path."""
         path.write_text(json.dumps(self.kubeconfig(), indent=2), encoding="utf-8")
         return path
 
@@ -192,7 +193,7 @@ class ApiServer:
         await response.write(opening)
         for piece in pieces:
             await response.write(piece)
-            await asyncio.sleep(0)  # a large LIST must not hold up the loop that others share
+            await asyncio.sleep(0)  # a large LIST must not block the event loop
         return response
 
     async def _watch(self, request: web.BaseRequest, target: Target, call: Call) -> web.StreamResponse:
@@ -206,27 +207,27 @@ class ApiServer:
         if error is not None:
             await response.write(error)
             return response
-        pulse = Pulse(watch, self.settings.bookmark_every)
-        self._watches.add(pulse.wake)
+        timer = WatchTimer(watch, self.settings.bookmark_every)
+        self._watches.add(timer.wake)
         try:
-            await self._follow(call, watch, pulse, response)
+            await self._follow(call, watch, timer, response)
         except StreamEnd as end:
             await response.write(end.last)
         except ConnectionCut as cut:
             await _cut_mid_stream(request, response, cut)
         finally:
-            self._watches.discard(pulse.wake)
-            pulse.close()
+            self._watches.discard(timer.wake)
+            timer.close()
         return response
 
-    async def _follow(self, call: Call, watch: Watch, pulse: Pulse, response: web.StreamResponse) -> None:
+    async def _follow(self, call: Call, watch: Watch, timer: WatchTimer, response: web.StreamResponse) -> None:
         for piece in watch.initial():
             await self.faults.before_page(call)
             await response.write(b"".join(await self.faults.watch_lines(call, [piece])))
             await asyncio.sleep(0)
-        while not (pulse.is_over or self._is_stopping):
-            is_due = await pulse.bookmark_due()
-            lines = watch.news()
+        while not (timer.is_over or self._is_stopping):
+            is_due = await timer.bookmark_due()
+            lines = watch.new_lines()
             if lines is None:
                 return
             if is_due and watch.may_bookmark:
@@ -272,7 +273,7 @@ async def _body(request: web.BaseRequest) -> Any:
 
 
 def _delete_options(request: web.BaseRequest, body: Any) -> JsonObject:
-    """DeleteOptions come in the body or, as kubectl and some clients send the grace period, in the query."""
+    """The DeleteOptions of the body, with the grace period of the query, where some clients send it."""
     options: JsonObject = dict(body or {})
     if "gracePeriodSeconds" in request.query and "gracePeriodSeconds" not in options:
         options["gracePeriodSeconds"] = int(request.query["gracePeriodSeconds"])
@@ -309,6 +310,6 @@ def _cut(request: web.BaseRequest) -> web.Response:
 async def _cut_mid_stream(request: web.BaseRequest, response: web.StreamResponse, cut: ConnectionCut) -> None:
     if cut.partial:
         await response.write(cut.partial)
-        # Let the transport hand the part over before it is aborted, or the client would see nothing of it.
+        # Let the transport send the part before the abort, which would discard it.
         await asyncio.sleep(0)
     _cut(request)

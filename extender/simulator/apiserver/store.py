@@ -1,7 +1,7 @@
-"""The objects of the embedded control plane: one version counter, one table and one history per kind.
+"""The objects of the simulated API server: one version counter, and a table with its history for each kind.
 
-Objects are kept as encoded JSON, so that a LIST joins bytes and a change is encoded once for all watchers. Nothing
-here knows HTTP, and nothing here awaits: a write is done when the call returns, and its watchers have been told.
+Objects are stored as JSON, so that a LIST joins bytes and a change is encoded once for all watches. No HTTP, no await: a
+write is done, and its listeners are notified, when the call returns.
 """
 
 import random
@@ -19,12 +19,12 @@ from extender.simulator.apiserver.kinds import KINDS, Kind, key_of, kind_of
 from extender.simulator.json_objects import JsonObject, node_of, timestamp
 
 ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
-_LONGEST_KEPT = 16 * 1024  # bytes of a watch line
-SNAPSHOTS = 8  # paged LISTs in progress at one time; an older one is rebuilt from the history
+_LONGEST_KEPT = 16 * 1024  # bytes of a watch line that is cached
+SNAPSHOTS = 8  # versions kept for LISTs in progress; an older one is rebuilt from the history
 
 
 class Stored(NamedTuple):
-    """An object as it stood at one version: its key, that version, its JSON, and for a pod its node."""
+    """An object at one version: key, version, JSON, and for a pod its node."""
 
     key: str
     version: int
@@ -32,13 +32,13 @@ class Stored(NamedTuple):
     node: str
 
     def read(self) -> JsonObject:
-        """A fresh copy, free to be changed."""
+        """A new copy, which may be changed."""
         obj: JsonObject = orjson.loads(self.body)
         return obj
 
 
 class Change:
-    """One step of a kind's history: what an object became, and what it was."""
+    """One change of an object: the new state and the previous one."""
 
     __slots__ = ("_line", "at", "prefix", "previous", "stored", "type")
 
@@ -52,7 +52,7 @@ class Change:
 
     @property
     def line(self) -> bytes:
-        """The watch line, encoded on first use and shared by all watchers; a long one is not kept beside its body."""
+        """The watch line, encoded at the first use and shared by all watches. Long lines are not cached."""
         line = self._line or watch_line(self.type, self.prefix, self.stored.body)
         if len(line) <= _LONGEST_KEPT:
             self._line = line
@@ -60,12 +60,12 @@ class Change:
 
 
 def object_prefix(kind: Kind) -> bytes:
-    """The opening of a complete object of that kind; bodies are stored without it, as LIST items come."""
+    """The start of a complete object of that kind. Stored bodies omit it, as the items of a LIST do."""
     return b'{"kind":"%s","apiVersion":"%s",' % (kind.kind.encode(), kind.api_version.encode())
 
 
 def complete(kind: Kind, body: bytes) -> bytes:
-    """A stored body as an object that stands alone."""
+    """A stored body as a complete object."""
     return object_prefix(kind) + body[1:]
 
 
@@ -75,12 +75,12 @@ def watch_line(event: str, prefix: bytes, body: bytes) -> bytes:
 
 
 class Table:
-    """The objects of one kind and the last `capacity` changes made to them.
+    """The objects of one kind and their last `capacity` changes.
 
-    Fact 1: `changes[i]` has the absolute number `dropped + i`; a reader keeps such a number as its place.
-    Fact 2: `floor` is the version of the newest change that is no longer kept, so history is complete after it.
-    Fact 3: versions rise from the place `begun` on. What lies before it was numbered before the counter was set back:
-    readers in this process, which go by places, can still read it; a request that names a version cannot.
+    Fact 1: `changes[i]` has the position `dropped + i`; readers remember positions.
+    Fact 2: `floor` is the version of the newest dropped change, so the history after it is complete.
+    Fact 3: versions increase from the position `reset_at` on. Earlier changes have versions from before a reset: readers
+    in this process, which use positions, can still read them; requests, which use versions, cannot.
     """
 
     def __init__(self, kind: Kind, capacity: int) -> None:
@@ -90,7 +90,7 @@ class Table:
         self.changes: list[Change] = []
         self.dropped = 0
         self.floor = 0
-        self.begun = 0
+        self.reset_at = 0
         self._keys: list[str] | None = []
         self._prefix = object_prefix(kind)
         self._listeners: list[Callable[[], None]] = []
@@ -99,27 +99,27 @@ class Table:
 
     @property
     def end(self) -> int:
-        """The place after the newest change."""
+        """The position after the newest change."""
         return self.dropped + len(self.changes)
 
     def listen(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Have `wake` called after each change; call the answer to stop that."""
+        """Calls `wake` after each change, until the returned function is called."""
         self._listeners.append(wake)
         return lambda: self._listeners.remove(wake)
 
-    def since(self, place: int) -> list[Change] | None:
-        """The changes from a place on; None when some of them are no longer kept."""
-        return None if place < self.dropped else self.changes[place - self.dropped :]
+    def since(self, position: int) -> list[Change] | None:
+        """The changes from a position on; None if some of them were dropped."""
+        return None if position < self.dropped else self.changes[position - self.dropped :]
 
-    def place_of(self, version: int) -> int | None:
-        """The place after everything up to that version; None when history does not reach back so far."""
+    def position_of(self, version: int) -> int | None:
+        """The position after the changes up to that version; None if the history does not reach back so far."""
         if version < self.floor:
             return None
-        first = max(0, self.begun - self.dropped)
+        first = max(0, self.reset_at - self.dropped)
         return self.dropped + bisect_right(self.changes, version, first, key=lambda change: change.stored.version)
 
     def record(self, event: str, stored: Stored, at: float) -> None:
-        """Take one change in and tell the listeners."""
+        """Applies a change and notifies the listeners."""
         previous = self.objects.get(stored.key)
         if event == DELETED:
             del self.objects[stored.key]
@@ -128,16 +128,16 @@ class Table:
         self._keep_order(event, stored.key)
         self._latest = None
         self.changes.append(Change(event, stored, previous, self._prefix, at))
-        # Trimmed in strides: deleting from the front of a list costs its length.
+        # Dropped in batches: deleting from the front of a list costs O(length).
         if len(self.changes) > self.capacity * 5 // 4:
             self.forget(len(self.changes) - self.capacity)
         for wake in self._listeners:
             wake()
 
     def fill(self, rows: Iterable[Stored], version: int) -> None:
-        """Take many objects in at once, without history: readers of older versions have to list again."""
+        """Adds many objects without history: readers of older versions have to list again."""
         if self._listeners:
-            raise RuntimeError(f"{self.kind.plural}: load before anyone watches; these objects would be missed")
+            raise RuntimeError(f"{self.kind.plural}: load objects before the first watch, which would miss them")
         self.objects.update((stored.key, stored) for stored in rows)
         self._keys = self._latest = None
         self._snapshots.clear()
@@ -145,9 +145,9 @@ class Table:
         self.floor = version
 
     def forget(self, count: int) -> None:
-        """Drop the oldest changes, and the snapshots that only they could explain."""
+        """Drops the oldest changes, and the snapshots of versions before them."""
         if count:
-            if self.dropped + count > self.begun:
+            if self.dropped + count > self.reset_at:
                 self.floor = self.changes[count - 1].stored.version
             del self.changes[:count]
             self.dropped += count
@@ -155,14 +155,14 @@ class Table:
             del self._snapshots[version]
 
     def renumber(self, rows: Iterable[Stored], version: int) -> None:
-        """Take the same objects in under other versions: for watchers history begins here, at that version."""
+        """Replaces the objects by the same ones with other versions. The history for watches starts at `version`."""
         self.objects = {stored.key: stored for stored in rows}
         self._snapshots.clear()
         self._latest = None
-        self.begun, self.floor = self.end, version
+        self.reset_at, self.floor = self.end, version
 
     def latest(self) -> list[Stored]:
-        """All objects now, in the order of their keys. The list is shared: read it only."""
+        """All objects now, ordered by key. The list is shared: do not change it."""
         if self._latest is None:
             if self._keys is None:
                 self._keys = sorted(self.objects)
@@ -170,18 +170,18 @@ class Table:
         return self._latest
 
     def at(self, version: int) -> list[Stored] | None:
-        """All objects as they stood at that version; None when it lies before the history."""
+        """All objects at that version; None if it is before the history."""
         if version < self.floor:
             return None
-        place = self.place_of(version)
-        if place == self.end:
+        position = self.position_of(version)
+        if position == self.end:
             return self.latest()
         if version not in self._snapshots:
-            self._snapshots[version] = self._undo((place or 0) - self.dropped)
+            self._snapshots[version] = self._undo((position or 0) - self.dropped)
         return self._snapshots[version]
 
     def keep(self, version: int, rows: list[Stored]) -> None:
-        """Remember the objects as they stood at that version, for the pages to come."""
+        """Keeps the objects of that version for the next pages."""
         self._snapshots[version] = rows
         while len(self._snapshots) > SNAPSHOTS:
             del self._snapshots[next(iter(self._snapshots))]
@@ -205,36 +205,36 @@ class Table:
 
 
 class Store:
-    """All tables, under one counter of versions."""
+    """All tables, with one counter of versions."""
 
-    def __init__(self, *, history: int = 20_000, seed: int = 0, past: int = 1) -> None:
-        self.version = past
+    def __init__(self, *, history: int = 20_000, seed: int = 0, initial_version: int = 1) -> None:
+        self.version = initial_version
         self.worked = 0.0
         self.tables = {kind: Table(kind, history) for kind in KINDS}
         self._rng = random.Random(seed)
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Adds the processor time of the block to `worked`: what a real API server would do in a process of its own."""
-        begun = time.thread_time()
+        """Adds the processor time of the block to `worked`: in a real cluster another process would spend it."""
+        reset_at = time.thread_time()
         try:
             yield
         finally:
-            self.worked += time.thread_time() - begun
+            self.worked += time.thread_time() - reset_at
 
     def table(self, kind: Kind) -> Table:
         """The table of one kind."""
         return self.tables[kind]
 
     def find(self, kind: Kind, key: str) -> Stored:
-        """One object; ApiError 404 when it is not there."""
+        """One object. Raises ApiError 404 if it does not exist."""
         stored = self.tables[kind].objects.get(key)
         if stored is None:
             raise api_errors.not_found(kind, key.rpartition("/")[2])
         return stored
 
     def put(self, kind: Kind, obj: JsonObject) -> Stored:
-        """Write an object, new or changed, under the next version (which is set in it)."""
+        """Writes an object, new or changed, and sets its next version."""
         key = key_of(kind, obj)
         stored = self._encode(kind, key, obj)
         table = self.tables[kind]
@@ -242,15 +242,15 @@ class Store:
         return stored
 
     def remove(self, kind: Kind, key: str) -> Stored:
-        """Take an object away; its last state carries the version of the removal, as watchers expect."""
+        """Removes an object. Its last state has the version of the removal, as in a DELETED event."""
         stored = self._encode(kind, key, self.find(kind, key).read())
         self.tables[kind].record(DELETED, stored, time.monotonic())
         return stored
 
     def load(self, objects: Iterable[JsonObject]) -> int:
-        """Fill the store with complete objects before anyone watches; gives their number.
+        """Fills the store with complete objects before the first watch, and returns their number. 5 µs per object.
 
-        About 5 µs an object. Fields which the API server sets itself are filled in where they are missing.
+        Missing fields that the API server sets are filled in.
         """
         rows: dict[Kind, list[Stored]] = {}
         created = timestamp()
@@ -266,16 +266,16 @@ class Store:
         return sum(map(len, rows.values()))
 
     def compact(self) -> None:
-        """Forget all history: watches and pages from before now get 410 Expired."""
+        """Drops all history: watches and pages of earlier versions get 410 Expired."""
         for table in self.tables.values():
             table.forget(len(table.changes))
             table.floor = self.version
 
-    def begin_again(self) -> None:
-        """Count versions from 1 again, as after a restore: the objects stay, their history is gone.
+    def reset_versions(self) -> None:
+        """Restarts the versions at 1, as a restore from a backup does: keeps the objects and drops their history.
 
-        An earlier version lies in the future until the counter reaches it again; from then on the two cannot be told
-        apart. A store can be given a past, so that this takes long.
+        An old version is in the future until the counter reaches it again; then the two cannot be distinguished.
+        `initial_version` delays that.
         """
         self.version = 1
         tables = self.tables.items()
@@ -286,7 +286,7 @@ class Store:
             table.renumber(rows[kind], self.version)
 
     def new_uid(self) -> str:
-        """A uid from the seed, in the usual form."""
+        """A UID from the seed."""
         text = f"{self._rng.getrandbits(128):032x}"
         return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-a{text[17:20]}-{text[20:]}"
 
@@ -294,12 +294,12 @@ class Store:
         self.version += 1
         obj["metadata"]["resourceVersion"] = str(self.version)
         node = node_of(obj) if kind.plural == "pods" else ""
-        # Copied: orjson leaves its oversized buffer behind each result, seven times the bytes that are in use.
+        # Copied, because the result of orjson keeps its buffer, which is up to seven times larger.
         return Stored(key, self.version, bytes(memoryview(orjson.dumps(obj))), sys.intern(node))
 
 
 def read_version(text: str) -> int:
-    """A resourceVersion from a query; empty counts as 0. ApiError when it is no number."""
+    """Parses a resourceVersion of a query; empty is 0. Raises ApiError if it is not a number."""
     if not text:
         return 0
     if not text.isdecimal():

@@ -1,8 +1,7 @@
-"""WATCH: one stream of lines per watcher, read from the table's history at the watcher's own place.
+"""WATCH: one stream of lines per watch, read from the table's history. Called by `apiserver/server.py`.
 
-There is no queue per watcher and no task per event: a change wakes the watchers, and each takes all that is new in
-one go. A watcher that lags further behind than the history reaches is cut with a plain end of the stream, as the
-real server cuts slow watchers. Called by `apiserver/server.py`.
+A watch has no queue, only its position in the history: a change wakes all watches, and each reads all changes since its
+position. A watch that lags too far behind is ended without an error, as by a real API server.
 """
 
 import asyncio
@@ -16,12 +15,12 @@ from extender.simulator.apiserver.queries import Query, Selection
 from extender.simulator.apiserver.store import Store, Table
 from extender.simulator.json_objects import JsonObject
 
-CHUNK = 500  # initial lines joined at a time
+CHUNK = 500  # initial lines written at a time
 _LONGEST = 3_600.0
 
 
 class Watch:
-    """The lines of one WATCH; `slow_after` changes behind, it is over."""
+    """The lines of one WATCH. It ends if it lags `slow_after` changes behind."""
 
     def __init__(self, store: Store, table: Table, query: Query, selection: Selection, *, slow_after: int) -> None:
         self.store = store
@@ -30,16 +29,16 @@ class Watch:
         self.selection = selection
         self.slow_after = slow_after
         self.wants_initial = query.initial_events if query.initial_events is not None else query.version == 0
-        place = table.end if query.version == 0 or query.initial_events else table.place_of(query.version)
-        self.is_expired = place is None
-        self.place = place or 0
+        position = table.end if query.version == 0 or query.initial_events else table.position_of(query.version)
+        self.is_expired = position is None
+        self.position = position or 0
         if query.initial_events and query.version > store.version:
             raise api_errors.too_large_version(query.version, store.version)
         self._rows = table.latest() if self.wants_initial else []
         self.sent = store.version if self.wants_initial else query.version
 
     def expired_line(self) -> bytes:
-        """The one line of a watch from a version that is no longer known."""
+        """The only line of a watch from a version before the history."""
         message = f"too old resource version: {self.query.version} ({self.table.floor})"
         status = {
             "kind": "Status",
@@ -53,7 +52,7 @@ class Watch:
         return orjson.dumps({"type": "ERROR", "object": status}) + b"\n"
 
     def initial(self) -> Iterator[bytes]:
-        """What is there already, in pieces; ends with a bookmark where the watcher asked for one (KEP-3157)."""
+        """The present objects, in parts; then a bookmark if the client requested it (KEP-3157)."""
         if not self.wants_initial:
             return
         rows = (stored for stored in self._rows if self.selection.holds(stored))
@@ -63,32 +62,32 @@ class Watch:
             yield self.bookmark(self.sent, initial_events_end=True)
         self._rows = []
 
-    def news(self) -> list[bytes] | None:
-        """The lines since the last call; None when this watcher is too slow to be served on."""
-        if self.table.end == self.place:
+    def new_lines(self) -> list[bytes] | None:
+        """The lines since the last call; None if this watch lags too far behind."""
+        if self.table.end == self.position:
             return []
-        if self.table.end - self.place > self.slow_after:
+        if self.table.end - self.position > self.slow_after:
             return None
-        changes = self.table.since(self.place)
+        changes = self.table.since(self.position)
         if changes is None:
             return None
-        self.place = self.table.end
+        self.position = self.table.end
         line = self.selection.line
-        # A watch may start at a version still to come: what lies before it is not for this watcher.
+        # A watch may start at a future version; the changes before it are not sent.
         lines = [line(change) for change in changes if change.stored.version > self.sent]
         return [text for text in lines if text is not None]
 
     @property
     def may_bookmark(self) -> bool:
-        """Whether there is anything to say. A watch from a version still to come is told nothing, as by the real cache.
+        """Whether the start version is reached. A watch from a future version gets no lines, as from the watch cache.
 
-        That one also holds back the very version that was asked for; but in a real cluster, where Leases are renewed
-        all the time, the version never stands still.
+        The watch cache also omits the start version itself. That does not matter in a real cluster, where renewals of
+        Leases advance the version all the time.
         """
         return self.store.version >= self.sent
 
     def bookmark(self, version: int | None = None, *, initial_events_end: bool = False) -> bytes:
-        """A BOOKMARK: everything up to its version has been sent."""
+        """A BOOKMARK: all changes up to its version have been sent."""
         metadata: JsonObject = {"resourceVersion": str(self.store.version if version is None else version)}
         if initial_events_end:
             metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
@@ -97,24 +96,24 @@ class Watch:
         return b'{"type":"BOOKMARK","object":%s%s}\n' % (self.selection.opening, body[1:])
 
 
-class Pulse:
-    """Tells a watch when to look again: on a change, for a bookmark, or because its time is up."""
+class WatchTimer:
+    """Wakes a watch: on a change, for a bookmark, or at its timeout."""
 
     def __init__(self, watch: Watch, bookmark_every: float) -> None:
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
-        self._wake.set()  # there may be news since the version that the watch starts from
+        self._wake.set()  # there may be changes since the start version
         self._stop = watch.table.listen(self._wake.set)
         self.ends_at = self._loop.time() + (watch.query.timeout or _LONGEST)
         self._every = bookmark_every if watch.query.bookmarks else _LONGEST
         self._next = self._loop.time() + self._every
 
     def wake(self) -> None:
-        """Have the watch look again now."""
+        """Wakes the watch now."""
         self._wake.set()
 
     def close(self) -> None:
-        """Listen no longer."""
+        """Stops listening to the table."""
         self._stop()
 
     @property
@@ -123,7 +122,7 @@ class Pulse:
         return self._loop.time() >= self.ends_at
 
     async def bookmark_due(self) -> bool:
-        """Wait for a change or for the clock; whether a bookmark is due."""
+        """Waits for a change, the next bookmark or the timeout. Returns whether a bookmark is due."""
         try:
             async with asyncio.timeout_at(min(self._next, self.ends_at)):
                 await self._wake.wait()

@@ -1,1 +1,1 @@
-"""Pod affinity and topology spread by brute force: what the answers of the service are compared with."""
+"""The oracle: pod affinity and topology spread by brute force, to check the answers of the service."""

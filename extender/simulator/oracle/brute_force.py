@@ -1,8 +1,7 @@
-"""Inter-pod affinity and topology spread by brute force: the oracle that the real code is compared with.
+"""Inter-pod affinity and topology spread by brute force: the oracle that the rules are compared with.
 
-Obviously right rather than fast, written from the documented behaviour alone over plain objects. Nothing of the
-index, the rules or the verbs may enter here: an oracle that shares code with what it judges proves nothing.
-Called by `oracle/violations.py` (placements of a run) and by property tests.
+Simple rather than fast, and written from the documentation. Must not import the index, the rules or the verbs: an oracle
+with the code under test would have its bugs. Called by `oracle/violations.py` (placements of a run) and property tests.
 """
 
 from collections import Counter
@@ -27,13 +26,13 @@ Domain: TypeAlias = tuple[str, str]
 
 
 class Status(NamedTuple):
-    """What a plugin says of one node: a code of the scheduler, and a reason unless the code is Success."""
+    """The result of a plugin for one node: a status code of the framework, and a reason unless it is Success."""
 
     code: str
     reason: str = ""
 
 
-NOWHERE: Domain = ("", "")
+NO_DOMAIN: Domain = ("", "")
 SUCCESS = Status("Success")
 AFFINITY_REJECTED = Status("UnschedulableAndUnresolvable", "node(s) didn't match pod affinity rules")
 ANTI_AFFINITY_REJECTED = Status("Unschedulable", "node(s) didn't match pod anti-affinity rules")
@@ -50,92 +49,92 @@ UNPARSABLE_CONSTRAINT = Status("Error", "get constraints from pod: obtaining pod
 def feasible(
     pod: JsonObject, nodes: Iterable[JsonObject], namespaces: Iterable[JsonObject], pods: Iterable[JsonObject]
 ) -> dict[str, Status]:
-    """What both plugins together say of every node; of two rejections, the spread's, as the scheduler asks it first.
+    """The status of every node by both plugins. If both reject it, that of spread, which kube-scheduler runs first.
 
-    `pods` may hold anything that the API server does: pending, finished and terminating pods are sorted out here.
+    `pods` may be all pods of the API server: pending and finished ones are ignored.
     """
     state = ClusterState(nodes, namespaces)
     for number, existing in enumerate(pods):
         node = existing.get("spec", {}).get("nodeName")
         if node and not is_finished(existing):
             state.place(f"{number}", existing, node)
-    spread, near = TopologySpread(pod, state), InterPodAffinity(pod, state)
-    return {name: _first_rejection(spread.check(name), near, name) for name in state.nodes}
+    spread, affinity = TopologySpread(pod, state), InterPodAffinity(pod, state)
+    return {name: _first_rejection(spread.check(name), affinity, name) for name in state.nodes}
 
 
 def check(pod: JsonObject, node: str, state: ClusterState) -> Status:
-    """What both plugins say of one node."""
+    """The status of one node by both plugins."""
     return _first_rejection(TopologySpread(pod, state).check(node), InterPodAffinity(pod, state), node)
 
 
-def _first_rejection(spread: Status, near: "InterPodAffinity", node: str) -> Status:
-    return spread if spread != SUCCESS else near.check(node)
+def _first_rejection(spread: Status, affinity: "InterPodAffinity", node: str) -> Status:
+    return spread if spread != SUCCESS else affinity.check(node)
 
 
 class InterPodAffinity:
-    """The filter of InterPodAffinity for one pod: three sets of domains, then look-ups."""
+    """The filter of InterPodAffinity for one pod: computes three sets of domains once, then looks them up."""
 
     def __init__(self, pod: JsonObject, state: ClusterState) -> None:
         self.state = state
         self.is_parsable = are_parsable(pod)
         if not self.is_parsable:
             return
-        self.wanted = [Term(raw, namespace_of(pod)) for raw in required_pod_terms(pod, AFFINITY)]
-        self.repelled = [Term(raw, namespace_of(pod)) for raw in required_pod_terms(pod, ANTI_AFFINITY)]
-        self.selects_itself = all(term.selects_for_incoming(pod, state.namespaces) for term in self.wanted)
+        self.affinity_terms = [Term(raw, namespace_of(pod)) for raw in required_pod_terms(pod, AFFINITY)]
+        self.anti_affinity_terms = [Term(raw, namespace_of(pod)) for raw in required_pod_terms(pod, ANTI_AFFINITY)]
+        self.selects_itself = all(term.selects_for_incoming(pod, state.namespaces) for term in self.affinity_terms)
         self.matched = self._matched()
         self.occupied = self._occupied()
         self.forbidden = self._forbidden(pod)
 
     def check(self, node: str) -> Status:
-        """The first failure of: required affinity, own anti-affinity, existing pods' anti-affinity."""
+        """The first failure of: required affinity, required anti-affinity, required anti-affinity of existing pods."""
         if not self.is_parsable:
             return UNPARSABLE_TERM
-        if not self._is_attracted(node):
+        if not self._satisfies_affinity(node):
             return AFFINITY_REJECTED
-        if any(self._domain(node, term) in self.occupied for term in self.repelled):
+        if any(self._domain(node, term) in self.occupied for term in self.anti_affinity_terms):
             return ANTI_AFFINITY_REJECTED
         if any(domain in self.forbidden for domain in labels_of(self.state.nodes[node]).items()):
             return EXISTING_REJECTED
         return SUCCESS
 
-    def _is_attracted(self, node: str) -> bool:
-        if any(self.state.domain(node, term.key) is None for term in self.wanted):
+    def _satisfies_affinity(self, node: str) -> bool:
+        if any(self.state.domain(node, term.key) is None for term in self.affinity_terms):
             return False
-        if all(self._domain(node, term) in self.matched for term in self.wanted):
+        if all(self._domain(node, term) in self.matched for term in self.affinity_terms):
             return True
-        # The first pod of a group with affinity to itself may go anywhere.
+        # The first pod with affinity to its own labels may run on any node with the key.
         return not self.matched and self.selects_itself
 
     def _domain(self, node: str, term: Term) -> Domain:
-        """The node's domain for a term, or one that no pod is ever in when the node lacks the key."""
+        """The node's domain for a term; without the key a domain that has no pods."""
         value = self.state.domain(node, term.key)
-        return NOWHERE if value is None else (term.key, value)
+        return NO_DOMAIN if value is None else (term.key, value)
 
     def _domains(self, placed: Placed, terms: Iterable[Term]) -> set[Domain]:
-        return {self._domain(placed.node, term) for term in terms} - {NOWHERE}
+        return {self._domain(placed.node, term) for term in terms} - {NO_DOMAIN}
 
     def _matched(self) -> set[Domain]:
         """The domains of pods that match every term of the required affinity at once."""
-        if not self.wanted:
+        if not self.affinity_terms:
             return set()
-        first, *others = self.wanted
+        first, *others = self.affinity_terms
         domains: set[Domain] = set()
         for placed in self._selected(first):
             if all(term.selects_for_incoming(placed.pod, self.state.namespaces) for term in others):
-                domains |= self._domains(placed, self.wanted)
+                domains |= self._domains(placed, self.affinity_terms)
         return domains
 
     def _occupied(self) -> set[Domain]:
-        """The domains of pods that match a term of the own anti-affinity, term by term."""
+        """The domains of pods that match an anti-affinity term of the incoming pod, for each term."""
         domains: set[Domain] = set()
-        for term in self.repelled:
+        for term in self.anti_affinity_terms:
             for placed in self._selected(term):
                 domains |= self._domains(placed, [term])
         return domains
 
     def _forbidden(self, pod: JsonObject) -> set[Domain]:
-        """The domains of pods that do not want this pod near."""
+        """The domains of existing pods whose required anti-affinity selects the incoming pod."""
         domains: set[Domain] = set()
         does_select: dict[Term, bool] = {}
         for placed, terms in self.state.repelling.values():
@@ -156,7 +155,7 @@ class InterPodAffinity:
 
 
 class TopologySpread:
-    """The hard constraints of one pod: counts per domain over the nodes that take part, then look-ups."""
+    """The filter of PodTopologySpread for one pod: counts per domain over the eligible nodes once, then looks them up."""
 
     def __init__(self, pod: JsonObject, state: ClusterState, constraints: Sequence[JsonObject] | None = None) -> None:
         self.pod = pod
@@ -171,7 +170,7 @@ class TopologySpread:
         self.counts = [self._count(constraint) for constraint in self.constraints] if self.is_parsable else []
 
     def check(self, node: str) -> Status:
-        """The first constraint that fails, in the order of the pod's spec."""
+        """The failure of the first constraint in the order of the pod's spec."""
         if not self.is_parsable:
             return UNPARSABLE_CONSTRAINT
         for constraint, counts in zip(self.constraints, self.counts, strict=True):
@@ -182,37 +181,37 @@ class TopologySpread:
             if len(counts) < (constraint.get("minDomains") or 1):
                 least = 0
             selector = effective_selector(constraint, self.pod)
-            itself = 1 if selects(selector, labels_of(self.pod)) else 0
-            if counts.get(domain, 0) + itself - least > constraint["maxSkew"]:
+            self_match = 1 if selects(selector, labels_of(self.pod)) else 0
+            if counts.get(domain, 0) + self_match - least > constraint["maxSkew"]:
                 return SPREAD_REJECTED
         return SUCCESS
 
     def _count(self, constraint: JsonObject) -> Mapping[str, int]:
-        """Matching pods per domain; a domain without any counts 0 as soon as one node of it takes part."""
+        """The matching pods of each domain with an eligible node, 0 included."""
         key = constraint["topologyKey"]
-        part = set(filter(self._participation(constraint), self.state.nodes))
-        counts = Counter({self.state.domain(name, key) or "": 0 for name in part})
+        eligible = set(filter(self._eligibility(constraint), self.state.nodes))
+        counts = Counter({self.state.domain(name, key) or "": 0 for name in eligible})
         selector = effective_selector(constraint, self.pod)
-        if is_empty(selector):  # counts no pod, although such a selector matches every pod
+        if is_empty(selector):  # kube-scheduler counts no pods for it, although it matches every pod
             return counts
         for placed in self.state.pods(namespace_of(self.pod)):
-            if placed.node in part and not is_terminating(placed.pod) and selects(selector, labels_of(placed.pod)):
+            if placed.node in eligible and not is_terminating(placed.pod) and selects(selector, labels_of(placed.pod)):
                 counts[self.state.domain(placed.node, key) or ""] += 1
         return counts
 
-    def _participation(self, constraint: JsonObject) -> Callable[[str], bool]:
-        """Whether a node takes part in the counting: by its keys, and by the constraint's inclusion policies."""
+    def _eligibility(self, constraint: JsonObject) -> Callable[[str], bool]:
+        """A predicate for eligible nodes: they have all keys and pass the constraint's inclusion policies."""
         keys = [each["topologyKey"] for each in self.constraints]
-        has_wishes = bool(self.pod["spec"].get("nodeSelector")) or required_terms(self.pod) is not None
-        asks_affinity = has_wishes and (constraint.get("nodeAffinityPolicy") or "Honor") == "Honor"
-        asks_taints = (constraint.get("nodeTaintsPolicy") or "Ignore") == "Honor"
+        has_node_affinity = bool(self.pod["spec"].get("nodeSelector")) or required_terms(self.pod) is not None
+        honors_affinity = has_node_affinity and (constraint.get("nodeAffinityPolicy") or "Honor") == "Honor"
+        honors_taints = (constraint.get("nodeTaintsPolicy") or "Ignore") == "Honor"
 
-        def takes_part(name: str) -> bool:
+        def is_eligible(name: str) -> bool:
             node = self.state.nodes[name]
             if any(self.state.domain(name, key) is None for key in keys):
                 return False
-            if asks_affinity and not matches_node_affinity(self.pod, node):
+            if honors_affinity and not matches_node_affinity(self.pod, node):
                 return False
-            return not asks_taints or tolerates_taints(self.pod, node)
+            return not honors_taints or tolerates_taints(self.pod, node)
 
-        return takes_part
+        return is_eligible

@@ -1,7 +1,4 @@
-"""The cluster as a decision finds it: nodes, namespaces, and the pods that count, each on its node.
-
-Part of the oracle: plain objects, nothing of the index or the rules.
-"""
+"""The state of the cluster at a decision, for the oracle. Plain objects; must not import the index or the rules."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -11,17 +8,17 @@ from extender.simulator.oracle.terms import ANTI_AFFINITY, Term, are_parsable, r
 
 
 class Placed(NamedTuple):
-    """A pod and the node that it counts on."""
+    """An existing pod and its node."""
 
     pod: JsonObject
     node: str
 
 
 class ClusterState:
-    """The cluster as a decision finds it: nodes, namespaces, and the pods that count, each on its node.
+    """Nodes, namespaces, and the existing pods with their nodes.
 
-    Pods are kept by namespace, and those with required anti-affinity apart, so that a question need not look at all.
-    Equal terms are kept once, so that a question tries each of them once however many pods carry it.
+    Pods are kept by namespace, and those with required anti-affinity also in `repelling`, so that a check need not read
+    all of them. Equal terms share one object, so that a check evaluates each term once.
     """
 
     def __init__(self, nodes: Iterable[JsonObject] = (), namespaces: Iterable[JsonObject] = ()) -> None:
@@ -41,17 +38,17 @@ class ClusterState:
         return self._nodes
 
     def set_node(self, node: JsonObject) -> None:
-        """A node is there, or is otherwise than before."""
+        """Adds or replaces a node."""
         self._nodes[name_of(node)] = node
         self._labels[name_of(node)] = labels_of(node)
 
     def remove_node(self, name: str) -> None:
-        """A node is gone; its pods are no part of anything until it is back."""
+        """Removes a node. Its pods do not count until it is added again."""
         self._nodes.pop(name, None)
         self._labels.pop(name, None)
 
     def place(self, key: str, pod: JsonObject, node: str) -> None:
-        """Count a pod on a node, in place of what was counted under that key."""
+        """Counts a pod on a node, in place of the pod that had this key."""
         self.remove(key)
         placed = Placed(pod, node)
         namespace = self._namespace_by_key[key] = namespace_of(pod)
@@ -61,19 +58,19 @@ class ClusterState:
             self.repelling[key] = placed, [self._term(raw, namespace) for raw in terms]
 
     def remove(self, key: str) -> None:
-        """Count a pod no longer."""
+        """Stops counting a pod."""
         namespace = self._namespace_by_key.pop(key, None)
         if namespace is not None:
             del self.by_namespace[namespace][key]
             self.repelling.pop(key, None)
 
     def pods(self, namespace: str | None = None) -> Iterable[Placed]:
-        """The pods that count, of one namespace or of all; those on unknown nodes are no part of anything."""
+        """The pods of one namespace or of all, without those on unknown nodes."""
         groups = self.by_namespace.values() if namespace is None else [self.by_namespace.get(namespace, {})]
         return (placed for group in groups for placed in group.values() if placed.node in self.nodes)
 
     def domain(self, node: str, key: str) -> str | None:
-        """The node's value of a topology key; None without it."""
+        """The node's value of a topology key; None without the key."""
         return self._labels[node].get(key)
 
     def _term(self, raw: JsonObject, namespace: str) -> Term:

@@ -1,6 +1,6 @@
-"""Default spread constraints for a pod that brings none: the configured list, with the selector that is deduced.
+"""Default spread constraints for a pod without its own: the configured list with a derived selector, for the oracle.
 
-Part of the oracle: plain objects, nothing of the index or the rules. Called by the tests that use defaults.
+Plain objects; must not import the index or the rules. Called by tests.
 https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constraints/#cluster-level-default-constraints
 """
 
@@ -17,18 +17,18 @@ def constraints_in_force(
     services: Iterable[JsonObject] = (),
     owners: Iterable[tuple[str, JsonObject]] = (),
 ) -> list[JsonObject]:
-    """The pod's own constraints, or else the defaults with its deduced selector, or none where that is empty.
+    """The pod's own constraints, else the defaults with its derived selector, or none if that is empty.
 
     `owners` are pairs of kind and object, such as ("ReplicaSet", {...}).
     """
     own: list[JsonObject] = pod["spec"].get("topologySpreadConstraints") or []
     if own or not defaults:
         return own
-    selector = _deduced(pod, services, owners)
+    selector = _derived_selector(pod, services, owners)
     return [{**constraint, "labelSelector": selector} for constraint in defaults] if selector else []
 
 
-def _deduced(
+def _derived_selector(
     pod: JsonObject, services: Iterable[JsonObject], owners: Iterable[tuple[str, JsonObject]]
 ) -> JsonObject | None:
     labels, expressions = {}, []

@@ -1,6 +1,6 @@
-"""Whether a pod may be on a node by the node's labels and taints: nodeSelector, node affinity, tolerations.
+"""Whether a pod may run on a node by its labels and taints: nodeSelector, node affinity, tolerations. Plain objects.
 
-Pure, over plain objects. Used by the scheduling loop (as its own filter) and by the oracle (as inclusion policies).
+Called by the filters of the scheduling loop, and by the oracle for inclusion policies.
 https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/
 """
 
@@ -12,14 +12,14 @@ _HARD_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 
 
 def required_terms(pod: JsonObject) -> list[JsonObject] | None:
-    """The pod's required node affinity terms; None when it has no such requirement."""
+    """The pod's required node affinity terms; None without required node affinity."""
     affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
     return None if required is None else required.get("nodeSelectorTerms") or []
 
 
 def matches_node_affinity(pod: JsonObject, node: JsonObject) -> bool:
-    """Whether the node has what nodeSelector and required node affinity ask for; preferences do not count."""
+    """Whether the node matches nodeSelector and required node affinity."""
     labels = labels_of(node)
     for key, value in (pod["spec"].get("nodeSelector") or {}).items():
         if labels.get(key) != value:
@@ -29,7 +29,7 @@ def matches_node_affinity(pod: JsonObject, node: JsonObject) -> bool:
 
 
 def matches_term(term: JsonObject, node: JsonObject) -> bool:
-    """Whether one node selector term holds; an empty one never does."""
+    """Whether a node selector term matches; an empty one does not."""
     expressions, fields = term.get("matchExpressions") or [], term.get("matchFields") or []
     if not expressions and not fields:
         return False
@@ -40,12 +40,12 @@ def matches_term(term: JsonObject, node: JsonObject) -> bool:
 
 
 def tolerates_taints(pod: JsonObject, node: JsonObject, effects: Collection[str] = _HARD_EFFECTS) -> bool:
-    """Whether the pod tolerates all taints of the node that have one of these effects."""
+    """Whether the pod tolerates all taints of the node with these effects."""
     return untolerated(pod, node, effects) is None
 
 
 def untolerated(pod: JsonObject, node: JsonObject, effects: Collection[str] = _HARD_EFFECTS) -> JsonObject | None:
-    """The first such taint that the pod does not tolerate."""
+    """The first taint with these effects that the pod does not tolerate; None if it tolerates all."""
     tolerations = pod["spec"].get("tolerations") or []
     for taint in (node.get("spec") or {}).get("taints") or []:
         if taint.get("effect") in effects and not any(tolerates(toleration, taint) for toleration in tolerations):
@@ -55,7 +55,7 @@ def untolerated(pod: JsonObject, node: JsonObject, effects: Collection[str] = _H
 
 
 def tolerates(toleration: JsonObject, taint: JsonObject) -> bool:
-    """Whether one toleration covers one taint; the Lt and Gt operators are behind a gate that is off."""
+    """Whether a toleration matches a taint. Operators Lt and Gt are alpha and off by default."""
     if (toleration.get("effect") or taint["effect"]) != taint["effect"]:
         return False
     if (toleration.get("key") or taint["key"]) != taint["key"]:

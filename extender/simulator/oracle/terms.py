@@ -1,6 +1,6 @@
-"""The oracle's reading of affinity terms and selectors: what a term covers, and when it cannot be read at all.
+"""Affinity terms and selectors for the oracle: which pods a term selects, and whether it is valid.
 
-Pure, over plain objects; part of the oracle, so nothing of the model enters here. Called by `oracle/brute_force.py`.
+Plain objects; must not import the model. Called by `oracle/brute_force.py`.
 """
 
 import re
@@ -39,7 +39,7 @@ class Term:
         self.owner_namespace = owner_namespace
 
     def covers(self, namespace: str, labels: Mapping[str, str] | None) -> bool:
-        """Whether the term reaches a namespace; `labels` None: there is no Namespace object of that name (KEP-2249)."""
+        """Whether the term covers a namespace. `labels` is None if there is no Namespace object (KEP-2249)."""
         if not self.names and self.namespaces is None:
             return namespace == self.owner_namespace
         if namespace in self.names:
@@ -49,18 +49,18 @@ class Term:
         return is_empty(self.namespaces) or (labels is not None and selects(self.namespaces, labels))
 
     def selects_for_incoming(self, other: JsonObject, namespaces: Mapping[str, Mapping[str, str]]) -> bool:
-        """As a term of the incoming pod: a namespace without an object is reached by name or by `{}` only."""
+        """As a term of the incoming pod: a namespace without an object is covered by name or by `{}` only."""
         namespace = namespace_of(other)
         return selects(self.selector, labels_of(other)) and self.covers(namespace, namespaces.get(namespace))
 
     def selects_for_existing(self, incoming: JsonObject, namespaces: Mapping[str, Mapping[str, str]]) -> bool:
-        """As a term of an existing pod: a namespace without an object counts as one without labels."""
+        """As a term of an existing pod: a namespace without an object has no labels."""
         namespace = namespace_of(incoming)
         return selects(self.selector, labels_of(incoming)) and self.covers(namespace, namespaces.get(namespace, {}))
 
 
 def effective_selector(constraint: JsonObject, pod: JsonObject) -> JsonObject | None:
-    """A constraint's selector and, for each matchLabelKeys key that the pod has, the pod's own value (KEP-3243)."""
+    """The constraint's selector, with the pod's value of each matchLabelKeys key that it has (KEP-3243)."""
     selector = constraint.get("labelSelector")
     if selector is None:
         return None
@@ -71,12 +71,12 @@ def effective_selector(constraint: JsonObject, pod: JsonObject) -> JsonObject | 
 
 
 def is_empty(selector: JsonObject | None) -> bool:
-    """Whether a selector is there and asks for nothing."""
+    """Whether a selector is present and has no requirements."""
     return selector is not None and not selector.get("matchLabels") and not selector.get("matchExpressions")
 
 
 def are_parsable(pod: JsonObject, required_of: str = "") -> bool:
-    """Whether all terms of the pod can be read, or only the required ones of one side."""
+    """Whether all terms of the pod are valid; with `required_of`, only the required ones of that side."""
     if required_of:
         return _can_read(required_pod_terms(pod, required_of))
     sides = (AFFINITY, ANTI_AFFINITY)
@@ -88,7 +88,7 @@ def _can_read(terms: Iterable[JsonObject]) -> bool:
 
 
 def is_parsable(selector: JsonObject | None) -> bool:
-    """Whether the API's label selector syntax allows it; an absent selector is fine."""
+    """Whether a label selector has valid syntax; an absent one has."""
     if selector is None:
         return True
     pairs = (selector.get("matchLabels") or {}).items()

@@ -1,9 +1,8 @@
-"""Which placements of a run broke a hard constraint: by brute force, in the order of the decisions.
+"""Finds the placements of a run that violate a hard constraint, by brute force in the order of the decisions.
 
-A placement is right if it was right in some state that the API server had during the request or shortly before (`lag`):
-the extender cannot know a change that is still on its way, nor a binding that has just failed. Stalls of the event loop
-do not count as time. The scheduling loop's own decisions always count, at once and exactly: that is what an extender
-has to get right under load.
+A placement is valid if it was valid in a state that the API server had during the request or at most `lag` before it,
+because the extender cannot know later changes and failures of bindings. Stalls of the event loop do not count as time.
+All earlier decisions of the scheduling loop always count: under load the extender must know them before their bindings.
 """
 
 from collections.abc import Iterator
@@ -23,12 +22,12 @@ from extender.simulator.json_objects import (
 )
 from extender.simulator.oracle.brute_force import SUCCESS, Status, check
 from extender.simulator.oracle.cluster_state import ClusterState
-from extender.simulator.oracle.journal import Decision, Happened, Journal, Undone
+from extender.simulator.oracle.journal import Decision, FailedBinding, Journal, StoreChange
 from extender.simulator.oracle.terms import AFFINITY, ANTI_AFFINITY, required_pod_terms
 
 
 class Violation(NamedTuple):
-    """A placement that broke a constraint, and which."""
+    """A placement and the constraint that it violates."""
 
     decision: Decision
     status: Status
@@ -39,22 +38,22 @@ class Violation(NamedTuple):
 
 
 def violations(journal: Journal, *, lag: float = 0.25) -> list[Violation]:
-    """Every violation of a run, in the order of the decisions. O(pods) for each decision, at worst."""
+    """Every violation of a run, in the order of the decisions. O(pods) per decision."""
     replay = Replay(journal)
     found: list[Violation] = []
-    recent: list[Happened] = []
-    failed: dict[str, tuple[float, Decision]] = {}  # by uid, and when; until the pod is decided on again
+    recent: list[StoreChange] = []
+    failed: dict[str, tuple[float, Decision]] = {}  # by UID: time and decision, until the next decision for the pod
     for entry in journal.entries:
-        if isinstance(entry, Happened):
-            if replay.is_news(entry):
+        if isinstance(entry, StoreChange):
+            if replay.is_relevant(entry):
                 recent.append(entry)
             replay.apply(entry)
-        elif isinstance(entry, Undone):
+        elif isinstance(entry, FailedBinding):
             undone = replay.undo_decision(entry.uid)
             failed |= {entry.uid: (entry.at, undone)} if undone is not None else {}
         else:
-            felt = journal.hold_ups.felt
-            since = felt(entry.asked_at) - lag
+            felt = journal.stalls.without_stalls
+            since = felt(entry.requested_at) - lag
             recent = [item for item in recent if felt(item.change.at) >= since]
             failed = {uid: each for uid, each in failed.items() if felt(each[0]) >= since and uid != entry.uid}
             status = replay.check(entry, recent, [each for _, each in failed.values()])
@@ -65,7 +64,7 @@ def violations(journal: Journal, *, lag: float = 0.25) -> list[Violation]:
 
 
 class Replay:
-    """The state as it was at each point of a journal."""
+    """Replays a journal: the state of the cluster at each entry."""
 
     def __init__(self, journal: Journal) -> None:
         self.state = ClusterState()
@@ -74,48 +73,48 @@ class Replay:
             for stored in rows:
                 self._show(kind, stored, None)
 
-    def is_news(self, entry: Happened) -> bool:
-        """Whether a change can matter to a decision; a pending pod, a status or the binding of a decision cannot."""
+    def is_relevant(self, entry: StoreChange) -> bool:
+        """Whether a change can affect a decision, unlike a pending pod, a status or the binding of a decision."""
         before, after = _before(entry.change), _after(entry.change)
-        return self._substance(entry.kind, before) != self._substance(entry.kind, after)
+        return self._relevant_fields(entry.kind, before) != self._relevant_fields(entry.kind, after)
 
-    def apply(self, entry: Happened) -> None:
-        """Take a change in."""
+    def apply(self, entry: StoreChange) -> None:
+        """Applies a change."""
         self._show(entry.kind, _after(entry.change), _before(entry.change))
 
-    def take_back(self, entry: Happened) -> None:
-        """Show the state as it was before a change."""
+    def revert(self, entry: StoreChange) -> None:
+        """Restores the state before a change."""
         self._show(entry.kind, _before(entry.change), _after(entry.change))
 
     def decide(self, decision: Decision) -> None:
-        """Count a pod where the loop has put it."""
+        """Counts a pod on the node of the decision."""
         self._decided[decision.uid] = decision
         self.state.place(decision.uid, decision.pod, decision.node)
 
     def undo_decision(self, uid: str) -> Decision | None:
-        """Stop counting a pod whose binding failed."""
+        """Stops counting a pod whose binding failed."""
         decision = self._decided.pop(uid, None)
         if decision is not None:
             self.state.remove(uid)
         return decision
 
-    def check(self, decision: Decision, recent: list[Happened], failed: list[Decision]) -> Status:
-        """What is wrong with a placement now; nothing if it was right by a state that could still be believed in."""
+    def check(self, decision: Decision, recent: list[StoreChange], failed: list[Decision]) -> Status:
+        """The violation of a placement; Success if it was valid in a state that the extender could have at that time."""
         status = self._check(decision)
         if status == SUCCESS:
             return status
         windows = [[entry for entry in recent if entry.kind is kind] for kind in (NAMESPACES, NODES, PODS)]
-        for believed in self._believable(decision, failed):
-            with self._standing(believed):
-                if self._was_right(decision, windows):
+        for assumed in self._assumable(decision, failed):
+            with self._placed(assumed):
+                if self._was_valid(decision, windows):
                     return SUCCESS
         return status
 
-    def _believable(self, decision: Decision, failed: list[Decision]) -> Iterator[list[Decision]]:
-        """Sets of pods that failed just now and may be thought to stand where they were put.
+    def _assumable(self, decision: Decision, failed: list[Decision]) -> Iterator[list[Decision]]:
+        """Sets of pods whose binding has just failed and that the extender may still assume.
 
-        The extender learns of a failure by the pod's condition or by the next request for the pod, so any set is
-        possible. Right by one of them is right by none, by all, or by those in the same or in other domains.
+        The extender learns of a failure by the pod's condition or by the next request for the pod, so every subset is
+        possible. It is enough to try none, all, and those in the same or in other domains.
         """
         yield []
         if not failed:
@@ -130,34 +129,34 @@ class Replay:
         return self.state.domain(node, key) if node in self.state.nodes else None
 
     @contextmanager
-    def _standing(self, believed: list[Decision]) -> Iterator[None]:
-        for each in believed:
+    def _placed(self, assumed: list[Decision]) -> Iterator[None]:
+        for each in assumed:
             self.state.place(each.uid, each.pod, each.node)
         try:
             yield
         finally:
-            for each in believed:
+            for each in assumed:
                 self.state.remove(each.uid)
 
-    def _was_right(self, decision: Decision, windows: list[list[Happened]]) -> bool:
-        """Whether the placement is right without the newest changes of each kind; kinds arrive independently."""
+    def _was_valid(self, decision: Decision, windows: list[list[StoreChange]]) -> bool:
+        """Whether the placement is valid without some of the newest changes of each kind, as each kind has its own watch."""
         if not windows:
             return self._check(decision) == SUCCESS
         first, *rest = windows
-        taken_back: list[Happened] = []
-        is_right = self._was_right(decision, rest)
+        reverted: list[StoreChange] = []
+        is_valid = self._was_valid(decision, rest)
         for entry in reversed(first):
-            if is_right:
+            if is_valid:
                 break
-            self.take_back(entry)
-            taken_back.append(entry)
-            is_right = self._was_right(decision, rest)
-        for entry in reversed(taken_back):
+            self.revert(entry)
+            reverted.append(entry)
+            is_valid = self._was_valid(decision, rest)
+        for entry in reversed(reverted):
             self.apply(entry)
-        return is_right
+        return is_valid
 
-    def _substance(self, kind: Kind, stored: Stored | None) -> object:
-        """What the oracle reads of an object; the topology labels that a binding adds to a pod are left out."""
+    def _relevant_fields(self, kind: Kind, stored: Stored | None) -> object:
+        """The fields that the oracle reads, without the topology labels that a binding adds to a pod."""
         if stored is None:
             return None
         obj = stored.read()
@@ -171,14 +170,14 @@ class Replay:
         return (node, own, is_terminating(obj)) if node else None
 
     def _node_of(self, pod: JsonObject) -> str:
-        """Where a pod counts: where it is bound, or where the loop has put it; nowhere when it has finished."""
+        """The node on which a pod counts: that of its binding or its decision; empty if it has finished."""
         if is_finished(pod):
             return ""
         decision = self._decided.get(uid_of(pod))
         return node_of(pod) or (decision.node if decision is not None else "")
 
     def _check(self, decision: Decision) -> Status:
-        # A node that went away under the decision breaks no constraint; the pod will be gone with it.
+        # A node that was deleted meanwhile is no violation: its pods will be deleted.
         if decision.node not in self.state.nodes:
             return SUCCESS
         return check(decision.pod, decision.node, self.state)
@@ -213,7 +212,7 @@ class Replay:
 
 
 def _keys(pod: JsonObject) -> set[str]:
-    """The topology keys of the constraints that are checked."""
+    """The topology keys of the pod's hard constraints."""
     found = {each["topologyKey"] for each in pod["spec"].get("topologySpreadConstraints") or []}
     for side in (AFFINITY, ANTI_AFFINITY):
         found |= {term["topologyKey"] for term in required_pod_terms(pod, side)}

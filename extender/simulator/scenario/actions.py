@@ -1,7 +1,6 @@
-"""What the steps of a scenario do to the cluster: one function each, given the simulated cluster and the step's form.
+"""The actions of a scenario's steps that change the cluster, one function each. Called by `scenario/play.py`.
 
-They call the API server's operations directly, without HTTP: the clients that change a cluster are not under test.
-Called by `scenario/play.py`.
+They call the API server's operations directly, without HTTP, because these clients are not under test.
 """
 
 import asyncio
@@ -28,18 +27,18 @@ from extender.simulator.scenario.synthetic import chosen, draw, make_nodes, make
 
 Item = TypeVar("Item")
 
-_AT_ONCE = 50  # pods created before others have their turn on the loop
-_CORDONED = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+_AT_ONCE = 50  # pods created before other tasks run
+_UNSCHEDULABLE_TAINT = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 
 
 async def arrive(simulated: SimulatedCluster, step: Arrive) -> None:
-    """Create pods, at a rate or as fast as they can be created. ValueError when no namespace fits."""
-    homes = chosen(step.namespaces, _names(simulated, NAMESPACES))
-    if not homes:
-        raise ValueError(f'no namespace fits "{step.namespaces}"')
-    left_out = chosen(simulated.without, homes)
-    homes = [home for home in homes if home not in left_out]
-    if not homes:
+    """Creates pods, at a rate or as fast as possible. Raises ValueError if no namespace matches."""
+    namespaces = chosen(step.namespaces, _names(simulated, NAMESPACES))
+    if not namespaces:
+        raise ValueError(f'no namespace matches "{step.namespaces}"')
+    omitted = chosen(simulated.without, namespaces)
+    namespaces = [each for each in namespaces if each not in omitted]
+    if not namespaces:
         return
     mix = step.mix or {step.template: 1}
     drawn = simulated.rng.choices(list(mix), list(mix.values()), k=draw(step.count, simulated.rng))
@@ -49,21 +48,21 @@ async def arrive(simulated: SimulatedCluster, step: Arrive) -> None:
             await asyncio.sleep(max(0.0, begun + number / step.rate - time.monotonic()))
         elif number % _AT_ONCE == 0:
             await asyncio.sleep(0)
-        home = homes[number % len(homes)]
-        name = _free_name(simulated, home, step.name or template)
+        namespace = namespaces[number % len(namespaces)]
+        name = _free_name(simulated, namespace, step.name or template)
         with simulated.api.store.working():
-            pod = make_pod(simulated.play.templates[template], name, home, number)
+            pod = make_pod(simulated.play.templates[template], name, namespace, number)
             simulated.api.operations.create(PODS, pod)
 
 
 def relabel_namespace(simulated: SimulatedCluster, step: RelabelNamespace) -> None:
-    """Change labels of namespaces."""
+    """Changes labels of namespaces."""
     for name in chosen(step.namespaces, _names(simulated, NAMESPACES)):
         _edit(simulated, NAMESPACES, name, "labels", step.labels)
 
 
 def change_pods(simulated: SimulatedCluster, step: ChangePods) -> None:
-    """Change labels and annotations of pods."""
+    """Changes labels and annotations of pods."""
     found = _select(simulated, step.namespaces, step.selector, step.count)
     for stored in found:
         if step.pending is None or step.pending == (not stored.node):
@@ -72,7 +71,7 @@ def change_pods(simulated: SimulatedCluster, step: ChangePods) -> None:
 
 
 def delete_pods(simulated: SimulatedCluster, step: DeletePods) -> None:
-    """Delete pods, as a client would."""
+    """Deletes pods with a grace period, as a client does."""
     for stored in _select(simulated, step.namespaces, step.selector, step.count):
         namespace, _, name = stored.key.partition("/")
         options = {} if step.grace is None else {"gracePeriodSeconds": int(step.grace)}
@@ -80,7 +79,7 @@ def delete_pods(simulated: SimulatedCluster, step: DeletePods) -> None:
 
 
 def add_nodes(simulated: SimulatedCluster, step: NodeGroup) -> None:
-    """Add nodes, under the first numbers that are free; a name without a number has to be free itself."""
+    """Adds nodes with the first unused numbers. A name without a number must be unused."""
     taken = simulated.api.store.table(NODES).objects
     is_numbered = "{i}" in step.name
     free = (number for number in count() if not is_numbered or step.name.replace("{i}", str(number)) not in taken)
@@ -90,7 +89,7 @@ def add_nodes(simulated: SimulatedCluster, step: NodeGroup) -> None:
 
 
 def change_nodes(simulated: SimulatedCluster, step: ChangeNodes) -> None:
-    """Cordon, uncordon, relabel or delete nodes."""
+    """Cordons, uncordons, relabels or deletes nodes."""
     names = chosen(step.nodes, _names(simulated, NODES))
     for name in _drawn(names, step.count, simulated.rng):
         match step.action:
@@ -105,16 +104,16 @@ def change_nodes(simulated: SimulatedCluster, step: ChangeNodes) -> None:
 
 
 def _cordon(node: JsonObject) -> None:
-    """As kubectl and the node controller do it: the field, and the taint that goes with it."""
+    """Sets the field, as kubectl does, and the taint, as the node controller does."""
     _uncordon(node)
     node["spec"]["unschedulable"] = True
-    node["spec"]["taints"] = [*(node["spec"].get("taints") or []), dict(_CORDONED)]
+    node["spec"]["taints"] = [*(node["spec"].get("taints") or []), dict(_UNSCHEDULABLE_TAINT)]
 
 
 def _uncordon(node: JsonObject) -> None:
     spec = node["spec"]
     spec.pop("unschedulable", None)
-    spec["taints"] = [taint for taint in spec.get("taints") or [] if taint["key"] != _CORDONED["key"]]
+    spec["taints"] = [taint for taint in spec.get("taints") or [] if taint["key"] != _UNSCHEDULABLE_TAINT["key"]]
     if not spec["taints"]:
         del spec["taints"]
 
@@ -131,8 +130,8 @@ def _edit(simulated: SimulatedCluster, kind: Kind, key: str, field: str, values:
 
 
 def _select(simulated: SimulatedCluster, namespaces: str, selector: Labels, count: Amount | None) -> list[Stored]:
-    homes = set(chosen(namespaces, _names(simulated, NAMESPACES)))
-    found = [stored for stored in simulated.pods() if _is_selected(stored.read(), homes, selector)]
+    names = set(chosen(namespaces, _names(simulated, NAMESPACES)))
+    found = [stored for stored in simulated.pods() if _is_selected(stored.read(), names, selector)]
     return _drawn(found, count, simulated.rng)
 
 

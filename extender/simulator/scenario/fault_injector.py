@@ -1,7 +1,7 @@
-"""Plays the faults of a scenario at the points where the embedded API server asks whether to misbehave.
+"""Injects the faults of a scenario at the hooks of the simulated API server.
 
-The seed decides which fault meets which call. `injected` counts the faults, so that a test can tell a fault that was
-survived from one that never occurred. Set up by `scenario/simulated_cluster.py`, changed by `scenario/play.py`.
+The seed selects the calls. `injected` counts the faults, so that a test can check that a fault has occurred. Created by
+`scenario/simulated_cluster.py`, changed by `scenario/play.py`.
 """
 
 import asyncio
@@ -20,15 +20,15 @@ from extender.simulator.scenario.faults import (
     Condition,
     Conflict,
     CutLine,
+    DelayEvents,
     EndWatch,
     ErrorEvent,
     Expire,
     Fail,
     HalfOpen,
-    HoldUp,
     LoseAnswer,
     LoseBookmarks,
-    Overtake,
+    PauseProcess,
     RepeatEvents,
     SlowPages,
     Stall,
@@ -42,7 +42,7 @@ _INITIAL_END = b"initial-events-end"
 
 
 class FaultInjector(Faults):
-    """The faults that are at work now, on top of what is `always` so."""
+    """The active faults, in addition to those that are `always` active."""
 
     def __init__(self, rng: Random, always: Faults | None = None) -> None:
         self.injected: Counter[str] = Counter()
@@ -51,13 +51,13 @@ class FaultInjector(Faults):
         self._active: list[_Active] = []
 
     def change(self, conditions: Iterable[Condition]) -> None:
-        """From now on these faults are at work and no others. What has fallen silent stays so."""
+        """Replaces the active faults. A connection that is half open stays so."""
         self._active = [_Active(form) for form in conditions]
 
     async def before_answer(self, call: Call) -> None:
-        """Leave it unanswered, or refuse it."""
+        """Never answers, or rejects the request."""
         await self._always.before_answer(call)
-        self._hold_up(call)
+        self._pause_process(call)
         if not call.is_watch and self._draw(HalfOpen, call):
             await asyncio.Event().wait()
         if throttle := self._draw(Throttle, call):
@@ -70,50 +70,50 @@ class FaultInjector(Faults):
             raise api_errors.expired("too old resource version")
 
     async def before_page(self, call: Call) -> None:
-        """Let it wait."""
+        """Delays the page."""
         await self._always.before_page(call)
         if slow := self._draw(SlowPages, call):
             await asyncio.sleep(slow.time)
 
     async def before_write(self, call: Call) -> None:
-        """409, as if another client had written the object."""
+        """Rejects the write with 409, as if another client had written the object."""
         await self._always.before_write(call)
         if call.target is not None and self._draw(Conflict, call):
             raise api_errors.stale(call.target.kind, call.target.name)
 
     async def after_write(self, call: Call) -> None:
-        """Keep the answer."""
+        """Loses the answer."""
         await self._always.after_write(call)
-        self._hold_up(call)
+        self._pause_process(call)
         if self._draw(LoseAnswer, call):
             raise ConnectionCut
 
     def watch_error(self, call: Call) -> bytes | None:
-        """410 at once."""
+        """Starts the watch with 410."""
         return _error_line(410, "Expired") if self._draw(Expire, call, form="event") else None
 
     async def watch_lines(self, call: Call, lines: Sequence[bytes]) -> Sequence[bytes]:
-        """Fewer, later, twice, or the end of it all."""
+        """Drops, delays or repeats lines, or ends the watch."""
         lines = await self._always.watch_lines(call, lines)
-        self._hold_up(call)
+        self._pause_process(call)
         if self._draw(LoseBookmarks, call):
             lines = [line for line in lines if b'"BOOKMARK"' not in line or _INITIAL_END in line]
         if not lines:
             return lines
         if self._draw(RepeatEvents, call):
             lines = [*lines, *lines]
-        await self._hold(call)
+        await self._delay(call)
         self._break(call, lines)
         return lines
 
-    def _hold_up(self, call: Call) -> None:
-        """Block the event loop: before an answer, between a write and its answer, or before a watch line."""
-        if hold := self._draw(HoldUp, call):
-            time.sleep(self._rng.uniform(*hold.time))
+    def _pause_process(self, call: Call) -> None:
+        """Blocks the event loop: before an answer, between a write and its answer, or before a watch line."""
+        if pause := self._draw(PauseProcess, call):
+            time.sleep(self._rng.uniform(*pause.time))
 
-    async def _hold(self, call: Call) -> None:
-        if overtake := self._draw(Overtake, call):
-            await asyncio.sleep(self._rng.uniform(*overtake.time))
+    async def _delay(self, call: Call) -> None:
+        if delay := self._draw(DelayEvents, call):
+            await asyncio.sleep(self._rng.uniform(*delay.time))
         if stall := self._draw(Stall, call):
             await asyncio.sleep(stall.time)
         if self._draw(HalfOpen, call):
@@ -129,7 +129,7 @@ class FaultInjector(Faults):
             raise StreamEnd(b"".join(lines) + _error_line(error.code, "InternalError"))
 
     def _draw(self, kind: type[FormT], call: Call, **having: str) -> FormT | None:
-        """The first fault of that kind that this call meets now; counts it as injected."""
+        """The first active fault of that kind that applies to this call; counts it as injected."""
         for active in self._active:
             form = active.form
             if not isinstance(form, kind) or any(getattr(form, name) != value for name, value in having.items()):
@@ -142,7 +142,7 @@ class FaultInjector(Faults):
 
 
 class _Active:
-    """A fault at work, and how often it was injected."""
+    """An active fault, and how often it was injected."""
 
     def __init__(self, form: Condition) -> None:
         self.form = form
@@ -168,4 +168,4 @@ def _verb(call: Call) -> Verb:
 
 def _error_line(code: int, reason: str) -> bytes:
     status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": reason, "code": code}
-    return orjson.dumps({"type": "ERROR", "object": {**status, "message": f"{reason}, by way of trial"}}) + b"\n"
+    return orjson.dumps({"type": "ERROR", "object": {**status, "message": f"{reason}, injected"}}) + b"\n"

@@ -1,7 +1,7 @@
-"""What can go wrong at the embedded API server, as scenarios write it: one form for each fault, read strictly.
+"""The faults that a scenario can inject into the simulated API server: one strict struct for each.
 
-A condition lasts and is injected at random; a one-time fault happens when its step is taken. Nothing is injected here:
-`fault_injector.py` applies the conditions, `play.py` the one-time faults. Called by `language.py`.
+A condition lasts, and is injected at random; a one-time fault occurs when its step runs. `fault_injector.py` applies the
+conditions, `play.py` the one-time faults. Called by `language.py`.
 """
 
 from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
@@ -21,15 +21,15 @@ Verb: TypeAlias = Literal["read", "watch", "write"]
 
 def _check_range(time: tuple[Duration, Duration]) -> None:
     if time[1] < time[0]:
-        raise ValueError(f"time: expected the least and the most, got {time[0]} and {time[1]}")
+        raise ValueError(f"time: expected minimum and maximum, got {time[0]} and {time[1]}")
 
 
 class _Form(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What all forms have in common."""
+    """The base of all faults."""
 
 
 class Condition(_Form, frozen=True):
-    """A fault that lasts: on which kinds (none named: on all), how likely at each chance, how often, and how long."""
+    """A fault that lasts: its kinds (empty: all), its probability at each hook, and limits of its number and duration."""
 
     kinds: tuple[str, ...] = ()
     probability: Annotated[float, Meta(ge=0, le=1)] = 1.0
@@ -37,40 +37,40 @@ class Condition(_Form, frozen=True):
     lasts: Duration | None = None
 
     def __post_init__(self) -> None:
-        """Reject unknown kinds: such a fault would never be injected."""
+        """Rejects unknown kinds, as such a fault would never be injected."""
         unknown = [name for name in self.kinds if name not in _PLURALS]
         if unknown:
-            raise ValueError(f'kinds: no kind is called "{unknown[0]}"')
+            raise ValueError(f'kinds: unknown kind "{unknown[0]}"')
 
 
 class CutLine(Condition, frozen=True):
-    """A watch's connection breaks in the middle of a line."""
+    """The connection of a watch breaks within a line."""
 
 
 class EndWatch(Condition, frozen=True):
-    """A watch ends properly in the middle of a burst, as that of a slow reader does."""
+    """A watch ends normally during a burst, as the API server ends slow watches."""
 
 
 class Expire(Condition, frozen=True):
-    """A watch is told 410 when it begins, as an event or as a status; continued pages get the status."""
+    """A watch gets 410 at its start, as an event or as a status; the next page of a list gets the status."""
 
     form: Literal["event", "status"] = "event"
 
 
 class ErrorEvent(Condition, frozen=True):
-    """A watch gets an ERROR after what it was to get, and ends."""
+    """A watch gets an ERROR event after its next lines, and ends."""
 
     code: Annotated[int, Meta(ge=400, le=599)] = 500
 
 
 class Stall(Condition, frozen=True, kw_only=True):
-    """A watch says nothing for a time, then everything."""
+    """A watch gets no events for a time, then all of them."""
 
     time: Duration
 
 
 class HalfOpen(Condition, frozen=True):
-    """A connection that looks alive and is not: no data, no end. A watch falls silent, a request is never answered."""
+    """A connection is half open: a watch gets no more events and does not end, a request is never answered."""
 
     verbs: tuple[Verb, ...] = ("watch",)
 
@@ -79,62 +79,62 @@ class RepeatEvents(Condition, frozen=True):
     """A watch gets the same events again."""
 
 
-class Overtake(Condition, frozen=True, kw_only=True):
-    """Watches are held back for a time drawn for each, so that one kind's events overtake another's."""
+class DelayEvents(Condition, frozen=True, kw_only=True):
+    """The events of each watch are delayed by a random time, so that those of different kinds arrive in another order."""
 
     time: tuple[Duration, Duration]
 
     def __post_init__(self) -> None:
-        """Reject a range that cannot be drawn from."""
+        """Rejects an empty range."""
         Condition.__post_init__(self)
         _check_range(self.time)
 
 
 class LoseBookmarks(Condition, frozen=True):
-    """A watch gets no bookmarks, but for the one that ends a streaming list."""
+    """A watch gets no bookmarks, except the one that ends a streaming list."""
 
 
 class SlowPages(Condition, frozen=True, kw_only=True):
-    """Each page of a list comes late."""
+    """Each page of a list is delayed."""
 
     time: Duration
 
 
 class Throttle(Condition, frozen=True):
-    """429, with the whole seconds to wait (0: none are named)."""
+    """A request gets 429 with the seconds to wait; 0 gives none."""
 
     retry_after: Annotated[int, Meta(ge=0)] = 1
     verbs: tuple[Verb, ...] = ("read", "watch")
 
 
 class Fail(Condition, frozen=True):
-    """A server error."""
+    """A request gets a server error."""
 
     code: Annotated[int, Meta(ge=500, le=599)] = 500
     verbs: tuple[Verb, ...] = ("read", "watch")
 
 
-class HoldUp(Condition, frozen=True, kw_only=True):
-    """The process gets no processor time for a time drawn from a range: API server, scheduler and extender alike."""
+class PauseProcess(Condition, frozen=True, kw_only=True):
+    """The whole process (API server, scheduler, extender) gets no processor time for a random time."""
 
     time: tuple[Duration, Duration]
 
     def __post_init__(self) -> None:
-        """Reject a range that cannot be drawn from."""
+        """Rejects an empty range."""
         Condition.__post_init__(self)
         _check_range(self.time)
 
 
 class Conflict(Condition, frozen=True):
-    """409 for a write that conflicts with no other."""
+    """A write gets 409 although it has no conflict."""
 
 
 class LoseAnswer(Condition, frozen=True):
-    """A write is done, and the connection breaks before the answer."""
+    """A write is done, but the connection breaks before the answer."""
 
 
 class Restart(_Form, frozen=True):
-    """The server crashes and is back after a time; with a new history its versions start again lower."""
+    """The API server crashes and restarts after a time; with `new_history` its versions restart at a lower number."""
 
     down: Duration = Duration(0)
     new_history: bool = False
@@ -157,12 +157,12 @@ CONDITIONS: Final[dict[str, type[Condition]]] = {
     "stall": Stall,
     "halfOpen": HalfOpen,
     "repeatEvents": RepeatEvents,
-    "overtake": Overtake,
+    "delayEvents": DelayEvents,
     "loseBookmarks": LoseBookmarks,
     "slowPages": SlowPages,
     "throttle": Throttle,
     "fail": Fail,
-    "holdUp": HoldUp,
+    "pauseProcess": PauseProcess,
     "conflict": Conflict,
     "loseAnswer": LoseAnswer,
 }
@@ -171,13 +171,13 @@ NAMES: Final = {form: name for name, form in CONDITIONS.items()}
 
 
 def read_conditions(raw: object, path: str, problems: list[str]) -> tuple[Condition, ...]:
-    """The section of a scenario: what is wrong from the start."""
+    """Reads the section `faults` of a scenario: those that are active from the start."""
     found = _read_each(raw, CONDITIONS, path, problems)
     return tuple(fault for fault in found if isinstance(fault, Condition))
 
 
 def read_faults(raw: object, path: str, problems: list[str]) -> tuple[Fault, ...]:
-    """The body of a step."""
+    """Reads the body of a step."""
     return tuple(_read_each(raw, {**CONDITIONS, **ONE_TIME_FAULTS}, path, problems))
 
 
@@ -201,11 +201,11 @@ def _read_each(raw: object, forms: dict[str, Any], path: str, problems: list[str
 
 
 def read_part(document: object, kind: type[PartT], path: str, problems: list[str]) -> PartT | None:
-    """One part of a scenario, or None when it cannot be read; adds every problem to `problems`, with `path` in front."""
+    """Reads one part of a scenario. Returns None if it is invalid, and adds all problems with their path to `problems`."""
     try:
         return read_document(document, kind)
     except DocumentError as error:
-        # A problem of the whole part has no path of its own: "expected a mapping".
+        # A problem of the whole part has no path: "expected a mapping".
         for text in error.problems:
             problems += [f"{path}: {text}" if text.startswith("expected") else f"{path}.{text.lstrip('.')}"]
         return None

@@ -1,7 +1,7 @@
-"""Scenario files: a cluster, steps in time, settings, and what is expected of them, read strictly into structs.
+"""Parses scenario files into structs: a cluster, settings, steps and expectations.
 
-Every field is named in the error when it is unknown or of the wrong type (`steps[2].arrive.count: expected ...`).
-Nothing is played here; `scenario/play.py` does that. Called by the command line and by tests.
+Strict: an unknown field or a wrong type is an error with its path (`steps[2].arrive.count: expected ...`).
+`scenario/play.py` plays the result. Called by the command line and by tests.
 """
 
 from dataclasses import dataclass
@@ -13,29 +13,29 @@ from extender.model.documents import DocumentError, read_document, without_nulls
 from extender.model.units import ByteSize, Duration
 from extender.simulator.scenario.faults import Condition, Fault, read_conditions, read_faults, read_part
 
-# A number, or a least and a most from which the seed draws. Their limits are checked by hand: msgspec 0.22 crashes
-# on a union of a constrained number and a tuple.
+# A number, or a minimum and a maximum for a random number. The limits are checked in code, because msgspec 0.22 crashes on a
+# union of a constrained number and a tuple.
 Amount: TypeAlias = int | tuple[int, int]
 _AMOUNTS: Final = ("count", "placed", "pending")
 Labels: TypeAlias = dict[str, str]
 
 
 class _Part(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What all parts of a scenario have in common."""
+    """The base of all parts of a scenario."""
 
     def __post_init__(self) -> None:
-        """Refuse amounts that cannot be drawn."""
+        """Rejects ranges that are negative or empty."""
         for name in _AMOUNTS:
             amount = getattr(self, name, None)
             least, most = amount if isinstance(amount, tuple) else (amount or 0, amount or 0)
             if not 0 <= least <= most:
-                raise ValueError(f"{name}: expected a number, or the least and the most, got {amount}")
+                raise ValueError(f"{name}: expected a number, or minimum and maximum, got {amount}")
 
 
 class Template(_Part, frozen=True):
-    """What a pod looks like. `{i}` in a text is the pod's number, `{v}` that number modulo `variants`.
+    """A template of pods. `{i}` in a text is the pod's number, `{v}` that number modulo `variants`.
 
-    In `spec`, `{repeat: N, each: X}` stands for a list of N times X, in which `{n}` is the place in the list.
+    In `spec`, `{repeat: N, each: X}` is a list of N times X, in which `{n}` is the index.
     """
 
     labels: Labels = {}
@@ -47,7 +47,7 @@ class Template(_Part, frozen=True):
 
 
 class NodeGroup(_Part, frozen=True):
-    """Nodes of one make, spread over `zones` zones in turn."""
+    """Equal nodes, distributed over `zones` zones."""
 
     count: Amount = 1
     name: str = "node-{i}"
@@ -69,7 +69,7 @@ class NamespaceGroup(_Part, frozen=True, kw_only=True):
 
 
 class Running(_Part, frozen=True):
-    """Pods that run before the scenario starts, dealt to namespaces and nodes in turn."""
+    """Pods that run at the start, distributed over namespaces and nodes."""
 
     template: str
     count: Amount
@@ -79,7 +79,7 @@ class Running(_Part, frozen=True):
 
 
 class Cluster(_Part, frozen=True):
-    """What is there at the start: ordinary Kubernetes YAML (files or folders beside the scenario), and groups."""
+    """The objects at the start: Kubernetes YAML (files or folders relative to the scenario), and groups."""
 
     files: tuple[str, ...] = ()
     nodes: tuple[NodeGroup, ...] = ()
@@ -88,7 +88,7 @@ class Cluster(_Part, frozen=True):
 
 
 class Arrive(_Part, frozen=True, kw_only=True):
-    """Pods are created: of one template, or drawn from a `mix` of them by weight; `rate` in pods per second."""
+    """Creates pods of one template, or of a weighted random `mix`; `rate` in pods per second."""
 
     template: str = ""
     mix: dict[str, int] = {}
@@ -99,21 +99,21 @@ class Arrive(_Part, frozen=True, kw_only=True):
     background: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse a step that does not say what arrives, or says it twice."""
+        """Rejects a step with both or none of template and mix."""
         _Part.__post_init__(self)
         if bool(self.template) == bool(self.mix):
             raise ValueError("template: expected either a template or a mix")
 
 
 class RelabelNamespace(_Part, frozen=True):
-    """Labels of namespaces change; a label set to "" is taken away."""
+    """Changes labels of namespaces; the value "" removes a label."""
 
     namespaces: str
     labels: Labels
 
 
 class ChangePods(_Part, frozen=True):
-    """Labels or annotations of pods change; one set to "" is taken away. `count` absent: of all that are selected."""
+    """Changes labels or annotations of pods; the value "" removes one. Without `count`: of all selected pods."""
 
     namespaces: str = "*"
     selector: Labels = {}
@@ -124,7 +124,7 @@ class ChangePods(_Part, frozen=True):
 
 
 class DeletePods(_Part, frozen=True):
-    """Pods are deleted, drawn by the seed; `count` absent: all that are selected."""
+    """Deletes `count` random pods of the selected ones; without `count` all."""
 
     namespaces: str = "*"
     selector: Labels = {}
@@ -133,7 +133,7 @@ class DeletePods(_Part, frozen=True):
 
 
 class ChangeNodes(_Part, frozen=True):
-    """Nodes are cordoned, uncordoned, relabelled or deleted; `count` absent: all whose name fits."""
+    """Cordons, uncordons, relabels or deletes `count` random nodes with matching names; without `count` all."""
 
     action: Literal["cordon", "uncordon", "relabel", "delete"]
     nodes: str
@@ -142,20 +142,20 @@ class ChangeNodes(_Part, frozen=True):
 
 
 class Settle(_Part, frozen=True):
-    """Wait until the queue is quiet."""
+    """Waits until the scheduler is idle."""
 
     timeout: Duration = Duration(60)
-    calm: Duration = Duration(0.3)  # how long nothing must have happened
+    calm: Duration = Duration(0.3)  # how long it must have been idle
 
 
 class Pause(_Part, frozen=True):
-    """Let time pass, whatever happens in it."""
+    """Waits for a time."""
 
     time: Duration
 
 
 class Expect(_Part, frozen=True):
-    """What must hold at this point; an absent number may be anything."""
+    """Checks numbers of pods; an absent number is not checked."""
 
     placed: Amount | None = None
     pending: Amount | None = None
@@ -163,7 +163,7 @@ class Expect(_Part, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ChangeFaults:
-    """From now on the API server has these faults and no others; one-time faults among them happen one after the other."""
+    """Replaces the active faults of the API server; one-time faults occur in their order."""
 
     faults: tuple[Fault, ...]
 
@@ -196,18 +196,18 @@ ACTIONS: Final[dict[str, type[Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step: its path in the file for messages, what is said about it there, and what to do."""
+    """One step: its path in the file (for messages), its title, and its action."""
 
     path: str
     title: str
     action: Action
 
 
-BIND_PATH: Final = "/bind"  # where a scheduler that lets us bind asks; off in the extender unless it is set
+BIND_PATH: Final = "/bind"  # server.paths.bind of the extender must be equal to it, as bind is off by default
 
 
 class SchedulerPart(_Part, frozen=True):
-    """How the scheduling loop behaves, in the words of KubeSchedulerConfiguration where it has them."""
+    """The settings of the scheduling loop, with the names of KubeSchedulerConfiguration where they exist."""
 
     percentage_of_nodes_to_score: Annotated[int, Meta(ge=0, le=100)] = 0
     pod_initial_backoff: Duration = Duration(1)
@@ -218,27 +218,27 @@ class SchedulerPart(_Part, frozen=True):
     prioritize: bool = True
     bind: bool = False
     preemption: Literal["none", "sync", "async"] = "none"
-    offers_bare_candidates: bool = False  # as from kubernetes#135486 on
+    sends_empty_candidates: bool = False  # as after kubernetes#135486
     weight: Annotated[int, Meta(ge=1)] = 1
     http_timeout: Duration = Duration(5)
     ignorable: bool = False
 
 
-class PlanePart(_Part, frozen=True):
-    """How the embedded API server behaves."""
+class ApiServerPart(_Part, frozen=True):
+    """The settings of the simulated API server."""
 
     history: Annotated[int, Meta(ge=1)] = 20_000
     slow_after: Annotated[int, Meta(ge=1)] = 10_000
     bookmark_every: Duration = Duration(1)
     kubelet_delay: Duration = Duration(0)
-    write_delay: Duration = Duration(0)  # for every write over HTTP: an API server that is slow
+    write_delay: Duration = Duration(0)  # of every write over HTTP, to simulate a slow API server
 
 
 class CostComparison(_Part, frozen=True, kw_only=True):
-    """A second run, which leaves out the pods of some namespaces, and how much worse off all others may be with them.
+    """A second run without the pods of some namespaces, and how much these pods may cost the others.
 
-    `max_slowdown` is of the 99th percentile of the processor time from question to answer (filter, the other pods),
-    `max_growth` of resident memory.
+    `max_slowdown`: ratio of the 99th percentiles of processor time per filter call of the other pods. `max_growth`:
+    growth of resident memory.
     """
 
     without: str
@@ -247,20 +247,20 @@ class CostComparison(_Part, frozen=True, kw_only=True):
 
 
 class Scenario(_Part, frozen=True, kw_only=True):
-    """A whole scenario. Templates and steps are left raw here and read by `parse_scenario`, which knows their forms."""
+    """A whole scenario. Templates and steps are not parsed here; `parse_scenario` does that."""
 
     api_version: Literal["placement.extender.dev/v1alpha1"]
     kind: Literal["Scenario"]
     name: str
     description: str = ""
     seed: int = 0
-    lag: Duration = Duration(0.25)  # how long a change from outside may be on its way before an answer must know it
+    lag: Duration = Duration(0.25)  # how old a change must be before a decision has to respect it
     cluster: Cluster = Cluster()
     templates: dict[str, dict[str, Any]] = {}
     scheduler: SchedulerPart = SchedulerPart()
-    plane: PlanePart = PlanePart()
+    api_server: ApiServerPart = ApiServerPart()
     extender: dict[str, Any] = {}
-    faults: tuple[dict[str, Any], ...] = ()  # those of the API server from the start until a step changes them
+    faults: tuple[dict[str, Any], ...] = ()  # active from the start until a step replaces them
     steps: tuple[dict[str, Any], ...]
     forever: tuple[dict[str, Any], ...] = ()
     comparison: CostComparison | None = None
@@ -268,7 +268,7 @@ class Scenario(_Part, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Play:
-    """A scenario that has been checked: its settings, its templates, its faults, and its steps in their forms."""
+    """A parsed scenario: settings, templates, faults and steps."""
 
     scenario: Scenario
     templates: dict[str, Template]
@@ -278,7 +278,7 @@ class Play:
 
 
 def parse_scenario(document: object) -> Play:
-    """Read a parsed YAML document. Raises DocumentError with every problem and its path."""
+    """Builds a scenario from a parsed YAML document. Raises DocumentError with every problem and its path."""
     cleaned = without_nulls(_with_bare_steps(document))
     scenario = read_document(cleaned, Scenario, required=("apiVersion", "kind", "name", "steps"))
     problems: list[str] = []
@@ -296,7 +296,7 @@ def parse_scenario(document: object) -> Play:
 
 
 def _with_bare_steps(document: object) -> object:
-    """`- settle:` without anything is a step with all its defaults, not a field left out; `- cutLine:` likewise."""
+    """Replaces the null of `- settle:` and `- cutLine:` by an empty mapping: a step or fault with all defaults."""
     if not isinstance(document, dict):
         return document
     filled = dict(document)
@@ -342,4 +342,4 @@ def _unknown_templates(scenario: Scenario, steps: tuple[Step, ...]) -> list[str]
     for step in steps:
         if isinstance(step.action, Arrive):
             used += [(f"{step.path}.template", name) for name in [step.action.template, *step.action.mix] if name]
-    return [f'{path}: no template is called "{name}"' for path, name in used if name not in scenario.templates]
+    return [f'{path}: unknown template "{name}"' for path, name in used if name not in scenario.templates]

@@ -1,7 +1,6 @@
-"""Plays the steps of a scenario on a simulated cluster, one after the other, and checks what the scenario expects.
+"""Plays the steps of a scenario on a simulated cluster in order, and checks what the scenario expects.
 
-The result is a report that counts what was placed, what is pending and what broke a constraint. Called by the
-command line and by tests.
+The result is a report of placed pods, pending pods and violated constraints. Called by the command line and by tests.
 """
 
 import asyncio
@@ -32,12 +31,12 @@ from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 Narrator = Callable[[str], None]
 
 
-class StepFailed(Exception):  # noqa: N818 -- reads as what happened
-    """A step that cannot be taken, with its path in the scenario."""
+class StepFailed(Exception):  # noqa: N818 -- names the event
+    """Raised when a step cannot run; the text begins with its path in the scenario."""
 
 
 class Player:
-    """Takes steps. `narrate` is told the titles, and what did not go as expected."""
+    """Runs steps. `narrate` is called with the titles and with failed expectations."""
 
     def __init__(self, simulated: SimulatedCluster, narrate: Narrator = lambda _: None) -> None:
         self.simulated = simulated
@@ -48,7 +47,7 @@ class Player:
         self._has_settled = False
 
     async def run(self, steps: Iterable[Step]) -> None:
-        """Take the steps in order. StepFailed when one makes no sense on this cluster."""
+        """Runs the steps in order. Raises StepFailed if one is impossible on this cluster."""
         for step in steps:
             if step.title:
                 self._narrate(step.title)
@@ -60,7 +59,7 @@ class Player:
                 raise StepFailed(f"{step.path}: {error}") from error
 
     async def finish(self) -> Report:
-        """Wait until all is quiet, unless the last step did that, then stop scheduling and judge what came of it."""
+        """Waits until the scheduler is idle, unless the last step did; then stops it and checks the result."""
         if not self._has_settled:
             await self._settle(Settle(), "the end")
         await self.simulated.stop_scheduling()
@@ -77,7 +76,7 @@ class Player:
             case Pause():
                 await asyncio.sleep(action.time)
             case Expect() if self.simulated.without:
-                pass  # written for a run with everything in it
+                pass  # the expectation is that of a run with all pods
             case Expect():
                 self._check(action, step.path)
             case ChangeFaults():
@@ -111,7 +110,7 @@ class Player:
         while self._arrivals:
             await self._arrivals.pop()
         if not await self.simulated.loop.settle(within=action.timeout, calm=action.calm):
-            self._fail(f"{path}: not quiet after {action.timeout}")
+            self._fail(f"{path}: not idle after {action.timeout}")
 
     def _check(self, expected: Expect, path: str) -> None:
         counts = {"placed": len(self.simulated.loop.bound), "pending": len(self.simulated.pending())}

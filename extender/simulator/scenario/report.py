@@ -1,6 +1,6 @@
-"""What came of a played scenario, counted and checked by the oracle; its last line, and its form as data.
+"""The report of a played scenario: figures, and violations found by the oracle. As text and as data.
 
-Pure, once the scheduling loop has stopped. Called by `scenario/play.py`; printed by the command line.
+Created by `scenario/play.py` after the scheduling loop has stopped; printed by the command line.
 """
 
 from collections import Counter
@@ -16,10 +16,10 @@ from extender.simulator.scenario.synthetic import chosen
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a run cost those pods that a comparison is about: their filter answers in seconds, and memory in megabytes.
+    """The cost of a run for the pods that are compared: durations of filter calls in seconds, memory in megabytes.
 
-    ``processor`` is the 99th percentile of the processor time from question to answer. All that the process did meanwhile
-    is in it, also for other pods, but not what an API server does, and nothing that other programs did: it can be compared.
+    ``processor`` is the 99th percentile of the processor time from request to answer. It includes all work of the process
+    meanwhile, also for other pods, but not that of the API server or of other processes, so that two runs are comparable.
     """
 
     answers: int
@@ -29,7 +29,7 @@ class Cost:
     resident: float
 
     def __str__(self) -> str:
-        """For people."""
+        """The line that the command prints."""
         times = f"p50 {self.median * 1000:.1f} ms, p99 {self.p99 * 1000:.1f} ms"
         more = f"p99 of processor time {self.processor * 1000:.1f} ms, {self.resident:.0f} MB resident at most"
         return f"{self.answers} answers, {times}, {more}"
@@ -37,7 +37,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The result of a run. `waiting` holds, for each pending pod, its name and its last rejection."""
+    """The result of a run. `waiting` has the name and the last message of each pending pod."""
 
     name: str
     seed: int
@@ -55,12 +55,12 @@ class Report:
 
     @property
     def last_line(self) -> str:
-        """The line that a run ends with."""
+        """The last line of the output."""
         return f"placed {self.placed}, pending {len(self.waiting)}, violations {len(self.violations)}"
 
     @property
     def is_good(self) -> bool:
-        """No constraint was broken and everything came out as expected."""
+        """Whether no constraint was violated and all expectations were met."""
         return not self.violations and not self.failures
 
     def document(self) -> JsonObject:
@@ -90,7 +90,7 @@ class Report:
 
 
 def make_report(simulated: SimulatedCluster, failures: list[str], seconds: float, resident: float) -> Report:
-    """Count, and find the violations. O(pods) for each decision."""
+    """Computes the figures and finds the violations. O(pods) per decision."""
     loop = simulated.loop
     waiting = [
         (f"{namespace_of(pod)}/{name_of(pod)}", loop.messages.get(uid_of(pod), "")) for pod in simulated.pending()
@@ -113,7 +113,7 @@ def make_report(simulated: SimulatedCluster, failures: list[str], seconds: float
 
 
 def _cost(simulated: SimulatedCluster, resident: float) -> Cost:
-    """Of the pods that both runs of a comparison have; without a comparison of all."""
+    """The cost for the pods that both runs of a comparison have; for all pods without a comparison."""
     comparison = simulated.play.scenario.comparison
     answers = simulated.loop.answers
     homes = sorted({each.namespace for each in answers})

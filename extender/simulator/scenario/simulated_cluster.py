@@ -1,7 +1,7 @@
-"""The embedded cluster that one scenario is played on: an API server, and the scheduling loop in front of it.
+"""The simulated cluster of a scenario: an API server and the scheduling loop.
 
-Holds what the actions work on and counts what came of them; `scenario/play.py` takes the steps. The caller starts the
-extender between `async with SimulatedCluster(...)` and `begin`, since the extender reads this cluster like any other.
+`scenario/play.py` runs the steps on it. The caller starts the extender between `async with SimulatedCluster(...)` and
+`begin`, because the extender reads this cluster and the scheduler calls the extender.
 """
 
 from collections.abc import Sequence
@@ -18,42 +18,42 @@ from extender.simulator.json_objects import JsonObject, is_finished, is_terminat
 from extender.simulator.scenario.fault_injector import FaultInjector
 from extender.simulator.scenario.language import BIND_PATH, Play, SchedulerPart
 from extender.simulator.scenario.synthetic import make_cluster
-from extender.simulator.scheduler.extender_client import ExtenderStanza
+from extender.simulator.scheduler.extender_client import ExtenderEntry
 from extender.simulator.scheduler.loop import LoopSettings, SchedulingLoop, no_preemption
 from extender.simulator.scheduler.preemption import Preemption
 
-_PAST = 100_000  # so that a history that begins again is behind for as long as a play lasts
+_INITIAL_VERSION = 100_000  # versions that are reset stay below it for the whole run
 
 
 class SimulatedCluster:
-    """One cluster in memory. `api` is its API server, `loop` its scheduler once it has begun."""
+    """One cluster in memory. `api` is its API server, `loop` its scheduler after `begin`."""
 
     def __init__(self, play: Play, seed: int, files: Sequence[JsonObject] = (), *, without: str = "") -> None:
-        """``without``: in namespaces that fit this pattern no pods arrive."""
+        """``without``: a pattern of namespaces in which no pods are created."""
         scenario = play.scenario
         self.without = without
         self.play = play
         self.seed = seed
         self.rng = Random(seed)
-        self.clock = JumpingClock()  # the extender's, so that a step can make it jump
-        self.numbers: dict[str, int] = {}  # the last number given to pods, by the beginning of their names
-        plane = scenario.plane
+        self.clock = JumpingClock()  # of the extender; a step can advance it
+        self.numbers: dict[str, int] = {}  # the last number of a pod, by the prefix of the names
+        server = scenario.api_server
         self.api = ApiServer(
             ApiServerSettings(
-                history=plane.history,
-                slow_after=plane.slow_after,
-                bookmark_every=plane.bookmark_every,
-                kubelet_delay=plane.kubelet_delay,
+                history=server.history,
+                slow_after=server.slow_after,
+                bookmark_every=server.bookmark_every,
+                kubelet_delay=server.kubelet_delay,
                 seed=seed,
-                past=_PAST,
+                initial_version=_INITIAL_VERSION,
             )
         )
         self.api.store.load(make_cluster(scenario.cluster, play.templates, files, self.rng))
         self._loop: SchedulingLoop | None = None
         self._preemption: Preemption | None = None
         always = Faults()
-        if plane.write_delay:
-            always = SlowWrites(plane.write_delay)
+        if server.write_delay:
+            always = SlowWrites(server.write_delay)
         elif scenario.scheduler.bind:
             always = SlowBindings(scenario.scheduler.bind_delay, Random(seed))
         self.fault_injector = FaultInjector(Random(seed), always)
@@ -62,7 +62,7 @@ class SimulatedCluster:
 
     @property
     def loop(self) -> SchedulingLoop:
-        """The scheduling loop. RuntimeError before `begin`."""
+        """The scheduling loop. Raises RuntimeError before `begin`."""
         if self._loop is None:
             raise RuntimeError("the scheduling loop has not been started")
         return self._loop
@@ -80,9 +80,9 @@ class SimulatedCluster:
             await self.api.stop()
 
     async def begin(self, extender_url: str) -> None:
-        """Start to schedule, asking the extender at that address; without an address no extender is called."""
+        """Starts to schedule with the extender at this URL; without an extender if it is empty."""
         part = self.play.scenario.scheduler
-        stanza = stanza_of(part, extender_url) if extender_url else None
+        entry = entry_of(part, extender_url) if extender_url else None
         settings = LoopSettings(
             percentage_of_nodes_to_score=part.percentage_of_nodes_to_score,
             bind_delay=(float(part.bind_delay[0]), float(part.bind_delay[1])),
@@ -94,37 +94,37 @@ class SimulatedCluster:
             self._preemption = Preemption(
                 self.api.store,
                 self.api.url,
-                stanza,
+                entry,
                 is_async=part.preemption == "async",
-                offers_bare=part.offers_bare_candidates,
+                sends_empty_candidates=part.sends_empty_candidates,
                 seed=self.seed,
             )
         after_filter = self._preemption or no_preemption
-        self._loop = SchedulingLoop(self.api.store, self.api.url, stanza, settings, after_filter=after_filter)
+        self._loop = SchedulingLoop(self.api.store, self.api.url, entry, settings, after_filter=after_filter)
         if self._preemption is not None:
             self._preemption.attach(self._loop.cache)
         await self._loop.start()
 
     async def stop_scheduling(self) -> None:
-        """End the loop; what it has decided can still be read. An error that had ended it is raised here."""
+        """Stops the loop; its results can still be read. Raises the error that ended it earlier, if there is one."""
         if self._loop is not None and self._loop.is_running:
             await self._loop.stop()
         if self._preemption is not None:
             await self._preemption.close()
 
     def pods(self) -> list[Stored]:
-        """All pods as they are now, by name."""
+        """All pods now, ordered by key."""
         return self.api.store.table(PODS).latest()
 
     def pending(self) -> list[JsonObject]:
-        """The pods that have no node yet."""
+        """The pods without a node."""
         unbound = [stored.read() for stored in self.pods() if not stored.node]
         return [pod for pod in unbound if not is_finished(pod) and not is_terminating(pod)]
 
 
-def stanza_of(part: SchedulerPart, extender_url: str) -> ExtenderStanza:
-    """The scenario's scheduler settings as the scheduler's `extenders` entry."""
-    return ExtenderStanza(
+def entry_of(part: SchedulerPart, extender_url: str) -> ExtenderEntry:
+    """The `extenders` entry for the scheduler settings of a scenario."""
+    return ExtenderEntry(
         url_prefix=extender_url,
         prioritize_verb="prioritize" if part.prioritize else "",
         bind_verb=BIND_PATH.strip("/") if part.bind else "",

@@ -1,7 +1,4 @@
-"""Makers of nodes, namespaces and pods from the groups and templates of a scenario. Seeded, pure, no clock.
-
-Called by the simulated cluster of a scenario.
-"""
+"""Creates nodes, namespaces and pods from the groups and templates of a scenario. Pure; random numbers are seeded."""
 
 import copy
 import json
@@ -20,12 +17,12 @@ HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 
 
 def draw(amount: Amount, rng: Random) -> int:
-    """The amount, or one drawn between its least and its most."""
+    """The amount, or a random one of its range."""
     return rng.randint(*amount) if isinstance(amount, tuple) else amount
 
 
 def chosen(pattern: str, names: Sequence[str]) -> list[str]:
-    """The names that a pattern such as `shop*` fits; several patterns are separated by commas."""
+    """The names that match one of the comma-separated patterns, such as `shop*`."""
     patterns = [part.strip() for part in pattern.split(",")]
     return [name for name in names if any(fnmatchcase(name, part) for part in patterns)]
 
@@ -33,7 +30,7 @@ def chosen(pattern: str, names: Sequence[str]) -> list[str]:
 def make_cluster(
     cluster: Cluster, templates: dict[str, Template], files: Sequence[JsonObject], rng: Random
 ) -> list[JsonObject]:
-    """All objects that are there at the start, complete: those of files, then nodes, namespaces and running pods."""
+    """All objects at the start, with defaults: those of files, then nodes, namespaces and running pods."""
     objects = [copy.deepcopy(obj) for obj in files]
     for nodes in cluster.nodes:
         objects += make_nodes(nodes, draw(nodes.count, rng))
@@ -57,7 +54,7 @@ def make_cluster(
 
 
 def make_nodes(group: NodeGroup, count: int, first: int = 0) -> Iterator[JsonObject]:
-    """So many nodes of a group, numbered from `first`, zone by zone in turn."""
+    """`count` nodes of a group, numbered from `first`, in alternating zones."""
     for number in range(first, first + count):
         name = group.name.replace("{i}", str(number))
         zone = group.zone.replace("{z}", str(number % group.zones))
@@ -76,7 +73,7 @@ def make_nodes(group: NodeGroup, count: int, first: int = 0) -> Iterator[JsonObj
 
 
 def make_namespaces(group: NamespaceGroup, count: int) -> Iterator[JsonObject]:
-    """So many namespaces of a group."""
+    """`count` namespaces of a group."""
     for number in range(count):
         name = group.name.replace("{i}", str(number))
         yield {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name, "labels": dict(group.labels)}}
@@ -85,19 +82,19 @@ def make_namespaces(group: NamespaceGroup, count: int) -> Iterator[JsonObject]:
 def make_running(
     group: Running, template: Template, count: int, namespaces: Sequence[str], nodes: Sequence[str]
 ) -> Iterator[JsonObject]:
-    """So many bound pods, dealt to the namespaces and nodes that the group's patterns fit."""
-    homes, places = chosen(group.namespaces, namespaces), chosen(group.nodes, nodes)
+    """`count` bound pods, distributed over the namespaces and nodes that match the group's patterns."""
+    selected_namespaces, selected_nodes = chosen(group.namespaces, namespaces), chosen(group.nodes, nodes)
     prefix = group.name or f"{group.template}-old"
     for number in range(count):
-        # Places change faster than homes: a node's pods then come from different namespaces.
-        home = homes[number // len(places) % len(homes)] if len(homes) > 1 else homes[0]
-        pod = make_pod(template, f"{prefix}-{number}", home, number)
-        pod["spec"]["nodeName"] = places[number % len(places)]
+        # The node changes with each pod and the namespace after a round of all nodes, so each node gets pods of several.
+        namespace = selected_namespaces[number // len(selected_nodes) % len(selected_namespaces)]
+        pod = make_pod(template, f"{prefix}-{number}", namespace, number)
+        pod["spec"]["nodeName"] = selected_nodes[number % len(selected_nodes)]
         yield pod
 
 
 def make_pod(template: Template, name: str, namespace: str, number: int) -> JsonObject:
-    """One pod of a template; its number and variant are put where the template names them."""
+    """One pod of a template, with its number and variant filled in."""
     requests = {"cpu": template.cpu, "memory": template.memory}
     container = {"name": "main", "image": "registry.k8s.io/pause:3.10.1", "resources": {"requests": requests}}
     spec = _numbered(template.spec, number, template.variants)
@@ -119,7 +116,7 @@ def _numbered(part: JsonObject | dict[str, str], number: int, variants: int) -> 
 
 
 def _repeated(part: Any) -> Any:
-    """The part with each `{repeat: N, each: X}` in it as a list; the innermost first, which takes the `{n}` in it."""
+    """Expands each `{repeat: N, each: X}`. Inner ones come first, so `{n}` is the index of the innermost list."""
     if isinstance(part, list):
         return [_repeated(item) for item in part]
     if not isinstance(part, dict):

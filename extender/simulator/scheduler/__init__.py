@@ -1,1 +1,1 @@
-"""A small scheduling loop with the cache, queue, filters and preemption of kube-scheduler, and its extender client."""
+"""A small scheduler: cache, queue, filters, preemption and extender client as in kube-scheduler."""

@@ -1,7 +1,7 @@
-"""The scheduling loop's own picture of the cluster: nodes, what is requested on them, and its own assumptions.
+"""The scheduler cache: nodes, requested resources, assumed and nominated pods.
 
-Fed with the store's changes, late if so wished; a pod that was just decided on counts at once, as in the real
-scheduler. Pure bookkeeping: no awaiting, no HTTP. Called by `scheduler/loop.py`.
+The loop applies the store's changes to it, after a delay if configured; an assumed pod counts at once, as in
+kube-scheduler. No await, no HTTP. Called by `scheduler/loop.py`.
 """
 
 from collections.abc import Iterable
@@ -17,14 +17,14 @@ ZONE = "topology.kubernetes.io/zone"
 
 
 class Event(Enum):
-    """What happened, as far as it may make a rejected pod schedulable."""
+    """A change that can make a rejected pod schedulable."""
 
     POD_BOUND = "assigned pod added"
     POD_CHANGED = "assigned pod changed"
-    POD_GONE = "assigned pod deleted"
+    POD_DELETED = "assigned pod deleted"
     NOMINATION_CHANGED = "nomination changed or cleared"
     NODE_ADDED = "node added"
-    NODE_GONE = "node deleted"
+    NODE_DELETED = "node deleted"
     NODE_LABELS = "node labels changed"
     NODE_TAINTS = "node taints or unschedulable changed"
     NODE_RESOURCES = "node allocatable changed"
@@ -32,14 +32,14 @@ class Event(Enum):
 
 
 class Claim(NamedTuple):
-    """What a pod takes, or would take, of a node."""
+    """The requests and the priority of a pod that counts on a node."""
 
     requests: dict[str, int]
     priority: int
 
 
 class NodeState:
-    """A node and what is requested on it, in milli-CPU and units."""
+    """A node and the resources requested on it, in milli-CPU and units."""
 
     __slots__ = ("allocatable", "claims", "name", "node", "requested", "taints")
 
@@ -50,38 +50,38 @@ class NodeState:
         self.set_node(node)
 
     def set_node(self, node: JsonObject) -> None:
-        """Take over the node object."""
+        """Replaces the node object."""
         self.node = node
         self.taints = bool((node.get("spec") or {}).get("taints"))
         status = node.get("status") or {}
         self.allocatable = parse_resources(status.get("allocatable") or status.get("capacity") or {})
 
     def claim(self, uid: str, claim: Claim) -> None:
-        """Count a pod in, in place of its earlier claim."""
+        """Counts a pod on the node, in place of its earlier claim."""
         self.release(uid)
         self.claims[uid] = claim
         add(self.requested, claim.requests)
 
     def release(self, uid: str) -> None:
-        """Count a pod out."""
+        """Stops counting a pod."""
         earlier = self.claims.pop(uid, None)
         if earlier is not None:
             add(self.requested, earlier.requests, -1)
 
 
 class SchedulerCache:
-    """All nodes in the order in which they are tried, and which pod counts where."""
+    """All nodes, and the node on which each pod counts (``where``, by UID)."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, NodeState] = {}
         self.where: dict[str, str] = {}
         self.assumed: set[str] = set()
         self.nominated: dict[str, dict[str, Claim]] = {}
-        self._homeless: dict[str, dict[str, Claim]] = {}
+        self._on_unknown_nodes: dict[str, dict[str, Claim]] = {}
         self._order: list[NodeState] | None = None
 
     def ordered(self) -> list[NodeState]:
-        """The nodes, one zone after the other in turn, as the real scheduler lines them up."""
+        """The nodes, interleaved by zone as in the node tree of kube-scheduler."""
         if self._order is None:
             zones: dict[str, list[NodeState]] = {}
             for state in self.nodes.values():
@@ -91,19 +91,19 @@ class SchedulerCache:
         return self._order
 
     def assume(self, pod: JsonObject, node: str) -> None:
-        """Count a pod on the node just chosen for it, before anyone else knows."""
+        """Counts a pod on the node selected for it, before it is bound."""
         uid = uid_of(pod)
         self.assumed.add(uid)
         self.nominate(uid, "", Claim({}, 0))
         self._put(uid, node, claim_of(pod))
 
     def forget(self, uid: str) -> None:
-        """Take an assumption back."""
+        """Stops counting an assumed pod."""
         self.assumed.discard(uid)
         self._drop(uid)
 
     def nominate(self, uid: str, node: str, claim: Claim) -> bool:
-        """Note on which node room is held for a pending pod, none if empty; whether an earlier one changed."""
+        """Nominates a pending pod to a node, or to none if empty. Returns whether an earlier nomination changed."""
         had = [name for name, pods in self.nominated.items() if uid in pods]
         if had == ([node] if node else []):
             return False
@@ -114,12 +114,12 @@ class SchedulerCache:
         return bool(had)
 
     def apply_pod(self, change: Change, pod: JsonObject) -> list[Event]:
-        """Take in one change of a pod; returns the event for the queue."""
+        """Applies a change of a pod. Returns the event for the queue."""
         uid, node = uid_of(pod), node_of(pod)
         if change.type == DELETED or is_finished(pod):
             self.assumed.discard(uid)
             held = self.nominate(uid, "", Claim({}, 0))
-            return [Event.POD_GONE] if self._drop(uid) else [Event.NOMINATION_CHANGED] if held else []
+            return [Event.POD_DELETED] if self._drop(uid) else [Event.NOMINATION_CHANGED] if held else []
         if not node:
             changed = self.nominate(uid, (pod.get("status") or {}).get("nominatedNodeName") or "", claim_of(pod))
             return [Event.NOMINATION_CHANGED] if changed else []
@@ -130,18 +130,18 @@ class SchedulerCache:
         return [Event.POD_CHANGED] if was_known else [Event.POD_BOUND]
 
     def apply_node(self, change: Change, node: JsonObject) -> list[Event]:
-        """Take in one change of a node; returns the event for the queue."""
+        """Applies a change of a node. Returns the events for the queue."""
         name = name_of(node)
         state = self.nodes.get(name)
         if change.type == DELETED:
             self._order = None
             if state is not None:
-                self._homeless[name] = self.nodes.pop(name).claims
-            return [Event.NODE_GONE]
+                self._on_unknown_nodes[name] = self.nodes.pop(name).claims
+            return [Event.NODE_DELETED]
         if state is None:
             self._order = None
             state = self.nodes[name] = NodeState(node)
-            for uid, claim in self._homeless.pop(name, {}).items():
+            for uid, claim in self._on_unknown_nodes.pop(name, {}).items():
                 state.claim(uid, claim)
             return [Event.NODE_ADDED]
         old = state.node
@@ -155,8 +155,8 @@ class SchedulerCache:
         self.where[uid] = node
         if node in self.nodes:
             self.nodes[node].claim(uid, claim)
-        else:  # bound to a node not seen yet
-            self._homeless.setdefault(node, {})[uid] = claim
+        else:  # the node's event has not come yet
+            self._on_unknown_nodes.setdefault(node, {})[uid] = claim
 
     def _drop(self, uid: str) -> bool:
         node = self.where.pop(uid, None)
@@ -164,7 +164,7 @@ class SchedulerCache:
             return False
         if node in self.nodes:
             self.nodes[node].release(uid)
-        self._homeless.get(node, {}).pop(uid, None)
+        self._on_unknown_nodes.get(node, {}).pop(uid, None)
         return True
 
 
@@ -184,7 +184,7 @@ def _differences(old: JsonObject, new: JsonObject) -> Iterable[Event]:
 
 
 def claim_of(pod: JsonObject) -> Claim:
-    """The pod's requests (init containers count where they are larger) and its priority."""
+    """The pod's priority and its requests: the sum of the containers, or the largest init container if that is more."""
     spec = pod["spec"]
     main = total(_requests(container) for container in spec.get("containers") or [])
     first = largest(_requests(container) for container in spec.get("initContainers") or [])

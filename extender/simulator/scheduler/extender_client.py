@@ -1,7 +1,7 @@
-"""The scheduler's side of the extender protocol: the requests it makes and how it takes the answers.
+"""The scheduler's client of an extender. Called by `scheduler/loop.py`.
 
-It is as strict and as lenient as kube-scheduler's own client: any status but 200 fails the pod, an unknown name
-fails the call, no names at all are no nodes, and failed prioritize calls are forgotten. Called by `scheduler/loop.py`.
+It handles answers as kube-scheduler's client: a status other than 200 fails the pod, an unknown node name fails the call,
+an answer without lists means no nodes, and failed prioritize calls are ignored.
 https://kubernetes.io/docs/reference/config-api/kube-scheduler-config.v1/#kubescheduler-config-k8s-io-v1-Extender
 """
 
@@ -18,12 +18,12 @@ from extender.simulator.scheduler.cache import NodeState
 from extender.simulator.scheduler.fit import UNRESOLVABLE, UNSCHEDULABLE, Rejection
 from extender.simulator.scheduler.queue import EXTENDER
 
-_POINTS = 10  # an extender's scores run from 0 to 10, the scheduler's from 0 to 100
+_POINTS = 10  # scores of an extender are 0 to 10, those of the scheduler 0 to 100
 _OK = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExtenderStanza:
+class ExtenderEntry:
     """The `extenders` entry of KubeSchedulerConfiguration; an empty verb is not called."""
 
     url_prefix: str
@@ -38,11 +38,11 @@ class ExtenderStanza:
 
 
 class ExtenderError(Exception):
-    """A call that failed, or an answer that the scheduler does not accept; fails the pod unless ignorable."""
+    """Raised for a failed call or an invalid answer. It fails the pod unless the extender is ignorable."""
 
 
 class FilterAnswer(NamedTuple):
-    """The nodes that passed, in the extender's order, and why the others did not where it says so."""
+    """The nodes that passed, in the extender's order, and the rejections in the answer."""
 
     passed: list[NodeState]
     rejections: dict[str, Rejection]
@@ -51,49 +51,49 @@ class FilterAnswer(NamedTuple):
 class ExtenderClient:
     """One extender."""
 
-    def __init__(self, stanza: ExtenderStanza, session: aiohttp.ClientSession) -> None:
-        self.stanza = stanza
+    def __init__(self, entry: ExtenderEntry, session: aiohttp.ClientSession) -> None:
+        self.entry = entry
         self.calls = 0
         self._session = session
-        self._timeout = aiohttp.ClientTimeout(total=stanza.http_timeout)
+        self._timeout = aiohttp.ClientTimeout(total=entry.http_timeout)
 
     async def filter(self, pod: JsonObject, nodes: Sequence[NodeState]) -> FilterAnswer:
-        """Which of these nodes pass. Raises ExtenderError."""
-        if not self.stanza.filter_verb:
+        """Calls filter with these nodes. Raises ExtenderError."""
+        if not self.entry.filter_verb:
             return FilterAnswer(list(nodes), {})
-        answer = _fields(await self._send(self.stanza.filter_verb, self._arguments(pod, nodes)))
+        answer = _fields(await self._send(self.entry.filter_verb, self._arguments(pod, nodes)))
         if answer.get("error"):
             raise ExtenderError(answer["error"])
         rejections = {
             name: Rejection(EXTENDER, UNSCHEDULABLE, reason or "") for name, reason in _map(answer, "failednodes")
         }
-        for name, reason in _map(answer, "failedandunresolvablenodes"):  # wins over the other map
+        for name, reason in _map(answer, "failedandunresolvablenodes"):  # overrides the other map
             rejections[name] = Rejection(EXTENDER, UNRESOLVABLE, reason or "")
         return FilterAnswer(self._passed(answer, nodes), rejections)
 
     async def prioritize(self, pod: JsonObject, nodes: Sequence[NodeState]) -> dict[str, int]:
-        """Points to be added, by node; nothing when the call fails, as only that score is missing then."""
-        if not self.stanza.prioritize_verb:
+        """The scores to add, by node; none if the call fails, which kube-scheduler ignores."""
+        if not self.entry.prioritize_verb:
             return {}
         try:
-            answer = await self._send(self.stanza.prioritize_verb, self._arguments(pod, nodes))
+            answer = await self._send(self.entry.prioritize_verb, self._arguments(pod, nodes))
             entries = [_fields(entry) for entry in answer or []]
-            scale = self.stanza.weight * _POINTS
+            scale = self.entry.weight * _POINTS
             return {str(entry.get("host", "")): int(entry.get("score", 0)) * scale for entry in entries}
         except (ExtenderError, TypeError, ValueError):
             return {}
 
     async def bind(self, pod: JsonObject, node: str) -> str:
-        """Lets the extender bind the pod; returns what went wrong, empty where nothing did."""
+        """Calls bind. Returns the error, empty on success."""
         meta = pod["metadata"]
         body = {"PodName": meta["name"], "PodNamespace": meta["namespace"], "PodUID": meta["uid"], "Node": node}
         try:
-            return str(_fields(await self._send(self.stanza.bind_verb, body)).get("error") or "")
+            return str(_fields(await self._send(self.entry.bind_verb, body)).get("error") or "")
         except ExtenderError as error:
             return str(error)
 
     async def preempt(self, pod: JsonObject, candidates: Sequence[Candidate]) -> dict[str, tuple[list[str], int]]:
-        """The nodes that may be preempted on: the victims' uids and the violated budgets. Raises ExtenderError."""
+        """Calls preempt. Returns UIDs of victims and violated budgets for each remaining node. Raises ExtenderError."""
         brief = {
             each.node: {
                 "Pods": [{"UID": victim.uid} for victim in each.victims],
@@ -102,7 +102,7 @@ class ExtenderClient:
             for each in candidates
         }
         body = {"Pod": pod, "NodeNameToVictims": None, "NodeNameToMetaVictims": brief}
-        answer = _fields(await self._send(self.stanza.preempt_verb, body)).get("nodenametometavictims") or {}
+        answer = _fields(await self._send(self.entry.preempt_verb, body)).get("nodenametometavictims") or {}
         left = {}
         for node, victims in answer.items():
             fields = _fields(victims)
@@ -111,7 +111,7 @@ class ExtenderClient:
         return left
 
     def _passed(self, answer: JsonObject, nodes: Sequence[NodeState]) -> list[NodeState]:
-        if self.stanza.node_cache_capable and answer.get("nodenames") is not None:
+        if self.entry.node_cache_capable and answer.get("nodenames") is not None:
             names = answer["nodenames"]
         elif answer.get("nodes") is not None:
             names = [item["metadata"]["name"] for item in answer["nodes"].get("items") or []]
@@ -121,19 +121,19 @@ class ExtenderClient:
         unknown = next((name for name in names if name not in known), None)
         if unknown is not None:
             raise ExtenderError(
-                f'extender "{self.stanza.url_prefix}" claims a filtered node "{unknown}" '
+                f'extender "{self.entry.url_prefix}" claims a filtered node "{unknown}" '
                 "which is not found in the input node list"
             )
         return [known[name] for name in names]
 
     def _arguments(self, pod: JsonObject, nodes: Sequence[NodeState]) -> JsonObject:
-        if self.stanza.node_cache_capable:
+        if self.entry.node_cache_capable:
             return {"Pod": pod, "Nodes": None, "NodeNames": [state.name for state in nodes]}
         items = [state.node for state in nodes]
         return {"Pod": pod, "Nodes": {"metadata": {}, "items": items}, "NodeNames": None}
 
     async def _send(self, verb: str, body: JsonObject) -> Any:
-        url = f"{self.stanza.url_prefix.rstrip('/')}/{verb}"
+        url = f"{self.entry.url_prefix.rstrip('/')}/{verb}"
         self.calls += 1
         try:
             async with self._session.post(
@@ -151,9 +151,9 @@ class ExtenderClient:
 
 
 def _fields(answer: Any) -> JsonObject:
-    """The fields by lower-case name: Go's decoder does not mind the case."""
+    """The fields by lower-case name, as Go's decoder ignores case."""
     if not isinstance(answer, dict):
-        raise ExtenderError(f"cannot read a {type(answer).__name__} as an answer")
+        raise ExtenderError(f"cannot decode the answer: it is a {type(answer).__name__}")
     return {name.lower(): value for name, value in answer.items()}
 
 

@@ -1,7 +1,7 @@
-"""The scheduling loop's in-tree filters and its score, over its own cache: small stand-ins for the real plugins.
+"""The in-tree filters and the score of the scheduling loop, over its cache. Pure.
 
-NodeName, NodeUnschedulable, TaintToleration, NodeAffinity and NodeResourcesFit filter; LeastAllocated scores.
-InterPodAffinity and PodTopologySpread are missing on purpose: in offload mode they are the extender's. Pure.
+Small versions of NodeUnschedulable, TaintToleration, NodeAffinity and NodeResourcesFit filter; LeastAllocated scores.
+InterPodAffinity and PodTopologySpread are missing, because the extender decides them in offload mode.
 """
 
 from typing import NamedTuple
@@ -12,13 +12,13 @@ from extender.simulator.oracle.node_matching import matches_node_affinity, requi
 from extender.simulator.scheduler.cache import Claim, NodeState, SchedulerCache, claim_of
 
 UNSCHEDULABLE, UNRESOLVABLE = "Unschedulable", "UnschedulableAndUnresolvable"
-_CORDONED = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+_UNSCHEDULABLE_TAINT = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 MIN_FEASIBLE_NODES = 100
 _LEAST_PERCENTAGE = 5
 
 
 class Rejection(NamedTuple):
-    """Why a node was left out: the plugin that said so, its code, and its reason."""
+    """Why a node was rejected: the plugin, its status code and its reason."""
 
     plugin: str
     code: str
@@ -26,7 +26,7 @@ class Rejection(NamedTuple):
 
 
 class Fit:
-    """One pod's question to the in-tree filters; asks each node once."""
+    """The in-tree filters for one pod. What does not depend on the node is computed once."""
 
     def __init__(self, pod: JsonObject, cache: SchedulerCache) -> None:
         self.pod = pod
@@ -35,39 +35,41 @@ class Fit:
         self._wanted = list(self.claim.requests.items())
         spec = pod["spec"]
         self._has_affinity = bool(spec.get("nodeSelector")) or required_terms(pod) is not None
-        self._endures_cordon = any(tolerates(toleration, _CORDONED) for toleration in spec.get("tolerations") or [])
+        self._tolerates_cordon = any(
+            tolerates(toleration, _UNSCHEDULABLE_TAINT) for toleration in spec.get("tolerations") or []
+        )
 
     def rejection(self, state: NodeState) -> Rejection | None:
-        """The first filter that refuses the node; None when all let it through."""
-        if (state.node.get("spec") or {}).get("unschedulable") and not self._endures_cordon:
+        """The rejection of the first filter that rejects the node; None if it passes all."""
+        if (state.node.get("spec") or {}).get("unschedulable") and not self._tolerates_cordon:
             return Rejection("NodeUnschedulable", UNRESOLVABLE, "node(s) were unschedulable")
         if state.taints and untolerated(self.pod, state.node) is not None:
             return Rejection("TaintToleration", UNRESOLVABLE, "node(s) had untolerated taint(s)")
         if self._has_affinity and not matches_node_affinity(self.pod, state.node):
             return Rejection("NodeAffinity", UNRESOLVABLE, "node(s) didn't match Pod's node affinity/selector")
-        return self._no_room(state)
+        return self._missing_resources(state)
 
     def score(self, state: NodeState) -> float:
-        """Points from 0 to 100: the share of CPU and memory that would be left (NodeResourcesFit, LeastAllocated)."""
+        """The score, 0 to 100: the share of CPU and memory that stays free (NodeResourcesFit, LeastAllocated)."""
         return sum(self._left(state, resource) for resource in (CPU, MEMORY)) / 2
 
     def _left(self, state: NodeState, resource: str) -> float:
-        there = state.allocatable.get(resource, 0)
+        allocatable = state.allocatable.get(resource, 0)
         taken = state.requested.get(resource, 0) + self.claim.requests.get(resource, 0)
-        return 0.0 if there <= 0 or taken > there else (there - taken) * 100 // there
+        return 0.0 if allocatable <= 0 or taken > allocatable else (allocatable - taken) * 100 // allocatable
 
-    def _no_room(self, state: NodeState) -> Rejection | None:
-        held = self._held(state)
-        if len(state.claims) + len(held) + 1 > state.allocatable.get(PODS, 0):
+    def _missing_resources(self, state: NodeState) -> Rejection | None:
+        nominated = self._nominated_claims(state)
+        if len(state.claims) + len(nominated) + 1 > state.allocatable.get(PODS, 0):
             return Rejection("NodeResourcesFit", UNSCHEDULABLE, "Too many pods")
         for resource, amount in self._wanted:
-            taken = state.requested.get(resource, 0) + sum(claim.requests.get(resource, 0) for claim in held)
+            taken = state.requested.get(resource, 0) + sum(claim.requests.get(resource, 0) for claim in nominated)
             if taken + amount > state.allocatable.get(resource, 0):
                 return Rejection("NodeResourcesFit", UNSCHEDULABLE, f"Insufficient {resource}")
         return None
 
-    def _held(self, state: NodeState) -> list[Claim]:
-        """What is held on the node for nominated pods that are no less important than this one."""
+    def _nominated_claims(self, state: NodeState) -> list[Claim]:
+        """The claims of pods nominated to the node whose priority is at least that of this pod."""
         nominated = self.cache.nominated.get(state.name)
         if not nominated:
             return []
@@ -76,7 +78,7 @@ class Fit:
 
 
 def nodes_to_find(percentage: int, total: int) -> int:
-    """How many passing nodes are enough (percentageOfNodesToScore); 0 percent means: by the size of the cluster."""
+    """How many passing nodes end the search (percentageOfNodesToScore); 0 percent depends on the size of the cluster."""
     if total < MIN_FEASIBLE_NODES:
         return total
     if percentage == 0:
@@ -87,7 +89,7 @@ def nodes_to_find(percentage: int, total: int) -> int:
 
 
 def summary(total: int, rejections: dict[str, Rejection]) -> str:
-    """The message of a pod that fits nowhere, in the real scheduler's form."""
+    """The message of a pod that no node fits, in the form of kube-scheduler's FitError."""
     counts: dict[str, int] = {}
     for rejection in rejections.values():
         counts[rejection.reason] = counts.get(rejection.reason, 0) + 1

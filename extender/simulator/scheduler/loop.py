@@ -1,8 +1,7 @@
-"""A small scheduling loop that plays kube-scheduler's side of the extender protocol, one pod at a time.
+"""A small scheduling loop: schedules one pod at a time and calls the extender as kube-scheduler does.
 
-It knows the cluster from the store's changes (late by a setting), assumes its own decisions at once and binds them
-in the background through the API server, so that decisions run ahead of bindings as in a real cluster. It is a
-stand-in: the real engine is kube-scheduler. Called by the scenario player and by tests.
+It reads the store's changes, after a delay if configured. It assumes a pod at once and binds it in the background through
+the API server, so that bindings lag behind decisions as in a real cluster. Called by the scenario player and by tests.
 """
 
 import asyncio
@@ -20,7 +19,7 @@ from extender.simulator.apiserver.store import DELETED, Change, Store
 from extender.simulator.json_objects import JsonObject, is_finished, is_terminating, namespace_of, node_of, uid_of
 from extender.simulator.oracle.journal import Journal
 from extender.simulator.scheduler.cache import NodeState, SchedulerCache, claim_of
-from extender.simulator.scheduler.extender_client import ExtenderClient, ExtenderError, ExtenderStanza
+from extender.simulator.scheduler.extender_client import ExtenderClient, ExtenderEntry, ExtenderError
 from extender.simulator.scheduler.fit import UNSCHEDULABLE, Fit, Rejection, nodes_to_find, summary
 from extender.simulator.scheduler.pod_writer import PodWriter
 from extender.simulator.scheduler.queue import EXTENDER, FIRST_BACKOFF, LONGEST_BACKOFF, QueuedPod, SchedulingQueue
@@ -28,7 +27,7 @@ from extender.simulator.scheduler.queue import EXTENDER, FIRST_BACKOFF, LONGEST_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopSettings:
-    """How the loop behaves; times in seconds, ranges drawn from the seed."""
+    """The settings of the loop. Times are seconds; a delay is drawn from its range with the seed."""
 
     percentage_of_nodes_to_score: int = 0
     bind_delay: tuple[float, float] = (0.0, 0.0)
@@ -39,14 +38,14 @@ class LoopSettings:
 
 
 class AfterFilter(Protocol):
-    """What happens to a pod that fits nowhere: the room for preemption."""
+    """The PostFilter step: what to do with a pod that no node fits."""
 
     async def __call__(self, pod: JsonObject, rejections: dict[str, Rejection]) -> str | None:
         """The node to nominate; empty to clear the nomination, None to leave it as it is."""
 
 
 async def no_preemption(pod: JsonObject, rejections: dict[str, Rejection]) -> str | None:
-    """Without preemption a nomination stands only while the rejection of its node is resolvable."""
+    """Without preemption: keeps a nomination while the rejection of its node is resolvable, else clears it."""
     nominated = (pod.get("status") or {}).get("nominatedNodeName")
     if not nominated:
         return None
@@ -54,20 +53,20 @@ async def no_preemption(pod: JsonObject, rejections: dict[str, Rejection]) -> st
     return None if rejection is not None and rejection.code == UNSCHEDULABLE else ""
 
 
-class FitsNowhere(Exception):  # noqa: N818 -- an outcome, not an error
-    """No node passed: the rejections by node, and the plugins that rejected one (or dropped it without a reason)."""
+class FitError(Exception):
+    """Raised when no node passes: the rejections by node, and the plugins that rejected nodes, with or without a reason."""
 
     def __init__(self, rejections: dict[str, Rejection], plugins: set[str]) -> None:
-        super().__init__("fits nowhere")
+        super().__init__("no node fits the pod")
         self.rejections = rejections
         self.plugins = plugins
 
 
 class Answer(NamedTuple):
-    """What one filter answer of the extender took, in seconds.
+    """The duration of one filter call in seconds.
 
-    ``processor``: of them, those in which this thread worked, whatever at. Other programs on the machine add nothing, nor
-    does the making and patching of objects, which is an API server's work and not done in the extender's process.
+    ``processor``: the processor time of this thread meanwhile. It excludes other processes, and the work of the simulated
+    API server on objects, which a real cluster does in another process.
     """
 
     namespace: str
@@ -76,13 +75,13 @@ class Answer(NamedTuple):
 
 
 class SchedulingLoop:
-    """Watches, queues, asks, decides and binds. `start()` it, `settle()` until quiet, `stop()` it."""
+    """The loop. Call `start()`, then `settle()` to wait until it is idle, then `stop()`."""
 
     def __init__(
         self,
         store: Store,
         api_url: str,
-        stanza: ExtenderStanza | None = None,
+        entry: ExtenderEntry | None = None,
         settings: LoopSettings | None = None,
         *,
         after_filter: AfterFilter = no_preemption,
@@ -91,42 +90,42 @@ class SchedulingLoop:
         self.cache = SchedulerCache()
         self.queue = SchedulingQueue(*self.settings.backoff)
         self.journal = Journal(store)
-        self.messages: dict[str, str] = {}  # why a pending pod was rejected last, by uid
-        self.reasons: Counter[str] = Counter()  # rejections so far, by reason; one for each pod and attempt
+        self.messages: dict[str, str] = {}  # of the last rejection of each pending pod, by UID
+        self.reasons: Counter[str] = Counter()  # rejections by reason; one for each pod and attempt
         self.answers: list[Answer] = []
-        self.bound: dict[str, str] = {}  # the node by uid, of every binding that this loop has made
+        self.bound: dict[str, str] = {}  # the node of each pod that this loop has bound, by UID
         self._store = store
         self._api_url = api_url
-        self._stanza = stanza
+        self._entry = entry
         self._after_filter = after_filter
         self._rng = random.Random(self.settings.seed)
         self._wake = asyncio.Event()
         self._background: set[asyncio.Task[None]] = set()
         self._failures: list[BaseException] = []
         self._tables = [(kind, store.table(kind)) for kind in (NODES, PODS)]
-        self._places = dict.fromkeys((NODES, PODS), 0)
+        self._positions = dict.fromkeys((NODES, PODS), 0)
         self._first_node = 0
-        self._last_news = time.monotonic()
+        self._last_activity = time.monotonic()
         self._is_scheduling = False
         self.is_running = False
 
     async def start(self) -> None:
-        """Take in what is there and begin to schedule."""
+        """Reads the present objects and starts to schedule."""
         for kind, table in self._tables:
             for stored in table.latest():
                 self._take(kind, Change("ADDED", stored, None, b"", 0.0))
-            self._places[kind] = table.end
+            self._positions[kind] = table.end
         self._stops = [table.listen(self._wake.set) for _, table in self._tables]
         connector = aiohttp.TCPConnector(limit=0)
         self._session = aiohttp.ClientSession(connector=connector)
         self._writer = PodWriter(self._session, self._api_url)
-        self._extender = ExtenderClient(self._stanza, self._session) if self._stanza else None
+        self._extender = ExtenderClient(self._entry, self._session) if self._entry else None
         self._main = asyncio.create_task(self._run(), name="scheduling loop")
-        self.journal.hold_ups.begin()
+        self.journal.stalls.start()
         self.is_running = True
 
     async def stop(self) -> None:
-        """End the loop and what it has in flight. An error that ended it before is raised here."""
+        """Stops the loop and its background tasks. Raises the error that ended it earlier, if there is one."""
         self.is_running = False
         for stop in self._stops:
             stop()
@@ -141,20 +140,20 @@ class SchedulingLoop:
 
     @property
     def extender_calls(self) -> int:
-        """How many requests the extender has got."""
+        """How many requests were sent to the extender."""
         return self._extender.calls if self._extender else 0
 
     @property
     def is_busy(self) -> bool:
-        """Whether a pod is active, being scheduled or being bound, or a change has not been taken in."""
-        behind = any(table.end != self._places[kind] for kind, table in self._tables)
+        """Whether a pod is active, being scheduled or being bound, or a change has not been applied."""
+        behind = any(table.end != self._positions[kind] for kind, table in self._tables)
         return self._is_scheduling or not self.queue.is_idle or bool(self._background) or behind
 
     async def settle(self, *, within: float = 60.0, calm: float = 0.3) -> bool:
-        """Wait until nothing has been going on for `calm` seconds; False when `within` seconds were not enough."""
+        """Waits until the loop has been idle for `calm` seconds. Returns False after `within` seconds."""
         try:
             async with asyncio.timeout(within):
-                while self.is_busy or time.monotonic() - self._last_news < calm:
+                while self.is_busy or time.monotonic() - self._last_activity < calm:
                     if self._main.done():
                         await self._main
                     await asyncio.sleep(min(calm / 4, 0.05))
@@ -175,7 +174,7 @@ class SchedulingLoop:
             self._is_scheduling = True
             await self._schedule(queued)
             self._is_scheduling = False
-            self._last_news = time.monotonic()
+            self._last_activity = time.monotonic()
 
     async def _sleep_until(self, due: float | None) -> None:
         times = [moment for moment in (due, self.queue.next_due()) if moment is not None]
@@ -187,24 +186,24 @@ class SchedulingLoop:
             pass
 
     def _catch_up(self) -> float | None:
-        """Take in all changes that are old enough to be known; when the next one will be."""
+        """Applies all changes that are older than the delay. Returns when the next one will be."""
         horizon = time.monotonic() - self.settings.cache_delay
         next_due: float | None = None
         for kind, table in self._tables:
-            changes = table.since(self._places[kind])
+            changes = table.since(self._positions[kind])
             if changes is None:
-                raise RuntimeError(f"{kind.plural}: the history is too short for this loop; raise plane.history")
+                raise RuntimeError(f"{kind.plural}: the history is too short for this loop; raise apiServer.history")
             for change in changes:
                 if change.at > horizon:
                     due = change.at + self.settings.cache_delay
                     next_due = due if next_due is None else min(next_due, due)
                     break
-                self._places[kind] += 1
+                self._positions[kind] += 1
                 self._take(kind, change)
         return next_due
 
     def _take(self, kind: Kind, change: Change) -> None:
-        now = self._last_news = time.monotonic()
+        now = self._last_activity = time.monotonic()
         obj = change.stored.read()
         if kind is NODES:
             events = self.cache.apply_node(change, obj)
@@ -212,7 +211,7 @@ class SchedulingLoop:
             events = self.cache.apply_pod(change, obj)
             self._queue_pod(change, obj, now)
         for event in events:
-            self.queue.happened(event, now)
+            self.queue.requeue_on(event, now)
 
     def _queue_pod(self, change: Change, pod: JsonObject, now: float) -> None:
         uid = uid_of(pod)
@@ -226,12 +225,12 @@ class SchedulingLoop:
     # -- one pod
 
     async def _schedule(self, queued: QueuedPod) -> None:
-        asked_at = time.monotonic()
+        requested_at = time.monotonic()
         pod = queued.pod
         try:
             node = await self._choose(pod)
-        except FitsNowhere as outcome:
-            self.queue.refuse(queued, outcome.plugins, time.monotonic())
+        except FitError as outcome:
+            self.queue.reject(queued, outcome.plugins, time.monotonic())
             self.reasons.update({rejection.reason for rejection in outcome.rejections.values()})
             message = summary(len(self.cache.nodes), outcome.rejections)
             nomination = await self._after_filter(pod, outcome.rejections)
@@ -240,7 +239,7 @@ class SchedulingLoop:
             self.queue.fail(queued, time.monotonic())
             self._report(queued, "SchedulerError", str(error), None)
         else:
-            self._decide(queued, node, asked_at)
+            self._decide(queued, node, requested_at)
 
     async def _choose(self, pod: JsonObject) -> str:
         fit = Fit(pod, self.cache)
@@ -254,11 +253,11 @@ class SchedulingLoop:
         passed = await self._ask(pod, sample, rejections)
         if not passed:
             plugins = {rejection.plugin for rejection in rejections.values()}
-            raise FitsNowhere(rejections, plugins | ({EXTENDER} if sample else set()))
+            raise FitError(rejections, plugins | ({EXTENDER} if sample else set()))
         return await self._best(pod, fit, passed)
 
     def _sample(self, fit: Fit, rejections: dict[str, Rejection]) -> list[NodeState]:
-        """The first nodes that pass, beginning where the last pod's search ended, until there are enough."""
+        """The first nodes that pass, starting where the search for the last pod ended, until there are enough."""
         order = self.cache.ordered()
         wanted = nodes_to_find(self.settings.percentage_of_nodes_to_score, len(order))
         passed: list[NodeState] = []
@@ -283,7 +282,7 @@ class SchedulingLoop:
         try:
             answer = await self._extender.filter(pod, nodes)
         except ExtenderError:
-            if self._extender.stanza.ignorable:
+            if self._extender.entry.ignorable:
                 return nodes
             raise
         finally:
@@ -300,19 +299,19 @@ class SchedulingLoop:
         highest = max(scores.values())
         return self._rng.choice([name for name, score in scores.items() if score == highest])
 
-    # -- what follows
+    # -- bind and report
 
-    def _decide(self, queued: QueuedPod, node: str, asked_at: float) -> None:
+    def _decide(self, queued: QueuedPod, node: str, requested_at: float) -> None:
         pod = queued.pod
-        if queued.uid not in self.queue.pods:  # deleted while it was being scheduled
+        if queued.uid not in self.queue.pods:  # deleted meanwhile
             return
         self.cache.assume(pod, node)
-        self.journal.decided(asked_at, time.monotonic(), queued.uid, pod, node)
+        self.journal.decided(requested_at, time.monotonic(), queued.uid, pod, node)
         self._spawn(self._bind(queued, node, self._rng.uniform(*self.settings.bind_delay)))
 
     async def _bind(self, queued: QueuedPod, node: str, delay: float) -> None:
-        if self._extender and self._extender.stanza.bind_verb:
-            problem = await self._extender.bind(queued.pod, node)  # at once: it is the API server that is slow then
+        if self._extender and self._extender.entry.bind_verb:
+            problem = await self._extender.bind(queued.pod, node)  # the delay is in the API server
         else:
             if delay:
                 await asyncio.sleep(delay)
@@ -329,7 +328,7 @@ class SchedulingLoop:
         self._wake.set()
 
     def _stands(self, uid: str, pod: JsonObject, node: str) -> bool:
-        """Whether the binding was made all the same: its answer may have been lost. The real one learns by its watch."""
+        """Whether the pod is bound although the call failed: the answer can be lost. kube-scheduler sees it by its watch."""
         key = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
         stored = self._store.table(PODS).objects.get(key)
         return stored is not None and stored.node == node and uid_of(stored.read()) == uid
@@ -351,7 +350,7 @@ class SchedulingLoop:
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._background.discard(task)
-        self._last_news = time.monotonic()
+        self._last_activity = time.monotonic()
         if not task.cancelled() and (error := task.exception()) is not None:
             self._failures.append(error)
             self._main.cancel()

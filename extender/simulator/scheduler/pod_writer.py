@@ -1,6 +1,6 @@
-"""The scheduling loop's writes, over HTTP as the real scheduler makes them: bindings, conditions, nominations.
+"""The writes of the scheduling loop over HTTP: bindings, conditions, nominations, deletions of victims.
 
-Called by `scheduler/loop.py`; decides nothing.
+Called by `scheduler/loop.py` and `scheduler/preemption.py`.
 """
 
 import aiohttp
@@ -14,14 +14,14 @@ _CREATED = 201
 
 
 class PodWriter:
-    """Writes to pods, through one API server."""
+    """Binds pods and writes their conditions and nominations."""
 
     def __init__(self, session: aiohttp.ClientSession, api_url: str) -> None:
         self._session = session
         self._api_url = api_url
 
     async def bind(self, pod: JsonObject, node: str) -> str:
-        """POST the binding, for this very uid; empty when it was taken, else what is wrong."""
+        """Posts a binding with the pod's UID. Returns the error, empty on success."""
         binding = {
             "apiVersion": "v1",
             "kind": "Binding",
@@ -38,7 +38,7 @@ class PodWriter:
             return f"binding rejected: {error}"
 
     async def patch_status(self, pod: JsonObject, patch: JsonObject) -> None:
-        """PATCH the pod's status; a failure is of no consequence, the next attempt reports again."""
+        """Patches the pod's status. Ignores failures, as the next attempt writes it again."""
         url, headers = f"{self._url(pod)}/status", {"Content-Type": STRATEGIC}
         try:
             async with self._session.patch(url, data=orjson.dumps(patch), headers=headers) as response:
@@ -48,7 +48,7 @@ class PodWriter:
 
     @staticmethod
     def rejection_patch(pod: JsonObject, reason: str, message: str, nomination: str | None) -> JsonObject | None:
-        """The patch that says why the pod is not scheduled; None when it says so already."""
+        """The patch with condition and nomination of a rejected pod; None if the pod has them already."""
         old = condition_of(pod, "PodScheduled") or {}
         status: JsonObject = {}
         said = (old.get("status"), old.get("reason"), old.get("message"))
@@ -75,18 +75,18 @@ class PodWriter:
 
 
 class VictimWriter:
-    """Writes to pods through one API server."""
+    """Deletes victims, and clears nominations of pods with lower priority."""
 
     def __init__(self, session: aiohttp.ClientSession, api_url: str) -> None:
         self._session = session
         self._api_url = api_url
 
     async def clear_nomination(self, pod: JsonObject) -> None:
-        """Let a less important pod look elsewhere."""
+        """Clears the nomination of a pod with lower priority."""
         await self._patch(pod, {"metadata": {"uid": uid_of(pod)}, "status": {"nominatedNodeName": None}})
 
     async def remove(self, pod: JsonObject) -> None:
-        """Mark the pod as a victim, then delete it."""
+        """Sets the condition DisruptionTarget, then deletes the pod."""
         condition = {"type": TARGET, "status": "True", "reason": REASON, "lastTransitionTime": timestamp()}
         await self._patch(pod, {"metadata": {"uid": uid_of(pod)}, "status": {"conditions": [condition]}})
         body = orjson.dumps({"preconditions": {"uid": uid_of(pod)}})

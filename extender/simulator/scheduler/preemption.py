@@ -1,11 +1,10 @@
-"""The scheduling loop's own preemption: a stand-in for kube-scheduler's DefaultPreemption, on resources only.
+"""The preemption of the scheduling loop: a small version of kube-scheduler's DefaultPreemption, for resources only.
 
-It finds candidate nodes by dry run, passes them to the extender (preempt verb), chooses one and removes the victims,
-within the cycle or, as SchedulerAsyncPreemption has it, beside it. Strict as the real one: a victim that it does not
-know on that node or a candidate answered without victims fails the attempt. A node that only the extender refuses is a
-candidate without victims: it fails the attempt too, or from kubernetes#135486 on (``offers_bare``) is shown to the
-extender, which may find victims for it; without any it is left out. Passed to the loop by
-`scenario/simulated_cluster.py`.
+It finds candidate nodes by dry run, sends them to the extender (preempt verb), selects one and deletes the victims,
+within the scheduling cycle or asynchronously (SchedulerAsyncPreemption). As in kube-scheduler an answer fails the attempt
+if it has a victim that is not on that node, or a candidate without victims. A node that only the extender rejects is a
+candidate without victims. It fails the attempt as well; with ``sends_empty_candidates`` (kubernetes#135486) it is sent
+to the extender, which may find victims for it, and is dropped otherwise. Created by `scenario/simulated_cluster.py`.
 https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/
 """
 
@@ -23,7 +22,7 @@ from extender.simulator.apiserver.kinds import PODS
 from extender.simulator.apiserver.store import Store
 from extender.simulator.json_objects import JsonObject, condition_of, is_terminating, name_of, uid_of
 from extender.simulator.scheduler.cache import NodeState, SchedulerCache
-from extender.simulator.scheduler.extender_client import ExtenderClient, ExtenderError, ExtenderStanza
+from extender.simulator.scheduler.extender_client import ExtenderClient, ExtenderEntry, ExtenderError
 from extender.simulator.scheduler.fit import UNRESOLVABLE, UNSCHEDULABLE, Fit, Rejection
 from extender.simulator.scheduler.pod_writer import REASON, TARGET, VictimWriter
 
@@ -31,38 +30,38 @@ _LEAST_PERCENT, _LEAST_NODES = 10, 100
 
 
 class Preemption:
-    """What happens to a pod that fits nowhere. `attach` it to the loop's cache; `close` it with the loop."""
+    """The PostFilter step with preemption. Call `attach` with the loop's cache, and `close` with the loop."""
 
     def __init__(
         self,
         store: Store,
         api_url: str,
-        stanza: ExtenderStanza | None,
+        entry: ExtenderEntry | None,
         *,
         is_async: bool = True,
-        offers_bare: bool = False,
+        sends_empty_candidates: bool = False,
         seed: int = 0,
     ) -> None:
         self.attempts = 0
-        self.failures: list[str] = []  # attempts that ended in an error, as the scheduler would log them
+        self.failures: list[str] = []  # errors of attempts, which kube-scheduler would log
         self._store = store
         self._api_url = api_url
-        self._stanza = stanza
+        self._entry = entry
         self._is_async = is_async
-        self._offers_bare = offers_bare
+        self._offers_bare = sends_empty_candidates
         self._rng = random.Random(seed)
         self._preempting: set[str] = set()
-        self._allowed: dict[str, int] = {}  # disruptions by budget, counted once for each attempt
+        self._allowed: dict[str, int] = {}  # disruptions by budget, counted once per attempt
         self._background: set[asyncio.Task[None]] = set()
         self._cache = SchedulerCache()
         self._session: aiohttp.ClientSession | None = None
 
     def attach(self, cache: SchedulerCache) -> None:
-        """Use the loop's picture of the cluster."""
+        """Uses the loop's cache."""
         self._cache = cache
 
     async def close(self) -> None:
-        """End what is in flight."""
+        """Cancels the background tasks."""
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
@@ -93,7 +92,7 @@ class Preemption:
     # -- choosing
 
     def _pods_by_node(self) -> dict[str, list[JsonObject]]:
-        """The pods that the store shows on each node where the cache counts them too. Read lazily: see `_NodePods`."""
+        """The pods on each node that both the store and the cache have there, parsed lazily (`_NodePods`)."""
         found: dict[str, list[Any]] = {}
         for stored in self._store.table(PODS).latest():
             if stored.node:
@@ -130,7 +129,7 @@ class Preemption:
     def _dry_run(
         self, fit: Fit, state: NodeState, lower: list[JsonObject]
     ) -> tuple[Candidate, list[JsonObject]] | None:
-        """The victims on one node, most important first; None where even all of them would not be enough."""
+        """The victims on one node, most important first; None if the pod does not fit even without all of them."""
         claims = {uid_of(each): state.claims[uid_of(each)] for each in lower}
         for uid in claims:
             state.release(uid)
@@ -167,15 +166,15 @@ class Preemption:
     async def _reviewed(
         self, pod: JsonObject, found: list[tuple[Candidate, list[JsonObject]]], nodes: dict[str, list[JsonObject]]
     ) -> list[Candidate]:
-        """What the extender leaves of the candidates. Raises ExtenderError."""
+        """The candidates that remain after the extender's preempt verb. Raises ExtenderError."""
         bare = {candidate.node for candidate, _ in found if not candidate.victims}
         given = [candidate for candidate, _ in found if candidate.victims or self._offers_bare]
         if bare and not given:
             raise ExtenderError(f"expected at least one victim pod on node {min(bare)}")
-        if self._stanza is None or not self._stanza.preempt_verb:
+        if self._entry is None or not self._entry.preempt_verb:
             return given
         offered = {candidate.node for candidate in given}
-        answer = await ExtenderClient(self._stanza, self._http()).preempt(pod, given)
+        answer = await ExtenderClient(self._entry, self._http()).preempt(pod, given)
         reviewed = []
         for node, (uids, violations) in answer.items():
             known = {uid_of(each): each for each in nodes.get(node, ())} if node in offered else {}
@@ -222,7 +221,7 @@ class Preemption:
 
 
 class _NodePods(dict[str, list[JsonObject]]):
-    """The pods of a node, parsed when they are asked for: a dry run looks at few of the nodes."""
+    """The pods by node, parsed at the first access, as a dry run needs few of the nodes."""
 
     def __init__(self, stored: dict[str, list[Any]], cache: SchedulerCache) -> None:
         super().__init__()
@@ -230,7 +229,7 @@ class _NodePods(dict[str, list[JsonObject]]):
         self._cache = cache
 
     def get(self, node: str, default: Any = None) -> Any:
-        """As of a dict, for a node that may have no pods."""
+        """Like `dict.get`; parses the pods of the node."""
         return self[node] if node in self._stored else default
 
     def __missing__(self, node: str) -> list[JsonObject]:
@@ -250,7 +249,7 @@ def _start(pod: JsonObject) -> str:
 
 
 def _importance(pod: JsonObject) -> tuple[int, str, str]:
-    """Sorts the most important first: the higher priority, then the longer running."""
+    """A sort key that puts the most important pod first: by priority, then by start time."""
     return (-_priority(pod), _start(pod), name_of(pod))
 
 

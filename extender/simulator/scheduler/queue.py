@@ -1,8 +1,8 @@
-"""The scheduling queue: active pods by priority and time, pods that back off, and rejected pods that wait for an event.
+"""The scheduling queue: active pods by priority and time, pods in backoff, and rejected pods that wait for an event.
 
-Which event requeues which rejected pod follows the queueing hints of the real scheduler as measured: a pod that the
-extender rejected is requeued on any event of pods and nodes and on its own update, but not on namespaces. Pure: time comes
-in as an argument. Called by `scheduler/loop.py`.
+Events requeue rejected pods by the queueing hints of kube-scheduler (measured): a pod that the extender rejected is
+requeued by any event of pods and nodes and by its own update, but not by namespaces. Pure: time is an argument. Called
+by `scheduler/loop.py`.
 """
 
 import heapq
@@ -12,9 +12,9 @@ from extender.simulator.json_objects import JsonObject, uid_of
 from extender.simulator.scheduler.cache import Event
 
 EXTENDER = "Extender"
-_FIT_EVENTS = {Event.POD_GONE, Event.POD_CHANGED, Event.NOMINATION_CHANGED, Event.NODE_ADDED, Event.NODE_RESOURCES}
-# The events that may make a pod schedulable that the plugin rejected; for the extender, all events.
-_WAKES: dict[str, set[Event]] = {
+_FIT_EVENTS = {Event.POD_DELETED, Event.POD_CHANGED, Event.NOMINATION_CHANGED, Event.NODE_ADDED, Event.NODE_RESOURCES}
+# The events that requeue a pod that the plugin rejected.
+_REQUEUEING_EVENTS: dict[str, set[Event]] = {
     EXTENDER: set(Event),
     "NodeResourcesFit": _FIT_EVENTS,
     "TaintToleration": {Event.NODE_ADDED, Event.NODE_TAINTS},
@@ -41,12 +41,12 @@ class QueuedPod:
 
     @property
     def priority(self) -> int:
-        """The pod's priority as the API server resolved it."""
+        """The pod's priority, as the API server has resolved it."""
         return int(self.pod["spec"].get("priority") or 0)
 
 
 class SchedulingQueue:
-    """Every pending pod is in exactly one place: active, backing off, waiting, gated, or being scheduled."""
+    """Each pending pod is in exactly one state: active, in backoff, waiting, gated, or being scheduled."""
 
     def __init__(self, first_backoff: float = FIRST_BACKOFF, longest_backoff: float = LONGEST_BACKOFF) -> None:
         self._first_backoff = first_backoff
@@ -60,7 +60,7 @@ class SchedulingQueue:
         self._count = 0
 
     def put(self, pod: JsonObject, now: float) -> None:
-        """A pending pod was created or has changed."""
+        """Adds or updates a pending pod."""
         uid = uid_of(pod)
         queued = self.pods.get(uid)
         if queued is None:
@@ -71,17 +71,17 @@ class SchedulingQueue:
         if self.gated.pop(uid, None) is not None:
             self._sort_in(queued, now)
         elif uid in self.waiting and EXTENDER in queued.plugins:
-            self._wake(queued, now)
+            self._requeue(queued, now)
 
     def remove(self, uid: str) -> None:
-        """The pod is bound or gone."""
+        """Removes a pod that is bound or deleted."""
         self.pods.pop(uid, None)
         self.waiting.pop(uid, None)
         self.gated.pop(uid, None)
         self._place.pop(uid, None)
 
     def pop(self, now: float) -> QueuedPod | None:
-        """The next pod to schedule; a pod that backs off after a rejection comes early when nothing else is to do."""
+        """Takes the next pod to schedule. If none is active, a pod in backoff after a rejection comes early."""
         self._end_backoffs(now)
         while self._active:
             *_, ticket, queued = heapq.heappop(self._active)
@@ -93,8 +93,8 @@ class SchedulingQueue:
                 return queued
         return None
 
-    def refuse(self, queued: QueuedPod, plugins: Collection[str], now: float) -> None:
-        """The pod fits nowhere: wait for an event that one of these plugins cares for."""
+    def reject(self, queued: QueuedPod, plugins: Collection[str], now: float) -> None:
+        """Lets a pod wait for an event that one of these plugins requeues it for."""
         queued.plugins = frozenset(plugins) or frozenset({""})
         queued.is_error = False
         queued.since = now
@@ -102,16 +102,17 @@ class SchedulingQueue:
             self.waiting[queued.uid] = queued
 
     def fail(self, queued: QueuedPod, now: float) -> None:
-        """Something went wrong: try again after the backoff, whatever happens meanwhile."""
+        """Lets a pod wait for its backoff after an error. No event shortens it."""
         queued.is_error = True
         queued.since = now
         if self.pods.get(queued.uid) is queued:
             self._back_off(queued, now)
 
-    def happened(self, event: Event, now: float) -> None:
-        """Requeue the rejected pods that this event may make schedulable."""
-        for queued in [q for q in self.waiting.values() if any(event in _WAKES.get(p, set()) for p in q.plugins)]:
-            self._wake(queued, now)
+    def requeue_on(self, event: Event, now: float) -> None:
+        """Requeues the rejected pods that this event may make schedulable."""
+        for queued in list(self.waiting.values()):
+            if any(event in _REQUEUEING_EVENTS.get(plugin, set()) for plugin in queued.plugins):
+                self._requeue(queued, now)
 
     def next_due(self) -> float | None:
         """When the next backoff ends."""
@@ -119,7 +120,7 @@ class SchedulingQueue:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no pod is active or backing off."""
+        """Whether no pod is active or in backoff."""
         return not self._place
 
     def _sort_in(self, queued: QueuedPod, now: float) -> None:
@@ -128,7 +129,7 @@ class SchedulingQueue:
         else:
             self._activate(queued, now)
 
-    def _wake(self, queued: QueuedPod, now: float) -> None:
+    def _requeue(self, queued: QueuedPod, now: float) -> None:
         del self.waiting[queued.uid]
         if queued.since + self._backoff_of(queued) > now:
             self._back_off(queued, now)
@@ -158,7 +159,7 @@ class SchedulingQueue:
         return True
 
     def _ticket(self, queued: QueuedPod) -> int:
-        """A number that is the pod's only valid entry in the heaps; older entries lapse."""
+        """The number of the pod's valid entry in the heaps; older entries are ignored when they are popped."""
         self._count += 1
         self._place[queued.uid] = self._count
         return self._count

@@ -26,7 +26,7 @@ def store_with_a_past() -> Store:
 def test_objects_stay_and_versions_begin_again_lower() -> None:
     store = store_with_a_past()
     before, uid = store.version, store.put(NODE_KIND, node("c")).read()
-    store.begin_again()
+    store.reset_versions()
     assert store.version == 3 < before
     rows = store.table(NODE_KIND).latest()
     assert [(stored.key, stored.version) for stored in rows] == [("a", 2), ("c", 3)]
@@ -36,21 +36,21 @@ def test_objects_stay_and_versions_begin_again_lower() -> None:
 def test_a_reader_by_places_misses_nothing_and_one_by_versions_begins_anew() -> None:
     store = store_with_a_past()
     table = store.table(NODE_KIND)
-    store.begin_again()
+    store.reset_versions()
     floor = store.version
     changed = store.put(NODE_KIND, node("a"))
     seen = [change.type for change in table.since(0) or []]
     assert seen == ["ADDED", "ADDED", "MODIFIED", "MODIFIED", "DELETED", "MODIFIED"]
-    assert table.place_of(floor - 1) is None
-    assert table.place_of(floor) == table.end - 1
-    assert table.place_of(changed.version) == table.place_of(900) == table.end
+    assert table.position_of(floor - 1) is None
+    assert table.position_of(floor) == table.end - 1
+    assert table.position_of(changed.version) == table.position_of(900) == table.end
     assert table.at(floor) != table.at(changed.version)
 
 
 def test_old_numbers_do_not_come_back_when_the_past_is_trimmed() -> None:
     store = store_with_a_past()
     table = store.table(NODE_KIND)
-    store.begin_again()
+    store.reset_versions()
     floor = store.version
     table.forget(2)
     assert table.floor == floor

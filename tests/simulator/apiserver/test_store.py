@@ -56,7 +56,7 @@ def test_loaded_objects_have_identity_but_no_history() -> None:
 def test_loading_under_a_watch_is_refused() -> None:
     store = Store()
     store.table(PODS).listen(lambda: None)
-    with pytest.raises(RuntimeError, match="load before anyone watches"):
+    with pytest.raises(RuntimeError, match="load objects before the first watch"):
         store.load([pod("a")])
 
 

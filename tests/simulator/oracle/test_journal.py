@@ -4,16 +4,16 @@ import pytest
 
 from extender.simulator.apiserver.kinds import NODES, PODS, Kind
 from extender.simulator.apiserver.store import ADDED, MODIFIED, Change, Store, Stored
-from extender.simulator.oracle.journal import Happened, Journal
+from extender.simulator.oracle.journal import Journal, StoreChange
 
 
-def happened(at: float, event: str, node: str = "", before: str | None = None, kind: Kind = PODS) -> Happened:
+def happened(at: float, event: str, node: str = "", before: str | None = None, kind: Kind = PODS) -> StoreChange:
     """A change of an object that has a node, and had one before or was not there."""
     previous = None if before is None else Stored("team/web", 1, b"{}", before)
-    return Happened(kind, Change(event, Stored("team/web", 2, b"{}", node), previous, b"", at))
+    return StoreChange(kind, Change(event, Stored("team/web", 2, b"{}", node), previous, b"", at))
 
 
-def journal(*entries: Happened) -> Journal:
+def journal(*entries: StoreChange) -> Journal:
     made = Journal(Store())
     made.entries += entries
     return made

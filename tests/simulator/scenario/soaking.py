@@ -47,7 +47,7 @@ _CONDITIONS: Final[Sequence[tuple[str, JsonObject, float]]] = (
     ("halfOpen", {}, 0.1),
     ("halfOpen", {"verbs": ["read"]}, 0.3),
     ("repeatEvents", {}, 1.0),
-    ("overtake", {"time": ["0s", "300ms"]}, 1.0),
+    ("delayEvents", {"time": ["0s", "300ms"]}, 1.0),
     ("loseBookmarks", {}, 1.0),
     ("slowPages", {"time": "80ms"}, 1.0),
     ("throttle", {"retryAfter": 1}, 0.4),

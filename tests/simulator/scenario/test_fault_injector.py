@@ -161,7 +161,7 @@ async def test_events_are_repeated(client: Client, api: ApiServer) -> None:
 
 
 async def test_one_kind_overtakes_another(client: Client, api: ApiServer) -> None:
-    strike(api, "overtake", time=["200ms", "200ms"], kinds=["namespaces"])
+    strike(api, "delayEvents", time=["200ms", "200ms"], kinds=["namespaces"])
     pods = await watching(client, api)
     spaces = await client.watch(NAMESPACES, resourceVersion=api.store.version)
     told: list[str] = []

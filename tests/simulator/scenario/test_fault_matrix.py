@@ -38,7 +38,7 @@ CASES = {
     "half-open watches": case({"halfOpen": {}}, blinds=True),
     "half-open lists": case({"halfOpen": {"verbs": ["read"]}}, {"cutLine": {"probability": 0.5}}, blinds=True),
     "events repeated": case({"repeatEvents": {}}),
-    "kinds overtaking one another": case({"overtake": {"time": ["0s", "300ms"]}}, held=0.6),
+    "kinds overtaking one another": case({"delayEvents": {"time": ["0s", "300ms"]}}, held=0.6),
     "no bookmarks": case({"loseBookmarks": {}}, blinds=True),
     "slow pages": case({"slowPages": {"time": "100ms"}}, {"expire": {"probability": 0.5}}, {"endWatch": {}}, held=1.0),
     "too many requests": case({"throttle": {"retryAfter": 1}}, {"endWatch": {}}, blinds=True),
@@ -50,8 +50,10 @@ CASES = {
     "a quick restart": case({"restart": {}}),
     "a quick restart with a new history": case({"restart": {"newHistory": True}}),
     "a restart with a new history": case({"restart": {"newHistory": True, "down": "300ms"}}),
-    "no processor time now and then": case({"holdUp": {"time": ["50ms", "400ms"], "probability": 0.01}}, held=0.8),
-    "no processor time for long": case({"holdUp": {"time": ["900ms", "1100ms"], "times": 1}}, held=1.1),
+    "no processor time now and then": case(
+        {"pauseProcess": {"time": ["50ms", "400ms"], "probability": 0.01}}, held=0.8
+    ),
+    "no processor time for long": case({"pauseProcess": {"time": ["900ms", "1100ms"], "times": 1}}, held=1.1),
     "a jump of the clock": case({"jumpClock": {"by": "10m"}}, blinds=True),
 }
 

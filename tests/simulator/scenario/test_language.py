@@ -56,7 +56,7 @@ def test_a_list_in_a_template_may_be_written_once_and_repeated() -> None:
         ({"cluster": {"nodes": [{"zones": 0}]}}, "cluster.nodes[0].zones: expected int >= 1"),
         (
             {"cluster": {"running": [{"template": "nix", "count": 1}]}},
-            'cluster.running[0].template: no template is called "nix"',
+            'cluster.running[0].template: unknown template "nix"',
         ),
         ({"scheduler": {"bindDelay": ["0s", "soon"]}}, 'scheduler.bindDelay[1]: expected a duration such as "15s"'),
         ({"steps": [{"arrive": {"template": "web"}}]}, "steps[0].arrive.count: is missing"),
@@ -64,7 +64,7 @@ def test_a_list_in_a_template_may_be_written_once_and_repeated() -> None:
         ({"steps": [{"arrive": {"template": "web", "count": [3, 1]}}]}, "steps[0].arrive.count: expected a number, or"),
         (
             {"steps": [{"arrive": {"template": "nix", "count": 1}}]},
-            'steps[0].arrive.template: no template is called "n',
+            'steps[0].arrive.template: unknown template "n',
         ),
         ({"steps": [{"arrive": {"count": 1}}]}, "steps[0].arrive.template: expected either a template or a mix"),
         ({"steps": [{"arrives": {}}]}, "steps[0]: expected one of arrive, relabelNamespace"),
@@ -79,13 +79,13 @@ def test_a_list_in_a_template_may_be_written_once_and_repeated() -> None:
         ({"steps": [{"faults": [{"stall": {}}]}]}, "steps[0].faults[0].stall.time: is missing"),
         (
             {"steps": [{"faults": [{"fail": {"kinds": ["pod"]}}]}]},
-            'steps[0].faults[0].fail.kinds: no kind is called "pod',
+            'steps[0].faults[0].fail.kinds: unknown kind "pod',
         ),
         ({"steps": [{"faults": [{"fail": {"verbs": ["get"]}}]}]}, "steps[0].faults[0].fail.verbs[0]: expected read or"),
         ({"steps": [{"faults": [{"restart": {"down": 3}}]}]}, "steps[0].faults[0].restart.down: expected a duration"),
         (
-            {"steps": [{"faults": [{"overtake": {"time": ["2s", "1s"]}}]}]},
-            "steps[0].faults[0].overtake.time: expected the",
+            {"steps": [{"faults": [{"delayEvents": {"time": ["2s", "1s"]}}]}]},
+            "steps[0].faults[0].delayEvents.time: expected minimum",
         ),
         ({"faults": [{"restart": {}}]}, "faults[0]: expected one of cutLine, endWatch"),
         ({"forever": [{"pause": {"tiem": "1s"}}]}, 'forever[0].pause.tiem: unknown field, did you mean "time"?'),

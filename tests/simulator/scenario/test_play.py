@@ -142,14 +142,14 @@ async def test_a_disappointed_expectation_fails_the_run() -> None:
 async def test_a_queue_that_does_not_come_to_rest_fails_the_run() -> None:
     unhelpful = {"settle": {"timeout": "200ms"}}
     async with playing(_arrive(), unhelpful, extender=FakeExtender(lambda _: 500)) as (player, _):
-        assert player.failures == ["steps[1].settle: not quiet after 200ms"]
-        assert (await player.finish()).failures == ("steps[1].settle: not quiet after 200ms",), (
+        assert player.failures == ["steps[1].settle: not idle after 200ms"]
+        assert (await player.finish()).failures == ("steps[1].settle: not idle after 200ms",), (
             "it is not waited for again"
         )
 
 
 async def test_a_step_that_fits_nothing_is_told_with_its_path() -> None:
-    with pytest.raises(StepFailed, match=r'steps\[0\]\.arrive: no namespace fits "nowhere"'):
+    with pytest.raises(StepFailed, match=r'steps\[0\]\.arrive: no namespace matches "nowhere"'):
         async with playing(_arrive(namespaces="nowhere")):
             pass
 

@@ -4,7 +4,7 @@ import pytest
 
 from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS, Target
 from extender.simulator.json_objects import JsonObject
-from extender.simulator.oracle.journal import Decision, Undone
+from extender.simulator.oracle.journal import Decision, FailedBinding
 from extender.simulator.scheduler.fit import nodes_to_find
 from tests.fakes import until
 from tests.simulator.fake_extender import Cluster, FakeExtender, accept_all, cluster, refuse_all
@@ -92,7 +92,9 @@ async def test_a_binding_that_is_rejected_undoes_the_decision_and_is_tried_again
         await until(lambda: _decisions(there))
         there.api.operations.change(PODS, "default/a", lambda obj: obj["spec"].update(schedulingGates=[{"name": "x"}]))
         await until(lambda: there.reason_of("a")[0] == "SchedulerError")
-        assert [type(entry) for entry in there.loop.journal.entries if isinstance(entry, Undone)] == [Undone]
+        assert [type(entry) for entry in there.loop.journal.entries if isinstance(entry, FailedBinding)] == [
+            FailedBinding
+        ]
         assert there.loop.cache.nodes["n1"].claims == there.loop.cache.nodes["n2"].claims == {}
 
 
@@ -114,7 +116,7 @@ async def test_changes_reach_the_loop_after_the_cache_delay() -> None:
         added_at = there.api.store.table(NODES).changes[-1].at
         await until(lambda: _decisions(there))
         (decision,) = [entry for entry in there.loop.journal.entries if isinstance(entry, Decision)]
-        assert decision.asked_at >= added_at + 0.2
+        assert decision.requested_at >= added_at + 0.2
 
 
 async def test_each_search_begins_where_the_last_one_ended() -> None:

@@ -10,7 +10,7 @@ import pytest
 from extender.simulator.apiserver.kinds import NAMESPACES, PODS
 from extender.simulator.apiserver.server import ApiServer
 from extender.simulator.json_objects import JsonObject, condition_of
-from extender.simulator.scheduler.extender_client import ExtenderStanza
+from extender.simulator.scheduler.extender_client import ExtenderEntry
 from extender.simulator.scheduler.loop import LoopSettings, SchedulingLoop
 from extender.simulator.scheduler.preemption import Preemption
 from tests.simulator.fake_extender import Answer, Cluster, FakeExtender, accept_all
@@ -37,16 +37,18 @@ async def contested(
     judge: Judge = echo,
     answer: Answer = accept_all,
     is_async: bool = True,
-    offers_bare: bool = False,
+    sends_empty_candidates: bool = False,
 ) -> AsyncIterator[tuple[Cluster, Preemption]]:
     """A cluster with a loop that preempts, and an extender whose preempt and filter verbs answer as told."""
     extender = FakeExtender(answer, scores=lambda body: judge(body) if "NodeNameToMetaVictims" in body else [])
     async with ApiServer() as api, extender.running():
         api.store.load(objects)
         api.operations.create(NAMESPACES, namespace("default"))
-        stanza = ExtenderStanza(url_prefix=extender.url, preempt_verb="preempt")
-        preemption = Preemption(api.store, api.url, stanza, is_async=is_async, offers_bare=offers_bare)
-        loop = SchedulingLoop(api.store, api.url, stanza, LoopSettings(), after_filter=preemption)
+        entry = ExtenderEntry(url_prefix=extender.url, preempt_verb="preempt")
+        preemption = Preemption(
+            api.store, api.url, entry, is_async=is_async, sends_empty_candidates=sends_empty_candidates
+        )
+        loop = SchedulingLoop(api.store, api.url, entry, LoopSettings(), after_filter=preemption)
         preemption.attach(loop.cache)
         await loop.start()
         try:
@@ -131,7 +133,7 @@ class Grudge:
 
 
 @pytest.mark.parametrize(
-    ("offers_bare", "victims", "left", "fails"),
+    ("sends_empty_candidates", "victims", "left", "fails"),
     [
         pytest.param(True, ["low-0"], ["asking", "low-1"], False, id="from 135486 on, with a victim"),
         pytest.param(True, [], ["asking", "low-0", "low-1"], False, id="from 135486 on, without one"),
@@ -139,10 +141,10 @@ class Grudge:
     ],
 )
 async def test_a_node_that_only_the_extender_refuses_is_a_candidate_without_victims(
-    victims: list[str], left: list[str], *, offers_bare: bool, fails: bool
+    victims: list[str], left: list[str], *, sends_empty_candidates: bool, fails: bool
 ) -> None:
     grudge = Grudge(*victims)
-    arguments = {"judge": grudge.judge, "answer": grudge.answer, "offers_bare": offers_bare}
+    arguments = {"judge": grudge.judge, "answer": grudge.answer, "sends_empty_candidates": sends_empty_candidates}
     async with contested(node("node-a", cpu="8"), *LOW, **arguments) as (cluster, preemption):  # type: ignore[arg-type]  # as the test gives it
         grudge.cluster = cluster
         cluster.create(ASKING)

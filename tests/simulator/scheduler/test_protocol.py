@@ -30,7 +30,7 @@ async def test_the_request_is_the_schedulers() -> None:
 
 async def test_without_a_node_cache_the_request_carries_whole_nodes() -> None:
     extender = FakeExtender(lambda asked: {"Nodes": {"items": asked["Nodes"]["items"][:1]}})
-    async with cluster(*NODES, extender=extender, stanza={"node_cache_capable": False}) as there:
+    async with cluster(*NODES, extender=extender, entry={"node_cache_capable": False}) as there:
         there.create(pod("a"))
         await there.quiet()
         body = extender.asked[0][1]
@@ -46,7 +46,7 @@ async def test_without_a_node_cache_the_request_carries_whole_nodes() -> None:
         ({"Error": "index is stale"}, "index is stale"),
         ({"NodeNames": ["n9"]}, 'claims a filtered node "n9" which is not found in the input node list'),
         ("{", "filter http://"),
-        ("[]", "cannot read a list as an answer"),
+        ("[]", "cannot decode the answer: it is a list"),
     ],
     ids=["another status", "an error", "an unknown name", "broken JSON", "another shape"],
 )
@@ -61,7 +61,7 @@ async def test_a_bad_answer_fails_the_pod(answer: object, message: str) -> None:
 
 
 async def test_an_ignorable_extender_is_passed_over() -> None:
-    async with cluster(*NODES, extender=FakeExtender(lambda _: 500), stanza={"ignorable": True}) as there:
+    async with cluster(*NODES, extender=FakeExtender(lambda _: 500), entry={"ignorable": True}) as there:
         there.create(pod("a"))
         await there.quiet()
         assert there.node_of("a")
@@ -97,7 +97,7 @@ async def test_scores_are_weighted_and_scaled_against_the_schedulers_own(
     # Half of n1's CPU is taken, so the loop's own score prefers n2 by 25 points; an extender's point counts ten.
     extender = FakeExtender(scores=lambda _: _scores(n1=score))
     nodes = (node("n1", cpu="8"), node("n2", cpu="8"), pod("half", on="n1", cpu="4"))
-    async with cluster(*nodes, extender=extender, stanza={"weight": weight}) as there:
+    async with cluster(*nodes, extender=extender, entry={"weight": weight}) as there:
         there.create(pod("a"))
         await there.quiet()
         assert (there.node_of("a") == "n1") is wins
