@@ -14,7 +14,7 @@ from extender.model.labels import ObjectName, is_dns_label
 from extender.model.units import Address, Duration
 
 _KIND: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/v[a-z0-9]+/[A-Z][A-Za-z0-9]*")
-_POINTER: Final = re.compile(r"(/[A-Za-z0-9_-]+)+")
+_POINTER: Final = re.compile(r"(/([^/~]|~[01])+)+")  # RFC 6901; `*` stands for each item of a list
 _LONGEST_TIMEOUT: Final = 30  # seconds; the API server accepts no more
 
 # own: a CA of the extender's own, rotated by the leader and kept in a Secret. files: PEM files, and a caBundle from a file.

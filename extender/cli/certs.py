@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from extender.cli.authority import CLIENT, SERVER, Authority, Pair
+from extender.certificates.authority import CLIENT, SERVER, Authority, Pair
 from extender.cli.command import CommandError, Commands
 from extender.cli.files import read_bytes
 

@@ -113,17 +113,15 @@ def differs(wanted: object, found: object) -> bool:
 
 
 def merged(wanted: Sequence[JsonObject], found: object) -> list[JsonObject]:
-    """The wanted webhooks, each with the caBundle that it has now where the wanted one says none."""
+    """The wanted webhooks, each with what other writers have set in it: such as matchConditions, or an injected caBundle."""
     known = {each.get("name"): each for each in found if isinstance(each, dict)} if isinstance(found, list) else {}
-    return [_with_bundle(each, known.get(each["name"], {})) for each in wanted]
+    return [_merged(each, known.get(each["name"], {})) for each in wanted]
 
 
-def _with_bundle(wanted: JsonObject, known: JsonObject) -> JsonObject:
+def _merged(wanted: JsonObject, known: JsonObject) -> JsonObject:
     client = known.get("clientConfig")
-    bundle = client.get("caBundle") if isinstance(client, dict) else None
-    if bundle is None or "caBundle" in wanted["clientConfig"]:
-        return wanted
-    return {**wanted, "clientConfig": {**wanted["clientConfig"], "caBundle": bundle}}
+    bundle = {"caBundle": client["caBundle"]} if isinstance(client, dict) and client.get("caBundle") else {}
+    return {**known, **wanted, "clientConfig": {**bundle, **wanted["clientConfig"]}}
 
 
 def _common(policies: Policies) -> JsonObject:

@@ -11,7 +11,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from extender.cli.authority import SERVER
+from extender.certificates.authority import SERVER
 from tests.cli.test_serve import QUESTION, configuration, serving, snapshot
 from tests.fakes import PATIENCE
 from tests.server.pki import LONG_AGO, LOOPBACK, NOW, SCHEDULER, Pki, new_connections

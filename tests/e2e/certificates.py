@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from extender.cli.authority import SERVER, Authority
+from extender.certificates.authority import SERVER, Authority
 
 AUTHORITY, CERTIFICATE, KEY = "ca.crt", "server.crt", "server.key"
 TOKEN_KEY, TOKEN_PUBLIC_KEY = "tokens.key", "tokens.pub"

@@ -7,7 +7,7 @@ from pathlib import Path
 import aiohttp
 import msgspec
 
-from extender.cli.authority import CLIENT, SERVER, Authority, Pair
+from extender.certificates.authority import CLIENT, SERVER, Authority, Pair
 from extender.settings import Clients, Tls
 
 NOW = datetime.now(UTC)

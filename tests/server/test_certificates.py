@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 
-from extender.cli.authority import CLIENT, SERVER, Authority
+from extender.certificates.authority import CLIENT, SERVER, Authority
 from extender.server.certificates import TlsError
 from extender.server.tls import ServerTls
 from extender.settings import Tls

@@ -202,7 +202,7 @@ async def test_a_connection_whose_request_is_complete_is_not_silent_although_its
 
 async def test_a_client_that_leaves_after_its_answer_leaves_no_task_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rest of a body is waited for, so that a client that still sends can read the answer; not once it has gone."""
-    monkeypatch.setattr("extender.server.app.LINGERING_SECONDS", 3600.0)
+    monkeypatch.setattr("extender.server.listening.LINGERING_SECONDS", 3600.0)
     async with served(Server()) as url:
         before = len(asyncio.all_tasks())
         async with wire(url) as connection:

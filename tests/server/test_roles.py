@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from pytest_aiohttp.plugin import AiohttpClient
 
-from extender.cli.authority import CLIENT
+from extender.certificates.authority import CLIENT
 from extender.model.units import Address
 from extender.server.app import listening
 from extender.server.tls import ServerTls

@@ -10,7 +10,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from extender.cli.authority import CLIENT, SERVER, Authority, Pair
+from extender.certificates.authority import CLIENT, SERVER, Authority, Pair
 from extender.model.units import Address
 from extender.server.app import listening
 from extender.server.tls import ServerTls

@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 from cryptography import x509
 
-from extender.cli.authority import CLIENT, SERVER, Authority
+from extender.certificates.authority import CLIENT, SERVER, Authority
 from extender.model.units import Address
 from extender.server.app import listening
 from extender.server.tls import ServerTls

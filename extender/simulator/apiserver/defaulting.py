@@ -38,6 +38,15 @@ def complete_new(kind: Kind, obj: JsonObject, priority: int | None) -> None:
         obj.setdefault("status", {})
 
 
+def complete_for_review(kind: Kind, obj: JsonObject, namespace: str) -> None:
+    """Fill in what a new object has when admission webhooks see it: the defaults, but no identity and no status."""
+    metadata = obj.setdefault("metadata", {})
+    if kind.namespaced and namespace:
+        metadata["namespace"] = namespace
+    if kind.plural == "pods":
+        _default_pod_spec(obj)
+
+
 def complete_loaded(kind: Kind, obj: JsonObject) -> None:
     """Fills in the defaults of an object that exists at the start, and keeps its status."""
     status = obj.get("status")
@@ -55,17 +64,22 @@ def copy_topology(pod: JsonObject, node: JsonObject) -> None:
 
 
 def _complete_pod(pod: JsonObject, priority: int | None) -> None:
-    spec = pod.setdefault("spec", {})
-    for name, value in _POD_SPEC.items():
-        spec.setdefault(name, value if not isinstance(value, dict) else dict(value))
+    spec = _default_pod_spec(pod)
     if priority is not None:
         spec["priority"] = priority
     spec.setdefault("priority", 0)
-    _tolerate_unready_nodes(spec)
     merge_label_keys(pod)
     pod["status"] = {"phase": "Pending", "qosClass": "Burstable"}
     if spec.get("schedulingGates"):
         mark_gated(pod)
+
+
+def _default_pod_spec(pod: JsonObject) -> JsonObject:
+    spec: JsonObject = pod.setdefault("spec", {})
+    for name, value in _POD_SPEC.items():
+        spec.setdefault(name, value if not isinstance(value, dict) else dict(value))
+    _tolerate_unready_nodes(spec)
+    return spec
 
 
 def mark_gated(pod: JsonObject) -> None:

@@ -49,6 +49,30 @@ PRIORITY_CLASSES = Kind(
     "priorityclasses", "PriorityClass", "scheduling.k8s.io", namespaced=False, has_status=False, zero={"value": 0}
 )
 RESOURCE_QUOTAS = Kind("resourcequotas", "ResourceQuota", zero=_SPEC_AND_STATUS)
+SECRETS = Kind("secrets", "Secret", has_status=False)
+DEPLOYMENTS = Kind("deployments", "Deployment", "apps", zero=_SPEC_AND_STATUS)
+DAEMON_SETS = Kind("daemonsets", "DaemonSet", "apps", zero=_SPEC_AND_STATUS)
+JOBS = Kind("jobs", "Job", "batch", zero=_SPEC_AND_STATUS)
+CRON_JOBS = Kind("cronjobs", "CronJob", "batch", zero=_SPEC_AND_STATUS)
+_ADMISSION = "admissionregistration.k8s.io"
+MUTATING_WEBHOOKS = Kind(
+    "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", _ADMISSION, namespaced=False, has_status=False
+)
+VALIDATING_WEBHOOKS = Kind(
+    "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", _ADMISSION, namespaced=False, has_status=False
+)
+
+
+def custom_kind(kind: str, group: str, version: str, *, namespaced: bool = True) -> Kind:
+    """A kind as a CRD with a status subresource makes it; its name ends with a y."""
+    return Kind(f"{kind.lower()[:-1]}ies", kind, group, version, namespaced)
+
+
+POLICY_KINDS = tuple(
+    custom_kind(f"{scope}PodSchedulingPolicy", group, "v1alpha1", namespaced=not scope)
+    for group in ("placement.extender.dev", "kupid.gardener.cloud")
+    for scope in ("", "Cluster")
+)
 
 KINDS = (
     PODS,
@@ -64,6 +88,14 @@ KINDS = (
     DISRUPTION_BUDGETS,
     PRIORITY_CLASSES,
     RESOURCE_QUOTAS,
+    SECRETS,
+    DEPLOYMENTS,
+    DAEMON_SETS,
+    JOBS,
+    CRON_JOBS,
+    MUTATING_WEBHOOKS,
+    VALIDATING_WEBHOOKS,
+    *POLICY_KINDS,
 )
 _BY_URL = {(kind.group, kind.version, kind.plural): kind for kind in KINDS}
 _BY_OBJECT = {(kind.api_version, kind.kind): kind for kind in KINDS}

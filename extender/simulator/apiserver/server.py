@@ -1,6 +1,7 @@
-"""The HTTP server of the simulated API server, on loopback. No authentication, no admission, no conversion.
+"""The HTTP server of the simulated API server, on loopback. No authentication, no conversion.
 
-Decodes requests and passes them to listing, watching and the operations. Called by the scenario player and by tests.
+Decodes requests and passes them to admission, listing, watching and the operations. Called by the scenario player and by
+tests.
 """
 
 import asyncio
@@ -14,7 +15,8 @@ from typing import Any, Self
 import orjson
 from aiohttp import web
 
-from extender.simulator.apiserver import api_errors, listing
+from extender.simulator.apiserver import api_errors, defaulting, listing, patching
+from extender.simulator.apiserver.admission import Admission, Write
 from extender.simulator.apiserver.fault_points import Call, ConnectionCut, Faults, StreamEnd
 from extender.simulator.apiserver.kinds import PODS, Kind, Target, parse_path
 from extender.simulator.apiserver.operations import Operations
@@ -28,6 +30,7 @@ _JSON = "application/json"
 _VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.2+simulated", "platform": "simulated"}
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _LARGEST_BODY = 64 * 2**20
+_PATCH_ATTEMPTS = 5  # as the real one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +59,7 @@ class ApiServer:
         self.operations = Operations(self.store)
         self.pods = PodOperations(self.operations, kubelet_delay=self.settings.kubelet_delay)
         self.faults = Faults()
+        self.admission = Admission(self.store, lambda: self.faults)
         self.url = ""
         self._server: web.Server | None = None
         self._runner: web.ServerRunner | None = None
@@ -77,6 +81,7 @@ class ApiServer:
         """Ends all watches, closes the port, cancels pending removals of pods."""
         self.pods.stop()
         await self._close()
+        await self.admission.close()
 
     async def restart(self, down: float = 0.0, *, new_history: bool = False) -> None:
         """Drops all connections like a crash, and listens on the same port again after `down` seconds.
@@ -161,7 +166,10 @@ class ApiServer:
         if request.method != "GET":
             body = await _body(request)
             await self.faults.before_write(call)
-            answer = self._write(request, target, body)
+            if self.admission.concerns(target.kind) and not target.subresource and request.method != "DELETE":
+                answer = await self._write_admitted(request, target, body)
+            else:
+                answer = self._write(request, target, body)
             await self.faults.after_write(call)
             return answer
         if target.name and not call.is_watch:
@@ -234,6 +242,30 @@ class ApiServer:
                 lines.append(watch.bookmark())
             if lines:
                 await response.write(b"".join(await self.faults.watch_lines(call, lines)))
+
+    async def create(self, kind: Kind, obj: JsonObject, namespace: str = "") -> Stored:
+        """Create an object as a request would, webhooks included. Raises ApiError."""
+        if self.admission.concerns(kind):
+            namespace = namespace or str((obj.get("metadata") or {}).get("namespace") or "")
+            defaulting.complete_for_review(kind, obj, namespace)
+            obj = await self.admission.admit(Write("CREATE", Target(kind, namespace), obj))
+        return self.operations.create(kind, obj, namespace=namespace)
+
+    async def _write_admitted(self, request: web.BaseRequest, target: Target, body: Any) -> web.StreamResponse:
+        """A creation, or an update of what was read before the webhooks were asked; a patch is applied again if that changed."""
+        if request.method == "POST" and not target.name:
+            return _object(target.kind, await self.create(target.kind, body, target.namespace), code=201)
+        for attempt in range(_PATCH_ATTEMPTS):
+            old = self.store.find(target.kind, target.key).read()
+            is_patch = request.method == "PATCH"
+            new = patching.apply_patch(old, body, request.content_type) if is_patch else body
+            admitted = await self.admission.admit(Write("UPDATE", target, new, old))
+            try:
+                return _object(target.kind, self.operations.replace(target, admitted))
+            except api_errors.ApiError as error:
+                if not is_patch or error.reason != "Conflict" or attempt == _PATCH_ATTEMPTS - 1:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
 
     def _write(self, request: web.BaseRequest, target: Target, body: Any) -> web.StreamResponse:
         if target.kind is PODS and target.name and request.method in {"POST", "DELETE"}:

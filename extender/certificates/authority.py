@@ -1,4 +1,4 @@
-"""A private certificate authority and the certificates that it signs, for `extender certs` and for tests. No I/O.
+"""A private certificate authority and the certificates that it signs, for `extender certs` and the webhook. No I/O.
 
 Keys are on P-256, which every TLS 1.2 client supports. The extensions are those that strict verifiers require (RFC
 5280, as OpenSSL's X509_STRICT and Go check it).

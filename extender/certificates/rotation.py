@@ -1,0 +1,191 @@
+"""The webhook's own certificates and their rotation, one step at a time. Values only; `tasks.webhook` reads and writes them.
+
+Each serving certificate has an authority of its own, whose key is dropped as soon as it has signed: nobody can sign
+another one with it. A rotation has these steps, so that at every moment each replica shows a certificate that each API
+server trusts:
+
+1. *prepared*, at two thirds of life: a new authority stands beside the old one in the bundle, and the certificate that
+   it has signed waits.
+2. The webhook configurations get the bundle (`tasks.webhook.configurations`).
+3. *switched*, once every API server has had time to learn of that: the new certificate is served. Replicas that have not
+   read it yet serve the old one, whose authority is still in the bundle.
+4. *pruned*, when the old authority has expired.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final, Literal
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+
+from extender.certificates.authority import SERVER, Authority
+
+Step = Literal["made", "prepared", "switched", "pruned"]
+
+CERTIFICATE: Final = "tls.crt"
+KEY: Final = "tls.key"
+NEXT_CERTIFICATE: Final = "next.crt"
+NEXT_KEY: Final = "next.key"
+BUNDLE: Final = "ca.crt"
+
+_NAME: Final = "placement-extender-webhook"
+_DAY: Final = timedelta(days=1)
+
+
+class CertificateError(ValueError):
+    """A certificate or a key that cannot be used; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServingPair:
+    """A certificate and its key in PEM; ``certificate`` is the parsed one. Checked to belong together."""
+
+    certificate_pem: bytes
+    key_pem: bytes = field(repr=False)
+    certificate: x509.Certificate = field(repr=False, compare=False)
+
+    @classmethod
+    def load(cls, certificate_pem: bytes, key_pem: bytes) -> ServingPair:
+        """Raises CertificateError."""
+        leaf = certificates_in(certificate_pem)[0]  # what follows it is the chain to the authority
+        try:
+            key = load_pem_private_key(key_pem, password=None)
+        except TypeError:
+            raise CertificateError("the private key is protected by a password") from None
+        except ValueError:
+            raise CertificateError("no private key in PEM form") from None
+        form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+        if key.public_key().public_bytes(*form) != leaf.public_key().public_bytes(*form):
+            raise CertificateError("the private key is not that of the certificate")
+        return cls(certificate_pem, key_pem, leaf)
+
+    @property
+    def end(self) -> datetime:
+        """When it expires."""
+        return self.certificate.not_valid_after_utc
+
+    def problem(self, now: datetime) -> str:
+        """Why it cannot be used now; empty where it can."""
+        if now > self.end:
+            return f"expired on {self.end:%Y-%m-%dT%H:%M:%SZ}"
+        begin = self.certificate.not_valid_before_utc
+        return f"not valid before {begin:%Y-%m-%dT%H:%M:%SZ}" if now < begin else ""
+
+    def is_for(self, names: Iterable[str]) -> bool:
+        """Whether it has all of these host names and addresses."""
+        try:
+            found = self.certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        except x509.ExtensionNotFound:
+            return False
+        return set(names) <= {str(each.value) for each in found}
+
+
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """What is kept: the pair that is served, the one that waits, and the authorities that the API server is to trust."""
+
+    serving: ServingPair | None = None
+    waiting: ServingPair | None = None
+    authorities: tuple[x509.Certificate, ...] = ()
+
+    @property
+    def bundle(self) -> bytes:
+        """The authorities in PEM, the oldest first."""
+        return b"".join(each.public_bytes(Encoding.PEM) for each in self.authorities)
+
+    def data(self) -> dict[str, bytes]:
+        """As the data of a Secret; `read_certificates` gives the same back."""
+        found = {BUNDLE: self.bundle} if self.authorities else {}
+        for pair, certificate, key in ((self.serving, CERTIFICATE, KEY), (self.waiting, NEXT_CERTIFICATE, NEXT_KEY)):
+            if pair is not None:
+                found |= {certificate: pair.certificate_pem, key: pair.key_pem}
+        return found
+
+
+def read_certificates(data: Mapping[str, bytes]) -> Certificates:
+    """From the data of a Secret; a part that cannot be used is left out, and is then made again."""
+    try:
+        authorities = tuple(certificates_in(data[BUNDLE])) if data.get(BUNDLE) else ()
+    except CertificateError:
+        authorities = ()
+    return Certificates(_pair(data, CERTIFICATE, KEY), _pair(data, NEXT_CERTIFICATE, NEXT_KEY), authorities)
+
+
+def next_step(
+    known: Certificates, now: datetime, names: Sequence[str], lifetime: timedelta, trusted: bytes
+) -> tuple[Step, Certificates] | None:
+    """What is to be done now, and what is kept afterwards; None where nothing is.
+
+    ``names``: what the API server calls the webhook. ``trusted``: the bundle that every API server knows by now.
+    """
+    kept = tuple(each for each in known.authorities if now <= each.not_valid_after_utc)
+    serving = known.serving if _is_usable(known.serving, kept, now, names) else None
+    waiting = known.waiting if _is_usable(known.waiting, kept, now, names) else None
+    if serving is None and waiting is not None:
+        return "switched", Certificates(waiting, None, kept)
+    if serving is None:
+        made, authority = _make(now, names, lifetime)
+        return "made", Certificates(made, None, (*kept, authority))
+    if waiting is None and now >= serving.end - lifetime / 3:
+        made, authority = _make(now, names, lifetime)
+        return "prepared", Certificates(serving, made, (*kept, authority))
+    if waiting is not None and _has_issuer(waiting, _readable(trusted)):
+        return "switched", Certificates(waiting, None, kept)
+    return ("pruned", Certificates(serving, waiting, kept)) if len(kept) < len(known.authorities) else None
+
+
+def certificates_in(pem: bytes) -> Sequence[x509.Certificate]:
+    """All certificates of a file. Raises CertificateError where there is none."""
+    try:
+        return x509.load_pem_x509_certificates(pem)
+    except ValueError:
+        raise CertificateError("no certificate in PEM form") from None
+
+
+def _readable(pem: bytes) -> Sequence[x509.Certificate]:
+    try:
+        return certificates_in(pem)
+    except CertificateError:
+        return ()
+
+
+def _pair(data: Mapping[str, bytes], certificate: str, key: str) -> ServingPair | None:
+    try:
+        return ServingPair.load(data[certificate], data[key])
+    except (KeyError, CertificateError):
+        return None
+
+
+def _is_usable(
+    pair: ServingPair | None, authorities: Sequence[x509.Certificate], now: datetime, names: Sequence[str]
+) -> bool:
+    """Whether the API server would accept it under these names and authorities."""
+    return pair is not None and not pair.problem(now) and pair.is_for(names) and _has_issuer(pair, authorities)
+
+
+def _has_issuer(pair: ServingPair, authorities: Iterable[x509.Certificate]) -> bool:
+    return any(_has_signed(each, pair.certificate) for each in authorities)
+
+
+def _has_signed(authority: x509.Certificate, leaf: x509.Certificate) -> bool:
+    try:
+        leaf.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def _make(now: datetime, names: Sequence[str], lifetime: timedelta) -> tuple[ServingPair, x509.Certificate]:
+    """A pair and its authority, whose key is dropped here."""
+    days = lifetime / _DAY
+    # A name of its own: some verifiers look for the issuer by its name alone.
+    authority = Authority.make(f"{_NAME} {now:%Y-%m-%dT%H:%M:%SZ} {secrets.token_hex(4)}", now, days)
+    made = authority.issue(_NAME, now, days, SERVER, names)
+    pair = ServingPair(made.certificate_pem, made.key_pem, made.certificate)
+    return pair, authority.pair.certificate

@@ -1,0 +1,206 @@
+"""Where the webhook's certificate comes from: the Secret with own certificates, or files.
+
+Every replica follows the source and exchanges the certificate that it serves. Of own certificates the leader takes the
+steps of the rotation (`extender.certificates.rotation`) and writes them into the Secret, with the resourceVersion that it
+has read: two leaders could not overwrite each other.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from extender.certificates.rotation import (
+    CertificateError,
+    Certificates,
+    ServingPair,
+    next_step,
+    read_certificates,
+)
+from extender.kube.errors import Conflict, KubeError
+from extender.tasks.ports import Clock
+
+JsonObject = dict[str, Any]
+
+_LOG = logging.getLogger(__name__)
+POLL_SECONDS: Final = 5.0
+# How long an API server may take to learn of a changed webhook configuration by its watch.
+SETTLE_SECONDS: Final = 10.0
+
+
+class SecretStore(Protocol):
+    """Reads and replaces the Secret."""
+
+    async def get_secret(self, namespace: str, name: str) -> JsonObject:
+        """The Secret as it is now."""
+
+    async def update_secret(self, secret: JsonObject) -> JsonObject:
+        """Replaces it. Raises ``Conflict`` if it has changed since it was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnCertificatesOptions:
+    """``names``: the host names and addresses by which the API server reaches the webhook."""
+
+    namespace: str
+    secret: str
+    names: Sequence[str]
+    lifetime: timedelta
+
+
+class OwnCertificates:
+    """The certificates in the Secret. ``use`` is called with the one to serve, whenever it changes."""
+
+    def __init__(
+        self,
+        store: SecretStore,
+        options: OwnCertificatesOptions,
+        clock: Clock,
+        utc_now: Callable[[], datetime],
+        use: Callable[[ServingPair], None],
+    ) -> None:
+        self.steps: Counter[str] = Counter({"made": 0, "prepared": 0, "switched": 0, "pruned": 0, "failed": 0})
+        self.problem = ""
+        self._store = store
+        self._options = options
+        self._clock = clock
+        self._utc_now = utc_now
+        self._use = use
+        self._known = Certificates()
+        self._confirmed = b""
+        self._confirmed_since = 0.0
+
+    @property
+    def bundle(self) -> bytes:
+        """The authorities that the webhook configurations are to contain; empty before the first certificate."""
+        return self._known.bundle
+
+    @property
+    def ends(self) -> Mapping[str, float]:
+        """The Unix time at which the newest authority expires."""
+        ends = [each.not_valid_after_utc.timestamp() for each in self._known.authorities]
+        return {"authority": max(ends)} if ends else {}
+
+    def confirm(self, bundle: bytes) -> None:
+        """Both webhook configurations contain this bundle now."""
+        if bundle != self._confirmed:
+            self._confirmed, self._confirmed_since = bundle, self._clock.now()
+
+    async def follow(self) -> None:
+        """Reads the Secret again and again, until cancelled. For every replica."""
+        while True:
+            await self._attempt(self._read)
+            await self._clock.sleep(POLL_SECONDS)
+
+    async def lead(self) -> None:
+        """Takes the next step of the rotation, if one is due. For the leader."""
+        await self._attempt(self._advance)
+
+    async def _attempt(self, action: Callable[[], Any]) -> None:
+        """A problem is logged once and tried again at the next round: the certificates in use go on."""
+        try:
+            await action()
+        except Conflict:
+            return  # another replica was faster; the next round reads what it has written
+        except (KubeError, CertificateError) as error:
+            if self.problem != str(error):
+                self.steps["failed"] += 1
+                _LOG.warning("the webhook's certificates cannot be read or written", extra={"problem": str(error)})
+            self.problem = str(error)
+        else:
+            self.problem = ""
+
+    async def _read(self) -> JsonObject:
+        secret = await self._store.get_secret(self._options.namespace, self._options.secret)
+        self._take(read_certificates(_decoded(secret)))
+        return secret
+
+    def _take(self, found: Certificates) -> None:
+        self._known = found
+        if found.serving is not None:
+            self._use(found.serving)
+
+    async def _advance(self) -> None:
+        secret = await self._read()
+        settled = self._clock.now() >= self._confirmed_since + SETTLE_SECONDS
+        trusted = self._confirmed if settled else b""
+        step = next_step(self._known, self._utc_now(), self._options.names, self._options.lifetime, trusted)
+        if step is None:
+            return
+        what, wanted = step
+        await self._store.update_secret({**secret, "data": _encoded(wanted.data())})
+        self._take(wanted)
+        self.steps[what] += 1
+        _LOG.info("webhook certificates", extra={"step": what, "authorities": len(wanted.authorities)})
+
+
+def _decoded(secret: JsonObject) -> dict[str, bytes]:
+    """The data of a Secret; what is no base64 counts as absent."""
+    found: dict[str, bytes] = {}
+    data = secret.get("data")
+    for name, value in data.items() if isinstance(data, dict) else ():
+        try:
+            found[name] = base64.b64decode(value, validate=True)
+        except (binascii.Error, TypeError, ValueError):
+            continue
+    return found
+
+
+def _encoded(data: Mapping[str, bytes]) -> dict[str, str]:
+    return {name: base64.b64encode(value).decode() for name, value in data.items()}
+
+
+class FileCertificates:
+    """The certificate of files, read again when they change. ``ca_file`` may be empty: then the bundle is another's."""
+
+    def __init__(
+        self, cert_file: str, key_file: str, ca_file: str, clock: Clock, use: Callable[[ServingPair], None]
+    ) -> None:
+        self.steps: Counter[str] = Counter({"switched": 0, "failed": 0})
+        self.problem = ""
+        self.bundle: bytes | None = None
+        self._files = (cert_file, key_file, ca_file)
+        self._clock = clock
+        self._use = use
+        self._loaded: tuple[bytes, ...] = ()
+
+    @property
+    def ends(self) -> Mapping[str, float]:
+        """The authority is another's."""
+        return {}
+
+    def confirm(self, bundle: bytes) -> None:
+        """Whoever writes the files decides about their order."""
+
+    async def lead(self) -> None:
+        """The leader has nothing to write."""
+
+    async def follow(self) -> None:
+        """Reads the files again and again, by content: a mounted Secret changes by a link."""
+        while True:
+            self.reload()
+            await self._clock.sleep(POLL_SECONDS)
+
+    def reload(self) -> None:
+        """Reads the files. Unusable ones are logged once, and the old certificate stays in use."""
+        try:
+            content = tuple(Path(each).read_bytes() if each else b"" for each in self._files)
+            if content == self._loaded:
+                return
+            self._use(ServingPair.load(content[0], content[1]))
+        except (OSError, CertificateError) as error:
+            if self.problem != str(error):
+                self.steps["failed"] += 1
+                _LOG.warning("the webhook's certificate files cannot be used", extra={"problem": str(error)})
+            self.problem = str(error)
+            return
+        self._loaded, self.problem = content, ""
+        self.bundle = content[2] or None
+        self.steps["switched"] += 1
