@@ -46,7 +46,7 @@ def _bind(index: ClusterIndex, settings: Settings, rng: Random) -> Decisions:
         if not isinstance(pod, Pod):
             return FilterResult((), error=pod.text)
         args = replace(args, pod=pod)
-        index.assumed.settle(pod.uid)
+        index.assumed.forget(pod.uid)
         result = verb.decide(args, rng.getrandbits(32)).result
         if result.passed:
             index.assume(pod, result.passed, monotonic())

@@ -37,17 +37,17 @@ class ClusterIndex:
         self.namespaces = Namespaces()
         self.workloads = Workloads()
         self.budgets = Budgets()
-        self.gone = DeletedPods()
+        self.deleted = DeletedPods()
         self.pod_changes = PodSubscribers()
         self.topology = Topology()
         self.nodes = NodePods()
         self.counts = Counts(rules, self.topology, self.namespaces, self.workloads, rejects_excess=rejects_excess)
         self.nominations = Nominations(self.pods)
-        self.rejected = RejectedPods(self.gone)
-        self.assumed = AssumedPods(self.counts.signatures, self._count, self.gone, self.topology.known)
+        self.rejected = RejectedPods(self.deleted)
+        self.assumed = AssumedPods(self.counts.signatures, self._count, self.deleted, self.topology.known)
         self.view: ClusterView = IndexReader(
             self.pods,
-            self.gone,
+            self.deleted,
             self.namespaces,
             self.workloads,
             self.budgets,
@@ -161,21 +161,21 @@ class ClusterIndex:
         may be on none of them; they keep room for it, and no other pod is placed because of it.
         """
         known = self.pods.get(pod.uid)
-        self.assumed.settle(pod.uid)
+        self.assumed.forget(pod.uid)
         if nodes and not (known is not None and known.node):
             self.assumed.assume(pod, tuple(nodes), now, doubted=doubted)
 
-    def promise(self, pod: Pod, node: str, victims: Collection[str]) -> None:
-        """A plan for the pod is being carried out: it counts as nominated there until `withdraw`. ``victims`` are UIDs."""
-        self.nominations.promise(pod, node, victims)
+    def nominate_in_memory(self, pod: Pod, node: str, victims: Collection[str]) -> None:
+        """A plan for the pod is being executed: it counts as nominated there until `release_nomination`. ``victims`` are UIDs."""
+        self.nominations.nominate_in_memory(pod, node, victims)
 
-    def withdraw(self, uid: str) -> None:
+    def release_nomination(self, uid: str) -> None:
         """The pod counts as nominated where its status says; the plan is not over."""
-        self.nominations.withdraw(uid)
+        self.nominations.release_nomination(uid)
 
-    def forget(self, uid: str) -> None:
+    def end_nomination(self, uid: str) -> None:
         """The plan for the pod is over."""
-        self.nominations.forget(uid)
+        self.nominations.end_nomination(uid)
 
     def statistics(self) -> dict[str, int]:
         """Sizes of everything that is kept, for metrics."""

@@ -27,7 +27,7 @@ class IndexReader:
     def __init__(
         self,
         pods: Mapping[str, Pod],
-        gone: Container[str],
+        deleted: Container[str],
         namespaces: Namespaces,
         workloads: Workloads,
         budgets: Budgets,
@@ -42,7 +42,7 @@ class IndexReader:
         self._topology = topology
         self._budgets = budgets
         self._nominations = nominations
-        self.gone = gone
+        self.deleted = deleted
         self.namespace_labels = namespaces.labels
         self.namespace_changes: Subscribable = namespaces.changes
         self.workload_changes: Subscribable = workloads.changes
@@ -55,14 +55,14 @@ class IndexReader:
         self.requested = nodes.requested
         self.has_below = nodes.has_below
         self.compiled = counts.compiled
-        self.grounds = counts.grounds
+        self.dependency_version = counts.dependency_version
         self.is_touched = counts.is_touched
         self.is_counted = counts.is_counted
-        self.is_pending = assumed.is_pending
+        self.is_undetermined = assumed.is_undetermined
         self.expected = assumed.expected
         self.nominated: Mapping[str, Mapping[str, Pod]] = nominations.by_node
-        self.awaited = nominations.awaited
-        self.planned = nominations.planned
+        self.uncleared_node = nominations.uncleared_node
+        self.plan_node = nominations.plan_node
         self.leaving = nominations.leaving
         trials = CountTrials(pods, topology, counts)
         self.what_if = trials.what_if

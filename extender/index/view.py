@@ -257,7 +257,7 @@ class CountsView(Protocol):
     def compiled(self, signature: PodSignature) -> CompiledConstraints:
         """The compiled constraints of a pod signature. O(1) where they are kept, else O(pods that they count)."""
 
-    def grounds(self, compiled: CompiledConstraints) -> int:
+    def dependency_version(self, compiled: CompiledConstraints) -> int:
         """The dependency version of a filter result: it changes whenever the result may have changed. O(groups)."""
 
     def is_touched(self, signature: PodSignature) -> bool:
@@ -270,7 +270,7 @@ class CountsView(Protocol):
 class ClaimsView(Protocol):
     """Nodes that pods lay claim to before the watch shows them there: assumed and nominated pods."""
 
-    def is_pending(self, compiled: CompiledConstraints) -> bool:
+    def is_undetermined(self, compiled: CompiledConstraints) -> bool:
         """Whether the filter result may depend on a pod whose node is not known yet. O(groups)."""
 
     def expected(self, group: GroupView) -> Expected:
@@ -283,10 +283,10 @@ class ClaimsView(Protocol):
     def nominated(self) -> Mapping[str, Mapping[str, Pod]]:
         """The nominated pods, by their status or by a plan, by node name and UID; no empty entry."""
 
-    def awaited(self, uid: str) -> str:
-        """The node that a plan promises to a pod, while any of its victims exists; else empty. O(victims)."""
+    def uncleared_node(self, uid: str) -> str:
+        """The node of the plan for a pod, while any of its victims exists; else empty. O(victims)."""
 
-    def planned(self, uid: str) -> str:
+    def plan_node(self, uid: str) -> str:
         """The node of the plan for a pod, until the plan is over; else empty."""
 
     def leaving(self, node: str) -> list[Pod]:
@@ -322,7 +322,7 @@ class ObjectsView(Protocol):
         """A pod by UID."""
 
     @property
-    def gone(self) -> Container[str]:
+    def deleted(self) -> Container[str]:
         """The UIDs of the pods that were deleted last."""
 
     def namespace_labels(self, name: str) -> Mapping[str, str] | None:

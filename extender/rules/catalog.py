@@ -144,7 +144,7 @@ def dependencies(pod: Pod, compiled: CompiledConstraints, view: IndexReaders) ->
     The serial number of the constraints, a sum of versions that only grow, and what rules read of the pod besides its
     signature. Every cache of filter and preemption results compares it, and so does the requeue.
     """
-    version = view.grounds(compiled) + sum([rule.version(compiled, view) for rule in RULES])
+    version = view.dependency_version(compiled) + sum([rule.version(compiled, view) for rule in RULES])
     return compiled.serial, version, tuple([rule.pod_key(pod) for rule in RULES])
 
 

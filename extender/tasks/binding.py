@@ -43,7 +43,7 @@ class Binding:
         try:
             await self._writer.bind(PodRef(args.namespace, args.name, args.uid), args.node)
         except KubeError as error:
-            self._index.assumed.settle(args.uid)
+            self._index.assumed.forget(args.uid)
             return str(error)
         finally:
             self._under_way.discard(args.uid)

@@ -82,7 +82,7 @@ class KindHandler:
         """Applies (object, whether it was deleted), in order, in time slices."""
         part = _TimeSlice(self._clock, self._seconds)
         for found, is_deleted in changes:
-            self._known.put(found, gone=is_deleted)
+            self._known.put(found, is_deleted=is_deleted)
             if part.is_over():
                 await part.yield_to_others()
 
@@ -91,7 +91,7 @@ class KindHandler:
         part = _TimeSlice(self._clock, self._seconds)
         for count, difference in enumerate(self._known.differences(objects, unreadable)):
             if difference:
-                self._known.put(difference[0], gone=difference[1])
+                self._known.put(difference[0], is_deleted=difference[1])
             if part.is_over():
                 self._loading = (min(count + 1, len(objects)), len(objects))
                 await part.yield_to_others()
@@ -105,7 +105,7 @@ class KindHandler:
                 changes.append(difference)
             if part.is_over():
                 await part.yield_to_others()
-        changed = sum(self._known.put(found, gone=is_deleted) for found, is_deleted in changes)
+        changed = sum(self._known.put(found, is_deleted=is_deleted) for found, is_deleted in changes)
         self._kinds.note_relisted(self.name, self.reflector.status.list_begun)
         self.relist_changes += changed
         _LOG.info("%s: listed again, %d objects, %d changes", self.name, len(objects), changed)

@@ -112,7 +112,7 @@ class FilterService:
         pod = self._watched(args.pod)
         if self._is_what_if(args) and not isinstance(pod, Pod):
             return self._decide(args)
-        previous = self._index.assumed.settle(pod.uid) if isinstance(pod, Pod) else None
+        previous = self._index.assumed.forget(pod.uid) if isinstance(pod, Pod) else None
         if not isinstance(pod, Pod) or not asks_alike(args.pod.signature, pod.signature):
             pod = await self._pods.find(args.pod)
         if not isinstance(pod, Pod):
@@ -124,7 +124,7 @@ class FilterService:
             if not isinstance(pod, Pod):
                 return _reject_for_now(pod)
             args = replace(args, pod=pod)
-        previous = self._index.assumed.settle(pod.uid) or previous
+        previous = self._index.assumed.forget(pod.uid) or previous
         return self._answer(args, previous)
 
     def _decide(self, args: ExtenderArgs, avoid: str = "") -> FilterResult:
@@ -156,7 +156,7 @@ class FilterService:
         """Ends the assumption of a pod whose request cannot be decided: the request alone shows that the last attempt failed."""
         pod = self._watched(requested)
         if isinstance(pod, Pod):
-            self._index.assumed.settle(pod.uid)
+            self._index.assumed.forget(pod.uid)
 
     def _watched(self, requested: Pod) -> Pod | Unconfirmed:
         """The pod of a request as the watch shows it now. O(1)."""

@@ -48,7 +48,7 @@ def watched_pod(uid: str, namespace: str, name: str, view: ClusterView) -> Pod |
     """The pending pod without gates that the watch shows, or why there is none. O(1)."""
     shown = view.pod(uid)
     if shown is None:
-        return Unconfirmed.DELETED if uid in view.gone else Unconfirmed.NOT_SHOWN
+        return Unconfirmed.DELETED if uid in view.deleted else Unconfirmed.NOT_SHOWN
     if shown.name != name or shown.namespace != namespace:
         return Unconfirmed.OTHER_NAME
     if shown.node:

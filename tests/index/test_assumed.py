@@ -29,8 +29,8 @@ def assumed(index: ClusterIndex, coming: Pod, *names: str, now: float = 0.0) -> 
     return index
 
 
-def is_pending(index: ClusterIndex) -> bool:
-    return index.view.is_pending(question_of(index, NEAR_WEB))
+def is_undetermined(index: ClusterIndex) -> bool:
+    return index.view.is_undetermined(question_of(index, NEAR_WEB))
 
 
 def places(index: ClusterIndex) -> tuple[dict[str, int], dict[str, int]]:
@@ -45,7 +45,7 @@ class TestOneNode:
 
     def test_it_counts_as_if_it_stood_there(self) -> None:
         index = assumed(zoned(), WEB, "n1")
-        assert (near(index, NEAR_WEB), is_pending(index)) == ([{"z1": 1}], False)
+        assert (near(index, NEAR_WEB), is_undetermined(index)) == ([{"z1": 1}], False)
 
     def test_its_binding_takes_its_place_without_counting_twice(self) -> None:
         index = assumed(zoned(), WEB, "n1")
@@ -71,7 +71,7 @@ class TestOneNode:
         index = assumed(assumed(zoned(), WEB, "n1"), pod("other", app="web"), "n1", "n2")
         seen = [index.assumed.places()]
         for uid in ("uid-web", "uid-other"):
-            index.assumed.settle(uid)
+            index.assumed.forget(uid)
             seen.append(index.assumed.places())
         assert [(each["known"], each["undetermined"]) for each in seen] == [(1, 1), (0, 1), (0, 0)]
 
@@ -92,12 +92,12 @@ class TestSeveralNodes:
 
     def test_who_would_count_it_is_pending_and_knows_where_it_may_be(self) -> None:
         index = assumed(zoned(), WEB, "n1", "n2", "n3")
-        assert (near(index, NEAR_WEB), is_pending(index)) == ([{}], True)
+        assert (near(index, NEAR_WEB), is_undetermined(index)) == ([{}], True)
         assert places(index) == ({}, {"z1": 1, "z2": 1})
 
     def test_it_is_sure_to_come_to_a_domain_that_holds_all_its_nodes(self) -> None:
         index = assumed(zoned(), WEB, "n1", "n3")
-        assert (near(index, NEAR_WEB), is_pending(index), places(index)) == ([{}], True, ({"z1": 1}, {}))
+        assert (near(index, NEAR_WEB), is_undetermined(index), places(index)) == ([{}], True, ({"z1": 1}, {}))
 
     def test_it_is_not_sure_to_come_while_one_of_its_nodes_is_gone_or_has_no_such_domain(self) -> None:
         index = assumed(zoned(), WEB, "n1", "n3")
@@ -107,7 +107,7 @@ class TestSeveralNodes:
         assert places(index) == ({}, {"z1": 1})
 
     def test_who_would_not_count_it_is_not(self) -> None:
-        assert not is_pending(assumed(zoned(), pod("db", app="db"), "n1", "n2"))
+        assert not is_undetermined(assumed(zoned(), pod("db", app="db"), "n1", "n2"))
 
     @pytest.mark.parametrize(
         "ending",
@@ -117,11 +117,11 @@ class TestSeveralNodes:
     def test_the_watch_ends_it(self, ending: Pod) -> None:
         index = assumed(zoned(pod("web", app="web")), WEB, "n1", "n2")
         index.upsert(ending)
-        assert not is_pending(index)
+        assert not is_undetermined(index)
 
     def test_a_question_that_is_put_later_is_pending_as_well(self) -> None:
         index = assumed(zoned(), WEB, "n1", "n2")
-        assert is_pending(index)
+        assert is_undetermined(index)
 
     def test_a_namespace_that_is_no_longer_selected_leaves_nobody_pending(self) -> None:
         index = zoned(namespace("red", team="a"))
@@ -130,7 +130,7 @@ class TestSeveralNodes:
         seen = []
         for team in ("a", "b", "a"):
             index.upsert(namespace("red", team=team))
-            seen.append(index.view.is_pending(question_of(index, FRIENDLY)))
+            seen.append(index.view.is_undetermined(question_of(index, FRIENDLY)))
         assert (seen, apart(index, FRIENDLY)) == ([True, False, True], [{}])
 
 
@@ -183,24 +183,24 @@ class TestDoubt:
     def test_until_then_it_counts(self) -> None:
         index = assumed(zoned(), WEB, "n1", now=0.0)
         index.assumed.review(4.9, self.LIMITS)
-        assert (near(index, NEAR_WEB), is_pending(index), places(index)) == ([{"z1": 1}], False, ({}, {}))
+        assert (near(index, NEAR_WEB), is_undetermined(index), places(index)) == ([{"z1": 1}], False, ({}, {}))
 
     @pytest.mark.parametrize("names", [("n1",), ("n1", "n3")], ids=["one node", "several in one domain"])
     def test_then_it_may_be_there_and_is_not_sure_to_be(self, names: tuple[str, ...]) -> None:
         index = self.doubted(*names)
-        assert (near(index, NEAR_WEB), is_pending(index), places(index)) == ([{}], True, ({}, {"z1": 1}))
+        assert (near(index, NEAR_WEB), is_undetermined(index), places(index)) == ([{}], True, ({}, {"z1": 1}))
         assert (index.assumed.places(), audit(index)) == ({"known": 0, "undetermined": 0, "doubted": 1}, [])
 
     @pytest.mark.parametrize("names", [("n1",), ("n1", "n2")], ids=["one node", "several"])
     def test_its_binding_ends_the_doubt(self, names: tuple[str, ...]) -> None:
         index = self.doubted(*names)
         index.upsert(pod("web", on="n1", app="web"))
-        assert (near(index, NEAR_WEB), is_pending(index)) == ([{"z1": 1}], False)
+        assert (near(index, NEAR_WEB), is_undetermined(index)) == ([{"z1": 1}], False)
         assert (index.assumed.places(), audit(index)) == ({"known": 0, "undetermined": 0, "doubted": 0}, [])
 
     def test_a_new_answer_ends_it_too(self) -> None:
         index = assumed(self.doubted("n1"), WEB, "n2", now=6.0)
-        assert (near(index, NEAR_WEB), is_pending(index), audit(index)) == ([{"z2": 1}], False, [])
+        assert (near(index, NEAR_WEB), is_undetermined(index), audit(index)) == ([{"z2": 1}], False, [])
 
     def test_a_question_need_not_wait_for_it_any_more(self) -> None:
         index, told = assumed(zoned(), WEB, "n1", "n2", now=0.0), list[int]()

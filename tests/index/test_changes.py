@@ -215,10 +215,18 @@ class TestWithout:
     def test_inside_they_do_not_count_and_outside_nothing_has_happened(self) -> None:
         index = zoned(web := pod("web", on="n1", app="web"), pod("other", on="n2", app="web"))
         compiled = question_of(index, NEAR_WEB)
-        before = (near(index, NEAR_WEB), [group.version for group in compiled.affinity], index.view.grounds(compiled))
+        before = (
+            near(index, NEAR_WEB),
+            [group.version for group in compiled.affinity],
+            index.view.dependency_version(compiled),
+        )
         with index.view.without([web]):
             assert near(index, NEAR_WEB) == [{"z2": 1}]
-        after = (near(index, NEAR_WEB), [group.version for group in compiled.affinity], index.view.grounds(compiled))
+        after = (
+            near(index, NEAR_WEB),
+            [group.version for group in compiled.affinity],
+            index.view.dependency_version(compiled),
+        )
         assert after == before
 
     def test_a_pod_that_is_named_twice_is_left_out_once(self) -> None:
@@ -254,9 +262,9 @@ def test_what_is_the_same_changes_nothing_and_says_so(obj: Object) -> None:
     index = zoned(pod("web", on="n1", app="web"))
     index.upsert(obj)
     compiled = question_of(index, NEAR_WEB)
-    before = index.view.grounds(compiled)
+    before = index.view.dependency_version(compiled)
     assert not index.upsert(obj)
-    assert (question_of(index, NEAR_WEB) is compiled, index.view.grounds(compiled)) == (True, before)
+    assert (question_of(index, NEAR_WEB) is compiled, index.view.dependency_version(compiled)) == (True, before)
 
 
 @pytest.mark.parametrize(

@@ -119,26 +119,26 @@ class TestGrounds:
     )
     def test_they_change_with_what_the_answer_rests_on(self, change: object) -> None:
         index = zoned()
-        before = index.view.grounds(question_of(index, self.ASKED))
+        before = index.view.dependency_version(question_of(index, self.ASKED))
         index.upsert(change)  # type: ignore[arg-type]  # as the test gives it
-        assert index.view.grounds(question_of(index, self.ASKED)) != before
+        assert index.view.dependency_version(question_of(index, self.ASKED)) != before
 
     def test_they_stay_while_others_come_and_go(self) -> None:
         index = zoned()
-        before = index.view.grounds(question_of(index, self.ASKED))
+        before = index.view.dependency_version(question_of(index, self.ASKED))
         index.upsert(pod("db", on="n1", app="db"))
         index.upsert(namespace("red", team="a"))
-        assert index.view.grounds(question_of(index, self.ASKED)) == before
+        assert index.view.dependency_version(question_of(index, self.ASKED)) == before
 
     def test_a_pod_that_came_and_went_has_changed_them_for_good(self) -> None:
         index = zoned()
         compiled = question_of(index, self.ASKED)
-        seen = [index.view.grounds(compiled)]
+        seen = [index.view.dependency_version(compiled)]
         for _ in range(3):
             index.upsert(pod("w2", on="n2", app="web"))
-            seen.append(index.view.grounds(compiled))
+            seen.append(index.view.dependency_version(compiled))
             index.delete(pod("w2", on="n2", app="web"))
-            seen.append(index.view.grounds(compiled))
+            seen.append(index.view.dependency_version(compiled))
         assert len(set(seen)) == len(seen)
 
 

@@ -44,61 +44,61 @@ def test_a_pod_that_is_going_or_finished_is_not_to_come() -> None:
 def test_a_promise_counts_before_the_status_says_so_and_wins_over_an_older_nomination() -> None:
     held = cluster(waiting("n1"))
     held.upsert(contender("victim", on="n2"))
-    held.promise(waiting("n1"), "n2", ["uid-victim"])
-    promised = held.view.awaited("uid-a"), to_come(held)
+    held.nominate_in_memory(waiting("n1"), "n2", ["uid-victim"])
+    promised = held.view.uncleared_node("uid-a"), to_come(held)
     held.upsert(waiting("n1", labels={"changed": "yes"}))
     assert (promised, to_come(held)) == (("n2", {"n2": ["a"]}), {"n2": ["a"]})
 
 
 def test_a_withdrawn_promise_leaves_what_the_status_says() -> None:
     held = cluster(waiting("n1"))
-    held.promise(waiting(), "n2", ())
-    held.withdraw("uid-a")
+    held.nominate_in_memory(waiting(), "n2", ())
+    held.release_nomination("uid-a")
     assert to_come(held) == {"n1": ["a"]}
 
 
 def test_a_plan_is_known_until_it_is_forgotten() -> None:
     held = cluster(waiting())
-    held.promise(waiting(), "n2", ())
-    held.withdraw("uid-a")
-    seen = [held.view.planned("uid-a"), held.view.planned("uid-b")]
-    held.forget("uid-a")
-    assert [*seen, held.view.planned("uid-a"), to_come(held)] == ["n2", "", "", {}]
+    held.nominate_in_memory(waiting(), "n2", ())
+    held.release_nomination("uid-a")
+    seen = [held.view.plan_node("uid-a"), held.view.plan_node("uid-b")]
+    held.end_nomination("uid-a")
+    assert [*seen, held.view.plan_node("uid-a"), to_come(held)] == ["n2", "", "", {}]
 
 
 def test_the_promised_node_is_awaited_while_a_victim_is_still_there() -> None:
     held = cluster(contender("v1", on="n2"), contender("v2", on="n2"))
-    held.promise(waiting(), "n2", ["uid-v1", "uid-v2"])
+    held.nominate_in_memory(waiting(), "n2", ["uid-v1", "uid-v2"])
     seen = []
     for victim in ("v1", "v2"):
-        seen.append(held.view.awaited("uid-a"))
+        seen.append(held.view.uncleared_node("uid-a"))
         held.delete(contender(victim))
-    assert [*seen, held.view.awaited("uid-a"), held.view.awaited("uid-b")] == ["n2", "n2", "", ""]
+    assert [*seen, held.view.uncleared_node("uid-a"), held.view.uncleared_node("uid-b")] == ["n2", "n2", "", ""]
 
 
 def test_the_victims_of_every_promise_of_a_node_are_leaving_it_until_they_are_gone() -> None:
     held = cluster(*(contender(name, on="n2") for name in ("v1", "v2", "stays")))
-    held.promise(waiting(), "n2", ["uid-v1"])
-    held.promise(contender("b"), "n2", ["uid-v1", "uid-v2"])
-    held.promise(contender("c"), "n1", ["uid-stays"])
+    held.nominate_in_memory(waiting(), "n2", ["uid-v1"])
+    held.nominate_in_memory(contender("b"), "n2", ["uid-v1", "uid-v2"])
+    held.nominate_in_memory(contender("c"), "n1", ["uid-stays"])
     seen = [sorted(each.name for each in held.view.leaving("n2"))]
     held.delete(contender("v1"))
     seen.append([each.name for each in held.view.leaving("n2")])
-    held.forget("uid-b")
+    held.end_nomination("uid-b")
     assert [*seen, held.view.leaving("n2")] == [["v1", "v2"], ["v2"], []]
 
 
 def test_a_promise_to_a_pod_that_the_watch_has_not_shown_counts_at_once() -> None:
     held = cluster()
-    held.promise(waiting(), "n2", ())
+    held.nominate_in_memory(waiting(), "n2", ())
     seen = [to_come(held)]
-    held.withdraw("uid-a")
+    held.release_nomination("uid-a")
     assert [*seen, to_come(held)] == [{"n2": ["a"]}, {}]
 
 
 def test_a_promise_to_a_pod_that_has_gone_or_got_a_node_does_not_count() -> None:
     held = cluster(waiting())
-    held.promise(waiting(), "n2", ())
+    held.nominate_in_memory(waiting(), "n2", ())
     held.upsert(waiting(on="n3"))
     placed = to_come(held)
     held.delete(waiting())

@@ -29,7 +29,7 @@ def zoned() -> ClusterIndex:
 def seen(index: ClusterIndex) -> object:
     """Counts, sizes, what is pending and what is requested."""
     counts = near(index, NEAR_WEB), spread_over(index, SPREAD_WEB)
-    pending = index.view.is_pending(question_of(index, NEAR_WEB))
+    pending = index.view.is_undetermined(question_of(index, NEAR_WEB))
     requested = {name: dict(index.view.requested(number)) for name, number in index.view.known.items()}
     on_nodes = {name: sorted(index.view.pods_on(number)) for name, number in index.view.known.items()}
     sizes = {name: size for name, size in index.statistics().items() if name != "drifts"}
@@ -50,7 +50,7 @@ def test_assumptions_end_afterwards_as_they_would_have_before() -> None:
     index.upsert(pod("sure", on="n2", app="web"))
     index.upsert(pod("open", on="n1", app="web"))
     assert near(index, NEAR_WEB) == [{"z1": 2, "z2": 1}]
-    assert not index.view.is_pending(question_of(index, NEAR_WEB))
+    assert not index.view.is_undetermined(question_of(index, NEAR_WEB))
     assert [group.pending for group in question_of(index, NEAR_WEB).affinity] == [0]
     assert audit(index) == ANEW
 

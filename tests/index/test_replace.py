@@ -77,7 +77,7 @@ def test_a_list_that_changes_nothing_leaves_every_version() -> None:
     fed = full()
     index = fed.index
     compiled = question_of(index, NEAR_WEB)
-    grounds = index.view.grounds(compiled)
+    grounds = index.view.dependency_version(compiled)
     assert {kind: fed.replace(kind, objects) for kind, objects in OLD.items()} == dict.fromkeys(OLD, 0)
-    assert (question_of(index, NEAR_WEB) is compiled, index.view.grounds(compiled)) == (True, grounds)
+    assert (question_of(index, NEAR_WEB) is compiled, index.view.dependency_version(compiled)) == (True, grounds)
     assert audit(index) == []

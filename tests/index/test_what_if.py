@@ -66,11 +66,11 @@ def test_afterwards_everything_is_as_it_was() -> None:
     there = web("w1", on="n1")
     held = cluster(stage("n1"), stage("n2"), there)
     compiled = held.view.compiled(ASKING.signature)
-    before = held.view.grounds(compiled), held.statistics()
+    before = held.view.dependency_version(compiled), held.statistics()
     with held.view.what_if() as tried:
         tried.take(there)
         tried.stand(web("coming"), held.view.known["n2"])
-    assert (held.view.grounds(compiled), held.statistics()) == before
+    assert (held.view.dependency_version(compiled), held.statistics()) == before
     assert audit(held) == []
     assert held.view.compiled(ASKING.signature) is compiled
 

@@ -114,7 +114,7 @@ def _pending(view: ClusterView, pod: Json) -> object:
         [sorted((group.key.value(d), n) for d, n in part.items()) for part in view.expected(group)] for group in groups
     ]
     found = [(g.key.key, g.pending, at) for g, at in zip(groups, places, strict=True)]
-    return view.is_pending(compiled), sorted(found)
+    return view.is_undetermined(compiled), sorted(found)
 
 
 @given(histories(), pods("p9"), st.sampled_from(NODE_NAMES), pods())
@@ -144,9 +144,9 @@ def test_a_node_that_passes_while_a_pod_s_place_is_unknown_passes_wherever_the_p
     index.view.compiled(shape_of(asking))
     _assume(index, (coming, names))
     passing = answers_of(index.view, asking).passed
-    case(passing and index.view.is_pending(index.view.compiled(shape_of(asking))))
+    case(passing and index.view.is_undetermined(index.view.compiled(shape_of(asking))))
     for node in names:
-        index.assumed.settle("uid-p9")
+        index.assumed.forget("uid-p9")
         _assume(index, (coming, [node]))
         assert passing <= answers_of(index.view, asking).passed
 
@@ -165,6 +165,6 @@ def test_a_node_that_passes_while_a_pod_is_in_doubt_passes_wherever_the_pod_is_a
     event(f"the doubt refuses a node: {passing < nowhere}")
     assert passing <= nowhere
     for node in names:
-        index.assumed.settle("uid-p9")
+        index.assumed.forget("uid-p9")
         _assume(index, (coming, [node]))
         assert passing <= answers_of(index.view, asking).passed

@@ -46,7 +46,7 @@ def test_it_is_right_and_no_shorter_wherever_those_are_whose_place_is_not_known(
     index.view.compiled(shape_of(pod))
     _assume(index, coming, places)
     waits = FilterVerb(index.view, chosen).should_wait(asking(pod, *sorted(index.view.known)))
-    case(not waits and index.view.is_pending(index.view.compiled(shape_of(pod))))
+    case(not waits and index.view.is_undetermined(index.view.compiled(shape_of(pod))))
     answered = _passed(index, pod, chosen)
     known = [
         [name for name in names if name in index.view.known] or [""] for names in places

@@ -22,7 +22,7 @@ def _state(view: ClusterView, asking_pods: list[Json]) -> object:
         view.compiled(shape_of(pod))
     questions = [view.compiled(shape_of(pod)) for pod in asking_pods]
     groups = [[(dict(group.counts), group.version) for group in groups_of(compiled)] for compiled in questions]
-    return groups, [view.grounds(compiled) for compiled in questions]
+    return groups, [view.dependency_version(compiled) for compiled in questions]
 
 
 @meets_its_case

@@ -101,4 +101,6 @@ def test_counting_anew_keeps_every_answer() -> None:
     index.rebuild()
     assert counted(index) == before
     assert index.statistics() == {**sizes, "drifts": 1}
-    assert index.view.is_pending(index.view.compiled(PODS.decode_object(orjson.dumps(pod_json("asking"))).signature))
+    assert index.view.is_undetermined(
+        index.view.compiled(PODS.decode_object(orjson.dumps(pod_json("asking"))).signature)
+    )

@@ -104,7 +104,7 @@ async def test_nothing_is_bound_on_the_word_of_a_request(shown: JsonObject, args
 
 async def test_a_pod_that_no_filter_has_let_through_is_not_bound() -> None:
     index, writer = cluster(), FakeWriter()
-    index.assumed.settle("u")
+    index.assumed.forget("u")
     assert await Binding(index, writer, FakeClock()).bind(ARGS) == f"not bound: {NOT_ANSWERED}"
     assert writer.effects == []
 

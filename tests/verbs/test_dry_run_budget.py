@@ -69,7 +69,7 @@ def test_many_terms_cost_no_more_than_the_budget(monkeypatch: pytest.MonkeyPatch
 def test_a_run_that_is_abandoned_on_a_node_leaves_no_trace_and_no_victims(monkeypatch: pytest.MonkeyPatch) -> None:
     """At whatever step the budget ends: never with the pods that happened to be away by then."""
     index, pod = crowd(1, spared=0), preemptor(3)
-    before = index.view.grounds(index.view.compiled(pod.signature))
+    before = index.view.dependency_version(index.view.compiled(pod.signature))
     run = DryRun(pod, index.view)
     for most in range(0, 800, 10):
         monkeypatch.setattr(victims, "MOST_WORK", most)
@@ -77,7 +77,7 @@ def test_a_run_that_is_abandoned_on_a_node_leaves_no_trace_and_no_victims(monkey
         removal = run.on(index.view.known["n0"])
         assert run.is_spent() is (removal is None)
         assert removal is None or len(removal.victims) == 3
-        assert index.view.grounds(index.view.compiled(pod.signature)) == before
+        assert index.view.dependency_version(index.view.compiled(pod.signature)) == before
     assert not run.is_spent()
     assert audit(index) == []
 

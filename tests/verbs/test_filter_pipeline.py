@@ -194,19 +194,19 @@ class TestWait:
 
     def test_the_awaited_node_alone_is_told_as_one_where_preemption_helps(self) -> None:
         asker = Asker(*WEB_EVERYWHERE)
-        asker.index.promise(contender("asking"), "n1", ["uid-w1"])
+        asker.index.nominate_in_memory(contender("asking"), "n1", ["uid-w1"])
         assert asker.ask() == FilterDecision(
             FilterResult((), texts(n1=Reason.PREEMPTING), texts(n2=Reason.ANTI_AFFINITY)), None
         )
 
     def test_asked_for_the_awaited_node_alone_the_answer_is_the_same(self) -> None:
         asker = Asker(*WEB_EVERYWHERE)
-        asker.index.promise(contender("asking"), "n1", ["uid-w1"])
+        asker.index.nominate_in_memory(contender("asking"), "n1", ["uid-w1"])
         assert asker.ask("n1").result == FilterResult((), texts(n1=Reason.PREEMPTING))
 
     def test_it_passes_wherever_it_fits(self) -> None:
         asker = Asker(*WEB_EVERYWHERE, stage("n3"))
-        asker.index.promise(contender("asking"), "n1", ["uid-w1"])
+        asker.index.nominate_in_memory(contender("asking"), "n1", ["uid-w1"])
         assert list(asker.ask().result.passed) == ["n3"]
 
     def test_after_the_plan_it_waits_while_a_victim_is_terminating_on_the_nominated_node(self) -> None:
@@ -216,7 +216,7 @@ class TestWait:
 
     def test_it_waits_no_longer_once_the_victims_are_gone(self) -> None:
         asker = Asker(*WEB_EVERYWHERE)
-        asker.index.promise(contender("asking"), "n1", ["uid-gone"])
+        asker.index.nominate_in_memory(contender("asking"), "n1", ["uid-gone"])
         assert told(asker.ask().plan) == ("n2", ["w2"])
 
     def test_a_new_plan_is_made_when_the_awaited_room_went_to_somebody_else(self) -> None:
@@ -253,5 +253,5 @@ class TestNominated:
 
     def test_a_promise_keeps_the_place_before_the_apiserver_knows_of_it(self) -> None:
         asker = Asker(stage("n1"), stage("n2"))
-        asker.index.promise(contender("coming", app="web", priority=IMPORTANT), "n1", ())
+        asker.index.nominate_in_memory(contender("coming", app="web", priority=IMPORTANT), "n1", ())
         assert list(asker.ask().result.passed) == ["n2"]

@@ -39,7 +39,7 @@ def decide(
         LARGE if pod is None else pod, {n: [f"uid-{v}" for v in vs] for n, vs in candidates.items()}, violations
     )
     if promised:
-        held.promise(args.pod, promised, ["uid-a"])
+        held.nominate_in_memory(args.pod, promised, ["uid-a"])
     return decide_preemption(args, held.view, by, seed)
 
 

@@ -62,7 +62,7 @@ class AssumedPods:
         self,
         signatures: SignatureTable,
         count: Callable[[Pod, int], None],
-        gone: DeletedPods,
+        deleted: DeletedPods,
         known: Mapping[str, int],
     ) -> None:
         """``count`` adds a pod to its node (1) or removes it (-1); ``known``: numbers of the existing nodes, by name."""
@@ -75,7 +75,7 @@ class AssumedPods:
         self.unconfirmed: Subscribers[Assumed] = Subscribers()
         self._signatures = signatures
         self._count = count
-        self._deleted = gone
+        self._deleted = deleted
         self._known = known
         self._failed: set[str] = set()
 
@@ -94,7 +94,7 @@ class AssumedPods:
             self.several += 1
         self.held[pod.uid] = Assumed(pod, nodes, now, doubted)
 
-    def settle(self, uid: str) -> Assumed | None:
+    def forget(self, uid: str) -> Assumed | None:
         """Ends an assumption and takes it out of the counts; returns it, None where there was none."""
         assumed = self.held.pop(uid, None)
         if assumed is None:
@@ -123,7 +123,7 @@ class AssumedPods:
         if uid not in self.held:
             return
         if new is None or new.node:
-            self.settle(uid)
+            self.forget(uid)
         elif new.rejection and (old is None or new.rejection != old.rejection):
             self._failed.add(uid)
 
@@ -134,7 +134,7 @@ class AssumedPods:
         """
         for uid in [uid for uid, assumed in self.held.items() if assumed.since < begun and uid not in shown]:
             self._deleted.add(uid)
-            self.settle(uid)
+            self.forget(uid)
 
     def recount(self, signatures: SignatureTable) -> None:
         """Counts every assumption again, into tables that have just been cleared."""
@@ -160,7 +160,7 @@ class AssumedPods:
         read = min(now, known_until)
         late = [uid for uid, assumed in self.held.items() if read - assumed.since >= limits.expiry]
         self.expired += len(late)
-        over = [assumed for uid in {*ended, *late} if (assumed := self.settle(uid)) is not None]
+        over = [assumed for uid in {*ended, *late} if (assumed := self.forget(uid)) is not None]
         self.ended += len(over)
         for assumed in over:
             self.unconfirmed.notify(assumed, None)
@@ -195,7 +195,7 @@ class AssumedPods:
         """How many assumptions ended although no watch event ended them, by cause."""
         return {"expired": self.expired, "failed": self.ended - self.expired}
 
-    def is_pending(self, compiled: CompiledConstraints) -> bool:
+    def is_undetermined(self, compiled: CompiledConstraints) -> bool:
         """Whether the filter result may depend on a pod whose node is not known yet. O(groups)."""
         return (self.several or self.doubted) > 0 and any(group.pending for group in compiled.filter_groups())
 

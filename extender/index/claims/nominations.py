@@ -1,8 +1,8 @@
 """Nominated pods by node: by their status, or in memory by a preemption plan that is being carried out.
 
-A nomination is ``status.nominatedNodeName`` of a pod without a node (KEP-5278). A promise is the in-memory nomination
-of a plan: it counts from the moment the plan is submitted, and takes precedence over the status. Both end when the pod
-gets a node. Invariant: a pod is filed under at most one node, which `_node_of` holds.
+A nomination is ``status.nominatedNodeName`` of a pod without a node (KEP-5278). An in-memory nomination is that of a plan:
+it counts from the moment the plan is submitted, and takes precedence over the status. Both end when the pod gets a node.
+Invariant: a pod is filed under at most one node, which `_node_of` holds.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ _NO_PODS: Mapping[str, Pod] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
-    """A node for a pod, once the victims (UIDs) are deleted. The pod counts there only while the promise ``holds``."""
+class InMemoryNomination:
+    """A node for a pod, once the victims (UIDs) are deleted. The pod counts there only while the nomination ``holds``."""
 
     node: str
     victims: frozenset[str] = frozenset()
@@ -30,30 +30,30 @@ class Nominations:
     def __init__(self, pods: Mapping[str, Pod]) -> None:
         self._pods = pods
         self.by_node: dict[str, dict[str, Pod]] = {}
-        self.promises: dict[str, Promise] = {}
+        self.in_memory: dict[str, InMemoryNomination] = {}
         self.version = 0
         self._node_of: dict[str, str] = {}
 
     def change(self, uid: str, pod: Pod | None) -> None:
         """Applies a change of a pod, None where it is deleted. O(1): two look-ups for a pod that was never nominated."""
-        if uid in self._node_of or uid in self.promises or (pod is not None and pod.nominated_node):
+        if uid in self._node_of or uid in self.in_memory or (pod is not None and pod.nominated_node):
             self._file(uid, pod)
 
-    def promise(self, pod: Pod, node: str, victims: Collection[str]) -> None:
-        """From now on the pod counts as nominated to the node, whatever its status says, until ``withdraw``."""
-        self.promises[pod.uid] = Promise(node, frozenset(victims))
+    def nominate_in_memory(self, pod: Pod, node: str, victims: Collection[str]) -> None:
+        """From now on the pod counts as nominated to the node, whatever its status says, until ``release_nomination``."""
+        self.in_memory[pod.uid] = InMemoryNomination(node, frozenset(victims))
         self._file(pod.uid, self._pods.get(pod.uid, pod))
 
-    def withdraw(self, uid: str) -> None:
+    def release_nomination(self, uid: str) -> None:
         """From now on the pod counts where its status nominates it; the plan itself is not over."""
-        promise = self.promises.get(uid)
-        if promise is not None and promise.holds:
-            self.promises[uid] = replace(promise, holds=False)
+        nomination = self.in_memory.get(uid)
+        if nomination is not None and nomination.holds:
+            self.in_memory[uid] = replace(nomination, holds=False)
             self._file(uid, self._pods.get(uid))
 
-    def forget(self, uid: str) -> None:
+    def end_nomination(self, uid: str) -> None:
         """The plan is over."""
-        if self.promises.pop(uid, None) is not None:
+        if self.in_memory.pop(uid, None) is not None:
             self._file(uid, self._pods.get(uid))
 
     def _file(self, uid: str, pod: Pod | None) -> None:
@@ -74,27 +74,29 @@ class Nominations:
     def _wanted(self, uid: str, pod: Pod | None) -> str:
         if pod is None or pod.node or pod.terminating or pod.finished:
             return ""
-        promise = self.promises.get(uid)
-        return promise.node if promise is not None and promise.holds else pod.nominated_node
+        nomination = self.in_memory.get(uid)
+        return nomination.node if nomination is not None and nomination.holds else pod.nominated_node
 
-    def awaited(self, uid: str) -> str:
-        """The node that a plan promises to a pod, while any of its victims exists; else empty. O(victims)."""
-        promise = self.promises.get(uid)
-        return promise.node if promise is not None and any(each in self._pods for each in promise.victims) else ""
+    def uncleared_node(self, uid: str) -> str:
+        """The node of the plan for a pod, while any of its victims exists; else empty. O(victims)."""
+        nomination = self.in_memory.get(uid)
+        if nomination is None or not any(each in self._pods for each in nomination.victims):
+            return ""
+        return nomination.node
 
-    def planned(self, uid: str) -> str:
+    def plan_node(self, uid: str) -> str:
         """The node of the plan for a pod, until the plan is over; else empty. O(1)."""
-        promise = self.promises.get(uid)
-        return "" if promise is None else promise.node
+        nomination = self.in_memory.get(uid)
+        return "" if nomination is None else nomination.node
 
     def leaving(self, node: str) -> list[Pod]:
         """The victims of all plans for the node that still exist. O(pods nominated to it + victims)."""
         nominated = self.by_node.get(node, _NO_PODS)
-        promises = [promise for uid in nominated if (promise := self.promises.get(uid)) is not None]
-        victims = {uid for promise in promises if promise.node == node for uid in promise.victims}
+        planned = [nomination for uid in nominated if (nomination := self.in_memory.get(uid)) is not None]
+        victims = {uid for nomination in planned if nomination.node == node for uid in nomination.victims}
         return [pod for uid in victims if (pod := self._pods.get(uid)) is not None]
 
     def statistics(self) -> dict[str, int]:
-        """How many nominations and promises are kept."""
-        holding = sum(promise.holds for promise in self.promises.values())
+        """How many nominations are kept, and how many of them only in memory."""
+        holding = sum(nomination.holds for nomination in self.in_memory.values())
         return {"nominations": len(self._node_of), "in_memory_nominations": holding}

@@ -143,7 +143,7 @@ class ConstraintCompiler:
             versions[0] != known.versions[0] or namespace is not known.namespace
         ):
             parts |= self._inverse(signature)
-        workloads = self._workloads.grounds(signature)
+        workloads = self._workloads.selector_dependencies(signature)
         if self._deduces(signature) and workloads != known.workloads:
             old_spreads, known.spreads = known.spreads, []
             parts |= self._spread(signature, known)
@@ -217,7 +217,10 @@ class ConstraintCompiler:
     def _compile(self, signature: PodSignature) -> _Compiled:
         namespace = self._namespaces.objects.get(signature.namespace)
         held = _Compiled(
-            CompiledConstraints(signature), self._versions(), namespace, self._workloads.grounds(signature)
+            CompiledConstraints(signature),
+            self._versions(),
+            namespace,
+            self._workloads.selector_dependencies(signature),
         )
         parts: dict[str, object] = {}
         if self._rules.inter_pod_affinity.enabled:

@@ -105,7 +105,7 @@ class Counts:
         """The compiled constraints of pods with this signature."""
         return self.compiler.find(signature)
 
-    def grounds(self, compiled: CompiledConstraints) -> int:
+    def dependency_version(self, compiled: CompiledConstraints) -> int:
         """The dependency version of a filter result: versions only grow, so their sum never repeats. O(groups)."""
         return self._topology.version + sum(group.version for group in compiled.filter_groups())
 

@@ -29,10 +29,10 @@ class KnownObjects:
         self._index = index
         self._objects: dict[str, Object] = {}
 
-    def put(self, found: Object, *, gone: bool) -> bool:
+    def put(self, found: Object, *, is_deleted: bool) -> bool:
         """Pass one change on; False if nothing that the index reads has changed, and then the index's object is kept."""
         key = found.key
-        if gone:
+        if is_deleted:
             self._objects.pop(key, None)
             return self._index.delete(found)
         changed = self._index.upsert(found)
@@ -43,7 +43,7 @@ class KnownObjects:
     def differences(
         self, objects: Sequence[Object], unreadable: Collection[str]
     ) -> Iterator[tuple[Object, bool] | None]:
-        """(object, whether it is gone) for each change that makes ``objects`` all there is; None for each unchanged one.
+        """(object, whether it was deleted) for each change that makes ``objects`` all there is; None for each unchanged one.
 
         ``unreadable``: keys of objects that exist as well and cannot be read: they stay as they are, if they are known.
         Nothing is applied. The caller may pause after each step, as long as it does not call ``put`` in between.

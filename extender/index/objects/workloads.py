@@ -52,8 +52,8 @@ class Workloads:
         if not here:
             del self._services[old.namespace], self._service_versions[old.namespace]
 
-    def grounds(self, signature: PodSignature) -> tuple[int, Workload | None]:
-        """All that `default_selector` rests on: it answers the same for as long as this is equal. O(1)."""
+    def selector_dependencies(self, signature: PodSignature) -> tuple[int, Workload | None]:
+        """What `default_selector` depends on: its result is the same for as long as this is equal. O(1)."""
         return self._service_versions.get(signature.namespace, 0), self._owner(signature)
 
     def default_selector(self, signature: PodSignature) -> LabelSelector | None:

@@ -38,13 +38,13 @@ class NominationIndex(Protocol):
     def view(self) -> ClusterView:
         """The readers."""
 
-    def promise(self, pod: Pod, node: str, victims: Collection[str]) -> None:
-        """Adds an in-memory nomination, which counts until `withdraw`."""
+    def nominate_in_memory(self, pod: Pod, node: str, victims: Collection[str]) -> None:
+        """Adds an in-memory nomination, which counts until `release_nomination`."""
 
-    def withdraw(self, uid: str) -> None:
+    def release_nomination(self, uid: str) -> None:
         """Releases it: the pod's own status carries the nomination by now."""
 
-    def forget(self, uid: str) -> None:
+    def end_nomination(self, uid: str) -> None:
         """Deletes it: the plan has ended."""
 
 
@@ -112,11 +112,11 @@ class PreemptionManager:
         now = self._clock.now()
         self._observer.record_start(self._additional_victims(plan), plan.pdb_violations)
         record = self._records[uid] = Record(plan, now, now)
-        self._index.promise(plan.preemptor, plan.node, {each.uid for each in plan.victims})
+        self._index.nominate_in_memory(plan.preemptor, plan.node, {each.uid for each in plan.victims})
         for lower in plan.displaced:
             if lower.uid in self._records:
                 self._records[lower.uid].displaced = True
-                self._index.withdraw(lower.uid)
+                self._index.release_nomination(lower.uid)
         self._queue.put_nowait(record)
         return True
 
@@ -203,7 +203,7 @@ class PreemptionManager:
         uid = record.plan.preemptor.uid
         if self._records.get(uid) is record:
             del self._records[uid]
-            self._index.forget(uid)
+            self._index.end_nomination(uid)
             self._observer.record_end(outcome, self._clock.now() - record.begun)
 
     # -- review --------------------------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ class PreemptionManager:
             record.phase, record.since = Phase.UNBOUND, self._clock.now()
         holds = record.displaced or pod.nominated_node == plan.node
         if not here or (holds and all(each.terminating for each in here)):
-            self._index.withdraw(pod.uid)
+            self._index.release_nomination(pod.uid)
         elif has_waited > self._stuck_after:
             return self._give_up(record)
         elif not holds and has_waited > _RENOMINATE_AFTER * (record.renominations + 1):

@@ -14,7 +14,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-from extender.index.claims.rejected_pods import Grounds
+from extender.index.claims.rejected_pods import DependencyVersion
 from extender.model.bounded import BoundedCache
 from extender.model.objects import Pod, PodSignature
 from extender.tasks.ports import Clock
@@ -46,7 +46,7 @@ class Nominator:
         self._queue: deque[Pod] = deque()
         self._queued: set[str] = set()
         self._work = asyncio.Event()
-        self._without_node: BoundedCache[PodSignature, tuple[Grounds]] = BoundedCache(_CACHE_BYTES)
+        self._without_node: BoundedCache[PodSignature, tuple[DependencyVersion]] = BoundedCache(_CACHE_BYTES)
 
     def consider(self, args: ExtenderArgs) -> None:
         """Queues a pod whose requested nodes were all rejected, where the cluster has other nodes. O(1)."""

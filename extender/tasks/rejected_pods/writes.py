@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
-from extender.index.claims.rejected_pods import Grounds, RejectedPods
+from extender.index.claims.rejected_pods import DependencyVersion, RejectedPods
 from extender.index.view import ClusterView, Subscribable
 from extender.kube.effects import PodRef
 from extender.kube.errors import KubeError, NotFound
@@ -66,7 +66,7 @@ class RejectedPodWriter:
     def is_writable(self, pod: Pod) -> bool:
         """Whether the pod is still unscheduled and has no nomination. A preemptor has one, if only in memory. O(1)."""
         view = self.index.view
-        if view.awaited(pod.uid):
+        if view.uncleared_node(pod.uid):
             return False
         shown = view.pod(pod.uid)
         return shown is not None and not (shown.node or shown.gated or shown.terminating or shown.nominated_node)
@@ -93,12 +93,12 @@ class RejectedPodWriter:
         return True
 
 
-def dependency_version(pod: Pod, view: ClusterView) -> Grounds:
+def dependency_version(pod: Pod, view: ClusterView) -> DependencyVersion:
     """The version of everything that the result for the pod depends on; None where it depends on undetermined pods."""
     compiled = view.compiled(pod.signature)
-    return None if view.is_pending(compiled) else catalog.dependencies(pod, compiled, view)
+    return None if view.is_undetermined(compiled) else catalog.dependencies(pod, compiled, view)
 
 
-def is_unchanged(pod: Pod, version: Grounds, view: ClusterView) -> bool:
+def is_unchanged(pod: Pod, version: DependencyVersion, view: ClusterView) -> bool:
     """Whether a result of this dependency version would be the same now."""
     return version is not None and version == dependency_version(pod, view)

@@ -107,14 +107,14 @@ def node_of_running_plan(pod: Pod, view: ClusterView) -> str:
     going = node_being_cleared(pod, view)
     if going:
         return going
-    node = view.planned(pod.uid)
+    node = view.plan_node(pod.uid)
     number = view.known.get(node)
     return node if number is not None and _takes(number, pod, view) else ""
 
 
 def node_being_cleared(pod: Pod, view: ClusterView) -> str:
     """The node from which victims of this pod are on their way out, empty where there are none."""
-    promised = view.awaited(pod.uid)
+    promised = view.uncleared_node(pod.uid)
     if promised:
         return promised
     node = _nominated_node(pod, view)

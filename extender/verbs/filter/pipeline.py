@@ -58,7 +58,7 @@ class FilterVerb:
         every assumed pod that it may depend on: both depend on more than the names that pass.
         """
         pod, view, settings = args.pod, self._view, self._settings
-        if not view.is_pending(view.compiled(pod.signature)):
+        if not view.is_undetermined(view.compiled(pod.signature)):
             return False
         if view.nominated and settings.preemption.mode != "off":
             return True
@@ -95,7 +95,7 @@ class FilterVerb:
 
         # 2. The rejection cache, while everything that the rejection depends on is unchanged.
         compiled = view.compiled(pod.signature)
-        is_undetermined = view.is_pending(compiled)
+        is_undetermined = view.is_undetermined(compiled)
         result = None
         if pod.signature in self.rejections.signatures and not is_undetermined:
             result = self.rejections.find(question, compiled, view)

@@ -126,7 +126,7 @@ def find_node_elsewhere(pod: Pod, view: ClusterView, settings: Settings, seed: i
     cannot check them. O(nodes) at worst.
     """
     compiled = view.compiled(pod.signature)
-    frame = WorstCaseFrame(IndexFrame(), view) if view.is_pending(compiled) else IndexFrame()
+    frame = WorstCaseFrame(IndexFrame(), view) if view.is_undetermined(compiled) else IndexFrame()
     filters = catalog.prepare_filters(pod, compiled, view, frame)
     if filters.rejects_every_node:
         return "", False
