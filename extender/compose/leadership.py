@@ -95,7 +95,9 @@ def replica_of(
         renew_deadline=settings.renew_deadline,
         retry_period=settings.retry_period,
     )
-    leadership = LeaderElector(leases, options, clock, rng, partial(datetime.now, UTC), lambda: reflectors.is_ready)
+    leadership = LeaderElector(
+        leases, options, clock, rng, partial(datetime.now, UTC), lambda: reflectors.freshness.is_ready
+    )
     takeover = Takeover(
         leadership,
         lambda: reflectors.statuses()[PODS.name].resource_version,

@@ -134,7 +134,7 @@ def service_of_cluster(
         preempt=preempt_handler(index.view, settings, rng, target, pods.find),
         bind=Binding(index, writer, clock).bind,
         attempt_failed=filter_service.attempt_failed,
-        catch_up=reflectors.catch_up,
+        catch_up=reflectors.freshness.catch_up,
     )
     metrics.report_reflectors(lambda: reflectors.statuses().values())
     metrics.report(scraped.PODS_OVER_LIMIT, over_limits.counts)
@@ -151,7 +151,7 @@ def service_of_cluster(
     metrics.report(scraped.POD_WAITS, lambda: pods.waits)
     metrics.report(scraped.UNCONFIRMED_POD_REJECTIONS, pods.rejected)
     metrics.report(scraped.REJECTED_POD_ACTIONS, lambda: rejected_writer.results)
-    readiness = Readiness(reflectors, replica=replica.state)
+    readiness = Readiness(reflectors.freshness, replica=replica.state)
     return Service(settings, index, readiness, metrics, verbs, tuple(jobs), work, replica, filter_service)
 
 

@@ -52,7 +52,9 @@ class KindHandler:
     ) -> None:
         """``seconds``: how long objects are applied before other tasks run."""
         self.name = reflector.name
-        self.reflector = reflector
+        self.status = reflector.status
+        self.backlog = reflector.backlog
+        self._reflector = reflector
         self.is_listed = False
         self.relist_changes = 0
         self._kinds = kinds
@@ -64,7 +66,7 @@ class KindHandler:
 
     async def run(self) -> None:
         """Lists and watches until cancelled; each run begins with a list."""
-        await self.reflector.run(self)
+        await self._reflector.run(self)
 
     async def replace(self, objects: Sequence[Object], unreadable: Collection[str] = ()) -> None:
         """A complete list. Objects under the keys ``unreadable`` stay as they were last read."""
@@ -106,13 +108,13 @@ class KindHandler:
             if part.is_over():
                 await part.yield_to_others()
         changed = sum(self._known.put(found, is_deleted=is_deleted) for found, is_deleted in changes)
-        self._kinds.note_relisted(self.name, self.reflector.status.list_begun)
+        self._kinds.note_relisted(self.name, self.status.list_begun)
         self.relist_changes += changed
         _LOG.info("%s: listed again, %d objects, %d changes", self.name, len(objects), changed)
 
     def missing(self, now: float, stale_after: float) -> str:
         """Why this kind is not ready; empty if it is."""
-        status = self.reflector.status
+        status = self.status
         if not self.is_listed:
             return self._progress(status)
         if status.outage:

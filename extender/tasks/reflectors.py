@@ -1,4 +1,4 @@
-"""Runs one reflector per kind into the index, and knows what is missing before requests can be answered.
+"""Runs one reflector per kind into the index, in the order in which their objects may be added.
 
 Objects go to the index as they come. Each reflector is a job of its own under the supervisor; one that fails begins again
 with a list, while requests are answered from what the index holds.
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from extender.kube.watch.reflector_values import ReflectorStatus
 from extender.tasks.event_handler import FOUNDATION, KindHandler
 from extender.tasks.ports import Clock, ObjectIndex, ObjectReflector
+from extender.tasks.readiness import Freshness
 
 _LOG = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ def _ignore(_kind: str, _begun: float) -> None:
 
 
 class Reflectors:
-    """All reflectors together: their jobs, and whether the index is complete and current."""
+    """All reflectors together: their jobs, and the order of their first lists. ``freshness``: whether the index is current."""
 
     def __init__(
         self,
@@ -54,7 +55,6 @@ class Reflectors:
 
         ``on_relisted`` is called after each later list, with the kind and the time at which the list was requested.
         """
-        self._clock = clock
         self._options = options or ReflectorsOptions()
         self._on_synced = on_synced
         self.note_relisted = on_relisted
@@ -63,6 +63,7 @@ class Reflectors:
         self._handlers = [
             KindHandler(self, index, reflector, clock, self._options.slice_seconds) for reflector in reflectors
         ]
+        self.freshness = Freshness(self._handlers, self._all, clock, self._options.stale_after)
         if FOUNDATION.isdisjoint(handler.name for handler in self._handlers):
             self._foundation.set()
 
@@ -74,48 +75,14 @@ class Reflectors:
         """Waits until every kind has been listed and added to the index."""
         await self._all.wait()
 
-    @property
-    def is_ready(self) -> bool:
-        """Every kind is listed and watched, and none is stale. Cheap enough for every request."""
-        if not self._all.is_set():
-            return False
-        oldest = self._clock.now() - self._options.stale_after
-        return all(
-            handler.reflector.status.last_heard >= oldest and not handler.reflector.status.outage
-            for handler in self._handlers
-        )
-
-    @property
-    def is_stale(self) -> bool:
-        """Every kind was listed, but changes are missed, or a kind had no event for too long."""
-        return self._all.is_set() and not self.is_ready
-
-    def checks(self) -> dict[str, str]:
-        """By kind its problem; empty is a pass."""
-        now, limit = self._clock.now(), self._options.stale_after
-        return {handler.name: handler.missing(now, limit) for handler in self._handlers}
-
-    def report(self) -> list[str]:
-        """A line per kind for people: "pods: listing (page 3)", "nodes: synced"."""
-        return [f"{name}: {missing or 'synced'}" for name, missing in self.checks().items()]
-
-    async def catch_up(self) -> None:
-        """Waits until the events that have arrived at the socket by now are in the index.
-
-        One system call for each kind where there are none (1 µs). Under a flood it waits for the events that have arrived
-        now, not for those that arrive meanwhile.
-        """
-        for backlog in [each for handler in self._handlers if (each := handler.reflector.backlog).is_behind]:
-            await backlog.wait_until_handled()
-
     def known_until(self, kind: str) -> Callable[[], float]:
         """A function that returns the time up to which every event of a kind has been handled."""
-        (status,) = (handler.reflector.status for handler in self._handlers if handler.name == kind)
+        (status,) = (handler.status for handler in self._handlers if handler.name == kind)
         return lambda: status.last_heard
 
     def statuses(self) -> Mapping[str, ReflectorStatus]:
         """The status of each reflector by kind, for metrics."""
-        return {handler.name: handler.reflector.status for handler in self._handlers}
+        return {handler.name: handler.status for handler in self._handlers}
 
     def relist_changes(self) -> dict[str, int]:
         """By kind the objects changed by later lists: changes that the watch missed, so 0 in a healthy cluster."""

@@ -122,7 +122,7 @@ def floor(files: set[str], name: str) -> set[str]:
 @pytest.mark.parametrize(("spec", "most"), [({}, 25), (CONSTRAINED, 32)], ids=["plain", "constrained"])
 async def test_a_filter_request_passes_few_files(spec: JsonObject, most: int) -> None:
     files = (await walk(spec)).request()
-    assert floor(files, "tasks") == {"filter_service.py", "readiness.py", "reflectors.py"}
+    assert floor(files, "tasks") == {"filter_service.py", "readiness.py"}
     assert (floor(files, "compose"), floor(files, "kube")) == (set(), {"watch/byte_stream.py"})
     assert len(files) <= most, sorted(files)
 

@@ -181,7 +181,7 @@ async def test_after_any_faults_the_index_is_the_cluster_and_its_counts_are_true
         await until(lambda: found.held() == found.real())
         assert audit(found.index) == []
         assert found.reflectors is not None
-        assert found.reflectors.is_ready
+        assert found.reflectors.freshness.is_ready
     assert len(found.fault_injector.injected) >= 3, "faults were injected"
 
 
@@ -223,15 +223,15 @@ async def test_a_cluster_that_may_be_listed_and_not_watched_is_never_ready(*, wa
             seen = set[bool]()
 
             def is_refused_thrice() -> bool:
-                seen.add(reflectors.is_ready)
+                seen.add(reflectors.freshness.is_ready)
                 return feeds[0].status.synced and feeds[0].status.restarts.get("rejected", 0) >= 6
 
             await until(is_refused_thrice)
             assert seen == {False}
-            assert reflectors.checks()["namespaces"] == (
+            assert reflectors.freshness.checks()["namespaces"] == (
                 'watch of namespaces rejected: 403 namespaces is forbidden: User "us" cannot watch resource "namespaces"'
             )
             role.is_granted = True
-            await until(lambda: reflectors.is_ready)
+            await until(lambda: reflectors.freshness.is_ready)
             for task in tasks:
                 task.cancel()

@@ -82,7 +82,7 @@ async def test_pods_are_taken_in_when_namespaces_and_nodes_stand(fed: Fed) -> No
     fed.feeds["pods"].tell_all(pod(1))
     fed.feeds["nodes"].tell_all(NODE)
     await fed.told("nodes")
-    assert fed.reflectors.checks()["pods"] == "waiting for namespaces, nodes"
+    assert fed.reflectors.freshness.checks()["pods"] == "waiting for namespaces, nodes"
     fed.feeds["namespaces"].tell_all(SPACE)
     await fed.told("pods")
     assert fed.index.calls == ["upsert nodes/node-a", "upsert namespaces/team-a", "upsert pods/uid-1"]
@@ -180,7 +180,7 @@ async def test_a_pump_that_died_in_its_first_list_leaves_nothing_of_it_behind(fe
     fed.feeds["pods"].tell_all(*(pod(number) for number in range(10)))
     with pytest.raises(RuntimeError):
         await fed.tasks["reflector pods"]
-    assert (len(fed.index.objects), fed.reflectors.is_ready) == (5, False)
+    assert (len(fed.index.objects), fed.reflectors.freshness.is_ready) == (5, False)
     fed.index.on_call = lambda: None
     fed.tasks["reflector pods"] = asyncio.ensure_future(fed.reflectors.jobs()[0][1]())
     fed.feeds["pods"].tell_all(pod(3), pod(20))
@@ -210,18 +210,17 @@ async def test_a_change_that_the_index_does_not_read_is_not_held_twice(fed: Fed)
 
 async def test_ready_means_every_kind_has_been_listed_and_taken_in(fed: Fed) -> None:
     fed.start("namespaces", "nodes", "pods")
-    assert fed.reflectors.report() == ["namespaces: not started", "nodes: not started", "pods: not started"]
+    assert fed.reflectors.freshness.checks() == dict.fromkeys(("namespaces", "nodes", "pods"), "not started")
     fed.feeds["namespaces"].tell_all()
     fed.feeds["nodes"].tell_all()
     await fed.told("nodes")
     for feed in fed.feeds.values():
         feed.status.last_heard = fed.clock.time
-    before = fed.reflectors.is_ready
+    before = fed.reflectors.freshness.is_ready
     fed.feeds["pods"].tell_all()
     await fed.told("pods")
-    assert (before, fed.reflectors.is_ready) == (False, True)
-    assert fed.reflectors.report() == ["namespaces: synced", "nodes: synced", "pods: synced"]
-    assert fed.reflectors.checks() == {"namespaces": "", "nodes": "", "pods": ""}
+    assert (before, fed.reflectors.freshness.is_ready) == (False, True)
+    assert fed.reflectors.freshness.checks() == {"namespaces": "", "nodes": "", "pods": ""}
 
 
 async def test_what_is_to_be_done_before_the_first_answer_is_done_once_and_then(fed: Fed) -> None:
@@ -247,14 +246,14 @@ async def test_a_kind_that_is_not_in_says_what_it_is_doing(
     fed.start("pods")
     progress = fed.feeds["pods"].status
     progress.phase, progress.page, progress.listed, progress.error = phase, page, listed, error
-    assert fed.reflectors.report() == [f"pods: {text}"]
+    assert fed.reflectors.freshness.checks() == {"pods": text}
 
 
 async def test_a_first_list_that_is_being_taken_in_shows_how_far(fed: Fed) -> None:
     fed.start("pods")
     fed.clock.step = 10.0
     seen: list[str] = []
-    fed.index.on_call = lambda: seen.append(fed.reflectors.checks()["pods"])
+    fed.index.on_call = lambda: seen.append(fed.reflectors.freshness.checks()["pods"])
     fed.feeds["pods"].tell_all(*(pod(number) for number in range(4)))
     await fed.told("pods")
     assert seen == ["not started", "loading (1 of 4)", "loading (2 of 4)", "loading (3 of 4)"]
@@ -262,30 +261,31 @@ async def test_a_first_list_that_is_being_taken_in_shows_how_far(fed: Fed) -> No
 
 async def test_a_kind_of_which_nothing_is_heard_makes_us_unready(fed: Fed) -> None:
     await fed.all_in()
-    before = fed.reflectors.is_ready
+    before = fed.reflectors.freshness.is_ready
     fed.feeds["nodes"].status.last_heard += 40
     fed.feeds["pods"].status.last_heard += 40
     fed.feeds["namespaces"].status.error = "connection refused"
     fed.clock.time += 71
-    assert (before, fed.reflectors.is_ready) == (True, False)
-    assert fed.reflectors.is_stale
-    assert fed.reflectors.report()[0] == "namespaces: watch silent for 71 s: connection refused"
-    assert fed.reflectors.report()[1] == "nodes: synced"
+    assert (before, fed.reflectors.freshness.is_ready) == (True, False)
+    assert fed.reflectors.freshness.is_stale
+    problems = fed.reflectors.freshness.checks()
+    assert problems["namespaces"] == "watch silent for 71 s: connection refused"
+    assert problems["nodes"] == ""
     fed.feeds["namespaces"].status.last_heard = fed.clock.time
-    assert (fed.reflectors.is_ready, fed.reflectors.is_stale) == (True, False)
+    assert (fed.reflectors.freshness.is_ready, fed.reflectors.freshness.is_stale) == (True, False)
 
 
 async def test_a_kind_that_misses_changes_makes_us_unready_at_once(fed: Fed) -> None:
     await fed.all_in()
     fed.feeds["namespaces"].status.outage = "watch of namespaces rejected: 403 forbidden"
-    assert (fed.reflectors.is_ready, fed.reflectors.is_stale) == (False, True)
-    assert fed.reflectors.checks() == {
+    assert (fed.reflectors.freshness.is_ready, fed.reflectors.freshness.is_stale) == (False, True)
+    assert fed.reflectors.freshness.checks() == {
         "namespaces": "watch of namespaces rejected: 403 forbidden",
         "nodes": "",
         "pods": "",
     }
     fed.feeds["namespaces"].status.outage = ""
-    assert fed.reflectors.is_ready
+    assert fed.reflectors.freshness.is_ready
 
 
 async def test_statuses_are_those_of_the_feeds(fed: Fed) -> None:
@@ -316,7 +316,7 @@ async def test_objects_of_one_name_in_two_namespaces_are_told_apart(
 async def test_before_a_question_all_that_has_arrived_is_taken_in() -> None:
     fed = Fed()
     await fed.all_in()
-    await until(lambda: fed.reflectors.is_ready)
+    await until(lambda: fed.reflectors.freshness.is_ready)
     fed.feeds["pods"].tell((pod(2), False))
-    await fed.reflectors.catch_up()
+    await fed.reflectors.freshness.catch_up()
     assert "uid-2" in str(fed.index.calls)
