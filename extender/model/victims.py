@@ -15,7 +15,7 @@ _PRIORITY_OFFSET = 2**31
 _LATEST = datetime.max.replace(tzinfo=UTC)
 
 # PDB violations, highest priority, sum of priorities, how many, and the negative of the time of the earliest start.
-Standing = tuple[int, int, int, int, float]
+RemovalRank = tuple[int, int, int, int, float]
 
 
 class Weighed(Protocol):
@@ -30,8 +30,8 @@ class Weighed(Protocol):
         """None for one that has not started: it counts as started now."""
 
 
-def standing(victims: Sequence[Weighed], pdb_violations: int) -> Standing:
-    """What nodes are compared by; smaller is better. The victims, at least one, with the most important first."""
+def removal_rank(victims: Sequence[Weighed], pdb_violations: int) -> RemovalRank:
+    """By which nodes are compared; smaller is better. The victims, at least one, with the most important first."""
     highest = max(victim.priority for victim in victims)
     earliest = min(victim.start_time or _LATEST for victim in victims if victim.priority == highest)
     total = sum(victim.priority for victim in victims) + _PRIORITY_OFFSET * len(victims)
@@ -55,13 +55,13 @@ class Candidate:
     victims: tuple[Victim, ...]
     pdb_violations: int = 0
 
-    def standing(self) -> Standing:
+    def rank(self) -> RemovalRank:
         """What candidates are compared by; smaller is better. Only for one with victims."""
-        return standing(self.victims, self.pdb_violations)
+        return removal_rank(self.victims, self.pdb_violations)
 
 
 def best_candidates(candidates: Iterable[Candidate]) -> list[Candidate]:
     """The candidates that no other one beats (several only where all five criteria tie); empty for none."""
-    ranked = [(candidate.standing(), candidate) for candidate in candidates if candidate.victims]
-    least = min((standing for standing, _ in ranked), default=None)
-    return [candidate for standing, candidate in ranked if standing == least]
+    ranked = [(candidate.rank(), candidate) for candidate in candidates if candidate.victims]
+    least = min((rank for rank, _ in ranked), default=None)
+    return [candidate for rank, candidate in ranked if rank == least]

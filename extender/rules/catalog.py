@@ -1,4 +1,4 @@
-"""The list of all rules, and what they say together. To add a rule: its own file, and a line in `RULES`.
+"""The list of all rules, and their results together. To add a rule: its own file, and a line in `RULES`.
 
 The order is kube-scheduler's: topology spread before inter-pod affinity. The first rule that rejects a node gives the
 reason; which nodes pass does not depend on the order.
@@ -23,8 +23,8 @@ from extender.settings import Rules
 
 RULES: tuple[Rule, ...] = (Limits(), TopologySpread(), InterPodAffinity())
 
-# kube-scheduler applies this one itself to the nodes of a request. We apply it where it does not: to other nodes, and
-# beside pods that are nominated to a node.
+# kube-scheduler applies this rule itself to the nodes of a request. The extender applies it to other nodes, and beside
+# pods that are nominated to a node.
 NODE_FIT: Rule = NodeFit()
 
 # The weight that kube-scheduler gives to each of the two plugins.
@@ -33,7 +33,7 @@ PLUGIN_WEIGHT = 2
 
 @dataclass(frozen=True, slots=True)
 class PreparedFilters:
-    """All filters that apply to a pod. A filter that rejects every node before it looks at one is the only one."""
+    """All filters that apply to a pod. A filter that rejects every node before it looks at one stands alone."""
 
     filters: tuple[PreparedFilter, ...]
 
@@ -44,17 +44,17 @@ class PreparedFilters:
 
     @property
     def failed(self) -> PreparedFilter | None:
-        """The filter that rejects every node before it looks at one, None where there is none."""
+        """The filter that rejects every node before it looks at one; None where no filter does."""
         return self.filters[0] if self.filters and self.filters[0].status.code is not Code.SUCCESS else None
 
     @property
     def rejects_all(self) -> Rejection | None:
-        """The one rejection of every node, where that is certain without a look at any; None where it is not."""
+        """The rejection that holds for every node, where that is certain without a look at any; else None."""
         return self.filters[0].rejects_all if self.filters else None
 
     @property
     def rejects_every_node(self) -> bool:
-        """Whether it is certain without a look at any node that each is rejected, for whatever reasons."""
+        """Whether it is certain without a look at any node that every node is rejected, for one reason or several."""
         return any(each.rejects_all is not None for each in self.filters)
 
     def passing(self, nodes: Sequence[int]) -> Sequence[int]:
@@ -79,11 +79,11 @@ class PreparedFilters:
 
 
 Parts = Sequence[tuple[Rule, CompiledConstraints]]
-"""Active rules, each with the constraints that it is to apply."""
+"""Active rules, each with the constraints that it applies."""
 
 
 def prepare(parts: Parts, pod: Pod, view: IndexReaders, frame: Frame) -> PreparedFilters:
-    """Prepares the filters of these rules; one that turns out to let every node pass is left out."""
+    """Prepares the filters of these rules, without those that let every node pass."""
     return _joined([rule.prepare_filter(pod, part, view, frame) for rule, part in parts])
 
 
@@ -133,6 +133,11 @@ def node_trials(
     return [trial for rule in rules if (trial := rule.on_node(pod, view, node, others)) is not None]
 
 
+def other_nodes(compiled: CompiledConstraints, node: NodeNumber) -> set[NodeNumber]:
+    """Other nodes whose pods may be why a rule rejects a node. O(terms + nodes of their domains)."""
+    return {other for rule in _concerning(compiled) for other in rule.other_nodes(compiled, node)}
+
+
 # -- what results depend on ---------------------------------------------------------------------------------------------
 
 Dependencies = tuple[int, int, tuple[Hashable, ...]]
@@ -157,21 +162,21 @@ def unwatched_changes(view: IndexReaders) -> tuple[Subscribable, ...]:
 
 
 def scoring_rules(compiled: CompiledConstraints, rules: Rules) -> Sequence[Rule]:
-    """The rules that have something to add to the nodes' scores. O(terms)."""
+    """The rules that add to the scores of nodes. O(terms)."""
     return [rule for rule in _concerning(compiled) if rule.has_scores(compiled, rules)]
 
 
 def prepare_scores(
     compiled: CompiledConstraints, view: IndexReaders, frame: Frame, nodes: Sequence[int], rules: Rules
 ) -> list[PreparedScore]:
-    """Every rule's score over these nodes, without those that have nothing to add or cannot be computed."""
+    """The scores of all rules over these nodes, without those that add nothing or cannot be computed."""
     every = [rule.prepare_score(compiled, view, frame, nodes, rules) for rule in scoring_rules(compiled, rules)]
     return [each for each in every if each is not None and each.status.code is Code.SUCCESS]
 
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """Points by position, and the most that a node could have got; both empty where no rule has anything to add."""
+    """Points by position, and the most that a node can have; both empty where no rule adds any."""
 
     of: Mapping[int, int] = field(default_factory=dict)
     most: int = 0

@@ -1,7 +1,8 @@
-"""The nodes that a question is about, and in which domain each of them is.
+"""The nodes that a rule is applied to, the domain of each, and how undetermined pods are counted.
 
-Two frames: the nodes that the index knows, asked by name, and the nodes that a request brings along, which may be
-hypothetical (an autoscaler's template). Rules see positions and domain numbers only, so they are written once.
+Two frames: the nodes that the index knows, and the nodes that a request brings along, which may be hypothetical (an
+autoscaler's template). Rules see positions and domain numbers only, so each rule is written once. A frame of the worst
+case and one of the best case add bounds for assumed pods whose node is undetermined.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ class Frame(Protocol):
         """How many domains would be eligible for the group only because of nodes that the index does not know."""
 
     def satisfying(self, group: GroupView) -> Mapping[int, int]:
-        """Counts that may be relied on: affinity is satisfied where a pod is counted."""
+        """Counts for affinity, which is satisfied where a pod is counted."""
 
     def conflicting(self, group: GroupView) -> Mapping[int, int]:
-        """Counts that stand in the way: of anti-affinity and of skew."""
+        """Counts for anti-affinity and for skew, which reject where pods are counted."""
 
     def least(self, group: SpreadGroupView) -> int:
         """The smallest count over the eligible domains, which skew is measured against."""
@@ -38,11 +39,11 @@ class Frame(Protocol):
         """Whether the group may count any pod."""
 
     def is_covered_by(self, group: GroupView) -> bool:
-        """Whether it is certain, without a look at any node, that each stands in a domain that the group counts in."""
+        """Whether it is certain, without a look at any node, that the group counts a pod in the domain of each node."""
 
 
 class CertainFrame:
-    """What the index counts is all there is."""
+    """No pod is undetermined: bounds are the counts of the index."""
 
     def satisfying(self, group: GroupView) -> Mapping[int, int]:
         """The counts themselves."""
@@ -57,7 +58,7 @@ class CertainFrame:
         return group.least()
 
     def may_count(self, group: GroupView) -> bool:
-        """Whether it does."""
+        """Whether it counts one."""
         return bool(group.counts)
 
 
@@ -83,7 +84,7 @@ class IndexFrame(CertainFrame):
 
 
 class RequestFrame(CertainFrame):
-    """The nodes of a request, by their order there. O(nodes) for each key that is asked."""
+    """The nodes that a request brings along, by their order there. O(nodes) for each topology key."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = nodes
@@ -141,7 +142,7 @@ class _UndeterminedFrame:
         return self._frame.new_domains(group)
 
     def is_covered_by(self, group: GroupView) -> bool:
-        """By the pods alone whose node is known."""
+        """By the pods whose node is known; undetermined pods are left out."""
         return self._frame.is_covered_by(group)
 
     def _range(self, group: GroupView) -> tuple[Mapping[int, int], Mapping[int, int]]:
@@ -160,10 +161,10 @@ class _UndeterminedFrame:
 
 
 class WorstCaseFrame(_UndeterminedFrame):
-    """The pods whose node is not known yet are taken to stand wherever that is worst.
+    """Counts each undetermined pod wherever that is worst for the incoming pod.
 
-    They add to what anti-affinity and skew count in every domain where they may be; they satisfy no affinity and raise no
-    minimum where they are not sure to come; and they end the privilege of the first pod of a group.
+    It counts for anti-affinity and skew in every domain where it may land. It satisfies affinity and raises the minimum
+    only where it is sure to land. It ends the first-pod rule of its group.
     """
 
     def satisfying(self, group: GroupView) -> Mapping[int, int]:
@@ -184,9 +185,9 @@ class WorstCaseFrame(_UndeterminedFrame):
 
 
 class BestCaseFrame(_UndeterminedFrame):
-    """The pods whose node is not known yet are taken to stand wherever that is best, for each count by itself.
+    """Counts each undetermined pod wherever that is best for the incoming pod, for each count by itself.
 
-    No node that is refused so will pass, wherever they come to stand.
+    A node that is rejected even so is rejected wherever these pods land.
     """
 
     def satisfying(self, group: GroupView) -> Mapping[int, int]:

@@ -1,4 +1,4 @@
-"""Inter-pod affinity and anti-affinity, exactly as the in-tree plugin InterPodAffinity decides and scores.
+"""Inter-pod affinity and anti-affinity, as the in-tree plugin InterPodAffinity filters and scores.
 
 https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#inter-pod-affinity-and-anti-affinity
 Clauses of the filter, in this order: own required affinity (with the first-pod rule), own anti-affinity, anti-affinity
@@ -8,14 +8,22 @@ it selects (KEP-2249), not every one as kube-scheduler 1.36 does (kubernetes#141
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from extender.index.view import Column, CompiledConstraints, GroupView, IndexReaders, Subscribable, WeightedGroup
+from extender.index.view import (
+    Column,
+    CompiledConstraints,
+    GroupView,
+    IndexReaders,
+    NodeNumber,
+    Subscribable,
+    WeightedGroup,
+)
 from extender.model.objects import Pod
 from extender.model.rejections import Code, Reason, Rejection
 from extender.rules.frames import Frame
-from extender.rules.rule import MAX_SCORE, SKIP, SUCCESS, Rule, Status, blamed_pods
+from extender.rules.rule import MAX_SCORE, SKIP, SUCCESS, RankedGroup, Rule, Status, blamed_pods
 from extender.settings import Rules
 
 _NAME = "InterPodAffinity"
@@ -28,7 +36,7 @@ _EVERYWHERE = {
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """Domains of one group's key and the pods counted there."""
+    """One group, with the domains of its key and the pods counted in each."""
 
     group: GroupView
     domains: Column
@@ -37,7 +45,7 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class AffinityFilter:
-    """The required terms that apply to a pod. ``frame`` is where they were counted.
+    """The required terms that apply to a pod, counted in ``frame``.
 
     ``first_pod``: no pod matches yet and this one matches itself, so any domain of the keys will do.
     """
@@ -72,7 +80,7 @@ class AffinityFilter:
             yield Reason.MALFORMED_POD, nodes
             return
         left = list(replace(self, anti=(), inverse=()).passing(nodes))
-        yield from _lost(Reason.AFFINITY, nodes, left)
+        yield from _removed(Reason.AFFINITY, nodes, left)
         for reason, clauses in ((Reason.ANTI_AFFINITY, self.anti), (Reason.EXISTING_ANTI_AFFINITY, self.inverse)):
             for clause in clauses:
                 domains, counts = clause.domains, clause.counts
@@ -114,11 +122,11 @@ class AffinityFilter:
         return None
 
 
-def _lost(reason: Reason, before: Sequence[int], after: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
-    """The positions that did not come through."""
+def _removed(reason: Reason, before: Sequence[int], after: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
+    """The positions that did not pass."""
     if len(after) < len(before):
-        stayed = set(after)
-        yield reason, [node for node in before if node not in stayed]
+        passed = set(after)
+        yield reason, [node for node in before if node not in passed]
 
 
 def _full(compiled: CompiledConstraints, frame: Frame) -> Rejection | None:
@@ -133,7 +141,7 @@ def _full(compiled: CompiledConstraints, frame: Frame) -> Rejection | None:
 
 
 def _joined(errors: Sequence[str]) -> str:
-    """Several parse errors in the scheduler's way."""
+    """Parse errors as Kubernetes prints an aggregate of them."""
     return errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]"
 
 
@@ -156,7 +164,7 @@ class AffinityScore:
         return totals
 
     def normalized(self) -> list[int]:
-        """To 0–100 between the least and the greatest: division first, then times 100, then cut, in doubles."""
+        """Scaled to 0–100 between the least and the greatest: divided, multiplied by 100 and cut, in doubles."""
         raw = self.raw()
         least, most = min(raw, default=0), max(raw, default=0)
         if least == most:
@@ -172,17 +180,17 @@ def weighted_groups(compiled: CompiledConstraints, hard_weight: int) -> list[Wei
 
 
 class InterPodAffinity(Rule):
-    """The rule. Its filter depends on nodes and groups alone; which pods a group counts depends on namespaces too."""
+    """The rule. Its filter depends on nodes and groups; which pods a group counts depends on namespaces too."""
 
     name = plugin = _NAME
-    ranks_by_counts = needs_constraints = True
+    needs_constraints = True
 
     def is_enabled(self, rules: Rules) -> bool:
         """By `rules.interPodAffinity.enabled`."""
         return rules.inter_pod_affinity.enabled
 
     def is_active(self, compiled: CompiledConstraints, _view: IndexReaders) -> bool:
-        """For a pod with required terms, and for one that required anti-affinity of existing pods may select."""
+        """For a pod with required terms, and for a pod that required anti-affinity of existing pods selects."""
         return bool(compiled.affinity or compiled.anti or compiled.inverse or compiled.affinity_errors)
 
     def unwatched_changes(self, view: IndexReaders) -> tuple[Subscribable, ...]:
@@ -198,7 +206,8 @@ class InterPodAffinity(Rule):
             malformed = Rejection(_NAME, Reason.MALFORMED_POD, text)
             return AffinityFilter(Status(Code.UNRESOLVABLE, text), frame, rejects_all=malformed)
         inverse = [group for group in compiled.inverse if frame.may_count(group)]
-        if not (compiled.affinity or compiled.anti or inverse):
+        # Own anti-affinity over a key that no node carries has no group. The plugin does not skip for it, and passes.
+        if not (compiled.affinity or compiled.signature.affinity.required_anti or inverse):
             return AffinityFilter(SKIP, frame)
 
         def clause_for(group: GroupView) -> Clause:
@@ -221,16 +230,23 @@ class InterPodAffinity(Rule):
         )
 
     def lasting_part(self, compiled: CompiledConstraints) -> CompiledConstraints | None:
-        """Anti-affinity in both directions: each node is judged by the counts of the moment."""
+        """Anti-affinity in both directions: each node is checked by the counts of the moment."""
         return replace(compiled, affinity=())
 
     def recounted_part(self, compiled: CompiledConstraints) -> CompiledConstraints | None:
-        """Required affinity: the privilege of the first pod depends on all counts together."""
+        """Required affinity: the first-pod rule depends on all counts together."""
         return replace(compiled, anti=(), inverse=()) if compiled.affinity or compiled.affinity_errors else None
+
+    def other_nodes(self, compiled: CompiledConstraints, node: NodeNumber) -> Iterable[NodeNumber]:
+        """The other nodes in the domains where anti-affinity in either direction rejects the node."""
+        rejecting = [group for group in (*compiled.anti, *compiled.inverse) if group.key.of_node[node] in group.counts]
+        keys = {group.key for group in rejecting}
+        found = set[NodeNumber]().union(*(key.nodes_in.get(key.of_node[node], ()) for key in keys))
+        return found - {node}
 
     def has_scores(self, compiled: CompiledConstraints, _rules: Rules) -> bool:
         """Where any (pod, term) pair is counted; as `weighted_groups`, up to the first one."""
-        for part in compiled.preferences:  # asked for every answer: loops, as generators cost twice as much here
+        for part in compiled.preferences:  # called for every answer: loops, as generators cost twice as much here
             if part.group.counts:
                 return True
         for part in compiled.inverse_preferences:
@@ -244,7 +260,7 @@ class InterPodAffinity(Rule):
     def prepare_score(
         self, compiled: CompiledConstraints, _view: IndexReaders, frame: Frame, nodes: Sequence[int], rules: Rules
     ) -> AffinityScore:
-        """The score of a question over these nodes; Skip where no (pod, term) pair adds anything. O(terms)."""
+        """The score over these nodes; Skip where no (pod, term) pair adds anything. O(terms)."""
         errors = compiled.affinity_errors
         if errors:
             return AffinityScore(Status(Code.ERROR, f"failed to parse pod: {_joined(errors)}"), nodes)
@@ -253,3 +269,10 @@ class InterPodAffinity(Rule):
             for part in weighted_groups(compiled, rules.inter_pod_affinity.hard_pod_affinity_weight)
         )
         return AffinityScore(SUCCESS if parts else SKIP, nodes, parts)
+
+    def ranked_groups(
+        self, compiled: CompiledConstraints, _view: IndexReaders, _nodes: int, rules: Rules
+    ) -> Sequence[RankedGroup]:
+        """More points rank higher. O(terms)."""
+        weight = rules.inter_pod_affinity.hard_pod_affinity_weight
+        return [RankedGroup(part.weight, part.group) for part in weighted_groups(compiled, weight)]

@@ -1,7 +1,7 @@
-"""Rejects a pod that is above a configured limit on every node, with a text that names the limit.
+"""Rejects a pod that is above a limit of the settings on every node, with a text that names the limit.
 
-Nothing of what it asks was compiled, so the rules that count pods are inactive for it. In augment mode such a pod never
-comes here: its compiled constraints are empty, and the in-tree plugins decide.
+The constraints of such a pod are not compiled, so the rules that count pods are inactive for it. In augment mode this
+rule is inactive too: the in-tree plugins decide.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ExcessFilter:
 
     @property
     def status(self) -> Status:
-        """Unresolvable, with the limit and the pod's own number."""
+        """Unresolvable, with the limit and the number of the pod."""
         return Status(Code.UNRESOLVABLE, self.excess.text)
 
     @property

@@ -7,11 +7,11 @@ Positions are those of the `Frame` that it was prepared with. Nothing here costs
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from extender.index.view import CompiledConstraints, GroupView, IndexReaders, NodeNumber, Subscribable
+from extender.index.view import CompiledConstraints, GroupView, IndexReaders, KeyView, NodeNumber, Subscribable
 from extender.model.objects import Pod
 from extender.model.rejections import Code, Reason, Rejection
 from extender.rules.frames import Frame
@@ -78,6 +78,17 @@ class PreparedScore(Protocol):
         """The scores brought to 0–100 over the nodes, as NormalizeScore does."""
 
 
+class RankedGroup(NamedTuple):
+    """A group's share of the rank of a node: ``weight`` for each pod counted in the node's domain.
+
+    ``required``: nodes that lack this key rank last. Without it they rank as nodes without a pod.
+    """
+
+    weight: float
+    group: GroupView
+    required: KeyView | None = None
+
+
 class NodeTrial(Protocol):
     """A rule's part in the dry run of a preemption on one node, for what depends on the pods of this node alone."""
 
@@ -115,8 +126,6 @@ class Rule(ABC):
     name: str
     plugin: str = ""
     """The in-tree plugin in whose place the rule decides in offload mode; empty where there is none."""
-    ranks_by_counts: bool = False
-    """Whether `verbs/search/ranking.py` can rank nodes by the rule's groups, without scoring each of them."""
 
     needs_constraints: bool = False
     """Whether the rule neither rejects nor scores a node for a pod whose compiled constraints are empty."""
@@ -172,6 +181,10 @@ class Rule(ABC):
         """The part that depends on the pods of a node, with ``others`` beside those that are on it; None without any."""
         return None
 
+    def other_nodes(self, _compiled: CompiledConstraints, _node: NodeNumber) -> Iterable[NodeNumber]:
+        """Other nodes whose pods may be why the rule rejects a node: victims may be there (`preemption.crossNode`)."""
+        return ()
+
     # -- scores ---------------------------------------------------------------------------------------------------------
 
     def has_scores(self, _compiled: CompiledConstraints, _rules: Rules) -> bool:
@@ -182,6 +195,12 @@ class Rule(ABC):
         self, _compiled: CompiledConstraints, _view: IndexReaders, _frame: Frame, _nodes: Sequence[int], _rules: Rules
     ) -> PreparedScore | None:
         """The score over these nodes; None for a rule that never has any."""
+        return None
+
+    def ranked_groups(
+        self, _compiled: CompiledConstraints, _view: IndexReaders, _nodes: int, _rules: Rules
+    ) -> Sequence[RankedGroup] | None:
+        """Groups that order so many nodes as the score does, without a score of each. None: scores come not from counts."""
         return None
 
 

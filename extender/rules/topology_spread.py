@@ -1,8 +1,8 @@
-"""Topology spread, exactly as the in-tree plugin PodTopologySpread decides and scores.
+"""Topology spread, as the in-tree plugin PodTopologySpread filters and scores.
 
 https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constraints/ , KEP-3022 (minDomains), KEP-3094
-(inclusion policies). Hard constraints filter, soft ones score. A node that a policy leaves out of the counting is not
-refused for that; it is judged by the count of its domain.
+(inclusion policies). Hard constraints filter, soft ones score. A node that an inclusion policy excludes from counting is
+not rejected for that; it passes or not by the count of its domain.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from extender.model.objects import Pod
 from extender.model.rejections import Code, Reason, Rejection
 from extender.model.spread import global_minimum, largest_allowed, round_half_away, topology_weight
 from extender.rules.frames import Frame
-from extender.rules.rule import MAX_SCORE, SKIP, SUCCESS, Rule, Status, blamed_pods
+from extender.rules.rule import MAX_SCORE, SKIP, SUCCESS, RankedGroup, Rule, Status, blamed_pods
 from extender.settings import Rules
 
 _NAME = "PodTopologySpread"
@@ -34,7 +34,7 @@ class HardClause:
 
 @dataclass(frozen=True, slots=True)
 class SpreadFilter:
-    """The hard constraints of a pod, in the order of its spec, each with its clause; ``frame`` is where they were counted."""
+    """The hard constraints of a pod in the order of its spec, each with its clause, counted in ``frame``."""
 
     status: Status
     frame: Frame
@@ -100,8 +100,8 @@ class SpreadFilter:
 
 
 def _rejects_all(compiled: CompiledConstraints, clauses: Sequence[HardClause], frame: Frame) -> Rejection | None:
-    """Skew, where one constraint leaves no domain and no node lacks a key. O(constraints × distinct counts)."""
-    groups = [ask.group for ask in compiled.hard]
+    """Skew, where one constraint rejects every domain and no node lacks a key. O(constraints × distinct counts)."""
+    groups = [each.group for each in compiled.hard]
     if any(group.key.lacking for group in groups):
         return None
     full = (frame.is_covered_by(g) and g.smallest() > c.limit for g, c in zip(groups, clauses, strict=True))
@@ -123,7 +123,10 @@ def _clause(compiled: CompiledSpread, frame: Frame) -> HardClause:
 
 @dataclass(frozen=True, slots=True)
 class SoftClause:
-    """One ScheduleAnyway constraint over the scored nodes; ``has_key`` is by the label, also where nodes count alone."""
+    """One ScheduleAnyway constraint over the scored nodes.
+
+    ``has_key`` is by the label. ``domains`` is not over hostname, where every node is a domain of its own.
+    """
 
     domains: Column
     has_key: Column
@@ -157,34 +160,34 @@ class SpreadScore:
         return [0 if node in self.ignored else rounded[t] for node, t in zip(self.nodes, totals, strict=True)]
 
     def normalized(self) -> list[int]:
-        """The least loaded node gets 100; whole numbers throughout, as the plugin does it."""
+        """The node with fewest pods gets 100; in whole numbers, as the plugin does it."""
         if self.status.code is not Code.SUCCESS:
             return [0] * len(self.nodes)
         raw, ignored = self.raw(), self.ignored
-        judged = [score for node, score in zip(self.nodes, raw, strict=True) if node not in ignored] if ignored else raw
-        least, most = min(judged, default=0), max(judged, default=0)
-        score_of = {score: MAX_SCORE * (most + least - score) // most if most else MAX_SCORE for score in set(judged)}
+        scored = [score for node, score in zip(self.nodes, raw, strict=True) if node not in ignored] if ignored else raw
+        least, most = min(scored, default=0), max(scored, default=0)
+        score_of = {score: MAX_SCORE * (most + least - score) // most if most else MAX_SCORE for score in set(scored)}
         if not ignored:
             return [score_of[score] for score in raw]
         return [0 if node in ignored else score_of[score] for node, score in zip(self.nodes, raw, strict=True)]
 
 
-def _soft(ask: CompiledSpread, labelled: Column, frame: Frame, judged: Sequence[int]) -> SoftClause:
-    """A clause with its weight, which grows with the number of domains among the nodes that are judged."""
-    group, constraint = ask.group, ask.constraint
+def _soft(compiled: CompiledSpread, labelled: Column, frame: Frame, scored: Sequence[int]) -> SoftClause:
+    """A clause with its weight, which grows with the number of domains among the scored nodes."""
+    group, constraint = compiled.group, compiled.constraint
     if constraint.topology_key == HOSTNAME:
-        size = len(judged)
+        size = len(scored)
     else:
         unlabelled = group.key.number_of.get("", 0)  # nodes without the key count as one more value, ""
-        size = len({labelled[node] or unlabelled for node in judged})
+        size = len({labelled[node] or unlabelled for node in scored})
     return SoftClause(frame.domains(group.key), labelled, group.counts, constraint.max_skew, topology_weight(size))
 
 
 class TopologySpread(Rule):
-    """The rule. Its filter depends on nodes and groups alone; which groups these are depends on workloads too."""
+    """The rule. Its filter depends on nodes and groups; which groups these are depends on workloads too."""
 
     name = plugin = _NAME
-    ranks_by_counts = needs_constraints = True
+    needs_constraints = True
 
     def is_enabled(self, rules: Rules) -> bool:
         """By `rules.topologySpread.enabled`."""
@@ -195,13 +198,13 @@ class TopologySpread(Rule):
         return bool(compiled.hard or compiled.hard_error)
 
     def unwatched_changes(self, view: IndexReaders) -> tuple[Subscribable, ...]:
-        """Changes of workloads: default constraints are deduced from them."""
+        """Changes of workloads, from which default constraints are deduced."""
         return (view.workload_changes,)
 
     def prepare_filter(
         self, _pod: Pod, compiled: CompiledConstraints, _view: IndexReaders, frame: Frame
     ) -> SpreadFilter:
-        """The hard constraints with what each domain may count. O(constraints × distinct counts)."""
+        """The hard constraints, each with the largest count of a domain that passes. O(constraints × distinct counts)."""
         if compiled.hard_error:
             text = f"get constraints from pod: obtaining pod's hard topology spread constraints: {compiled.hard_error}"
             malformed = Rejection(_NAME, Reason.MALFORMED_POD, text)
@@ -232,10 +235,24 @@ class TopologySpread(Rule):
             return SpreadScore(Status(Code.ERROR, text), nodes)
         if not compiled.soft:
             return SpreadScore(SKIP, nodes)
-        labelled = [frame.domains(view.key(ask.constraint.topology_key)) for ask in compiled.soft]
+        labelled = [frame.domains(view.key(each.constraint.topology_key)) for each in compiled.soft]
         ignored: frozenset[int] = frozenset()
         if compiled.soft_needs_all_keys:
             ignored = frozenset([node for column in labelled for node in nodes if not column[node]])
-        judged = [node for node in nodes if node not in ignored] if ignored else nodes
-        clauses = [_soft(ask, column, frame, judged) for ask, column in zip(compiled.soft, labelled, strict=True)]
+        scored = [node for node in nodes if node not in ignored] if ignored else nodes
+        clauses = [_soft(each, column, frame, scored) for each, column in zip(compiled.soft, labelled, strict=True)]
         return SpreadScore(SUCCESS, nodes, tuple(clauses), ignored)
+
+    def ranked_groups(
+        self, compiled: CompiledConstraints, view: IndexReaders, nodes: int, _rules: Rules
+    ) -> Sequence[RankedGroup]:
+        """Fewer pods rank higher. The weights are by the domains of the cluster, as the passing nodes are not known yet."""
+        if compiled.soft_error:
+            return ()
+        found = []
+        for each in compiled.soft:
+            key = view.key(each.constraint.topology_key)
+            size = nodes if each.constraint.topology_key == HOSTNAME else len(key.nodes_in)
+            required = key if compiled.soft_needs_all_keys else None
+            found.append(RankedGroup(-topology_weight(size), each.group, required))
+        return found

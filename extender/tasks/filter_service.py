@@ -27,7 +27,7 @@ from extender.model.objects import Pod
 from extender.tasks.ports import Clock, PlanTarget
 from extender.tasks.watched_pods import WatchedPods
 from extender.verbs.filter.pipeline import FilterVerb
-from extender.verbs.request import Unconfirmed, asks_alike, watched_pod
+from extender.verbs.request import Unconfirmed, has_same_constraints, watched_pod
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 
 _REVIEW_SECONDS: Final = 0.25
@@ -113,7 +113,7 @@ class FilterService:
         if self._is_what_if(args) and not isinstance(pod, Pod):
             return self._decide(args)
         previous = self._index.assumed.forget(pod.uid) if isinstance(pod, Pod) else None
-        if not isinstance(pod, Pod) or not asks_alike(args.pod.signature, pod.signature):
+        if not isinstance(pod, Pod) or not has_same_constraints(args.pod.signature, pod.signature):
             pod = await self._pods.find(args.pod)
         if not isinstance(pod, Pod):
             return _reject_for_now(pod)

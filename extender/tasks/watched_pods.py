@@ -20,7 +20,7 @@ from extender.index.objects.changes import PodSubscribers
 from extender.index.view import ClusterView
 from extender.model.objects import Pod, PodSignature
 from extender.tasks.ports import Clock
-from extender.verbs.request import Unconfirmed, asks_alike, watched_pod
+from extender.verbs.request import Unconfirmed, has_same_constraints, watched_pod
 
 _MOST_DIFFERENCES: Final = 32  # few, as each keeps the constraints of a request, which can be large
 
@@ -60,7 +60,7 @@ class WatchedPods:
         if self._may_change(requested, found) and self._waiting < self._most_waiting:
             await self._wait_for(requested)
             found = self.look_up(requested)
-            if isinstance(found, Pod) and not asks_alike(requested.signature, found.signature):
+            if isinstance(found, Pod) and not has_same_constraints(requested.signature, found.signature):
                 self._remember(requested.signature, found.signature)
         if isinstance(found, Unconfirmed):
             self._rejections[found] += 1
@@ -78,7 +78,7 @@ class WatchedPods:
         if isinstance(found, Unconfirmed):
             return found.may_pass
         return (
-            not asks_alike(requested.signature, found.signature)
+            not has_same_constraints(requested.signature, found.signature)
             and (requested.signature, found.signature) not in self._waited_in_vain
         )
 

@@ -20,11 +20,11 @@ MAX_EXTENDER_SCORE = 10
 
 
 def has_scores(settings: Settings) -> bool:
-    """Whether the scheduler gains by asking for scores.
+    """Whether a prioritize request is worth its cost to the scheduler.
 
-    Decisive placement prefers nodes in filter already, and prioritize is requested about equals only: a call for nothing.
-    Without a shortlist it is worth it all the same: kube-scheduler spends more on scores of zero for each of thousands
-    of nodes than on asking and being told that there are none (measured).
+    With decisive placement it is not, as filter has chosen among the nodes by score already. Without a shortlist it is
+    all the same: kube-scheduler spends more on its own scores of zero for thousands of nodes than on a request with an
+    empty answer (measured).
     """
     return settings.placement != "decisive" or not settings.answers.shortlist
 
@@ -32,8 +32,8 @@ def has_scores(settings: Settings) -> bool:
 def prioritize_nodes(args: ExtenderArgs, view: ClusterView, settings: Settings) -> Mapping[str, int]:
     """Scores by node name; empty where all nodes are equal, which the scheduler takes as zero for each.
 
-    Scale ``extender``: 0–10, the best possible standing under the rules that have something to say being 10. Scale
-    ``inTree``: the points as the in-tree plugins would give them, 0–400, so that no difference is rounded away.
+    Scale ``extender``: 0–10, where 10 is the most that the rules with scores can give. Scale ``inTree``: the points as
+    the in-tree plugins would give them, 0–400, so that no difference is rounded away.
     """
     compiled = view.compiled(args.pod.signature)
     if not catalog.scoring_rules(compiled, settings.rules):

@@ -1,6 +1,6 @@
 """What a request is about: the pod that the watch shows, and the requested nodes as positions.
 
-A request identifies a pod and says nothing else of it that is believed. Priority, preemption policy, scheduling gates,
+A request identifies a pod, and nothing else that it says of the pod is used. Priority, preemption policy, scheduling gates,
 node, requests and constraints are those of the pod that the watch shows, so the sender of a request can neither
 preempt by a priority that the API server never admitted, nor take up room for a pod that does not exist.
 
@@ -28,9 +28,9 @@ SPARE = 4  # a first piece a quarter larger than what is wanted mostly saves a s
 
 
 class Unconfirmed(Enum):
-    """Why nothing is decided about a pod for the moment: a stable text, and whether the next watch event may cure it.
+    """Why a pod is not decided for the moment: a stable text, and whether the next watch event may change that.
 
-    The scheduler asks again by its own back-off. https://kubernetes.io/docs/concepts/scheduling-eviction/pod-scheduling-readiness/
+    The scheduler tries the pod again after its own back-off. https://kubernetes.io/docs/concepts/scheduling-eviction/pod-scheduling-readiness/
     """
 
     NOT_SHOWN = ("the watch does not show this pod yet", True)
@@ -58,8 +58,8 @@ def watched_pod(uid: str, namespace: str, name: str, view: ClusterView) -> Pod |
     return Unconfirmed.GATED if shown.gated else shown
 
 
-def asks_alike(one: PodSignature, other: PodSignature) -> bool:
-    """Whether two signatures ask for the same. O(1) for one object, else O(size)."""
+def has_same_constraints(one: PodSignature, other: PodSignature) -> bool:
+    """Whether two signatures have the same constraints. O(1) for one object, else O(size)."""
     return one is other or _parts(one) == _parts(other)
 
 
@@ -84,7 +84,7 @@ class RequestedNodes:
         return len(self.names)
 
     def positions(self, start: int = 0, stop: int | None = None) -> list[int]:
-        """Positions of a piece of the names; names that the index does not know are left out. O(names)."""
+        """Positions of a slice of the names, without names that the index does not know. O(names)."""
         if self.view is None:
             return list(range(len(self.names)))[start:stop]
         names = self.names[start:stop] if start or stop is not None else self.names
@@ -117,7 +117,7 @@ class RequestedNodes:
         return [names[position] for position in positions]
 
     def pieces(self, start: int, first: int) -> Iterator[list[int]]:
-        """All positions in growing pieces, starting at the name number ``start`` and going round once."""
+        """All positions in growing pieces, from the name number ``start`` to the last and then from the first on."""
         size = first
         for first_of_part, stop in ((start, len(self.names)), (0, start)):
             at = first_of_part

@@ -39,4 +39,4 @@ def test_no_offered_node_is_better_than_the_one_chosen(
     best = best_offer(args, run, seed)
     assert (best is None) == (not every)
     if best is not None:
-        assert best.candidate().standing() == min(each.standing() for each in every)
+        assert best.candidate().rank() == min(each.rank() for each in every)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -10,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.index.cluster import ClusterIndex
+from extender.index.view import CompiledConstraints
 from extender.rules import catalog
 from extender.rules.frames import IndexFrame
-from extender.rules.interpod_affinity import weighted_groups
+from extender.rules.interpod_affinity import InterPodAffinity
+from extender.rules.rule import RankedGroup
 from extender.settings import Settings
 from extender.verbs.request import RequestedNodes
 from extender.verbs.search import top_domains
@@ -33,6 +36,10 @@ def _pod(name: str, app: str, weight: int, on: str = "") -> dict[str, Any]:
     anti = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
     spec = {"affinity": affinity | anti, **({"nodeName": on} if on else {})}
     return {"metadata": {"name": name, "uid": name, "namespace": "ns", "labels": {"app": app}}, "spec": spec}
+
+
+def ranked_groups(compiled: CompiledConstraints, index: ClusterIndex) -> Sequence[RankedGroup]:
+    return InterPodAffinity().ranked_groups(compiled, index.view, NODES_THERE, Settings().rules)
 
 
 @settings(max_examples=60, deadline=None)
@@ -57,7 +64,7 @@ def test_the_ranks_are_those_of_the_best_nodes(
     pod = PODS.decode_object(orjson.dumps(_pod("asking", "web", 3)))
     compiled = index.view.compiled(pod.signature)
     filters = catalog.prepare_filters(pod, compiled, index.view, IndexFrame())
-    groups = weighted_groups(compiled, 1)
+    groups = ranked_groups(compiled, index)
     names = [f"n{number}" for number in sorted(asked)]
     if not groups:
         return
@@ -87,7 +94,7 @@ def test_as_many_nodes_are_found_as_are_wanted_however_many_refuse(refusing: int
     index.upsert(PODS.decode_object(orjson.dumps(_pod("web", "web", 1, names[-1]))))
     pod = PODS.decode_object(orjson.dumps(_pod("asking", "web", 3)))
     compiled = index.view.compiled(pod.signature)
-    filters, groups = catalog.prepare_filters(pod, compiled, index.view, IndexFrame()), weighted_groups(compiled, 1)
+    filters, groups = catalog.prepare_filters(pod, compiled, index.view, IndexFrame()), ranked_groups(compiled, index)
     for most in (2, 3):
         ranked = top_domains.best_by_top_domains(
             groups, filters, RequestedNodes(names, IndexFrame(), index.view), most, 0
@@ -107,4 +114,4 @@ def test_only_preferences_that_attract_are_sought_from_the_top(weight: int) -> N
     raw = {"metadata": {"name": "p", "uid": "p", "namespace": "ns", "labels": {"app": "web"}}, "spec": spec}
     pod = PODS.decode_object(orjson.dumps(raw))
     index.upsert(pod)
-    assert top_domains.applies(weighted_groups(index.view.compiled(pod.signature), 0)) == (weight > 0)
+    assert top_domains.applies(ranked_groups(index.view.compiled(pod.signature), index)) == (weight > 0)

@@ -1,6 +1,6 @@
-"""The choice among nodes of a preemption, and what goes into the plan for the chosen one.
+"""The choice among nodes for a preemption, and the plan for the chosen node.
 
-Shared by the two ways into a preemption: the preempt verb, and the filter that refuses every node.
+Shared by the two ways into a preemption: the preempt verb, and the filter that rejects every node.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from extender.verbs.dry_run.victims import DryRun, Removal
 # As kube-scheduler: a dry run ends when so many candidates are found (minCandidateNodesPercentage and -Absolute).
 _LEAST_PERCENT = 10
 _LEAST_NODES = 100
-# Nodes looked at for that, at most: a time limit by count, as there is no clock here.
+# The most nodes tried for that: a limit of time by count, as there is no clock here.
 MOST_VISITED = 1000
 
 _MOST_EXCLUDED = 3
@@ -30,13 +30,13 @@ Search = Callable[[DryRun, Collection[str]], Removal | None]
 
 
 def may_plan(pod: Pod, view: ClusterView, settings: Settings) -> bool:
-    """Whether pods may be removed for this one at all, if it is refused everywhere. O(distinct priorities)."""
+    """Whether pods may be preempted for this pod at all, if it is rejected on every node. O(distinct priorities)."""
     return settings.preemption.mode == "execute" and not pod.never_preempts and view.has_below(pod.priority)
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSearch:
-    """Dry runs over many nodes, from a random place on, until there are enough to choose from, or the budget is spent."""
+    """Dry runs over many nodes, from a random node on, until enough are found to choose from or the budget is spent."""
 
     run: DryRun
     seed: int
@@ -44,7 +44,7 @@ class NodeSearch:
     most_visited: int = MOST_VISITED
 
     def among(self, nodes: Sequence[NodeNumber]) -> Removal | None:
-        """The best removal found, None where none of the nodes looked at helps. O(nodes looked at × dry run)."""
+        """The best removal found, None where none of the nodes tried helps. O(nodes tried × dry run)."""
         return best_removal(self._found(nodes), self.seed)
 
     def _found(self, nodes: Sequence[NodeNumber]) -> list[Removal]:
@@ -52,11 +52,11 @@ class NodeSearch:
         if not nodes:
             return found
         wanted = max(len(nodes) * _LEAST_PERCENT // 100, _LEAST_NODES)
-        turn = self.seed % len(nodes)
+        start = self.seed % len(nodes)
         for at in range(min(len(nodes), self.most_visited)):
             if self.run.is_spent():
                 break
-            removal = self.run.on(nodes[(turn + at) % len(nodes)], checks_fit=self.checks_fit)
+            removal = self.run.on(nodes[(start + at) % len(nodes)], checks_fit=self.checks_fit)
             if removal is not None and removal.victims:
                 found.append(removal)
                 if len(found) >= wanted and any(not each.pdb_violations for each in found):
@@ -65,9 +65,9 @@ class NodeSearch:
 
 
 def found_beside_nominated(run: DryRun, search: Search) -> Removal | None:
-    """What a search finds that helps both beside all nominated pods and without them; None where nothing does.
+    """The removal that a search finds and that helps beside all nominated pods and without them; None where none does.
 
-    Without them too, as a nominated pod may never come. The search is repeated without a node on which that fails.
+    Without them too, as a nominated pod may never be bound. The search is repeated without a node on which that fails.
     """
     excluded: set[str] = set()
     while len(excluded) < _MOST_EXCLUDED:
@@ -83,7 +83,7 @@ def found_beside_nominated(run: DryRun, search: Search) -> Removal | None:
 
 
 def best_removal(removals: Iterable[Removal], seed: int) -> Removal | None:
-    """The one on the node that the scheduler would prefer; ``seed`` chooses where several are equal."""
+    """The removal on the node that the scheduler would prefer; ``seed`` chooses among equals."""
     by_node = {each.node: each for each in removals}
     best = best_candidates(each.candidate() for each in by_node.values())
     return by_node[best[seed % len(best)].node] if best else None
@@ -91,44 +91,43 @@ def best_removal(removals: Iterable[Removal], seed: int) -> Removal | None:
 
 def plan_of(pod: Pod, removal: Removal, view: ClusterView) -> PreemptionPlan:
     """The plan that carries out a removal."""
-    to_come = view.nominated.get(removal.node, {})
-    displaced = tuple(each for each in to_come.values() if each.priority < pod.priority)
+    nominated = view.nominated.get(removal.node, {})
+    displaced = tuple(each for each in nominated.values() if each.priority < pod.priority)
     return PreemptionPlan(pod, removal.node, removal.victims, displaced, removal.pdb_violations)
 
 
 def node_of_running_plan(pod: Pod, view: ClusterView) -> str:
-    """The node that the pod is to get, empty where nothing is awaited. Until then no other pod is preempted for it.
+    """The node of a preemption that still runs for the pod, else empty. Meanwhile no other pod is preempted for it.
 
-    That is while victims of its plan are still there; without a plan of ours, as for kube-scheduler, while a pod that
-    was preempted is still terminating on the nominated node; and after a plan of ours while its node would take the
-    pod, as far as we know, once the pods that plans are removing there are gone: the scheduler's cache may be behind
-    ours, or another nominated pod of the same priority has to get its room first.
+    A preemption runs while victims of its plan exist. Without a plan of ours it runs, as for kube-scheduler, while a
+    preempted pod is still terminating on the nominated node. After a plan of ours it runs on while the node would take
+    the pod once all victims of plans have left it: the scheduler's cache may be behind ours, or another nominated pod
+    of the same priority is bound first.
     """
-    going = node_being_cleared(pod, view)
-    if going:
-        return going
+    clearing = node_being_cleared(pod, view)
+    if clearing:
+        return clearing
     node = view.plan_node(pod.uid)
     number = view.known.get(node)
     return node if number is not None and _takes(number, pod, view) else ""
 
 
 def node_being_cleared(pod: Pod, view: ClusterView) -> str:
-    """The node from which victims of this pod are on their way out, empty where there are none."""
-    promised = view.uncleared_node(pod.uid)
-    if promised:
-        return promised
+    """The node where victims of this pod still exist, empty where none do."""
+    uncleared = view.uncleared_node(pod.uid)
+    if uncleared:
+        return uncleared
     node = _nominated_node(pod, view)
     number = view.known.get(node)
     if number is None:
         return ""
     here = view.pods_on(number).values()
-    going = any(each.terminating and each.preempted and each.priority < pod.priority for each in here)
-    return node if going else ""
+    return node if any(each.terminating and each.preempted and each.priority < pod.priority for each in here) else ""
 
 
 def _nominated_node(pod: Pod, view: ClusterView) -> str:
-    known = view.pod(pod.uid)
-    return (known.nominated_node if known is not None else "") or pod.nominated_node
+    shown = view.pod(pod.uid)
+    return (shown.nominated_node if shown is not None else "") or pod.nominated_node
 
 
 def _takes(number: NodeNumber, pod: Pod, view: ClusterView) -> bool:

@@ -1,9 +1,8 @@
-"""Which pods have to leave a node so that a pod passes every rule there: the dry run of a preemption, for one node.
+"""The dry run of a preemption on one node: which pods have to leave it so that the preemptor passes every rule there.
 
-As kube-scheduler does it: take every pod of lower priority away; where the preemptor fits then, put them back from the
-most important down, those that a disruption budget protects first, and keep away only those with which it fits no
-more. Works on the live counts inside a what-if, so the rules that judge are the ones that filter. Called by the
-modules that choose among nodes; decides nothing about more than one node.
+As in kube-scheduler (SelectVictimsOnNode): remove every pod of lower priority. Where the preemptor fits then, put pods
+back from the most important down, those that a disruption budget protects first. The victims are the pods with which
+it does not fit. The dry run works on the live counts inside a what-if, so the rules that filter also decide here.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from extender.index.view import ClusterView, GroupView, NodeNumber, WhatIfView
+from extender.index.view import ClusterView, NodeNumber, WhatIfView
 from extender.model.objects import Node, Pod, PodSignature
 from extender.model.victims import Candidate, Victim
 from extender.rules import catalog
@@ -24,13 +23,13 @@ from extender.rules.rule import NodeTrial
 _NOT_STARTED = datetime.max.replace(tzinfo=UTC)
 
 MOST_WORK = 600_000
-"""What the dry runs for one preemptor may cost together, in groups looked at: about 100 ms.
+"""What the dry runs for one preemptor may cost together, in groups read: about 100 ms.
 
-A pod may bring thousands of terms, and its dry run visits many nodes with many pods. What is not found by then is not
-found: the pod does not preempt this time. Measured: a look at a group takes 0.15 us, a change of its count five times
-that; judging a node takes 6 us besides, and taking a pod away 1.5 us.
+A pod may have thousands of terms, and its dry run tries many nodes with many pods. A pod for which nothing is found
+within the budget does not preempt this time. Measured: to read a group takes 0.15 us, to change its count five times
+that; a check of a node takes 6 us besides, and to remove a pod 1.5 us.
 """
-_JUDGING, _CHANGING, _CHANGE = 40, 10, 5
+_CHECK, _CHANGE, _CHANGE_OF_GROUP = 40, 10, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +52,9 @@ def importance(pod: Pod) -> tuple[int, datetime]:
 
 
 def violating_budgets(pods: Iterable[Pod], view: ClusterView) -> list[Pod]:
-    """Those of the pods whose removal would violate a disruption budget, if they went in this order.
+    """Those of the pods whose removal in this order would violate a disruption budget.
 
-    A pod that is going already uses up nothing. O(pods × budgets of their namespaces).
+    A terminating pod uses up no disruption. O(pods × budgets of their namespaces).
     """
     left: dict[str, int] = {}
     violating: list[Pod] = []
@@ -69,15 +68,15 @@ def violating_budgets(pods: Iterable[Pod], view: ClusterView) -> list[Pod]:
 
 
 class DryRun:
-    """The dry run for one preemptor. ``across``: for anti-affinity victims may stand elsewhere in the node's domain.
+    """The dry run for one preemptor. ``across``: victims may be on other nodes, where a rule says that this helps.
 
-    To be made while every pod counts, and used before anything changes. ``done`` are the nodes that were judged to the
-    end. What a node costs is taken from one budget (`MOST_WORK`); once it is spent no node helps. ``fits_nowhere``: the
-    pod fits nowhere, whichever pods leave. ``has_constraints``: a rule may reject the pod on some node.
+    It is valid until anything changes. ``done`` are the nodes that were checked to the end. All nodes take their cost
+    from one budget (`MOST_WORK`); once it is spent no node helps. ``fits_nowhere``: the pod fits nowhere, whichever pods
+    leave. ``has_constraints``: a rule may reject the pod on some node.
     """
 
     def __init__(self, pod: Pod, view: ClusterView, *, across: bool = False, has_nominated: bool = False) -> None:
-        """``has_nominated``: the nominated pods stand on their nodes already; see `beside_nominated`."""
+        """``has_nominated``: the nominated pods count on their nodes already; see `beside_nominated`."""
         self.pod = pod
         self.view = view
         self.done: set[NodeNumber] = set()
@@ -90,7 +89,7 @@ class DryRun:
         active = catalog.active(compiled, view)
         self.fits_nowhere = catalog.prepare(active, pod, view, IndexFrame()).failed is not None
         self.has_constraints = bool(active) and not self.fits_nowhere
-        # What can be judged by the counts of each moment is prepared once, the rest again after each change.
+        # Filters that read the live counts are prepared once, the others again after each change.
         self._lasting = catalog.prepare(catalog.lasting_parts(compiled, view), pod, view, IndexFrame())
         self._recounted = catalog.recounted_parts(compiled, view)
 
@@ -100,23 +99,23 @@ class DryRun:
 
     @property
     def most_nodes(self) -> int:
-        """On how many nodes the pod can be judged within the budget at most."""
-        return MOST_WORK // (_JUDGING + len(self._groups))
+        """How many nodes can be checked within the budget at most."""
+        return MOST_WORK // (_CHECK + len(self._groups))
 
     def charge_change(self) -> None:
-        """Charges a pod that is taken away or put back: it may be counted in every group."""
-        self._work += _CHANGING + _CHANGE * len(self._groups)
+        """Charges the removal or return of a pod: it may be counted in every group."""
+        self._work += _CHANGE + _CHANGE_OF_GROUP * len(self._groups)
 
-    def _charge_judging(self) -> None:
-        self._work += _JUDGING + len(self._groups)
+    def _charge_check(self) -> None:
+        self._work += _CHECK + len(self._groups)
 
     @contextmanager
     def beside_nominated(self) -> Iterator[DryRun]:
-        """Inside the block a dry run for the same pod, with the pods that are nominated anywhere standing on their nodes.
+        """Inside the block a dry run for the same pod in which all nominated pods count on their nodes.
 
-        kube-scheduler counts them on the candidate node alone (RunFilterPluginsWithNominatedPods). So several preemptors
-        that must be spread are sent to one zone, and all but one of them preempt again elsewhere. Yields this very dry
-        run where no nominated pod could change its outcome. O(nominated pods × groups); from the same budget.
+        kube-scheduler counts them on the candidate node alone (RunFilterPluginsWithNominatedPods). Then several preemptors
+        that must be spread are sent to one zone, and all but one of them preempt again elsewhere. Yields this dry run
+        itself where no nominated pod could change its outcome. O(nominated pods × groups); from the same budget.
         """
         nominated = list(self._nominated())
         if not nominated:
@@ -132,22 +131,22 @@ class DryRun:
         self._work = beside._work
 
     @property
-    def has_contenders(self) -> bool:
+    def depends_on_nominated(self) -> bool:
         """Whether any nominated pod could change the outcome. O(nominated pods) at worst."""
         return next(self._nominated(), None) is not None
 
     def _nominated(self) -> Iterator[tuple[Pod, NodeNumber]]:
-        """The nominated pods of equal or higher priority that our rules could have something to say about."""
+        """The nominated pods of equal or higher priority that a rule could count."""
         for node in self.view.nominated:
             for each in conflicting_nominated_pods(self.pod, node, self.view):
                 if self._groups or each.signature.affinity.required_anti:
                     yield each, self.view.known[node]
 
     def on(self, number: NodeNumber, taken: Sequence[Pod] = (), *, checks_fit: bool = False) -> Removal | None:
-        """What has to leave the node beside ``taken``, which leaves anyway; None where nothing helps or it is abandoned.
+        """The pods to remove for the node, with ``taken``, which leave anyway; None where nothing helps or the budget ends.
 
-        ``taken`` is part of the answer. ``checks_fit``: node fit is checked too, as the scheduler has not done so. Beside
-        nominated pods it always is, as the scheduler may not know of their nominations yet.
+        ``checks_fit``: node fit is checked too, as the scheduler has not done so. Beside nominated pods it always is, as
+        the scheduler may not know of their nominations yet.
         O(pods of lower priority on the node × (groups that count them + clauses)).
         """
         node = self.view.node(number)
@@ -165,7 +164,7 @@ class DryRun:
             attempt = _Attempt(self, node, number, tried, trials, () if self._has_nominated else conflicting)
             for each in (*taken, *possible):
                 attempt.take(each)
-            victims = attempt.spare(possible) if attempt.fits() else None
+            victims = attempt.reprieve(possible) if attempt.fits() else None
         if self.is_spent():
             return None
         self.done.add(number)
@@ -176,7 +175,7 @@ class DryRun:
 
     def passes(self, number: NodeNumber) -> bool:
         """Whether our rules let the pod pass on the node as the counts are now."""
-        self._charge_judging()
+        self._charge_check()
         if not self.has_constraints:
             return True
         if self._lasting.reason(number) is not None:
@@ -184,10 +183,10 @@ class DryRun:
         return catalog.prepare(self._recounted, self.pod, self.view, IndexFrame()).reason(number) is None
 
     def passes_beside(self, conflicting: Sequence[Pod], number: NodeNumber, tried: WhatIfView) -> bool:
-        """The same beside conflicting nominated pods. They may bring new terms, so the constraints are compiled again."""
+        """The same beside conflicting nominated pods. They may have new terms, so the constraints are compiled again."""
         if not self.has_constraints and not any(each.signature.affinity.required_anti for each in conflicting):
             return True
-        self._charge_judging()
+        self._charge_check()
         for each in conflicting:
             tried.stand(each, number)
         compiled = self.view.compiled(self.pod.signature)
@@ -196,17 +195,17 @@ class DryRun:
         return passes
 
     def _possible(self, number: NodeNumber, taken: set[str], *, any_pod: bool) -> list[Pod]:
-        """The pods that may be removed and could make a difference, most important first.
+        """The pods that may be removed and whose removal could help, most important first.
 
-        ``any_pod``: every pod of the node could, not only those that a group counts.
+        ``any_pod``: the removal of every pod of the node could, not only of those that a group counts.
         """
         here = self.view.pods_on(number).values()
-        found = [each for each in here if self._may_go(each, taken) and (any_pod or self._is_counted(each))]
+        found = [each for each in here if self._may_leave(each, taken) and (any_pod or self._is_counted(each))]
         if self._across:
-            found += [each for each in self._elsewhere(number) if self._may_go(each, taken)]
+            found += [each for each in self._elsewhere(number) if self._may_leave(each, taken)]
         return sorted({each.uid: each for each in found}.values(), key=importance)
 
-    def _may_go(self, pod: Pod, taken: set[str]) -> bool:
+    def _may_leave(self, pod: Pod, taken: set[str]) -> bool:
         return pod.priority < self.pod.priority and pod.uid not in taken
 
     def _is_counted(self, pod: Pod) -> bool:
@@ -217,20 +216,14 @@ class DryRun:
         return known
 
     def _elsewhere(self, number: NodeNumber) -> Iterable[Pod]:
-        """Pods counted in the anti-affinity groups that refuse the node, on the other nodes of its domains."""
-        keys = {group.key for group in (*self._compiled.anti, *self._compiled.inverse) if _refuses(group, number)}
-        others = set[NodeNumber]().union(*(key.nodes_in.get(key.of_node[number], ()) for key in keys))
-        for other in others - {number}:
+        """Pods that a group counts, on the other nodes whose pods may be why the node is rejected."""
+        for other in catalog.other_nodes(self._compiled, number):
             yield from filter(self._is_counted, self.view.pods_on(other).values())
-
-
-def _refuses(group: GroupView, number: NodeNumber) -> bool:
-    return group.key.of_node[number] in group.counts
 
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """One node in a what-if: pods are taken and put back in the counts and in the trials on the node together."""
+    """One node in a what-if: pods leave and return in the counts and in the trials on the node together."""
 
     run: DryRun
     node: Node
@@ -240,7 +233,7 @@ class _Attempt:
     conflicting: Sequence[Pod]
 
     def take(self, pod: Pod) -> None:
-        """Takes the pod away; does nothing once the budget is spent, as the node is given up then."""
+        """Removes the pod; does nothing once the budget is spent, as the node is given up then."""
         if self.run.is_spent():
             return
         self.run.charge_change()
@@ -248,7 +241,7 @@ class _Attempt:
         self._count(pod, -1)
 
     def put_back(self, pod: Pod) -> None:
-        """It may stay."""
+        """Returns a removed pod."""
         self.run.charge_change()
         self.tried.put_back(pod)
         self._count(pod, 1)
@@ -264,11 +257,11 @@ class _Attempt:
             return False
         return not self.conflicting or self.run.passes_beside(self.conflicting, self.number, self.tried)
 
-    def spare(self, pods: Sequence[Pod]) -> Sequence[Pod]:
-        """Puts the pods back one by one where the preemptor still fits; returns those that have to go.
+    def reprieve(self, pods: Sequence[Pod]) -> Sequence[Pod]:
+        """Puts the pods back one by one where the preemptor still fits; returns the others, the victims.
 
-        Repeated until no further pod is spared: under spread constraints a pod put back can make room for another one.
-        Meaningless once the budget is spent.
+        Repeated until no further pod is put back: under spread constraints one that returns can let another one return.
+        Without a meaning once the budget is spent.
         """
         while not self.run.is_spent():
             victims = [each for each in pods if not self._can_stay(each)]

@@ -35,7 +35,7 @@ def nodes_kept_for_nominated_pods(args: ExtenderArgs, view: ClusterView) -> Abst
 
 
 def without_nodes(args: ExtenderArgs, names: AbstractSet[str]) -> ExtenderArgs:
-    """The question about the other nodes. Its names are not the bytes that came, so no rejection is cached for it."""
+    """The request for the other nodes. It has no body, so that no rejection is cached for it."""
     return replace(args, node_names=[name for name in args.node_names or () if name not in names], body=b"")
 
 

@@ -1,4 +1,4 @@
-"""The filter verb from the question to the answer, step by step.
+"""The filter verb from the request to the answer, step by step.
 
 The service, the snapshot server, the bench and the tests build the same `FilterVerb`. It is synchronous and has no
 effects: `tasks/filter_service.py` waits for assumed pods before it, and hands the plan on after it.
@@ -82,8 +82,8 @@ class FilterVerb:
     def decide(self, args: ExtenderArgs, seed: int, avoid: str = "") -> FilterDecision:
         """Decides the requested nodes. O(names × clauses), and the dry runs of `plan_for_rejected_pod` if none passes.
 
-        ``seed`` chooses among equal nodes. ``avoid`` is the node that the pod was last sent to without arriving; only
-        decisive placement uses it. Assumed pods whose node is undetermined count wherever that is worst.
+        ``seed`` chooses among equal nodes. ``avoid`` is the node of an earlier answer where the pod was not bound;
+        only decisive placement uses it. Assumed pods whose node is undetermined count wherever that is worst.
         """
         pod, view, settings = args.pod, self._view, self._settings
         # Nodes of the request itself may not exist, so no pod is nominated to them or can leave them.
@@ -91,17 +91,17 @@ class FilterVerb:
 
         # 1. Nominated pods of equal or higher priority keep their nodes.
         kept = nodes_kept_for_nominated_pods(args, view) if preempts and view.nominated else frozenset[str]()
-        question = without_nodes(args, kept) if kept else args
+        request = without_nodes(args, kept) if kept else args
 
         # 2. The rejection cache, while everything that the rejection depends on is unchanged.
         compiled = view.compiled(pod.signature)
         is_undetermined = view.is_undetermined(compiled)
         result = None
         if pod.signature in self.rejections.signatures and not is_undetermined:
-            result = self.rejections.find(question, compiled, view)
+            result = self.rejections.find(request, compiled, view)
         if result is None:
             # 3. The rules, prepared once for all nodes.
-            requested = requested_nodes(question, view)
+            requested = requested_nodes(request, view)
             frame = WorstCaseFrame(requested.frame, view) if is_undetermined else requested.frame
             search = Search(compiled, catalog.prepare_filters(pod, compiled, view, frame), requested, view, settings)
 
@@ -111,7 +111,7 @@ class FilterVerb:
                 return FilterDecision(FilterResult(hosts))
             result = rejection(search)
             if not (is_undetermined or search.filters.rejects_all):
-                self.rejections.add(question, compiled, view, result)
+                self.rejections.add(request, compiled, view, result)
         if result.error or not (preempts and args.node_names):
             return FilterDecision(result)
 

@@ -33,24 +33,24 @@ _Version: TypeAlias = tuple[Dependencies, int]
 
 @dataclass(frozen=True, slots=True)
 class _Tried:
-    """Valid for one question while neither its counts nor the claims on nodes have changed; a byte for each node."""
+    """A byte for each node that was tried, valid while the result depends on the same and claims are unchanged."""
 
     version: _Version
     nodes: bytearray
 
 
 class UnhelpfulNodeCache:
-    """For pods that ask for the same, the nodes where preemption was found not to help; at most ``most_bytes`` together.
+    """By equal pods, the nodes where a dry run found that preemption does not help; at most ``most_bytes`` together.
 
-    So a herd of rejected pods costs no dry runs at every event. It is by node and not by question, since each question
-    comes with another window of names: a node is tried once for each kind of pod, until something changes.
+    So many rejected pods cost no dry runs at every event. It is by node and not by request, since each request has
+    another sample of names: a node is tried once for equal pods, until something changes.
     """
 
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
         self._held: BoundedCache[_Key, _Tried] = BoundedCache(most_bytes)
 
     def without(self, pod: Pod, nodes: list[NodeNumber], view: ClusterView) -> list[NodeNumber]:
-        """Those of the nodes that have not been tried in vain. O(nodes)."""
+        """Those of the nodes where preemption may help. O(nodes)."""
         known = self._held.get(_key(pod))
         if known is None or known.version != _version(pod, view):
             return nodes
@@ -58,7 +58,7 @@ class UnhelpfulNodeCache:
         return [node for node in nodes if not tried[node]]
 
     def add(self, pod: Pod, nodes: Iterable[NodeNumber], view: ClusterView) -> None:
-        """Remembers that nothing helps on these nodes, for as long as nothing changes. O(nodes)."""
+        """Records that preemption does not help on these nodes, for as long as nothing changes. O(nodes)."""
         version, key = _version(pod, view), _key(pod)
         known = self._held.get(key)
         if known is None or known.version != version:

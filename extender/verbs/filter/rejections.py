@@ -3,7 +3,7 @@
 Rejected nodes go under ``unresolvable`` even where removing pods would help: kube-scheduler answers a plain rejection
 with preemption attempts that cannot see our rules, and retries them in a hot loop (measured).
 
-Every cluster event makes kube-scheduler ask again for every rejected pod (measured: 200 rejected pods and 20 bindings
+Every cluster event makes kube-scheduler try every rejected pod again (measured: 200 rejected pods and 20 bindings
 are 4,000 calls). A cached rejection is valid for the same names and the same dependencies, which change whenever the
 answer may have changed, so it is never stale. The pipeline adds no answer that depends on assumed pods whose node is
 undetermined, and none that is certain without a look at any node: to decide it again costs no more.
@@ -59,7 +59,7 @@ class _CachedRejection:
 
 
 class RejectionCache:
-    """The rejections of the most recent questions, up to ``most_bytes`` together; 0 caches nothing.
+    """The rejections of the most recent requests, up to ``most_bytes`` together; 0 caches nothing.
 
     The key is the pod's signature with the bytes of the node names as they came. ``hits`` counts answers from here.
     ``signatures`` counts the entries of each signature; `find` is for those: most requests are about other pods.

@@ -1,8 +1,8 @@
 """The hosts to answer: one node in decisive placement, else a shortlist of the best nodes or all that pass.
 
-Where a pod's place can change what others may do, decisive placement answers exactly one node: its place is known at
-once, and no other question has to wait for it. It does so too where our rules prefer nodes: then the scheduler need not
-ask for scores. The choice is the best under our own score, then by what the in-tree plugins would have looked at:
+Where the node of a pod can change the result for other pods, decisive placement answers exactly one node: the node is
+known at once, and no other request has to wait for the pod. It does so too where our rules have scores: then the
+scheduler need not request them. The choice is by our own score, then by what the in-tree plugins would have scored:
 preferred node affinity, PreferNoSchedule taints, free resources. Answers are short on purpose: the length of an answer
 costs the scheduler more than our decision does.
 
@@ -26,8 +26,8 @@ from extender.settings import Settings
 from extender.verbs.request import Ranked, RequestedNodes, Search
 from extender.verbs.search.ranking import best_ranked
 
-# How many equals are compared by their free resources. Two random choices already level a load well; a few more level
-# it better, and all 500 would cost more than the rest of the decision.
+# How many equal nodes are compared by their free resources. Two random choices already level a load well; a few more
+# level it better, and all 500 would cost more than the rest of the decision.
 COMPARED = 5
 
 # How many nodes that pass our rules and have too little room are tried elsewhere, best first, before giving up.
@@ -37,21 +37,21 @@ TRIED = 64
 def best_passing(search: Search, most: int, start: int) -> Ranked:
     """Up to ``most`` positions that pass, with their ranks, best first, starting from the name number ``start``.
 
-    Without preferences all ranks are equal, and O(most) names are looked at.
+    Without preferences all ranks are equal, and O(most) names are read.
     """
     scoring = catalog.scoring_rules(search.compiled, search.settings.rules)
     return best_ranked(search, scoring, most, start) if scoring else search.first_passing(most, start)
 
 
 def answers_one(compiled: CompiledConstraints, view: ClusterView, settings: Settings) -> bool:
-    """Whether a question is answered with one node. Such pods are all for which prioritize has anything to say."""
+    """Whether a request is answered with one node. All pods for which our rules have scores are such pods."""
     if settings.placement != "decisive":
         return False
     return view.is_touched(compiled.signature) or bool(catalog.scoring_rules(compiled, settings.rules))
 
 
 def select_hosts(search: Search, pod: Pod, seed: int, avoid: str) -> Sequence[str]:
-    """Names that pass, in the order in which they should be tried; empty where none does. O(names × clauses) at worst."""
+    """The names to answer, best first; empty where no node passes. O(names × clauses) at worst."""
     requested, settings, filters = search.requested, search.settings, search.filters
     if filters.rejects_every_node:
         return ()
@@ -69,18 +69,18 @@ def select_hosts(search: Search, pod: Pod, seed: int, avoid: str) -> Sequence[st
 def select_host(search: Search, pod: Pod, start: int, avoid: str) -> list[int]:
     """The position to answer, as a list of one, or an empty list where no node passes.
 
-    ``avoid`` is the node that the pod was last sent to without arriving: it is chosen only where nothing else passes.
+    ``avoid`` is the node of an earlier answer where the pod was not bound: it is chosen only where no other passes.
     """
     requested = search.requested
-    looks_at_all = bool(pod.signature.preferred_nodes)
-    ranked = best_passing(search, len(requested) if looks_at_all else min(COMPARED, len(requested)), start)
+    compares_all = bool(pod.signature.preferred_nodes)
+    ranked = best_passing(search, len(requested) if compares_all else min(COMPARED, len(requested)), start)
     if avoid and len(ranked) > 1:
         avoided = requested.position(avoid)
         ranked = [item for item in ranked if item[1] != avoided]
     equals = _equals(ranked)
     if len(equals) <= 1:
         return equals
-    return [max(equals, key=lambda position: _standing(pod, search.view, requested.node(position)))]
+    return [max(equals, key=lambda position: _in_tree_preference(pod, search.view, requested.node(position)))]
 
 
 def _equals(ranked: Ranked) -> list[int]:
@@ -91,22 +91,22 @@ def _equals(ranked: Ranked) -> list[int]:
     return [node for rank, node in ranked if rank >= best]
 
 
-def _standing(pod: Pod, view: ClusterView, node: Node | None) -> tuple[int, int, float]:
-    """How well a node suits the pod beyond our rules; greater is better."""
+def _in_tree_preference(pod: Pod, view: ClusterView, node: Node | None) -> tuple[int, int, float]:
+    """How the in-tree plugins would prefer a node, beyond our rules; greater is better."""
     if node is None:
         return (0, 0, 0.0)
     signature = pod.signature
-    liked = shunned = 0
+    weight = untolerated = 0
     if signature.preferred_nodes:
-        liked = sum(each.weight for each in signature.preferred_nodes if each.term.matches(node.name, node.labels))
+        weight = sum(each.weight for each in signature.preferred_nodes if each.term.matches(node.name, node.labels))
     for taint in node.taints:
         if taint.effect == PREFER_NO_SCHEDULE and not any(each.tolerates(taint) for each in signature.tolerations):
-            shunned += 1
-    return (liked, -shunned, _free_share(pod, view, node))
+            untolerated += 1
+    return (weight, -untolerated, _free_share(pod, view, node))
 
 
 def _free_share(pod: Pod, view: ClusterView, node: Node) -> float:
-    """The share of CPU and of memory that stays free with the pod on the node, added, as NodeResourcesFit prefers it."""
+    """The shares of CPU and of memory that stay free with the pod on the node, added (NodeResourcesFit, LeastAllocated)."""
     number = view.known.get(node.name)
     if number is None:
         return 0.0
@@ -119,11 +119,11 @@ def _free_share(pod: Pod, view: ClusterView, node: Node) -> float:
 
 
 def find_node_elsewhere(pod: Pod, view: ClusterView, settings: Settings, seed: int) -> tuple[str, bool]:
-    """The best node of the whole cluster that passes all that we can check, or "" where there is none.
+    """The best node of the whole cluster that passes our rules and node fit, or "" where there is none.
 
-    The second value tells whether any node passes *our* rules at all: where none does, only a change of the dependency
-    version can help. A pod with needs that the index does not hold (volumes, host ports, devices) gets no node, as we
-    cannot check them. O(nodes) at worst.
+    The second value tells whether any node passes *our* rules: where none does, only a change of what they depend on can
+    help. A pod with needs that the index does not hold (volumes, host ports, devices) gets no node, as they cannot be
+    checked. O(nodes) at worst.
     """
     compiled = view.compiled(pod.signature)
     frame = WorstCaseFrame(IndexFrame(), view) if view.is_undetermined(compiled) else IndexFrame()

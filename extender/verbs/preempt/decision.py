@@ -1,17 +1,17 @@
 """The preempt verb: what becomes of the scheduler's candidate nodes.
 
-``advise``: the scheduler acts; we drop the candidates on which our own rules would still refuse the pod once the
-victims are gone. ``execute``: we choose the node, by the scheduler's own criteria, and hand out a plan for a task to
-carry out; the answer is then empty, so the scheduler does nothing itself. Facts this rests on:
+``advise``: the scheduler preempts; the answer leaves out the candidates on which our rules would still reject the pod
+without the victims. ``execute``: the verb chooses the node, by the scheduler's own criteria, and returns a plan for a
+task to carry out; the answer is then empty, so the scheduler does nothing itself. Facts this rests on:
 
 1. A victim that the scheduler does not know on that node fails the whole call, and so does a candidate answered without
-   victims. From 1.38 on (kubernetes#135486) candidates *arrive* without victims too: nodes that only we refuse.
-2. The scheduler chose victims by what it knows. They stay; what our constraints, or pods that are nominated to
-   the node, need beyond them is added.
+   victims. From 1.38 on (kubernetes#135486) candidates *arrive* without victims too: nodes that only we reject.
+2. The scheduler chose victims by what it knows. They stay victims; those that our constraints or pods nominated to the
+   node need beyond them are added.
 3. It counts nominated pods on the node to which they are nominated, and nowhere else. Where we choose, they count
-   everywhere: preemptors that must be spread are not sent to one zone to push each other out of it.
+   everywhere: preemptors that must be spread are not sent to one zone, where they would preempt each other.
 4. Its candidates are a sample. Where none of them helps, the other nodes are tried before the preemptor is given up:
-   the scheduler would not ask again until something changes.
+   the scheduler would not try it again until something changes.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from extender.wire.extender_v1 import PreemptionArgs
 
 @dataclass(frozen=True, slots=True)
 class PreemptionDecision:
-    """The candidates to answer, and what is to be done besides, if anything.
+    """The candidates to answer, and a plan to carry out, if any.
 
-    ``requeue``: nothing helps now, but the scheduler's next sample may hold a node that does, or a nominated pod may
-    not come; without a requeue it would not ask.
+    ``requeue``: nothing helps now, but a node of the scheduler's next sample may, or a nominated pod may never be
+    bound. Without a requeue the scheduler would not try the pod again.
     """
 
     candidates: Sequence[Candidate] = ()
@@ -44,7 +44,7 @@ class PreemptionDecision:
 
 
 def decide_preemption(args: PreemptionArgs, view: ClusterView, settings: Settings, seed: int) -> PreemptionDecision:
-    """What to answer and what to do, by ``preemption.mode``. ``seed`` breaks ties between equal nodes."""
+    """The answer and the plan by ``preemption.mode``. ``seed`` chooses among equal nodes."""
     match settings.preemption.mode:
         case "off":
             return PreemptionDecision([each for each in args.candidates if each.victims])
@@ -55,9 +55,9 @@ def decide_preemption(args: PreemptionArgs, view: ClusterView, settings: Setting
 
 
 def advise_preemption(args: PreemptionArgs, view: ClusterView, _settings: Settings) -> list[Candidate]:
-    """The candidates that help, with the victims that the scheduler chose; to one that came without any ours are added.
+    """The candidates that help, with the victims that the scheduler chose; one without any gets those of our dry run.
 
-    A candidate for which there are none to add is dropped: answered back, it would fail the whole call.
+    A candidate that has none even so is left out: in the answer it would fail the whole call.
     """
     run = DryRun(args.pod, view)
     if run.fits_nowhere:
@@ -77,10 +77,9 @@ def _advised(candidate: Candidate, run: DryRun) -> Candidate | None:
 
 
 def plan_preemption(args: PreemptionArgs, view: ClusterView, settings: Settings, seed: int) -> PreemptionDecision:
-    """A plan for the best node, or none: while one is running, for a pod that never preempts, and where nothing helps.
+    """A plan for the best node, or none: while one runs, for a pod that never preempts, and where nothing helps.
 
-    O(victims), and with constraints of ours what `best_offer` needs besides. The search of other nodes looks at
-    `NodeSearch.most_visited` of them.
+    O(victims), with constraints also the dry runs of `best_offer`, and `NodeSearch.most_visited` dry runs on other nodes.
     """
     pod = args.pod
     if pod.never_preempts or not args.candidates or node_of_running_plan(pod, view):
@@ -102,13 +101,13 @@ def plan_preemption(args: PreemptionArgs, view: ClusterView, settings: Settings,
     removal = found_beside_nominated(run, search)
     if removal is not None:
         return PreemptionDecision(plan=plan_of(pod, removal, view))
-    # The next sample may hold a node that helps, and so may these nodes, once the nominated pods have come or not.
+    # A node of the next sample may help, and so may these nodes once the nominated pods are bound or deleted.
     offered = {each.node for each in args.candidates}
     has_others = not sees_everything and any(name not in offered for name in view.known)
-    return PreemptionDecision(requeue=has_others or run.has_contenders)
+    return PreemptionDecision(requeue=has_others or run.depends_on_nominated)
 
 
 def _sees_everything(pod: Pod, settings: Settings) -> bool:
-    """Whether a node that the scheduler has not offered can be judged here: else pods might be evicted for nothing."""
+    """Whether a node that the scheduler has not offered can be checked here: else pods might be evicted for nothing."""
     rules = settings.rules
     return rules.inter_pod_affinity.enabled and rules.topology_spread.enabled and not pod.has_unseen_needs

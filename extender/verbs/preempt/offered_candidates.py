@@ -1,8 +1,8 @@
-"""The best of the nodes that the scheduler offers for a preemption, with everything that has to leave it.
+"""The best of the nodes that the scheduler offers for a preemption, with all pods that have to leave it.
 
-What leaves an offered node is at least what the scheduler has chosen there. Our constraints, and pods that are to come
-to the node, can only add to that, and so only make the node worse. So the offers are gone through from the seemingly
-best one on, and a dry run is made only for those that come up: mostly for none. Called by `preemption`.
+The victims on an offered node are at least those that the scheduler has chosen. Our constraints and nominated pods can
+only add victims, and so only make the node worse. So the offers are tried from the seemingly best one on, and a dry run
+is made only for those that are tried: mostly for none.
 """
 
 from __future__ import annotations
@@ -13,14 +13,17 @@ from heapq import heapify, heappop, heappush
 
 from extender.index.view import ClusterView, NodeNumber
 from extender.model.objects import Pod
-from extender.model.victims import Candidate, Standing, standing
+from extender.model.victims import Candidate, RemovalRank, removal_rank
 from extender.verbs.dry_run.victims import DryRun, Removal, importance
 from extender.wire.extender_v1 import PreemptionArgs
 
 
 @dataclass(frozen=True, slots=True)
 class _Offer:
-    """What has to leave a node at least; ``is_whole``: we know every victim. All of it is known once it is settled."""
+    """A node with the victims known so far. ``is_whole``: the index has all that the scheduler chose.
+
+    ``is_settled``: these are all victims. An offer that is not settled needs a dry run.
+    """
 
     number: NodeNumber
     removal: Removal
@@ -28,14 +31,14 @@ class _Offer:
     is_settled: bool
 
 
-# Better ones first, settled ones before others that seem as good, and in a random order besides.
-_Entry = tuple[Standing, bool, int, _Offer]
+# Better offers first, settled ones before others that seem as good, and in a random order besides.
+_Entry = tuple[RemovalRank, bool, int, _Offer]
 
 
 def best_offer(args: PreemptionArgs, run: DryRun, seed: int) -> Removal | None:
-    """What is to be removed, None where no offer helps. A node with victims unknown to us only if there is no other.
+    """The removal for the best offer, None where no offer helps. One with victims unknown to us only if no other helps.
 
-    O(victims of all offers), and a dry run for each offer that comes up without being settled.
+    O(victims of all offers), and a dry run for each offer that is tried before it is settled.
     """
     found = list(_offers(args, run))
     for is_whole in (True, False):
@@ -46,7 +49,7 @@ def best_offer(args: PreemptionArgs, run: DryRun, seed: int) -> Removal | None:
 
 
 def known_victims(candidate: Candidate, view: ClusterView) -> list[Pod]:
-    """The victims as the index knows them; one that is not there any more does not count already."""
+    """The victims that the index has; a victim that was deleted counts no more anyway."""
     return [pod for victim in candidate.victims if (pod := view.pod(victim.uid)) is not None]
 
 
@@ -54,17 +57,17 @@ def _best(offers: Sequence[_Offer], run: DryRun, seed: int) -> Removal | None:
     open_ = [_entry(each, (at - seed) % len(offers)) for at, each in enumerate(offers)]
     heapify(open_)
     while open_:
-        _, _, turn, offer = heappop(open_)
+        _, _, order, offer = heappop(open_)
         if offer.is_settled:
             return offer.removal
         settled = _settle(offer, run)
         if settled is not None:
-            heappush(open_, _entry(settled, turn))
+            heappush(open_, _entry(settled, order))
     return None
 
 
-def _entry(offer: _Offer, turn: int) -> _Entry:
-    return standing(offer.removal.victims, offer.removal.pdb_violations), not offer.is_settled, turn, offer
+def _entry(offer: _Offer, order: int) -> _Entry:
+    return removal_rank(offer.removal.victims, offer.removal.pdb_violations), not offer.is_settled, order, offer
 
 
 def _offers(args: PreemptionArgs, run: DryRun) -> Iterator[_Offer]:
@@ -73,7 +76,7 @@ def _offers(args: PreemptionArgs, run: DryRun) -> Iterator[_Offer]:
         number = view.known.get(candidate.node)
         if number is None:
             continue
-        # A victim that the index does not hold is gone already, or its binding has not reached us: unknown which.
+        # A victim that the index does not have was deleted, or its binding has not reached us: it is unknown which.
         victims = [pod for pod in known_victims(candidate, view) if pod.node == candidate.node]
         if any(each.priority >= args.pod.priority for each in victims):
             continue
@@ -87,11 +90,11 @@ def _offers(args: PreemptionArgs, run: DryRun) -> Iterator[_Offer]:
         if victims:
             yield offer
         elif not offer.is_settled and (settled := _settle(offer, run)) is not None:
-            yield settled  # nothing is known of one without victims: it has no place in the order before its dry run
+            yield settled  # without victims an offer has no place in the order before its dry run
 
 
 def _settle(offer: _Offer, run: DryRun) -> _Offer | None:
-    """An open offer with all that has to leave the node; None where that does not help, or no pod has to."""
+    """An offer with all victims, by a dry run; None where they do not help, or there are none."""
     removal = run.on(offer.number, offer.removal.victims)
     if removal is None or not removal.victims:
         return None

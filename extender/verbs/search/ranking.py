@@ -1,4 +1,4 @@
-"""Which of many passing nodes are worth answering: the best under our own score, found without scoring them all.
+"""The best passing nodes under our own score, found without scoring them all.
 
 A node's rank is a sum over groups of weight × pods in its domain. Groups know the range of their counts, so the best
 rank that any node could have is known beforehand, and the search ends once enough nodes reach it.
@@ -10,12 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
-from extender.index.view import Column, GroupView, KeyView
-from extender.model.labels import HOSTNAME
-from extender.model.spread import topology_weight
+from extender.index.view import Column, KeyView
 from extender.rules import catalog
-from extender.rules.interpod_affinity import weighted_groups
-from extender.rules.rule import Rule
+from extender.rules.rule import RankedGroup, Rule
 from extender.verbs.request import SPARE, Ranked, Search
 from extender.verbs.search import top_domains
 
@@ -26,7 +23,7 @@ _LONG = 100  # names from which on looking up all of them costs more than starti
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One group's share of a rank; ``best`` is the most that any node can get from it."""
+    """One group's share of a rank over the requested nodes; ``best`` is the most that any node can get from it."""
 
     weight: float
     domains: Column
@@ -40,23 +37,24 @@ def best_ranked(search: Search, scoring: Sequence[Rule], most: int, start: int) 
     ``scoring`` are the rules that have preferences. With those of one rule it ends as soon as ``most`` nodes of the best
     possible rank are found. Only where several have, or one that counts no pods, are all passing nodes scored.
     """
-    compiled, requested = search.compiled, search.requested
-    if len(scoring) > 1 or not scoring[0].ranks_by_counts:
+    compiled, requested, rules = search.compiled, search.requested, search.settings.rules
+    groups = scoring[0].ranked_groups(compiled, search.view, len(requested), rules) if len(scoring) == 1 else None
+    if groups is None:
         return _scored(search, most, start)
-    groups = weighted_groups(compiled, search.settings.rules.inter_pod_affinity.hard_pod_affinity_weight)
-    if groups and requested.view is not None and len(requested) >= _LONG and top_domains.applies(groups):
+    if not groups:
+        return search.first_passing(most, start)
+    if requested.view is not None and len(requested) >= _LONG and top_domains.applies(groups):
         return top_domains.best_by_top_domains(groups, search.filters, requested, most, start)
-    parts = [_part(part.weight, part.group, search) for part in groups]
-    required: list[Column] = []
-    if compiled.soft and not compiled.soft_error:
-        parts, required = _spread_parts(search)
-    return _ranked(search, parts, required, most, start) if parts else search.first_passing(most, start)
+    required = [each.required for each in groups if each.required is not None and _some_lack(each.required, search)]
+    columns = [requested.frame.domains(key) for key in required]
+    return _ranked(search, [_part(each, search) for each in groups], columns, most, start)
 
 
-def _part(weight: float, group: GroupView, search: Search, *, without_key: bool = True) -> _Part:
-    """``without_key``: nodes that lack the key are ranked too, with no pod counted on them."""
+def _part(ranked: RankedGroup, search: Search) -> _Part:
+    weight, group = ranked.weight, ranked.group
     extreme = group.greatest if weight > 0 else group.smallest
-    is_zero = weight < 0 and without_key and _some_lack(group.key, search)
+    # The best node of a negative weight may be one that lacks the key: no pod is counted on it.
+    is_zero = weight < 0 and ranked.required is None and _some_lack(group.key, search)
     return _Part(weight, search.requested.frame.domains(group.key), group.counts, 0 if is_zero else weight * extreme())
 
 
@@ -65,32 +63,19 @@ def _some_lack(key: KeyView, search: Search) -> bool:
     return search.requested.view is None or key.lacking > 0
 
 
-def _spread_parts(search: Search) -> tuple[list[_Part], list[Column]]:
-    """Fewer pods rank higher. The weights are by the domains of the cluster, as the passing nodes are not known yet."""
-    compiled, requested = search.compiled, search.requested
-    parts, required = [], []
-    for ask in compiled.soft:
-        key = search.view.key(ask.constraint.topology_key)
-        size = len(requested) if ask.constraint.topology_key == HOSTNAME else len(key.nodes_in)
-        parts.append(_part(-topology_weight(size), ask.group, search, without_key=not compiled.soft_needs_all_keys))
-        if compiled.soft_needs_all_keys and _some_lack(key, search):
-            required.append(requested.frame.domains(key))
-    return parts, required
-
-
 def _ranked(search: Search, parts: list[_Part], required: list[Column], most: int, start: int) -> Ranked:
     """The best by rank; ends early when enough nodes reach the best rank that there can be."""
     target = sum(part.best for part in parts) - _TOLERANCE
     best: list[int] = []
-    looked_at: list[tuple[Sequence[int], list[float]]] = []
+    tried: list[tuple[Sequence[int], list[float]]] = []
     for piece in search.requested.pieces(start, most + most // SPARE):
         passing = search.filters.passing(piece)
         ranks = _ranks(passing, parts, required)
         best.extend([node for node, rank in zip(passing, ranks, strict=True) if rank >= target])
         if len(best) >= most:
             return [(target, node) for node in best[:most]]
-        looked_at.append((passing, ranks))
-    every = [item for passing, ranks in looked_at for item in zip(ranks, passing, strict=True)]
+        tried.append((passing, ranks))
+    every = [item for passing, ranks in tried for item in zip(ranks, passing, strict=True)]
     every.sort(key=itemgetter(0), reverse=True)  # stable, so that equals keep the order of the search
     return every[:most]
 
@@ -109,7 +94,7 @@ def _ranks(nodes: Sequence[int], parts: list[_Part], required: list[Column]) -> 
 
 
 def _scored(search: Search, most: int, start: int) -> Ranked:
-    """Scores every passing node as prioritize would: the two rules' points add up only once they are normalised."""
+    """Scores every passing node as prioritize would: the points of several rules add up only once they are normalised."""
     requested = search.requested
     passing = [node for piece in requested.pieces(start, len(requested)) for node in search.filters.passing(piece)]
     score_of = catalog.points(search.compiled, search.view, requested.frame, passing, search.settings.rules).of

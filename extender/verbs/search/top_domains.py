@@ -1,9 +1,9 @@
-"""The best nodes of a long question, found from the domains that attract instead of from the names.
+"""The best of many requested nodes, found from the domains with preferred pods instead of from the names.
 
-For preferences that only add points and count over one key. With 5,000 names and a few hundred pods that attract,
-ranking every name costs 2 ms. Where few domains attract, their nodes are all ranked. Where many do, those with most
-pods are at hand in each group, and a few of them suffice (the threshold algorithm of Fagin, Lotem and Naor: stop when
-nothing unseen can beat what has been found).
+For preferences that only add points and count over one key. With 5,000 names and a few hundred preferred pods, ranking
+every name costs 2 ms. Where few domains have such pods, all their nodes are ranked. Where many do, each group keeps its
+domains by count, and the first few suffice (the threshold algorithm of Fagin, Lotem and Naor: stop when nothing unseen
+can beat what has been found).
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from operator import itemgetter
 
-from extender.index.view import KeyView, WeightedGroup
+from extender.index.view import KeyView
 from extender.rules.catalog import PreparedFilters
+from extender.rules.rule import RankedGroup
 from extender.verbs.request import Ranked, RequestedNodes
 
 _SLICE = 64
-_SPARE = 8  # names looked up beyond what is wanted, as some will not pass
+_SPARE = 8  # names read beyond what is wanted, as some will not pass
 _SMALL = 8  # nodes in a domain on average; in larger domains the first names tried are good already
 
 
-def applies(groups: Sequence[WeightedGroup]) -> bool:
+def applies(groups: Sequence[RankedGroup]) -> bool:
     """Whether every part adds points, over one and the same key, whose domains are small."""
     key = groups[0].group.key
     if len(key.nodes_in) * _SMALL < key.filled + key.lacking:
@@ -30,50 +31,50 @@ def applies(groups: Sequence[WeightedGroup]) -> bool:
 
 
 def best_by_top_domains(
-    groups: Sequence[WeightedGroup], filters: PreparedFilters, requested: RequestedNodes, most: int, turn: int
+    groups: Sequence[RankedGroup], filters: PreparedFilters, requested: RequestedNodes, most: int, start: int
 ) -> Ranked:
-    """Up to ``most`` passing positions with their ranks, best first. O(names to a set + domains looked at)."""
-    attracting: AbstractSet[int] = frozenset()
+    """Up to ``most`` passing positions with their ranks, best first. O(names to a set + domains tried)."""
+    preferred: AbstractSet[int] = frozenset()
     if sum(len(part.group.counts) for part in groups) <= len(requested):
-        attracting = _attracting(groups)
-        found = _from_all(groups, attracting, filters, requested, turn)
+        preferred = _preferred(groups)
+        found = _from_all(groups, preferred, filters, requested, start)
     else:
-        found = _from_tiers(groups, filters, requested, most, turn)
+        found = _from_tiers(groups, filters, requested, most, start)
     found.sort(key=itemgetter(0), reverse=True)
-    if len(found) < most:  # then all that attract have been looked at
-        key, attracting = groups[0].group.key, attracting or _attracting(groups)
-        found.extend(_untouched(attracting, key, filters, requested, most - len(found), turn))
+    if len(found) < most:  # then all domains with preferred pods have been tried
+        key, preferred = groups[0].group.key, preferred or _preferred(groups)
+        found.extend(_untouched(preferred, key, filters, requested, most - len(found), start))
     return found[:most]
 
 
-def _attracting(groups: Sequence[WeightedGroup]) -> set[int]:
+def _preferred(groups: Sequence[RankedGroup]) -> set[int]:
     """The domains in which any group counts a pod."""
     return set[int]().union(*(part.group.counts for part in groups))
 
 
 def _from_all(
-    groups: Sequence[WeightedGroup],
-    attracting: AbstractSet[int],
+    groups: Sequence[RankedGroup],
+    preferred: AbstractSet[int],
     filters: PreparedFilters,
     requested: RequestedNodes,
-    turn: int,
+    start: int,
 ) -> Ranked:
     """The requested and passing nodes of all these domains."""
     nodes_in, name_of = groups[0].group.key.nodes_in, requested.known_names
-    here = {name_of[node]: node for domain in attracting for node in nodes_in[domain]}
+    here = {name_of[node]: node for domain in preferred for node in nodes_in[domain]}
     nodes = list(map(here.__getitem__, here.keys() & requested.names))
-    start = turn % max(len(nodes), 1)
-    return list(_ranked(groups, filters.passing(nodes[start:] + nodes[:start])))
+    first = start % max(len(nodes), 1)
+    return list(_ranked(groups, filters.passing(nodes[first:] + nodes[:first])))
 
 
 def _from_tiers(
-    groups: Sequence[WeightedGroup], filters: PreparedFilters, requested: RequestedNodes, most: int, turn: int
+    groups: Sequence[RankedGroup], filters: PreparedFilters, requested: RequestedNodes, most: int, start: int
 ) -> Ranked:
-    """Those of the fullest domains, until ``most`` are found that nothing unseen can beat."""
+    """Those of the domains with most pods, until ``most`` are found that nothing unseen can beat."""
     names = set(requested.names)
     found: Ranked = []
     seen: set[int] = set()
-    for threshold, domains in _tiers(groups, turn):
+    for threshold, domains in _tiers(groups, start):
         fresh = [domain for domain in domains if domain not in seen]
         seen.update(fresh)
         found.extend(_passing(groups, filters, requested, names, fresh))
@@ -82,8 +83,8 @@ def _from_tiers(
     return found
 
 
-def _tiers(groups: Sequence[WeightedGroup], turn: int) -> Iterator[tuple[float, Sequence[int]]]:
-    """Slices of domains, fullest first, each with the most that a domain not yet given can have."""
+def _tiers(groups: Sequence[RankedGroup], start: int) -> Iterator[tuple[float, Sequence[int]]]:
+    """Slices of domains, those with most pods first, each with the most that a domain not yet given can have."""
     levels = [sorted(part.group.levels, reverse=True) for part in groups]
     tops = [part.weight * counts[0] for part, counts in zip(groups, levels, strict=True)]
     at = [0] * len(groups)
@@ -91,17 +92,17 @@ def _tiers(groups: Sequence[WeightedGroup], turn: int) -> Iterator[tuple[float, 
         which = max(range(len(tops)), key=tops.__getitem__)
         part, counts = groups[which], levels[which]
         domains = list(part.group.levels[counts[at[which]]])
-        start = turn % len(domains)
-        turned = domains[start:] + domains[:start]
-        for first in range(0, len(turned) - _SLICE, _SLICE):
-            yield sum(tops), turned[first : first + _SLICE]
+        first = start % len(domains)
+        rotated = domains[first:] + domains[:first]
+        for begin in range(0, len(rotated) - _SLICE, _SLICE):
+            yield sum(tops), rotated[begin : begin + _SLICE]
         at[which] += 1
         tops[which] = part.weight * counts[at[which]] if at[which] < len(counts) else 0
-        yield sum(tops), turned[(len(turned) - 1) // _SLICE * _SLICE :]
+        yield sum(tops), rotated[(len(rotated) - 1) // _SLICE * _SLICE :]
 
 
 def _passing(
-    groups: Sequence[WeightedGroup],
+    groups: Sequence[RankedGroup],
     filters: PreparedFilters,
     requested: RequestedNodes,
     names: set[str],
@@ -113,7 +114,7 @@ def _passing(
     return _ranked(groups, filters.passing([node for node in nodes if name_of[node] in names]))
 
 
-def _ranked(groups: Sequence[WeightedGroup], nodes: Sequence[int]) -> Iterator[tuple[float, int]]:
+def _ranked(groups: Sequence[RankedGroup], nodes: Sequence[int]) -> Iterator[tuple[float, int]]:
     domain_of = groups[0].group.key.of_node
     parts = [(part.weight, part.group.counts.get) for part in groups]
     for node in nodes:
@@ -122,17 +123,17 @@ def _ranked(groups: Sequence[WeightedGroup], nodes: Sequence[int]) -> Iterator[t
 
 
 def _untouched(
-    attracting: AbstractSet[int],
+    preferred: AbstractSet[int],
     key: KeyView,
     filters: PreparedFilters,
     requested: RequestedNodes,
     most: int,
-    turn: int,
+    start: int,
 ) -> Iterator[tuple[float, int]]:
     """Passing nodes whose domain no group counts: all of rank 0."""
     domain_of, left = key.of_node, most
-    for piece in requested.pieces(turn, most + _SPARE):
-        untouched = [node for node in piece if domain_of[node] not in attracting]
+    for piece in requested.pieces(start, most + _SPARE):
+        untouched = [node for node in piece if domain_of[node] not in preferred]
         for node in filters.passing(untouched)[:left]:
             left -= 1
             yield 0.0, node
