@@ -137,9 +137,7 @@ def _match_conditions() -> Schema:
             "ownerKinds": listed(
                 text(schema.KIND_NAME, 63), 16, "Kinds of the pod's controller, such as StatefulSet.", is_set=True
             ),
-            "serviceAccounts": listed(
-                text(schema.SERVICE_ACCOUNT, 317), 64, "Names of service accounts, or namespace/name.", is_set=True
-            ),
+            "serviceAccounts": listed(text(schema.DNS_SUBDOMAIN), 64, "Names of service accounts.", is_set=True),
             "priorityClassNames": listed(text(schema.DNS_SUBDOMAIN), 32, "Names of priority classes.", is_set=True),
         }
 

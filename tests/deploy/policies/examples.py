@@ -29,7 +29,7 @@ FULL: Final[Json] = {
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "team-a"}},
         "matchConditions": {
             "ownerKinds": ["StatefulSet"],
-            "serviceAccounts": ["default", "team-a/db"],
+            "serviceAccounts": ["default", "db"],
             "priorityClassNames": ["system-node-critical"],
             "exclude": {
                 "podSelector": {"matchLabels": {"app": "cache"}},
@@ -72,7 +72,6 @@ FULL: Final[Json] = {
             {"key": "dedicated", "operator": "Equal", "value": "etcd", "effect": "NoExecute", "tolerationSeconds": -1},
             {"key": "dedicated", "value": "etcd"},
             {"operator": "Exists"},
-            {"key": "risk", "operator": "Lt", "value": "-5"},
         ],
         "topologySpreadConstraints": [
             {
@@ -184,7 +183,7 @@ BAD: Final[dict[str, tuple[Json, str]]] = {
         "spec.matchConditions.ownerKinds[0]",
     ),
     "service account: malformed": (
-        {"matchConditions": {"serviceAccounts": ["a/b/c"]}},
+        {"matchConditions": {"serviceAccounts": ["a/b"]}},
         "spec.matchConditions.serviceAccounts[0]",
     ),
     "exclude: a namespace twice": (
@@ -240,7 +239,7 @@ BAD: Final[dict[str, tuple[Json, str]]] = {
     ),
     "toleration: no key": (_toleration(operator="Equal", value="a"), "spec.tolerations[0].operator"),
     "toleration: value with Exists": (_toleration(key="a", operator="Exists", value="b"), "spec.tolerations[0].value"),
-    "toleration: no integer with Gt": (_toleration(key="a", operator="Gt", value="b"), "spec.tolerations[0].value"),
+    "toleration: unknown operator": (_toleration(key="a", operator="Gt", value="5"), "spec.tolerations[0].operator"),
     "toleration: seconds without NoExecute": (
         _toleration(key="a", effect="NoSchedule", tolerationSeconds=5),
         "spec.tolerations[0].effect",

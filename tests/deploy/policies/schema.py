@@ -19,7 +19,6 @@ LABEL_KEY: Final = rf"^({_DNS}(\.{_DNS})*/)?{_LABEL}$"
 LABEL_VALUE: Final = f"^{_LABEL}?$"
 DNS_LABEL: Final = rf"^{_DNS}$"
 DNS_SUBDOMAIN: Final = rf"^{_DNS}(\.{_DNS})*$"
-SERVICE_ACCOUNT: Final = rf"^({_DNS}/)?{_DNS}(\.{_DNS})*$"
 KIND_NAME: Final = "^[A-Z][A-Za-z0-9]*$"
 SCHEDULER_NAME: Final = "^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 _INTEGER: Final = "^(0|-?[1-9][0-9]{0,18})$"
@@ -253,14 +252,13 @@ def affinity() -> Schema:
 
 
 def tolerations() -> Schema:
-    """A list of core/v1 Toleration, with the operators Lt and Gt of KEP-5471."""
-    numeric = "has(self.operator) && self.operator in ['Lt', 'Gt']"
+    """A list of core/v1 Toleration. The operators Lt and Gt (KEP-5471) are behind a gate that is off in 1.36."""
     exists = "has(self.operator) && self.operator == 'Exists'"
     item = record(
         {
             "key": {"type": "string", "maxLength": _LONGEST_KEY, "pattern": rf"^$|{LABEL_KEY}"},
-            "operator": text(choices=("", "Exists", "Equal", "Lt", "Gt")),
-            "value": dict(_LABEL_VALUE_TEXT, pattern=rf"{LABEL_VALUE}|^-[0-9]+$"),
+            "operator": text(choices=("", "Exists", "Equal")),
+            "value": dict(_LABEL_VALUE_TEXT),
             "effect": text(choices=("", "NoSchedule", "PreferNoSchedule", "NoExecute")),
             "tolerationSeconds": {"type": "integer", "format": "int64"},
         },
@@ -273,16 +271,6 @@ def tolerations() -> Schema:
             rule(
                 f"!({exists}) || !has(self.value) || self.value == ''",
                 "value must be empty when operator is Exists",
-                ".value",
-            ),
-            rule(
-                f"!({numeric}) || (has(self.value) && self.value.matches('{_INTEGER}'))",
-                "value must be an integer when operator is Lt or Gt",
-                ".value",
-            ),
-            rule(
-                f"({numeric}) || !has(self.value) || !self.value.startsWith('-')",
-                "a negative value needs operator Lt or Gt",
                 ".value",
             ),
             rule(
