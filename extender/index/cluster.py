@@ -37,7 +37,7 @@ class ClusterIndex:
         self.namespaces = Namespaces()
         self.workloads = Workloads()
         self.budgets = Budgets()
-        self.deleted = DeletedPods()
+        self.deleted = DeletedPods(self.pods)
         self.pod_changes = PodSubscribers()
         self.topology = Topology()
         self.nodes = NodePods()
@@ -114,11 +114,10 @@ class ClusterIndex:
             self.pods[uid] = new
         if new is None or new.node:
             self.rejected.discard(uid)
-        self.assumed.observe(uid, old, new)
-        if old is not None and old.node:
-            self._count(old, -1)
-        if new is not None and new.node:
-            self._count(new, 1)
+        ended = self.assumed.observe(uid, old, new)
+        counted = old if ended is None else ended.pod
+        if (new is not None and new.node) or (counted is not None and counted.node):
+            self._recount(counted, new)
         if old is None or new is None or old.signature is not new.signature:
             count_pod = self.counts.compiler.count_pod
             if new is not None:
@@ -126,8 +125,26 @@ class ClusterIndex:
             if old is not None:
                 count_pod(old.signature, -1)
         self.nominations.change(uid, new)
+        if ended is not None:
+            self.assumed.changes.notify(ended, None)
         self.pod_changes.notify(uid, old, new)
         return True
+
+    def _recount(self, old: Pod | None, new: Pod | None) -> None:
+        """Counts a pod as it is now, in place of what counted for it so far. O(groups whose count changes).
+
+        Most events change nothing that is counted: a pod that was assumed on its node is bound to it, or its status
+        changes. Then it costs no group anything, and what was decided by their counts stays valid.
+        """
+        if old is not None and new is not None and old.node == new.node and _is_same_victim(old, new):
+            number = self.topology.number(new.node)
+            self.counts.signatures.replace(old.signature, new.signature, new.terminating, number)
+            self.nodes.replace(new, number)
+            return
+        if old is not None and old.node:
+            self._count(old, -1)
+        if new is not None and new.node:
+            self._count(new, 1)
 
     def _count(self, pod: Pod, sign: int) -> None:
         """Adds a pod to its node or removes it: one path with a sign. O(groups that count it)."""
@@ -184,3 +201,13 @@ class ClusterIndex:
         for part in (self.topology, self.namespaces, self.budgets, self.counts, self.nominations):
             result |= part.statistics()
         return result
+
+
+def _is_same_victim(old: Pod, new: Pod) -> bool:
+    """Whether the dry run of a preemption takes both alike. If not, what it found must not stay valid."""
+    return (
+        old.terminating == new.terminating
+        and old.priority == new.priority
+        and old.preempted == new.preempted
+        and old.requests == new.requests
+    )

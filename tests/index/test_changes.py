@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from msgspec.structs import replace
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
@@ -49,6 +52,40 @@ class TestPods:
         index = zoned(pod("web", on="n1", app="web"))
         index.upsert(pod("web", on="n1", app="web", labels={"topology.kubernetes.io/zone": "z1"}))
         assert near(index, NEAR_WEB) == [{"z1": 1}]
+
+    @pytest.mark.parametrize("was_assumed", [False, True])
+    def test_a_change_that_no_group_counts_leaves_results_by_their_counts_valid(self, *, was_assumed: bool) -> None:
+        index = zoned(pod("web", app="web"))
+        question = question_of(index, NEAR_WEB)
+        if was_assumed:
+            index.assume(pod("web", app="web"), ("n1",), 0.0)
+        else:
+            index.upsert(pod("web", on="n1", app="web"))
+        before = index.view.dependency_version(question)
+        index.upsert(pod("web", on="n1", app="web", labels={"topology.kubernetes.io/zone": "z1"}))
+        assert (index.view.dependency_version(question), near(index, NEAR_WEB)) == (before, [{"z1": 1}])
+        assert [each.signature.labels for each in index.view.pods_on(0).values()] == [
+            {"app": "web", "topology.kubernetes.io/zone": "z1"}
+        ]
+        assert audit(index) == []
+
+    @pytest.mark.parametrize(
+        "change", [{"priority": 5}, {"terminating": True}, {"preempted": True}, {"requests": {"cpu": 2000}}], ids=str
+    )
+    def test_a_change_that_a_dry_run_reads_ends_what_was_found(self, change: dict[str, Any]) -> None:
+        index = zoned(pod("web", on="n1", app="web"))
+        question = question_of(index, NEAR_WEB)
+        before = index.view.dependency_version(question)
+        index.upsert(replace(index.pods["uid-web"], **change))
+        assert index.view.dependency_version(question) > before
+        assert (near(index, NEAR_WEB), audit(index)) == ([{"z1": 1}], [])
+
+    def test_subscribers_are_told_of_an_ended_assumption_when_the_binding_counts(self) -> None:
+        index, seen = zoned(), list[object]()
+        index.assume(pod("web", app="web"), ("n1",), 0.0)
+        index.assumed.changes.subscribe(lambda _: seen.append(near(index, NEAR_WEB)))
+        index.upsert(pod("web", on="n2", app="web"))
+        assert seen == [[{"z2": 1}]]
 
     def test_a_terminating_pod_leaves_the_spread_and_stays_in_the_terms(self) -> None:
         index = zoned(pod("web", on="n1", app="web"))

@@ -96,36 +96,41 @@ class AssumedPods:
 
     def forget(self, uid: str) -> Assumed | None:
         """Ends an assumption and takes it out of the counts; returns it, None where there was none."""
+        assumed = self._end(uid)
+        if assumed is not None:
+            if assumed.pod.node:
+                self._count(assumed.pod, -1)
+            self.changes.notify(assumed, None)
+        return assumed
+
+    def _end(self, uid: str) -> Assumed | None:
+        """Ends an assumption. A pod on a single node still counts there, and subscribers have not been told."""
         assumed = self.held.pop(uid, None)
         if assumed is None:
             return None
         self._failed.discard(uid)
-        if assumed.pod.node:
-            self._count(assumed.pod, -1)
-        else:
+        if not assumed.pod.node:
             self._signatures.expect(assumed.pod.signature, -1)
         if assumed.doubted:
             self.doubted -= 1
         elif not assumed.pod.node:
             self.several -= 1
-        self.changes.notify(assumed, None)
         return assumed
 
-    def observe(self, uid: str, old: Pod | None, new: Pod | None) -> None:
+    def observe(self, uid: str, old: Pod | None, new: Pod | None) -> Assumed | None:
         """Applies what the watch shows of any pod: bound or deleted ends the assumption, a failure is kept for `review`.
 
-        Binding adds labels, so the assumed pod is taken out and the caller counts the real one in the same step.
+        Returns the assumption that ended. The caller counts the pod of the watch in its place, and tells `changes`.
         """
         if new is None:
             self._deleted.add(uid)
-        elif old is None:
-            self._deleted.discard(uid)
         if uid not in self.held:
-            return
+            return None
         if new is None or new.node:
-            self.forget(uid)
-        elif new.rejection and (old is None or new.rejection != old.rejection):
+            return self._end(uid)
+        if new.rejection and (old is None or new.rejection != old.rejection):
             self._failed.add(uid)
+        return None
 
     def listed(self, shown: Container[str], begun: float) -> None:
         """Ends the assumptions that are older than ``begun``, the start of a complete list, and whose pods it does not have.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from extender.index.counts.groups import Group
+from extender.index.counts.groups import Group, IndexDriftError
 from extender.model.bounded import Few, shrink, with_item, without_item
 from extender.model.labels import contains
 from extender.model.objects import PodSignature
@@ -100,6 +100,26 @@ class SignatureTable:
             group.add(node, pods * times)
         if not nodes:
             self._remove_unused(counts_of_signature)
+
+    def replace(self, old: PodSignature, new: PodSignature, terminating: bool, node: int) -> None:  # noqa: FBT001 (hot path)
+        """Counts one pod of a signature on a node in place of one of another. O(1) where the same groups count both."""
+        if old is new:
+            return
+        removed, added = self._all.get((old, terminating)), self._all.get((new, terminating))
+        if removed is None or node not in removed.nodes:
+            raise IndexDriftError(f"no pod of the signature is on node {node}")
+        if added is None:
+            added = self._add(new, terminating=terminating)
+        if removed.groups != added.groups:
+            for group in removed.groups | added.groups:
+                change = added.groups.get(group, 0) - removed.groups.get(group, 0)
+                if change:
+                    group.add(node, change)
+        added.nodes[node] = added.nodes.get(node, 0) + 1
+        removed.nodes[node] -= 1
+        if not removed.nodes[node]:
+            del removed.nodes[node]
+            self._remove_unused(removed)
 
     def pin(self, signature: PodSignature, pins: int) -> None:
         """Keeps (or with -1 no longer keeps) the counts of a signature whose constraints are compiled.

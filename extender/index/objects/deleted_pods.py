@@ -7,6 +7,7 @@ an assumption or a recorded rejection of such a pod, so neither may begin. UIDs 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Container
 
 _BUCKETS = 2048
 _SLOTS = 16
@@ -21,12 +22,14 @@ class DeletedPods:
     UID is mistaken for another once in 10**15 times.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, pods: Container[str]) -> None:
+        """``pods``: the UIDs of those that exist. An API server that is restored from a backup has deleted ones again."""
+        self._pods = pods
         self._held = array("q", bytes(8 * MOST_GONE))
 
     def __contains__(self, uid: object) -> bool:
         mark, start = _place(uid)
-        return mark in self._held[start : start + _SLOTS]
+        return mark in self._held[start : start + _SLOTS] and uid not in self._pods
 
     def add(self, uid: str) -> None:
         """Records a deletion. O(1)."""
@@ -35,13 +38,6 @@ class DeletedPods:
         if mark not in bucket:
             self._held[start + 1 : start + _SLOTS] = bucket[:-1]
             self._held[start] = mark
-
-    def discard(self, uid: str) -> None:
-        """Forgets a deletion: an API server that is restored from a backup has the pod again."""
-        mark, start = _place(uid)
-        bucket = self._held[start : start + _SLOTS]
-        if mark in bucket:
-            self._held[start + bucket.index(mark)] = 0
 
 
 def _place(uid: object) -> tuple[int, int]:
