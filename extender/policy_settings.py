@@ -4,7 +4,7 @@ A file of its own beside `settings`, which includes the section. https://kuberne
 """
 
 import re
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -65,7 +65,10 @@ class Webhook(Section, frozen=True):
 
 
 class Policies(Section, frozen=True):
-    """Scheduling policies. ``templates``: by group/version/Kind of a custom resource the place of its pod template."""
+    """Scheduling policies. ``templates``: by group/version/Kind of a custom resource the place of its pod template.
+
+    ``max_terms``: required node selector terms that policies may make of those of a pod, which multiply with theirs.
+    """
 
     enabled: bool = False
     kupid: bool = False
@@ -73,6 +76,7 @@ class Policies(Section, frozen=True):
         default_factory=lambda: {"argoproj.io/v1alpha1/Rollout": "/spec/template"}
     )
     exempt_namespaces: tuple[str, ...] = ("kube-system",)
+    max_terms: Annotated[int, msgspec.Meta(ge=1)] = 64
     webhook: Webhook = Webhook()
 
     def __post_init__(self) -> None:

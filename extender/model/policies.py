@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from operator import add
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from extender.model.clauses import Clause
@@ -176,18 +177,6 @@ class Scope:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class NodeTerm:
-    """A required node selector term as JSON, and its requirements as clauses. Without any clause it matches no node.
-
-    ``parts`` are the requirements with the field that they stand in; of a field that is not known, its whole content.
-    """
-
-    value: JsonObject
-    clauses: frozenset[Clause]
-    parts: tuple[tuple[str, Any, Clause], ...] = ()
-
-
 class Size(NamedTuple):
     """What a part of a pod counts against `limits`; the names are those of the settings."""
 
@@ -203,7 +192,28 @@ class Size(NamedTuple):
 
     def plus(self, other: Size) -> Size:
         """The sum of both."""
-        return Size(*(mine + its for mine, its in zip(self, other, strict=True)))
+        return Size(*map(add, self, other))
+
+
+_ONE_TERM: Final = Size(node_selector_terms=1)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTerm:
+    """A required node selector term as JSON, and its requirements as clauses. Without any clause it matches no node.
+
+    ``parts`` are the requirements, each with the field that it stands in, its clause and its size; of a field that is
+    not known, the whole content.
+    """
+
+    value: JsonObject
+    clauses: frozenset[Clause]
+    parts: tuple[tuple[str, Any, Clause, Size], ...] = ()
+
+    @property
+    def size(self) -> Size:
+        """What the term counts against the limits."""
+        return Size(*map(sum, zip(_ONE_TERM, *(size for _, _, _, size in self.parts), strict=True)))
 
 
 @dataclass(frozen=True, slots=True)

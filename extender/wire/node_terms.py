@@ -43,14 +43,21 @@ def canonical(value: object) -> str:
 
 def node_term(value: JsonObject) -> NodeTerm:
     """A term with its clauses. What is not known here is a clause of its own, so that nothing is taken for equal."""
-    parts: list[tuple[str, Any, Clause]] = []
+    parts: list[tuple[str, Any, Clause, Size]] = []
     for name, content in value.items():
         source = {"matchExpressions": LABEL, "matchFields": FIELD}.get(name)
         if source is None:
-            parts.append((name, content, Clause(OPAQUE, name, canonical(content))))
+            text = canonical(content)
+            parts.append((name, content, Clause(OPAQUE, name, text), Size(pod_bytes=len(text))))
         elif isinstance(content, list):
-            parts += ((name, item, requirement_clause(source, item)) for item in content)
-    return NodeTerm(value, frozenset(clause for _, _, clause in parts), tuple(parts))
+            parts += (_part(name, source, item) for item in content)
+    return NodeTerm(value, frozenset(part[2] for part in parts), tuple(parts))
+
+
+def _part(name: str, source: str, item: Any) -> tuple[str, Any, Clause, Size]:
+    clause = requirement_clause(source, item)
+    size = Size(pod_bytes=len(canonical(item)), node_requirements=1, selector_values=len(clause.values))
+    return name, item, clause, size
 
 
 def normal_form(values: Iterable[JsonObject]) -> tuple[NodeTerm, ...]:
@@ -87,6 +94,19 @@ def item_key(path: str, value: Any) -> str:
     return canonical(value)
 
 
+def lengths_of(spec: JsonObject) -> Size:
+    """How long the lists of a pod spec are: less than `counts_of`, and O(1) whatever they hold."""
+    length = {path: len(_list(value_at(spec, path))) for path in (f"{NODE_TERMS}.nodeSelectorTerms", *LISTS)}
+    pairs = spec.get("nodeSelector")
+    return Size(
+        affinity_terms=sum(length[path] for path in (*POD_TERMS, *WEIGHTED_POD_TERMS)),
+        topology_spread_constraints=length[SPREAD],
+        node_selector_terms=length[f"{NODE_TERMS}.nodeSelectorTerms"] + length[PREFERRED_NODES],
+        node_requirements=len(pairs) if isinstance(pairs, dict) else 0,
+        tolerations=length[TOLERATIONS],
+    )
+
+
 def counts_of(spec: JsonObject) -> Size:
     """What a pod spec (or a policy's spec) counts against the limits, less its bytes. O(elements), whatever is wrong."""
     pairs = spec.get("nodeSelector")
@@ -105,11 +125,6 @@ def bytes_of(spec: JsonObject) -> int:
 def size_of(spec: JsonObject) -> Size:
     """Both. O(bytes of the fields)."""
     return counts_of(spec)._replace(pod_bytes=bytes_of(spec))
-
-
-def node_term_size(term: Any) -> Size:
-    """What one node selector term counts."""
-    return _node_term_counts(term)._replace(pod_bytes=len(canonical(term)))
 
 
 def _node_term_counts(term: Any) -> Size:

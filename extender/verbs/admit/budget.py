@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-OPERATIONS: Final = 10_000
+OPERATIONS: Final = 6000
 
 
 class Budget:

@@ -45,7 +45,7 @@ class PolicyRecord(_Record):
 class TermsRecord(_Record):
     """The required node terms before injection, and for each one after it where it came from (-1: a policy) and what was added."""
 
-    before: list[JsonObject] | None = None
+    before: list[Any] | None = None
     after: list[tuple[int, JsonObject]] = []
 
 
@@ -129,6 +129,9 @@ def _subtract_policy(spec: JsonObject, record: PolicyRecord) -> JsonObject:
     for key, value in record.node_selector.items():
         if isinstance(present, dict) and present.get(key) == value:
             spec = _restore(spec, ("nodeSelector", key), record.was_node_selector.get(key))
+    for key, was in record.was_node_selector.items():
+        if key not in record.node_selector and key not in (get(spec, ("nodeSelector",)) or {}):
+            spec = put(spec, ("nodeSelector", key), was)
     for path, items in record.lists.items():
         if path in _PATHS:
             spec = _without_items(spec, path, items)
@@ -169,7 +172,7 @@ def _subtract_terms(spec: JsonObject, record: TermsRecord) -> JsonObject:
     """The terms as they were before. Where the user has changed the list, each term without what was added to it."""
     present = get(spec, _TERMS_PATH)
     present = present if isinstance(present, list) else []
-    before = [node_term(each) for each in record.before or ()]
+    before = [node_term(each if isinstance(each, dict) else {}) for each in record.before or ()]
     injected = [_Injected.of(origin, added, before) for origin, added in record.after]
     now = [node_term(each) if isinstance(each, dict) else NodeTerm(each, frozenset()) for each in present]
     if [each.clauses for each in now] == [each.clauses for each in injected]:
@@ -238,7 +241,7 @@ def _without_clauses(term: NodeTerm, clauses: frozenset[Clause]) -> NodeTerm:
         if not isinstance(content, list) or not parts:
             value[name] = content
             continue
-        kept = [item for _, item, clause in parts if clause not in clauses]
+        kept = [item for _, item, clause, _ in parts if clause not in clauses]
         if kept:
             value[name] = kept
     return node_term(value)

@@ -113,6 +113,7 @@ class Injection:
     def _set(self, name: str, wanted: str, changes: Changes, *, unset: tuple[str, ...] = ("",)) -> None:
         found = self._state.spec.get(name) or ""
         if found == wanted:
+            self._state.claim(name)
             return
         if name == "nodeName" and self._state.spec.get(_GATES):
             self._state.conflict(changes, name, "the API server refuses a node name in a pod with scheduling gates")
@@ -124,13 +125,15 @@ class Injection:
         if found:
             changes.replaced[name] = found
         changes.added[name] = wanted
+        self._state.claim(name)
         self._state.spec = put(self._state.spec, (name,), wanted)
 
     def _set_scheduler(self, names: tuple[str, ...], changes: Changes) -> None:
         """One of the names; a pod that has one of them already keeps it."""
-        if self._state.spec.get("schedulerName") not in names:
-            wanted = names[self._seed % len(names)]
-            self._set("schedulerName", wanted, changes, unset=("", DEFAULT_SCHEDULER))
+        found = self._state.spec.get("schedulerName")
+        wanted = found if found in names else names[self._seed % len(names)]
+        unset = ("",) if self._state.is_claimed("schedulerName") else ("", DEFAULT_SCHEDULER)
+        self._set("schedulerName", wanted, changes, unset=unset)
 
     # ---- lists
 
@@ -156,23 +159,29 @@ class Injection:
         places = {_pair(each): number for number, each in enumerate(present)}
         new: list[Item] = []
         for item in items:
-            if item.key in self._state.known(SPREAD):
-                continue
+            where = f"{SPREAD}[{', '.join(_pair(item.value))}]"
             place = places.get(_pair(item.value))
-            if place is None:
+            if item.key in self._state.known(SPREAD):
+                self._state.claim(where)
+            elif place is None:
                 new.append(item)
-                continue
-            message = f"the pod has another constraint for {' with '.join(_pair(item.value))}"
-            if self._state.conflict(changes, SPREAD, message) is ConflictPolicy.OVERRIDE:
+            elif self._overrides(where, changes):
+                self._state.claim(where)
                 pairs = changes.replaced.setdefault(SPREAD, [])
                 pairs.append([item.value, present[place]])
                 self._state.forget_known(SPREAD)
                 present = [*present[:place], item.value, *present[place + 1 :]]
                 self._state.put((SPREAD,), present)
         if new and self._state.fits(_sum(new), SPREAD, changes):
+            for item in new:
+                self._state.claim(f"{SPREAD}[{', '.join(_pair(item.value))}]")
             changes.added[SPREAD] = [item.value for item in new]
             self._state.known(SPREAD).update(item.key for item in new)
             self._state.put((SPREAD,), [*present, *changes.added[SPREAD]])
+
+    def _overrides(self, where: str, changes: Changes) -> bool:
+        message = "the pod has another constraint for this topology key and action"
+        return self._state.conflict(changes, where, message) is ConflictPolicy.OVERRIDE
 
     def _add_gates(self, names: tuple[str, ...], changes: Changes) -> None:
         present = self._state.list((_GATES,))

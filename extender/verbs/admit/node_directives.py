@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from operator import sub
 from typing import Final
 
 from extender.model.clauses import LABEL, Clause, are_contradictory, clause
-from extender.model.policies import ConflictPolicy, JsonObject, Size
+from extender.model.policies import ConflictPolicy, JsonObject, NodeTerm, Size
 from extender.verbs.admit.changes import Changes, short
 from extender.verbs.admit.spec_edits import get, put
 from extender.verbs.admit.spec_state import SpecState
@@ -14,11 +15,13 @@ from extender.verbs.admit.term_product import (
     JoinedTerm,
     TooManyTermsError,
     impossible_term,
+    is_satisfied,
     join,
     own_terms,
     policy_terms,
 )
-from extender.wire.node_terms import NODE_TERMS, canonical, node_term, node_term_size
+from extender.wire.node_terms import NODE_TERMS, canonical, node_term
+from extender.wire.policy_validation import limit_name
 
 _TERMS_PATH: Final = (*NODE_TERMS.split("."), "nodeSelectorTerms")
 
@@ -47,83 +50,106 @@ class NodeDirectives:
 
     def add_node_selector(self, pairs: Mapping[str, str], changes: Changes) -> None:
         """Adds the pairs whose keys are missing. A key with another value, or that excludes every node, is a conflict."""
-        present = self._state.spec.get("nodeSelector") or {}
-        added, replaced = {}, {}
-        for key, value in pairs.items():
-            found = present.get(key)
-            if found == value or (found is None and self._is_impossible(key, value, changes)):
-                continue
-            if found is not None:
-                message = f'the pod has "{short(found)}", the policy "{short(value)}"'
-                if self._state.conflict(changes, f"nodeSelector[{key}]", message) is not ConflictPolicy.OVERRIDE:
-                    continue
-                replaced[key] = found
-            added[key] = value
-        fresh = {key: value for key, value in added.items() if key not in replaced}
+        state = self._state
+        present = state.spec.get("nodeSelector") or {}
+        added = {key: value for key, value in pairs.items() if self._is_wanted(key, value, present.get(key), changes)}
+        replaced = {key: present[key] for key in added if key in present}
+        fresh = {key: value for key, value in added.items() if key not in present}
         size = Size(pod_bytes=len(canonical(fresh)), node_requirements=len(fresh)) if fresh else Size()
-        if added and self._state.fits(size, "nodeSelector", changes):
+        if added and state.fits(size, "nodeSelector", changes):
             changes.added["nodeSelector"] = added
             if replaced:
-                changes.replaced["nodeSelector"] = replaced
-            self._state.put(("nodeSelector",), {**present, **added})
+                changes.replaced["nodeSelector"] = {**changes.replaced.get("nodeSelector", {}), **replaced}
+            state.put(("nodeSelector",), {**(state.spec.get("nodeSelector") or {}), **added})
+        for key, value in pairs.items():
+            if added.get(key, present.get(key)) == value:
+                state.claim(f"nodeSelector[{key}]")
 
-    def _is_impossible(self, key: str, value: str, changes: Changes) -> bool:
-        """Whether the pod's required terms exclude a label, and the pod's own terms are to be kept."""
+    def _is_wanted(self, key: str, value: str, found: str | None, changes: Changes) -> bool:
+        """Whether a pair is to be written: it is missing and possible, or overrides another value."""
+        if found == value:
+            return False
+        if found is not None:
+            message = f'the pod has "{short(found)}", the policy "{short(value)}"'
+            if self._state.conflict(changes, f"nodeSelector[{key}]", message) is not ConflictPolicy.OVERRIDE:
+                return False
+        return self._is_possible(key, value, changes)
+
+    def _is_possible(self, key: str, value: str, changes: Changes) -> bool:
+        """Whether a required term admits a label. To override, the pod's own terms are taken away where none does."""
         terms = self._required_terms()
         if not terms or changes.policy.conflict_policy is ConflictPolicy.COMBINE:
-            return False
+            return True
         wanted = clause(LABEL, key, "In", (value,))
         if any(self._agrees(each, wanted) for each in terms):
-            return False
-        message = f'no required node term of the pod admits "{short(value)}"'
-        if self._state.conflict(changes, f"nodeSelector[{key}]", message) is not ConflictPolicy.OVERRIDE:
             return True
-        self._write_terms(None)
-        changes.terms_changed = True
-        return False
+        message = f'no required node term of the pod admits {short(key)}="{short(value)}"'
+        if self._state.conflict(changes, NODE_TERMS, message) is not ConflictPolicy.OVERRIDE:
+            return False
+        self._replace_terms([], changes)
+        return True
 
     def _agrees(self, term: JoinedTerm, wanted: Clause) -> bool:
         """Whether a node can match the term and have the label. Taken for granted where the budget is spent."""
         if not self._state.budget.spend(len(term.clauses)):
             return True
-        about = [each for each in term.clauses if each.source == LABEL and each.key == wanted.key]
-        return bool(term.clauses) and not are_contradictory([*about, wanted])
+        about = [each for each in term.clauses if each.key == wanted.key and each.source == LABEL]
+        return bool(term.clauses) and not (about and are_contradictory([*about, wanted]))
 
     def _required_terms(self) -> list[JoinedTerm]:
         """The terms as they are now; empty where there are none."""
         if self._terms is None:
             values = get(self._state.spec, _TERMS_PATH)
             values = values if isinstance(values, list) else []
-            self._terms = own_terms(node_term(each) for each in values if isinstance(each, dict))
+            self._terms = own_terms(node_term(each if isinstance(each, dict) else {}) for each in values)
         return self._terms
 
     def join_terms(self, changes: Changes) -> None:
         """Requires a node that matches the pod's terms and the policy's. No such node, or too many terms: a conflict."""
+        state, mine = self._state, self._required_terms()
         theirs = changes.policy.directives.required_node_terms or ()
-        mine = self._required_terms()
-        where = NODE_TERMS
+        joined, message = self._joined(mine, theirs)
+        if joined is mine and mine:
+            state.claim(NODE_TERMS)
+            return
+        resolution = state.conflict(changes, NODE_TERMS, message) if message else ConflictPolicy.COMBINE
+        if resolution is ConflictPolicy.OVERRIDE:
+            self._override(policy_terms(theirs), changes)
+        elif resolution is ConflictPolicy.COMBINE and joined is not None:
+            self._replace_terms(joined or impossible_term(mine, theirs), changes)
+
+    def _joined(self, mine: list[JoinedTerm], theirs: Sequence[NodeTerm]) -> tuple[list[JoinedTerm] | None, str]:
+        """Both lists joined, None where that is too much; and why it is a conflict, empty where it is none."""
+        bounds = self._state.bounds
+        if mine and not self._state.has_room_for_requirements():
+            if is_satisfied(mine, theirs):
+                return mine, ""
+            return (
+                None,
+                f"no further requirement fits, {limit_name('node_requirements')} is {bounds.limits.node_requirements}",
+            )
         try:
-            joined = (
-                join(mine, theirs, self._state.bounds.max_terms, self._state.budget) if mine else policy_terms(theirs)
-            )
-            possible = self._can_match(joined)
+            joined = join(mine, theirs, bounds.max_terms, self._state.budget) if mine else policy_terms(theirs)
         except TooManyTermsError as error:
-            if self._state.conflict(changes, where, str(error)) is ConflictPolicy.OVERRIDE:
-                self._replace_terms(policy_terms(theirs), changes)
-            return
-        if joined is mine:
-            return
-        if not possible and self._can_match(mine):
-            resolution = self._state.conflict(
-                changes, where, "no node can match the pod's requirements and the policy's"
-            )
-            if resolution is ConflictPolicy.KEEP_POD:
+            return None, str(error)
+        if joined is mine or self._can_match(joined) or (mine and not self._can_match(mine)):
+            return joined, ""
+        return joined, "no node can match the pod's requirements and the policy's"
+
+    def _override(self, terms: list[JoinedTerm], changes: Changes) -> None:
+        """Puts a policy's terms in place of the pod's, and takes away the pairs of the pod that exclude all of them."""
+        state = self._state
+        if not self._can_match(terms):
+            keys = {part.key for each in terms for part in each.clauses}
+            present = state.spec.get("nodeSelector") or {}
+            taken = {
+                key: present[key] for key in present if key in keys and not state.is_claimed(f"nodeSelector[{key}]")
+            }
+            if not taken:
                 return
-            if resolution is ConflictPolicy.OVERRIDE:
-                joined = policy_terms(theirs)
-            elif not joined:
-                joined = impossible_term(mine, theirs)
-        self._replace_terms(joined or impossible_term(mine, theirs), changes)
+            changes.replaced["nodeSelector"] = taken
+            state.spec = put(state.spec, ("nodeSelector",), {k: v for k, v in present.items() if k not in taken})
+        self._replace_terms(terms, changes)
 
     def _can_match(self, terms: list[JoinedTerm]) -> bool:
         """Whether a node can match one of the terms together with the node selector (no terms: the selector alone)."""
@@ -140,16 +166,17 @@ class NodeDirectives:
     def _replace_terms(self, terms: list[JoinedTerm], changes: Changes) -> None:
         if self._state.fits(self._growth(terms), NODE_TERMS, changes):
             self._write_terms(terms)
+            self._state.claim(NODE_TERMS)
             changes.terms_changed = True
 
     def _growth(self, terms: list[JoinedTerm]) -> Size:
         """How much larger (or smaller) the terms are than those that stand there now."""
-        now = (Size(), *(node_term_size(each.value) for each in self._required_terms()))
-        then = (Size(), *(node_term_size(each.value) for each in terms))
-        return Size(*(sum(b) - sum(a) for a, b in zip(zip(*now, strict=True), zip(*then, strict=True), strict=True)))
+        now = Size(*map(sum, zip(Size(), *(each.size for each in self._required_terms()), strict=True)))
+        then = Size(*map(sum, zip(Size(), *(each.size for each in terms), strict=True)))
+        return Size(*map(sub, then, now))
 
-    def _write_terms(self, terms: list[JoinedTerm] | None) -> None:
-        self._terms = terms or []
+    def _write_terms(self, terms: list[JoinedTerm]) -> None:
+        self._terms = terms
         values = [each.value for each in self._terms]
         if values:
             self._state.put(_TERMS_PATH, values)

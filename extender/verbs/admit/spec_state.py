@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from operator import le
 from typing import Any
 
 from extender.model.policies import ConflictPolicy, JsonObject, Size
 from extender.verbs.admit.budget import Budget
 from extender.verbs.admit.changes import Bounds, Changes, Conflict, RejectedError
 from extender.verbs.admit.spec_edits import get, missing_parents, put
-from extender.wire.node_terms import counts_of, item_key, size_of
+from extender.wire.node_terms import counts_of, item_key, lengths_of, size_of
 from extender.wire.policy_validation import limit_name
 
 
@@ -26,17 +27,21 @@ class SpecState:
         self.budget = budget
         self.created: list[str] = []
         self._keys: dict[str, set[str]] = {}
+        self._claims: dict[str, None] = {}
         self._size: Size | None = None
-        self.excess = self._excess(counts_of(spec))
+        self._most = Size(*(getattr(bounds.limits, name) for name in Size._fields))
+        self.excess = self._excess(lengths_of(spec)) or self._excess(counts_of(spec))
 
     def save(self) -> tuple[Any, ...]:
         """What `restore` needs. O(1)."""
-        return self.spec, self._size, len(self.created)
+        return self.spec, self._size, len(self.created), len(self._claims)
 
     def restore(self, saved: tuple[Any, ...]) -> None:
         """Takes back every change since `save`."""
-        self.spec, self._size, created = saved
+        self.spec, self._size, created, claims = saved
         del self.created[created:]
+        while len(self._claims) > claims:
+            self._claims.popitem()
         self._keys = {}  # made anew when they are needed
 
     def put(self, names: tuple[str, ...], value: Any) -> None:
@@ -60,9 +65,22 @@ class SpecState:
         """After an element was replaced."""
         self._keys.pop(path, None)
 
+    def claim(self, where: str) -> None:
+        """Notes that a policy's value stands in a field: a policy that applies later does not override it."""
+        self._claims[where] = None
+
+    def is_claimed(self, where: str) -> bool:
+        """Whether a field has the value of a policy."""
+        return where in self._claims
+
     def conflict(self, changes: Changes, where: str, message: str) -> ConflictPolicy:
         """Records a conflict; returns how it is resolved, or raises `RejectedError`."""
         resolution = changes.policy.conflict_policy
+        if where in self._claims and resolution is ConflictPolicy.OVERRIDE:
+            resolution, message = (
+                ConflictPolicy.KEEP_POD,
+                f"{message}; that is the value of a policy that applies first",
+            )
         found = Conflict(str(changes.policy.key), where, message, resolution)
         if resolution is ConflictPolicy.REJECT:
             raise RejectedError(found)
@@ -74,9 +92,7 @@ class SpecState:
 
         A pod above a limit would be rejected in offload mode.
         """
-        if self._size is None:
-            self._size = size_of(self.spec)
-        size = self._size.plus(growth)
+        size = self.size.plus(growth)
         if above := self._excess(size, growth):
             self.conflict(changes, where, above)
             return False
@@ -85,8 +101,20 @@ class SpecState:
 
     def _excess(self, size: Size, growth: Size | None = None) -> str:
         """The first limit that is exceeded, and that grows where a growth is given; empty where there is none."""
-        for name, count, more in zip(Size._fields, size, growth or size, strict=True):
-            most = getattr(self.bounds.limits, name)
+        if all(map(le, size, self._most)):
+            return ""
+        for name, count, more, most in zip(Size._fields, size, growth or size, self._most, strict=True):
             if count > most and more > 0:
-                return f"{count} in the pod, {limit_name(name)} is {most}"
+                return f"{count} in the pod, {limit_name(name)} is {getattr(self.bounds.limits, name)}"
         return ""
+
+    def has_room_for_requirements(self) -> bool:
+        """Whether one more requirement about nodes stays within the limits."""
+        return self.size.node_requirements < self._most.node_requirements
+
+    @property
+    def size(self) -> Size:
+        """What the spec counts against the limits now."""
+        if self._size is None:
+            self._size = size_of(self.spec)
+        return self._size

@@ -16,9 +16,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from extender.model.clauses import OPAQUE, Clause, absorb, are_contradictory
-from extender.model.policies import JsonObject, NodeTerm
+from extender.model.policies import JsonObject, NodeTerm, Size
 from extender.verbs.admit.budget import Budget
 
+_NO_SIZE = Size()
+_PRODUCT = 2  # operations that making a term counts, where comparing two counts one
+_TOO_MUCH_WORK = "too many comparisons of terms in one admission"
 _SPREAD_BEFORE_ABSORPTION = 2  # products may exceed the cap by this factor before absorption has had its turn
 
 
@@ -34,16 +37,22 @@ class JoinedTerm:
     clauses: frozenset[Clause]
     origin: int = -1
     added: JsonObject = field(default_factory=dict)
+    size: Size = _NO_SIZE
 
 
 def own_terms(terms: Iterable[NodeTerm]) -> list[JoinedTerm]:
     """The terms that an object brings."""
-    return [JoinedTerm(each.value, each.clauses, number) for number, each in enumerate(terms)]
+    return [JoinedTerm(each.value, each.clauses, number, size=each.size) for number, each in enumerate(terms)]
 
 
 def policy_terms(terms: Iterable[NodeTerm]) -> list[JoinedTerm]:
     """The terms of a policy where the object has none."""
-    return [JoinedTerm(each.value, each.clauses, added=each.value) for each in terms]
+    return [JoinedTerm(each.value, each.clauses, added=each.value, size=each.size) for each in terms]
+
+
+def is_satisfied(mine: Iterable[JoinedTerm], theirs: Sequence[NodeTerm]) -> bool:
+    """Whether each term of an object already contains one of the policy's."""
+    return all(any(other.clauses <= each.clauses for other in theirs) for each in mine if each.clauses)
 
 
 def join(mine: list[JoinedTerm], theirs: Sequence[NodeTerm], most: int, budget: Budget) -> list[JoinedTerm]:
@@ -59,11 +68,13 @@ def join(mine: list[JoinedTerm], theirs: Sequence[NodeTerm], most: int, budget: 
             blanks.append(each)
             continue
         if not budget.spend(len(theirs)):
-            raise TooManyTermsError("too many comparisons of terms in one admission")
+            raise TooManyTermsError(_TOO_MUCH_WORK)
         if any(other.clauses <= each.clauses for other in theirs):
             joined.setdefault(each.clauses, each)
             continue
         changed = True
+        if not budget.spend(_PRODUCT * len(theirs)):
+            raise TooManyTermsError(_TOO_MUCH_WORK)
         for other in theirs:
             made = _product(each, other)
             if made is not None:
@@ -89,7 +100,7 @@ def _in_order(
         return []
     made = list(joined.values())
     if not budget.spend(len(made) * len(made) // 8):  # comparing two sets of different sizes takes next to nothing
-        raise TooManyTermsError("too many comparisons of terms in one admission")
+        raise TooManyTermsError(_TOO_MUCH_WORK)
     kept = [made[number] for number in absorb(list(joined))]
     if len(kept) > most and len(kept) > len(mine):
         raise TooManyTermsError(_over(len(kept), most))
@@ -103,9 +114,11 @@ def _in_order(
 def _product(mine: JoinedTerm, other: NodeTerm) -> JoinedTerm | None:
     """Both terms as one, None where no node can match it or where they cannot be written as one term."""
     value, added = dict(mine.value), {name: list(items) for name, items in mine.added.items()}
-    for name, content, clause in other.parts:
+    size = mine.size
+    for name, content, clause, more in other.parts:
         if clause in mine.clauses:
             continue
+        size = size.plus(more)
         if (
             clause.source == OPAQUE and clause.key == name
         ):  # a field of a later API: taken over as a whole, or not at all
@@ -115,10 +128,10 @@ def _product(mine: JoinedTerm, other: NodeTerm) -> JoinedTerm | None:
         else:
             value[name] = [*(value.get(name) or ()), content]
             added.setdefault(name, []).append(content)
-    clauses = mine.clauses | other.clauses
-    if are_contradictory(clauses):
+    keys = {(each.source, each.key) for each in other.clauses}
+    if are_contradictory([*(each for each in mine.clauses if (each[0], each[1]) in keys), *other.clauses]):
         return None
-    return JoinedTerm(value, clauses, mine.origin, added)
+    return JoinedTerm(value, mine.clauses | other.clauses, mine.origin, added, size)
 
 
 def impossible_term(mine: list[JoinedTerm], theirs: Sequence[NodeTerm]) -> list[JoinedTerm]:
@@ -128,7 +141,8 @@ def impossible_term(mine: list[JoinedTerm], theirs: Sequence[NodeTerm]) -> list[
         return mine[:1] or policy_terms(theirs[:1])
     lacking = [part for part in theirs[0].parts if part[2] not in first.clauses] if theirs else []
     value, added = dict(first.value), dict(first.added)
-    for name, content, _ in lacking:
+    for name, content, _, _ in lacking:
         value[name] = [*(value.get(name) or ()), content]
         added[name] = [*(added.get(name) or ()), content]
-    return [JoinedTerm(value, first.clauses | theirs[0].clauses, first.origin, added)]
+    size = Size(*map(sum, zip(first.size, *(part[3] for part in lacking), strict=True)))
+    return [JoinedTerm(value, first.clauses | theirs[0].clauses, first.origin, added, size)]

@@ -1,6 +1,6 @@
-"""The simulated API server of the bench, in a child process: has the cluster and creates events.
+"""The embedded API server of the bench, in a process of its own: holds the cluster and lets events happen.
 
-The measured service lists and watches it like a real one. `over_http.py` and `http_player.py` call it by pipe.
+The service under test lists and watches it just as it would a real one. Runs in a child; `serving` calls it by pipe.
 """
 
 import asyncio
@@ -27,44 +27,44 @@ _ALIVE: Final = 200
 _HISTORY: Final = 50_000
 
 
-def run_api_server(pipe: Connection, load: Load) -> None:
-    """The target of the child process. Sends its address when it is ready."""
+def run_plane(pipe: Connection, load: Load) -> None:
+    """The child's whole life. Says its address when it is ready."""
     asyncio.run(_run(pipe, SyntheticCluster(load)))
 
 
 async def _run(pipe: Connection, cluster: SyntheticCluster) -> None:
-    api_server = BenchApiServer(cluster)
+    plane = Plane(cluster)
     settings = ApiServerSettings(history=_HISTORY, slow_after=_HISTORY)
-    answered: dict[str, Callable[..., object]] = {"flood": api_server.flood, "relabel": api_server.relabel}
-    answered |= {"compact": api_server.compact, "events": lambda: api_server.events}
-    async with ApiServer(settings, store=api_server.store) as api:
-        calls = Calls(pipe, answered, unanswered={"rate": api_server.set_rate} | api_server.pod_events)
+    asked: dict[str, Callable[..., object]] = {"flood": plane.flood, "relabel": plane.relabel}
+    asked |= {"compact": plane.compact, "told": lambda: plane.told}
+    async with ApiServer(settings, store=plane.store) as api:
+        calls = Calls(pipe, asked, told={"rate": plane.set_rate} | plane.pod_events)
         calls.listen()
-        calls.send(api.url)
-        happening = asyncio.create_task(api_server.let_happen())
+        calls.say(api.url)
+        happening = asyncio.create_task(plane.let_happen())
         await calls.stopped.wait()
         happening.cancel()
 
 
-class BenchApiServer:
-    """The store, and the events of its pods."""
+class Plane:
+    """The store and what happens in it."""
 
     def __init__(self, cluster: SyntheticCluster) -> None:
         self.store = Store(history=_HISTORY)
         self._cluster = cluster
         self._rate = 0.0
-        self.events = 0  # pod events so far
+        self.told = 0  # pod events so far
         self._lives = pod_events(cluster, 50_000_000)
         self._placed: deque[tuple[PodId, str]] = deque()
         self.store.load(_foundation(cluster))
         self.store.table(kinds.PODS).fill(self._existing(), self.store.version + cluster.load.pods)
 
     def set_rate(self, rate: float) -> None:
-        """Sets the rate of events per second."""
+        """So many events a second from now on."""
         self._rate = rate
 
     async def let_happen(self) -> None:
-        """Creates events at the rate, a few at a time."""
+        """Events at the rate that is set, a few at a time."""
         due, last = 0.0, time.monotonic()
         while True:
             await asyncio.sleep(_TICK_SECONDS)
@@ -75,39 +75,39 @@ class BenchApiServer:
             due -= int(due)
 
     def flood(self, events: int) -> int:
-        """Creates so many events at once. Returns the number of all events so far."""
+        """So many events at once; gives how many there have been."""
         for _ in range(events):
             event, pod, node, body = next(self._lives)
             self._record(event, pod, node, body)
-        return self.events
+        return self.told
 
     @property
     def pod_events(self) -> dict[str, Callable[..., None]]:
-        """The calls for the incoming pods."""
+        """What can be told of the pods that are asked about."""
         return {"create": self.create, "place": self.place, "drop": self.drop}
 
     def create(self, pod: PodId) -> None:
-        """Creates a pending pod, before the request for it."""
+        """What comes before a question: the pod is pending."""
         self._write(ADDED, pod, "", "pending")
 
     def drop(self, pod: PodId) -> None:
-        """Deletes a pending pod that was rejected."""
+        """Delete a pending pod that was rejected."""
         self._write(DELETED, pod, "", "pending")
 
     def place(self, pod: PodId, node: str) -> None:
-        """Binds a pod after the answer for it, and deletes the oldest pod that was bound so."""
+        """What follows an answer: the pod is bound, and the oldest one placed so goes."""
         self._write(MODIFIED, pod, node, "bound")
         self._placed.append((pod, node))
         if len(self._placed) > _ALIVE:
-            self._write(DELETED, *self._placed.popleft(), "terminating")
+            self._write(DELETED, *self._placed.popleft(), "ending")
 
     def relabel(self, namespace: str, labels: dict[str, str]) -> None:
-        """Sets the labels of a namespace."""
+        """Give a namespace these labels."""
         line: JsonObject = orjson.loads(namespace_line(namespace, labels))
         self.store.put(kinds.NAMESPACES, line["object"])
 
     def compact(self) -> None:
-        """Creates a change and drops the history: every watch of pods ends with 410, and pods are listed again."""
+        """Record a change and compact it away at once: every watch of pods ends with 410 and lists again."""
         self.flood(1)
         self.store.compact()
 
@@ -117,7 +117,7 @@ class BenchApiServer:
 
     def _record(self, event: str, pod: PodId, node: str, body: bytes) -> None:
         self.store.table(kinds.PODS).record(event, self._stored(pod, node, body), time.monotonic())
-        self.events += 1
+        self.told += 1
 
     def _existing(self) -> Iterator[Stored]:
         for pod, node in self._cluster.existing():
@@ -130,7 +130,7 @@ class BenchApiServer:
 
 
 def _foundation(cluster: SyntheticCluster) -> Iterator[JsonObject]:
-    """All objects except pods."""
+    """Everything but the pods, as objects."""
     for lines in (cluster.namespace_lines(), cluster.node_lines(), cluster.replica_set_lines()):
         for line in lines:
             yield orjson.loads(line)["object"]

@@ -1,7 +1,7 @@
-"""A child process of the bench, and the calls to it over a pipe.
+"""A process of the bench and the pipe to it: what is called by name there, and what it answers.
 
-The measured service and the client need processes of their own, so that they share neither interpreter nor memory.
-`Child` is the end of the parent, `Calls` that of the child.
+So that what is measured shares neither its interpreter nor its memory with what asks it. Called by `serving`; the
+other end is `answer_calls`, in the child.
 """
 
 import asyncio
@@ -13,16 +13,16 @@ from typing import Any, Final, TypeAlias
 
 _LONGEST: Final = 180.0
 
-# (pipe, URL of the API server, settings): sends its addresses when it is ready, and answers calls until it is stopped.
+# (pipe, URL of the API server, settings): says its addresses when it is ready, and answers calls until told to stop.
 RunService: TypeAlias = Callable[..., None]
 
 
 class ChildError(Exception):
-    """Raised when a child process has failed, has ended, or does not answer in time."""
+    """Raised when a process of the bench has failed, ended, or not answered in time."""
 
 
 class Child:
-    """A process that runs `target(pipe, *arguments)` and answers calls until it is stopped."""
+    """A process that runs `target(pipe, *arguments)` and answers calls until it is told to stop."""
 
     def __init__(self, target: Callable[..., None], *arguments: object) -> None:
         context = multiprocessing.get_context("spawn")
@@ -34,11 +34,11 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """The process ID."""
+        """The process's number."""
         return self._process.pid or 0
 
     def receive(self) -> Any:
-        """The next value that the child sends. Raises ChildError."""
+        """What the child says next. Raises ChildError."""
         try:
             if not self._pipe.poll(_LONGEST):
                 raise ChildError(f"{self._name}: no answer within {_LONGEST:.0f} s")
@@ -50,20 +50,20 @@ class Child:
             raise ChildError(f"{self._name}: {error}")
         return value
 
-    def notify(self, name: str, *arguments: object) -> None:
-        """Calls a function of the child that has no result."""
+    def tell(self, name: str, *arguments: object) -> None:
+        """Call something that gives no answer."""
         self._pipe.send((name, arguments))
 
     def call(self, name: str, *arguments: object) -> Any:
-        """Calls a function of the child and returns its result. Raises ChildError."""
-        self.notify(name, *arguments)
+        """Call something and wait for what it gives. Raises ChildError."""
+        self.tell(name, *arguments)
         return self.receive()
 
     def stop(self) -> None:
-        """Stops the child, and terminates it if it does not stop within 10 s."""
+        """Tell it to stop; what does not end by itself is ended."""
         if self._process.is_alive():
             with suppress(ConnectionError):
-                self.notify("stop")
+                self.tell("stop")
             self._process.join(10)
         if self._process.is_alive():
             self._process.terminate()
@@ -73,7 +73,7 @@ class Child:
 
 @contextmanager
 def child_running(target: Callable[..., None], *arguments: object) -> Iterator[Child]:
-    """Runs a child during the block."""
+    """A child for as long as the block lasts."""
     child = Child(target, *arguments)
     try:
         yield child
@@ -82,44 +82,44 @@ def child_running(target: Callable[..., None], *arguments: object) -> Iterator[C
 
 
 class Calls:
-    """The functions of the child by name: `answered` ones return a result, `unanswered` ones do not. `stop` sets `stopped`."""
+    """The child's end: `told` give no answer, `asked` answer, both by name; `stop` sets `stopped`."""
 
     def __init__(
         self,
         pipe: Connection,
-        answered: Mapping[str, Callable[..., object]],
-        unanswered: Mapping[str, Callable[..., object]] | None = None,
+        asked: Mapping[str, Callable[..., object]],
+        told: Mapping[str, Callable[..., object]] | None = None,
     ) -> None:
         self.stopped = asyncio.Event()
         self._pipe = pipe
-        self._answered = answered
-        self._unanswered = {**(unanswered or {}), "stop": self.stopped.set}
+        self._asked = asked
+        self._told = {**(told or {}), "stop": self.stopped.set}
 
-    def send(self, value: object) -> None:
-        """Sends a value to the parent."""
+    def say(self, value: object) -> None:
+        """Tell the parent something of our own accord."""
         self._pipe.send(("", value))
 
     def listen(self) -> None:
-        """Answers calls on the running loop."""
+        """Answer on the running loop, between its other work."""
         asyncio.get_running_loop().add_reader(self._pipe.fileno(), self._read)
 
     def close(self) -> None:
-        """Stops answering."""
+        """Hear no more."""
         asyncio.get_running_loop().remove_reader(self._pipe.fileno())
 
     def _read(self) -> None:
         try:
             while self._pipe.poll():
                 self._answer(*self._pipe.recv())
-        except (EOFError, ConnectionError):  # the parent has ended
+        except (EOFError, ConnectionError):  # the parent is gone
             self.close()
             self.stopped.set()
 
     def _answer(self, name: str, arguments: tuple[object, ...]) -> None:
-        if name in self._unanswered:
-            self._unanswered[name](*arguments)
+        if name in self._told:
+            self._told[name](*arguments)
             return
         try:
-            self.send(self._answered[name](*arguments))
-        except Exception as error:  # noqa: BLE001 (sent to the parent, which raises it)
+            self.say(self._asked[name](*arguments))
+        except Exception as error:  # noqa: BLE001 (told to the parent, which raises it)
             self._pipe.send((f"{name}: {error!r}", None))

@@ -1,1 +1,1 @@
-"""The reports of the bench: figures, results as JSON, tables, and comparisons with bounds and earlier runs."""
+"""What the bench reports: figures, runs as JSON, tables, and comparisons with bounds and earlier runs."""

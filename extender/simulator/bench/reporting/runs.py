@@ -14,14 +14,14 @@ from extender.simulator.bench.workload.scenario import DIMENSIONS, Place
 
 
 class Audit(Struct, frozen=True):
-    """The differences that the recount found, and the number of recounted groups."""
+    """Every difference that was found, and how many groups were recounted."""
 
     drift: tuple[str, ...]
     groups: int
 
 
 class Row(Struct, frozen=True):
-    """The figures of one point: scenario, way of measuring (`process` or `http`), and dimensions."""
+    """The figures of one point: of which scenario, how it was played (`process` or `http`), where it stands."""
 
     scenario: str
     via: str
@@ -30,25 +30,25 @@ class Row(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The name in messages: `w1 via process (pods 5000, selectors 100, names 500, answer decisive)`."""
+        """How messages call it: `w1 via process (pods 5000, selectors 100, names 500, answer decisive)`."""
         place = ", ".join(f"{name} {self.place[name]}" for name in DIMENSIONS if name in self.place)
         return f"{self.scenario} via {self.via} ({place})"
 
     @property
     def key(self) -> tuple[str, str, tuple[tuple[str, int | str], ...]]:
-        """Identifies the same point in another run."""
+        """What makes it the same point in another run."""
         return self.scenario, self.via, tuple(sorted(self.place.items()))
 
 
 class Played(Struct, frozen=True):
-    """The results of one load."""
+    """What one load gave."""
 
     rows: list[Row]
     audit: Audit
 
 
 class Results(Struct, frozen=True):
-    """The results of a run."""
+    """A whole run."""
 
     made: str
     machine: dict[str, str]
@@ -57,26 +57,26 @@ class Results(Struct, frozen=True):
 
 
 def results_of(played: Sequence[Played]) -> Results:
-    """Joins the results of the loads."""
+    """Join what the loads gave."""
     rows = [row for each in played for row in each.rows]
     drift = tuple(line for each in played for line in each.audit.drift)
     return Results(_now(), _machine(), rows, Audit(drift, sum(each.audit.groups for each in played)))
 
 
 def encode_results(results: Results) -> bytes:
-    """Encodes JSON with one line per row, so that two files can be compared with diff."""
+    """JSON with one line for each row, so that two files can be read side by side."""
     rows = b",\n  ".join(msgspec.json.encode(row) for row in results.rows)
     head = msgspec.json.encode({"made": results.made, "machine": results.machine, "audit": results.audit})
     return head[:-1] + b',\n "rows": [\n  ' + rows + b"\n]}\n"
 
 
 def decode_results(body: bytes) -> Results:
-    """Decodes the output of `encode_results`. Raises ValueError."""
+    """Read what `encode_results` wrote. Raises ValueError."""
     return msgspec.json.decode(body, type=Results)
 
 
 def rows_by_key(rows: Iterable[Row]) -> dict[Any, Row]:
-    """The rows by key."""
+    """Rows by what makes them the same point in another run."""
     return {row.key: row for row in rows}
 
 

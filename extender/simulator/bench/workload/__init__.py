@@ -1,1 +1,1 @@
-"""The workload of the bench: scenario files, synthetic clusters, and the requests and watch events of their pods."""
+"""What the bench plays: scenario files, synthetic clusters, and the requests and watch events of their pods."""

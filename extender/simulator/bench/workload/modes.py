@@ -1,7 +1,7 @@
-"""Parses scenarios that play one burst of pods in each mode. Called by the command line and by tests.
+"""Scenarios that play one burst of pods in each mode, one after the other, and what a run of them consists of.
 
-The burst is another file, a scenario of `extender simulate`, with the cluster, the pods and the delay of bindings. An
-unknown field or a wrong type is an error with its path.
+The burst itself is a scenario of `extender simulate` in a file beside it: what arrives, where, and how late bindings are.
+Read strictly, each fault named by its path. Nothing is played here. Called by the command line and by tests.
 """
 
 from dataclasses import dataclass, replace
@@ -16,20 +16,19 @@ from extender.simulator.scenario.language import BIND_PATH, Arrive, Expect, Play
 
 Mode: TypeAlias = Literal["decisive", "bind", "cooperative"]
 KIND: Final = "ModesScenario"
-# decisive: filter answers one node; cooperative: several, and the scheduler selects one; bind: as cooperative, and the
-# extender binds.
+# decisive: one node is answered; cooperative: several are, and the scheduler chooses; bind: so, and we bind.
 MODES: Final[tuple[Mode, ...]] = ("decisive", "bind", "cooperative")
 
 
 class ModesCase(Part, frozen=True):
-    """Numbers of pods, each played once with each seed; `join` merges the runs."""
+    """So many pods, once with each seed; what is reported is the median, of violations the sum."""
 
     labels: tuple[str, ...]
     pods: tuple[Positive, ...] = (2000,)
     seeds: tuple[int, ...] = (1,)
 
     def __post_init__(self) -> None:
-        """Rejects a case without pods or seeds."""
+        """Refuse a case that plays nothing."""
         if not (self.pods and self.seeds):
             raise ValueError("pods: there must be at least one size and one seed")
 
@@ -61,7 +60,7 @@ class ModesLoad:
         return {"pods": self.pods, "mode": mode}
 
     def settings_in(self, mode: Mode) -> Settings:
-        """The service's settings for the mode."""
+        """What makes a service play the mode."""
         placement: Literal["decisive", "cooperative"] = "decisive" if mode == "decisive" else "cooperative"
         server = self.settings.server
         paths = msgspec.structs.replace(server.paths, bind=BIND_PATH if mode == "bind" else "")
@@ -69,7 +68,7 @@ class ModesLoad:
         return msgspec.structs.replace(self.settings, placement=placement, server=server)
 
     def burst_in(self, mode: Mode) -> Play:
-        """The burst with this number of pods; in mode bind its scheduler calls the extender to bind."""
+        """The burst with this many pods, and with a scheduler that lets us bind where the mode is so."""
         scheduler = msgspec.structs.replace(self.burst.scenario.scheduler, bind=mode == "bind")
         scenario = msgspec.structs.replace(self.burst.scenario, scheduler=scheduler)
         steps = tuple(self._sized(step) for step in self.burst.steps if not isinstance(step.action, Expect))
@@ -82,14 +81,16 @@ class ModesLoad:
 
 
 def parse_modes(document: object) -> ModesScenario:
-    """Builds a scenario from a parsed YAML document. Raises DocumentError with every problem and its path."""
+    """Read a parsed YAML document. Raises DocumentError with every problem and its path."""
     return read_document(without_nulls(document), ModesScenario)
 
 
 def plan_modes(scenario: ModesScenario, burst: Play, settings: Settings, label: str = "") -> list[ModesLoad]:
-    """One load for each size of the cases with the label. Raises DocumentError if the burst has not exactly one arrival."""
+    """One load for each size of the cases that carry the label. DocumentError if the size of the burst is not one number."""
     if sum(isinstance(step.action, Arrive) for step in burst.steps) != 1:
-        raise DocumentError([f"burst: expected a scenario with exactly one step arrive, which {scenario.burst} is not"])
+        raise DocumentError(
+            [f"burst: expected a scenario in which pods arrive once, in {scenario.burst} it is otherwise"]
+        )
     return [
         ModesLoad(scenario, burst, settings, pods, case.seeds)
         for case in labelled(scenario.cases, label)

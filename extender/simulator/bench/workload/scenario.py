@@ -1,6 +1,6 @@
-"""Parses bench scenarios: the cluster, the incoming pods, the dimensions, and the bounds of figures.
+"""Bench scenario files: the cluster, the incoming pods, what is varied, and which bounds the figures must keep.
 
-An unknown field or a wrong type is an error with its path. Called by the command line and by tests.
+Read strictly, each fault named by its path. Nothing is played here. Called by the command line and by tests.
 """
 
 import itertools
@@ -15,24 +15,24 @@ from extender.settings import Settings, default_settings
 
 Positive: TypeAlias = Annotated[int, Meta(ge=1)]
 Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
-# "decisive": placement decisive; "best50": cooperative with a shortlist of 50 nodes; "all": cooperative with all nodes.
+# "decisive" names one node where a pod's place matters to others; "best50" the best 50 nodes, "all" every one.
 Answer: TypeAlias = Annotated[str, Meta(pattern="^(decisive|all|best[1-9][0-9]*)\\Z")]
 Place: TypeAlias = dict[str, int | str]
-Measure: TypeAlias = Literal["requests", "events", "retries", "relabel", "hostile", "service"]
+Measure: TypeAlias = Literal["questions", "events", "herd", "relabel", "hostile", "service"]
 
-# The dimensions of a point, in the order of the tables.
+# What a point of the matrix is told apart by, in the order in which tables show it.
 _VARIED: Final = ("pods", "selectors", "names", "answer")
 DIMENSIONS: Final = (*_VARIED, "mode")
 
 
 class Part(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """The base of all parts of a scenario."""
+    """What all parts of a scenario have in common."""
 
 
 class PodTemplate(Part, frozen=True):
-    """The template of incoming and existing pods.
+    """What asking and existing pods have in common.
 
-    In a text `{v}` is the number of the pod's selector. The text `{t}` becomes a number from 1 to `turns`.
+    In texts `{v}` is the number of the pod's selector; a text that is just `{t}` becomes a number from 1 to `turns`.
     """
 
     labels: dict[str, str]
@@ -41,10 +41,10 @@ class PodTemplate(Part, frozen=True):
 
 
 class ClusterPart(Part, frozen=True):
-    """The cluster. `oneNamespace`: all pods are in one namespace, because spread counts only within a namespace.
+    """The cluster. Pods stand in all namespaces, or with `oneNamespace` all in one, as spread counts within one only.
 
-    `replicaSets`: the owners of the pods exist, so that pods without constraints get the default ones of the system.
-    `mostPerSelector`: further existing pods have no terms (required anti-affinity allows no more pods than nodes).
+    `replicaSets`: the pods' owners exist, so that pods without constraints get the default ones of the system.
+    `mostPerSelector`: further existing pods carry no terms (required anti-affinity has no room for more than nodes).
     """
 
     nodes: Positive = 5000
@@ -56,34 +56,35 @@ class ClusterPart(Part, frozen=True):
     most_per_selector: Positive = 1_000_000
 
 
-class RequestsPart(Part, frozen=True):
-    """The requests of each point: their number, and the share of incoming pods with a node selector.
+class AskingPart(Part, frozen=True):
+    """How questions are asked: so many of each point, and a share of incoming pods that want nodes with an SSD.
 
-    `perSecond` limits their rate over HTTP, as a scheduler has other work between requests; 0 is no limit.
+    `perSecond` limits them over HTTP (0: as fast as they are answered), as a scheduler is busy in between.
     """
 
-    count: Positive = 1000
+    questions: Positive = 1000
     node_selector_share: Share = 0.0
     per_second: Annotated[float, Meta(ge=0)] = 0.0
 
 
 class Case(Part, frozen=True):
-    """A part of the matrix: every combination of its lists is a point. `measure` selects the measurements."""
+    """A part of the matrix: every combination of its lists is a point, and `measure` says what is measured there."""
 
     labels: tuple[str, ...]
-    measure: tuple[Measure, ...] = ("requests",)
+    measure: tuple[Measure, ...] = ("questions",)
     pods: tuple[Positive, ...] = (5000,)
     selectors: tuple[Positive, ...] = (100,)
     names: tuple[Positive, ...] = (500,)
     answer: tuple[Answer, ...] = ("decisive",)
-    rate: Annotated[float, Meta(ge=0)] = 0.0  # pod events per second during requests over HTTP
+    rate: Annotated[float, Meta(ge=0)] = 0.0  # pod events per second while a service is asked over HTTP
 
 
 class Bound(Part, frozen=True):
     """One bound: a figure is at most (or at least) a number, or that many times another figure.
 
-    `relativeTo` names another figure of the same point; `baseline` the point, by differing dimensions, with the same
-    figure to compare. `where` limits the bound to points with these values, `via` to one way of measuring.
+    `relativeTo` names a figure of the same point; `baseline` the same figure of the point that differs in these
+    dimensions. `where` limits the bound to points with these values, `via` to one of
+    the ways of playing them.
     """
 
     figure: str
@@ -95,7 +96,7 @@ class Bound(Part, frozen=True):
     where: Place = {}
 
     def __post_init__(self) -> None:
-        """Rejects a bound without a limit or with unknown dimensions."""
+        """Refuse a bound that bounds nothing, or that looks at dimensions that do not exist."""
         if (self.at_most is None) == (self.at_least is None):
             raise ValueError("figure: expected either atMost or atLeast")
         if self.relative_to and self.baseline:
@@ -110,26 +111,26 @@ class Labelled(Protocol):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The labels that select it."""
+        """By which it is chosen."""
 
 
 CaseT = TypeVar("CaseT", bound=Labelled)
 
 
 class Bounded(Protocol):
-    """The common part of bench scenarios of all kinds."""
+    """A bench scenario of any kind, as far as what all of them have."""
 
     @property
     def name(self) -> str:
-        """The name of its rows."""
+        """What its rows are called."""
 
     @property
     def cases(self) -> Sequence[Labelled]:
-        """Its cases."""
+        """What may be played."""
 
     @property
     def bounds(self) -> tuple[Bound, ...]:
-        """The bounds of its figures."""
+        """What the figures must keep."""
 
 
 class BenchScenario(Part, frozen=True, kw_only=True):
@@ -142,7 +143,7 @@ class BenchScenario(Part, frozen=True, kw_only=True):
     seed: int = 1
     template: PodTemplate
     cluster: ClusterPart = ClusterPart()
-    requests: RequestsPart = RequestsPart()
+    asking: AskingPart = AskingPart()
     cases: tuple[Case, ...]
     bounds: tuple[Bound, ...] = ()
 
@@ -156,7 +157,7 @@ class Point(Struct, frozen=True):
 
     @property
     def settings(self) -> Settings:
-        """The settings of a service with this form of answers."""
+        """What makes a service answer so."""
         settings = default_settings("offload")
         if self.answer == "decisive":
             return settings
@@ -166,7 +167,7 @@ class Point(Struct, frozen=True):
 
 
 class Load(Struct, frozen=True):
-    """One cluster, which is loaded in its own process, and the points to measure on it."""
+    """One cluster to be loaded, in a process of its own, and the points that are played on it."""
 
     scenario: BenchScenario
     pods: int
@@ -180,7 +181,7 @@ class Load(Struct, frozen=True):
 
 
 def parse_bench(document: object) -> BenchScenario:
-    """Builds a scenario from a parsed YAML document. Raises DocumentError with every problem and its path."""
+    """Read a parsed YAML document. Raises DocumentError with every problem and its path."""
     scenario = read_document(without_nulls(document), BenchScenario)
     problems = [text for number, case in enumerate(scenario.cases) for text in _problems(case, number, scenario)]
     if problems:
@@ -189,7 +190,7 @@ def parse_bench(document: object) -> BenchScenario:
 
 
 def _problems(case: Case, number: int, scenario: BenchScenario) -> Iterator[str]:
-    """The problems of a case that its own types do not exclude."""
+    """What is wrong with a case as a part of its scenario."""
     for dimension in _VARIED:
         if not getattr(case, dimension):
             yield f"cases[{number}].{dimension}: must not be empty"
@@ -198,7 +199,7 @@ def _problems(case: Case, number: int, scenario: BenchScenario) -> Iterator[str]
 
 
 def plan(scenario: BenchScenario, label: str = "") -> list[Load]:
-    """The clusters to load for the cases with the label (all for an empty one), each point once."""
+    """The clusters to load for the cases that carry the label (all without one), each point once."""
     measures: dict[tuple[int, int], dict[tuple[int, str], set[str]]] = {}
     rates: dict[tuple[int, int], float] = {}
     for case in labelled(scenario.cases, label):
@@ -214,10 +215,10 @@ def plan(scenario: BenchScenario, label: str = "") -> list[Load]:
 
 
 def labelled(cases: Iterable[CaseT], label: str) -> Iterator[CaseT]:
-    """The cases with a label; all for an empty one."""
+    """The cases that carry a label; an empty label is carried by all."""
     return (case for case in cases if not label or label in case.labels)
 
 
 def labels_in(scenarios: Iterable[Bounded]) -> list[str]:
-    """All labels of the scenarios."""
+    """Every label that stands in the scenarios."""
     return sorted({label for scenario in scenarios for case in scenario.cases for label in case.labels})

@@ -1,0 +1,345 @@
+"""The admission verb: injects policies into pods and pod templates, and validates policies.
+
+An object costs O(its scheduling fields + the policies that select it), and the joining of node terms is bounded by a
+budget. Nothing is raised: a policy that fails by itself is left out, or refuses the object where its failurePolicy says
+so, and every other policy is applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from zlib import crc32
+
+from extender.model.policies import (
+    DEFAULT_SERVICE_ACCOUNT,
+    EXEMPT_LABEL,
+    INJECTED_ANNOTATION,
+    FailurePolicy,
+    JsonObject,
+    Mode,
+    Moment,
+    Policy,
+    PolicyKey,
+    Subject,
+    Targets,
+)
+from extender.policy_settings import Policies
+from extender.settings import Limits
+from extender.verbs.admit.budget import Budget
+from extender.verbs.admit.changes import Bounds, Changes, Conflict, RejectedError
+from extender.verbs.admit.injected import Record, joined, read_records, record_of, subtract, write_records
+from extender.verbs.admit.injection import Injection
+from extender.verbs.admit.json_patch import Operation, make_patch
+from extender.verbs.admit.policy_reader import NamespaceReader, NodeReader, PolicyReader
+from extender.verbs.admit.policy_reviews import review_policy
+from extender.verbs.admit.reviews import (
+    FAILED,
+    FORBIDDEN,
+    MALFORMED,
+    Request,
+    ReviewError,
+    allowed,
+    denied,
+    read_review,
+    uid_of,
+)
+from extender.verbs.admit.spec_edits import drop, put
+from extender.verbs.admit.templates import (
+    POD,
+    controller_of,
+    kind_name,
+    path_text,
+    read,
+    template_paths,
+    why_not,
+    written,
+)
+from extender.wire.policy_validation import is_policy
+
+_MOST_DESCRIBED: Final = 100  # conflicts that are put into words; a response has room for fewer
+_MIRROR: Final = "kubernetes.io/config.mirror"  # a static pod's copy, which the kubelet does not read
+_MOST_RECORDED: Final = 2**17  # bytes of the annotation; all annotations of an object may have 2**18
+_COMPUTED_FROM_CLASS: Final = ("priority", "preemptionPolicy")
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """A review with the answer, and what led to it: for metrics, events and status. ``failed``: policies with errors."""
+
+    review: JsonObject
+    kind: str = ""
+    namespace: str = ""
+    dry_run: bool = False
+    changes: tuple[Changes, ...] = ()
+    failed: tuple[PolicyKey, ...] = ()
+
+    @property
+    def result(self) -> str:
+        """``malformed``, ``denied``, ``mutated`` or ``allowed``."""
+        response = self.review["response"]
+        if response["allowed"]:
+            return "mutated" if "patch" in response else "allowed"
+        return "malformed" if response["status"]["code"] == MALFORMED else "denied"
+
+
+class DeniedError(Exception):
+    """Raised inside the verb where an object is to be refused."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(slots=True)
+class _Findings:
+    """What is found while the pod specs of one object are injected."""
+
+    budget: Budget = field(default_factory=Budget)
+    changes: list[Changes] = field(default_factory=list)
+    audited: list[Changes] = field(default_factory=list)
+    failed: dict[PolicyKey, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    def notes(self) -> dict[str, str]:
+        """The audit annotations: the API server writes the webhook's name in front of each."""
+        found = {
+            "applied": "; ".join(
+                f"{_title(each)}: {', '.join(each.fields())}" for each in self.changes if not each.is_empty
+            ),
+            "audited": "; ".join(
+                f"{_title(each)}: {', '.join(each.fields())}" for each in self.audited if not each.is_empty
+            ),
+            "conflicts": "; ".join(map(_describe, self.conflicts()[:_MOST_DESCRIBED])),
+            "errors": "; ".join(f"{key}: {text}" for key, text in self.failed.items()),
+        }
+        return {name: text for name, text in found.items() if text}
+
+    def conflicts(self) -> list[Conflict]:
+        """The conflicts of all policies, those in mode Audit too."""
+        return [found for each in (*self.changes, *self.audited) for found in each.conflicts]
+
+
+def _title(changes: Changes) -> str:
+    return f"{changes.policy.key}@{changes.policy.generation}"
+
+
+def _describe(conflict: Conflict) -> str:
+    return f"{conflict.policy}: {conflict.field}: {conflict.message} ({conflict.resolution})"
+
+
+class AdmitVerb:
+    """Decides AdmissionReviews. Without effects and without state of its own: any number of replicas answer alike."""
+
+    def __init__(
+        self,
+        policies: PolicyReader,
+        namespaces: NamespaceReader,
+        settings: Policies,
+        limits: Limits,
+        *,
+        own_namespace: str = "",
+        nodes: NodeReader | None = None,
+    ) -> None:
+        self._policies = policies
+        self._namespaces = namespaces
+        self._nodes = nodes
+        self._templates = settings.templates
+        self._exempt = {*settings.exempt_namespaces, own_namespace} - {""}
+        self._bounds = Bounds(limits, settings.max_terms)
+
+    def decide(self, review: Any) -> JsonObject:
+        """The AdmissionReview with the response to one with a request. Never raises."""
+        return self.admit(review).review
+
+    def admit(self, review: Any) -> Admission:
+        """The same, with what led to the response."""
+        try:
+            request = read_review(review)
+        except ReviewError as error:
+            return Admission(denied(uid_of(review), MALFORMED, str(error)))
+        try:
+            return self._admit(request)
+        except Exception as error:  # noqa: BLE001 (an answer is due whatever the object holds; the text names the error)
+            return self._given_up(request, f"no policy is applied: {type(error).__name__}: {error}")
+
+    def _given_up(self, request: Request, text: str) -> Admission:
+        """The answer where an object as a whole cannot be injected: refused if a policy of failurePolicy Fail might concern it."""
+        strict = next((each.key for each in self._policies if _must_not_be_missed(each, request.namespace)), None)
+        found = (
+            allowed(request.uid, warnings=[text], notes={"errors": text})
+            if strict is None
+            else denied(request.uid, FAILED, f"{strict}: {text}", notes={"errors": text})
+        )
+        return Admission(found, kind_name(request.kind), request.namespace, request.dry_run)
+
+    def _admit(self, request: Request) -> Admission:
+        kind = kind_name(request.kind)
+        if is_policy(str(request.kind.get("group")), str(request.kind.get("kind"))):
+            found = review_policy(request, self._policies, self._nodes, self._bounds.limits)
+            return Admission(found, kind, request.namespace, request.dry_run)
+        reason = self._why_not(request, kind)
+        if reason:
+            found = allowed(request.uid, notes={"skipped": reason})
+            return Admission(found, kind, request.namespace, request.dry_run)
+        return self._inject(request, kind)
+
+    def _why_not(self, request: Request, kind: str) -> str:
+        """Why nothing is injected into an object; empty where something may be."""
+        if request.namespace in self._exempt:
+            return f"namespace {request.namespace} is exempt"
+        if request.subresource:
+            return f"subresource {request.subresource}"
+        reason = why_not(kind, request.operation, request.obj, self._templates)
+        metadata = request.obj["metadata"]
+        if not reason and _mapping(metadata, "labels").get(EXEMPT_LABEL) == "true":
+            return f"label {EXEMPT_LABEL}"
+        if not reason and _MIRROR in _mapping(metadata, "annotations"):
+            return "a mirror pod is not run from its object"
+        return reason
+
+    def _inject(self, request: Request, kind: str) -> Admission:
+        findings = _Findings()
+        try:
+            patch = self._patch(request, kind, findings)
+        except DeniedError as error:
+            found = denied(request.uid, error.code, str(error), warnings=findings.warnings, notes=findings.notes())
+        else:
+            conflicts = [each for done in findings.changes for each in done.conflicts][:_MOST_DESCRIBED]
+            warnings = [*findings.warnings, *map(_describe, conflicts)]
+            found = allowed(request.uid, patch=patch, warnings=warnings, notes=findings.notes())
+        changes, failed = tuple(findings.changes), tuple(findings.failed)
+        return Admission(found, kind, request.namespace, request.dry_run, changes, failed)
+
+    def _patch(self, request: Request, kind: str, findings: _Findings) -> list[Operation]:
+        obj = request.obj
+        records = read_records(obj["metadata"].get("annotations"))
+        kept: dict[str, Record] = {}
+        for path in template_paths(kind, obj, self._templates):
+            place = path_text(path)
+            new, record = self._template(request, kind, read(obj, path), records.get(place), findings)
+            obj = written(obj, path, new)
+            if record is not None:
+                kept[place] = record
+        if kept != records:
+            obj = _annotated(obj, write_records(kept))
+        return make_patch(request.obj, obj) if obj is not request.obj else []
+
+    def _template(
+        self, request: Request, kind: str, template: JsonObject, record: Record | None, findings: _Findings
+    ) -> tuple[JsonObject, Record | None]:
+        """A pod, or a pod template, with its policies injected, and the record of that."""
+        spec = template.get("spec")
+        if not isinstance(spec, dict):
+            return template, None
+        is_pod = kind == POD
+        subject = _subject(request, template, spec, self._namespaces)
+        self._heed_invalid(subject, findings)
+        clean = spec if is_pod or record is None else subtract(spec, record)
+        seed = crc32(_seed(request, is_pod=is_pod).encode())
+        injection = Injection(clean, self._bounds, findings.budget, is_pod=is_pod, scheduler_seed=seed)
+        changes = self._apply(injection, self._selected(subject, is_pod=is_pod), findings)
+        new = record_of(injection, changes)
+        if is_pod:
+            new = record if new is None else joined(record, new)
+            finished = _without_computed(spec, injection.spec)
+        else:
+            finished = injection.spec
+        return (template if finished is spec else {**template, "spec": finished}), new
+
+    def _selected(self, subject: Subject, *, is_pod: bool) -> list[Policy]:
+        other = Targets.TEMPLATES if is_pod else Targets.PODS
+        return [each for each in self._policies.select(subject, Moment.ADMISSION) if each.targets is not other]
+
+    def _apply(self, injection: Injection, policies: list[Policy], findings: _Findings) -> list[Changes]:
+        applied = []
+        for policy in policies:
+            try:
+                if policy.mode is Mode.AUDIT:
+                    findings.audited.append(injection.preview(policy))
+                else:
+                    applied.append(injection.apply(policy))
+            except RejectedError as error:
+                findings.changes += applied
+                raise DeniedError(FORBIDDEN, f"rejected by {error}") from error
+            except Exception as error:  # noqa: BLE001 (the other policies are applied; the policy is named in the answer)
+                _fail(policy.key, policy.failure_policy, f"{type(error).__name__}: {error}", findings)
+        findings.changes += applied
+        return applied
+
+    def _heed_invalid(self, subject: Subject, findings: _Findings) -> None:
+        for each in self._policies.invalid_for(subject):
+            _fail(each.key, each.failure_policy, each.errors[0], findings)
+
+
+class RecordTooLargeError(ValueError):
+    """Raised where an object cannot carry the record of its injection, so that it could not be taken out again."""
+
+
+def _annotated(obj: JsonObject, text: str) -> JsonObject:
+    """The object with the record as its annotation; without the annotation where there is nothing to record."""
+    names = ("metadata", "annotations", INJECTED_ANNOTATION)
+    if len(text) > _MOST_RECORDED:
+        raise RecordTooLargeError(f"the annotation would have {len(text)} bytes, {_MOST_RECORDED} are allowed")
+    if text:
+        return put(obj, names, text)
+    without = drop(obj, names)
+    return drop(without, names[:-1]) if without["metadata"].get("annotations") == {} else without
+
+
+def _must_not_be_missed(policy: Policy, namespace: str) -> bool:
+    is_near = policy.key.namespace in ("", namespace)
+    return is_near and policy.failure_policy is FailurePolicy.FAIL and policy.acts(Moment.ADMISSION)
+
+
+def _fail(key: PolicyKey, failure_policy: FailurePolicy, text: str, findings: _Findings) -> None:
+    """Notes that a policy cannot be applied; raises `DeniedError` where nothing may be admitted without it."""
+    findings.failed[key] = text
+    if failure_policy is FailurePolicy.FAIL:
+        raise DeniedError(FAILED, f"{key} cannot be applied: {text}")
+    findings.warnings.append(f"{key} is not applied: {text}")
+
+
+def _subject(request: Request, template: JsonObject, spec: JsonObject, namespaces: NamespaceReader) -> Subject:
+    is_pod = template is request.obj
+    metadata = template.get("metadata")
+    labels = _mapping(metadata if isinstance(metadata, dict) else {}, "labels")
+    owner = controller_of(request.obj).get("kind") if is_pod else request.kind.get("kind")
+    return Subject(
+        namespace=request.namespace,
+        labels={key: value for key, value in labels.items() if isinstance(value, str)},
+        namespace_labels=namespaces.labels(request.namespace),
+        owner_kind=str(owner or ""),
+        service_account=str(spec.get("serviceAccountName") or DEFAULT_SERVICE_ACCOUNT),
+        priority_class=str(spec.get("priorityClassName") or ""),
+    )
+
+
+def _seed(request: Request, *, is_pod: bool) -> str:
+    """What chooses among scheduler names: the controller, so that its pods share one, else the namespace and the name.
+
+    A template has its object's name also before it has a UID, and keeps its scheduler when it is updated.
+    """
+    controller = controller_of(request.obj).get("uid") if is_pod else None
+    metadata = request.obj["metadata"]
+    name = metadata.get("generateName") or metadata.get("name")
+    return str(controller or f"{request.namespace}/{name}")
+
+
+def _without_computed(old: JsonObject, new: JsonObject) -> JsonObject:
+    """A pod whose priority class was changed, without what the API server had computed from the earlier class.
+
+    Its Priority plugin runs again after a webhook, and refuses a priority that is not that of the class:
+    https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/
+    """
+    if (old.get("priorityClassName") or "") == (new.get("priorityClassName") or ""):
+        return new
+    for name in _COMPUTED_FROM_CLASS:
+        new = drop(new, (name,))
+    return new
+
+
+def _mapping(value: Mapping[str, Any], name: str) -> dict[str, Any]:
+    found = value.get(name)
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,161 @@
+"""Injection: twice is as once, a changed policy leaves nothing of its former version, and what a user edits stays."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from typing import Any
+
+import orjson
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extender.model.policies import INJECTED_ANNOTATION, Policy
+from extender.verbs.admit.budget import Budget
+from extender.verbs.admit.changes import Bounds
+from extender.verbs.admit.injection import Injection
+from extender.wire.kinds import PODS
+from tests.builders import Json
+from tests.laws.cases import case, meets_its_case
+from tests.laws.injecting import NODES, POLICIES, SPECS
+from tests.policies import REQUIRED, kupid_policy, requiring
+from tests.verbs.admit.reviewing import ask, pod, template_spec, verb, workload
+
+
+def injected(spec: Json, policies: list[Policy], *, is_pod: bool = True) -> Json:
+    """The spec with the policies applied once."""
+    injection = Injection(spec, Bounds(), Budget(), is_pod=is_pod)
+    for each in policies:
+        injection.apply(each)
+    return injection.spec
+
+
+def admitted(spec: Json) -> set[int]:
+    """The nodes that the node selector and the required terms of a spec admit."""
+    read = PODS.decode_object(orjson.dumps({"metadata": {"name": "p", "uid": "u"}, "spec": spec}))
+    matches = read.signature.node_affinity.matches
+    return {number for number, labels in enumerate(NODES) if matches("n", labels)}
+
+
+@given(SPECS, POLICIES, st.booleans())
+def test_applying_policies_again_changes_nothing(spec: Json, policies: list[Policy], is_pod: bool) -> None:  # noqa: FBT001 (drawn)
+    once = injected(spec, policies, is_pod=is_pod)
+    assert orjson.dumps(injected(once, policies, is_pod=is_pod)) == orjson.dumps(once)
+
+
+@given(SPECS, POLICIES)
+def test_nothing_of_the_spec_itself_is_changed(spec: Json, policies: list[Policy]) -> None:
+    before = copy.deepcopy(spec)
+    injected(spec, policies)
+    assert spec == before
+
+
+TERM_LISTS = st.lists(
+    st.lists(st.tuples(st.sampled_from(["zone", "disk", "pool"]), st.sampled_from(["a", "b", "1", "5"])), max_size=3),
+    min_size=1,
+    max_size=8,
+)
+
+
+def affinity_of(terms: list[list[tuple[str, str]]]) -> Json:
+    """Required terms of In requirements; a term may be empty."""
+    return requiring(*(
+        {"matchExpressions": [{"key": k, "operator": "In", "values": [v]} for k, v in term]} if term else {}
+        for term in terms
+    ))  # fmt: skip
+
+
+@meets_its_case
+@given(TERM_LISTS, TERM_LISTS, TERM_LISTS)
+def test_any_number_of_terms_is_joined_once_and_admits_what_all_of_them_admit(one: Any, two: Any, three: Any) -> None:
+    lists = (one, two, three)
+    pod_terms, *others = ([term for term in each if term] for each in lists)
+    case(pod_terms and all(others) and len(pod_terms) * len(others[0]) > 1)
+    own, policies = affinity_of(lists[0]), [kupid_policy(affinity=affinity_of(each)) for each in lists[1:]]
+    once = injected({"affinity": own}, policies)
+    expected = set.intersection(*(admitted({"affinity": affinity_of(each)}) for each in lists))
+    assert admitted(once) == expected
+    assert orjson.dumps(injected(once, policies)) == orjson.dumps(once)
+
+
+@meets_its_case
+@given(TERM_LISTS, TERM_LISTS)
+def test_own_terms_keep_their_order_and_stand_in_front_of_what_was_added(mine: Any, theirs: Any) -> None:
+    before = affinity_of(mine)["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    found = injected({"affinity": affinity_of(mine)}, [kupid_policy(affinity=affinity_of(theirs))])
+    after = found["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    case(after != before)
+    expressions = [term.get("matchExpressions", []) for term in before]
+    prefixes = [
+        next((n for n, own in enumerate(expressions) if term.get("matchExpressions", [])[: len(own)] == own), -1)
+        for term in after
+    ]
+    assert -1 not in prefixes
+
+
+@settings(max_examples=150)
+@given(SPECS, POLICIES, POLICIES)
+def test_a_changed_policy_leaves_an_object_as_if_only_its_new_version_had_been(
+    spec: Json, before: list[Policy], after: list[Policy]
+) -> None:
+    original = workload(spec=spec)
+    first = ask(verb(*before), original).obj
+    assert ask(verb(*after), first, "UPDATE", old=first).obj == ask(verb(*after), original).obj
+
+
+@settings(max_examples=150)
+@given(SPECS, POLICIES)
+def test_deleted_policies_leave_the_object_as_it_was(spec: Json, policies: list[Policy]) -> None:
+    original = workload(spec=spec)
+    first = ask(verb(*policies), original).obj
+    assert ask(verb(), first, "UPDATE", old=first).obj == original
+
+
+@given(SPECS, POLICIES)
+def test_an_update_that_changes_nothing_gets_no_patch(spec: Json, policies: list[Policy]) -> None:
+    """So scaling or pausing a workload never rolls it out anew."""
+    first = ask(verb(*policies), workload(spec=spec)).obj
+    assert ask(verb(*policies), first, "UPDATE", old=first).patch == []
+
+
+@given(SPECS, POLICIES)
+def test_a_pod_that_is_asked_about_again_gets_no_further_patch(spec: Json, policies: list[Policy]) -> None:
+    first = ask(verb(*policies), pod(spec)).obj
+    assert ask(verb(*policies), first).patch == []
+
+
+@settings(max_examples=150)
+@given(SPECS, POLICIES)
+def test_what_a_user_adds_after_an_injection_stays_when_the_policies_go(spec: Json, policies: list[Policy]) -> None:
+    extra = {"key": "rack", "operator": "In", "values": ["r1"]}
+    edited = ask(verb(*policies), workload(spec=spec)).obj
+    _edit(template_spec(edited), extra)
+    left = template_spec(ask(verb(), edited, "UPDATE", old=edited).obj)
+    assert left["nodeSelector"]["user"] == "own"
+    assert {"key": "user", "operator": "Exists"} in left["tolerations"]
+    expected = copy.deepcopy(spec)
+    _edit(expected, extra)
+    assert left["nodeSelector"] == expected["nodeSelector"]
+    assert Counter(map(str, left["tolerations"])) == Counter(map(str, expected["tolerations"]))
+    assert _new_term(extra) in left["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+
+
+def _new_term(extra: Json) -> Json:
+    return {"matchExpressions": [extra]}
+
+
+def _edit(spec: Json, extra: Json) -> None:
+    """A user adds a label, a toleration and a required term."""
+    spec.setdefault("nodeSelector", {})["user"] = "own"
+    spec.setdefault("tolerations", []).append({"key": "user", "operator": "Exists"})
+    required = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {}).setdefault(REQUIRED, {})
+    required.setdefault("nodeSelectorTerms", []).append(_new_term(extra))
+
+
+@given(SPECS, POLICIES)
+def test_a_pod_of_an_injected_template_needs_no_injection(spec: Json, policies: list[Policy]) -> None:
+    """Policies with targets Both are injected once, not twice."""
+    template = template_spec(ask(verb(*policies), workload(spec=spec)).obj)
+    made = pod(template)
+    assert ask(verb(*policies), made).obj == made
+    assert INJECTED_ANNOTATION not in made["metadata"]
