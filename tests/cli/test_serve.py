@@ -132,8 +132,8 @@ def test_objects_of_a_snapshot_that_do_not_count_are_named_but_not_without_end(
 ) -> None:
     warn_of_unreadable("all.json", [f"items[{number}]: is odd" for number in range(1_000)])
     told = [record.getMessage() for record in caplog.records]
-    assert told[0] == "all.json: left out: items[0]: is odd"
-    assert told[20:] == ["all.json: 1000 objects are left out, and not all are named"]
+    assert told[0] == "all.json: skipped: items[0]: is odd"
+    assert told[20:] == ["all.json: 1000 objects skipped, of which 20 are named"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -154,7 +154,9 @@ async def test_a_request_in_flight_is_finished_before_it_ends(tmp_path: Path) ->
         yield body[10:]
 
     async with serving("--snapshot", snapshot(tmp_path)) as (process, url), aiohttp.ClientSession() as session:
-        waiting = asyncio.create_task(session.post(f"{url}/filter", data=slow_body()))
+        waiting = asyncio.create_task(
+            session.post(f"{url}/filter", data=slow_body(), headers={"Content-Length": str(len(body))})
+        )
         await in_flight(session, url)
         process.send_signal(signal.SIGTERM)
         await line_of(process, re.compile("(stopping: SIGTERM)"))
