@@ -17,7 +17,7 @@ from extender.rules.frames import Frame
 from extender.rules.interpod_affinity import InterPodAffinity
 from extender.rules.limits import Limits
 from extender.rules.node_fit import NodeFit
-from extender.rules.rule import MAX_SCORE, NodeTrial, PreparedFilter, PreparedScore, Rule
+from extender.rules.rule import MAX_SCORE, NodeTrial, Pods, PreparedFilter, PreparedScore, Rule
 from extender.rules.topology_spread import TopologySpread
 from extender.settings import Rules
 
@@ -96,8 +96,11 @@ def _joined(filters: Sequence[PreparedFilter]) -> PreparedFilters:
 
 
 def _concerning(compiled: CompiledConstraints) -> Sequence[Rule]:
-    """The rules that may reject or score a node for such a pod. Most pods have no constraints, and few rules are left."""
-    return [rule for rule in RULES if not rule.needs_constraints] if compiled.is_empty else RULES
+    """The rules that may reject or score a node for such a pod: for most pods, which have no constraints, few or none."""
+    kinds = [Pods.ALL]
+    if not compiled.is_empty:
+        kinds.append(Pods.CONSTRAINED if compiled.excess is None else Pods.OVER_LIMIT)
+    return [rule for rule in RULES if rule.applies_to in kinds]
 
 
 def active(compiled: CompiledConstraints, view: IndexReaders) -> Parts:

@@ -23,7 +23,7 @@ from extender.index.view import (
 from extender.model.objects import Pod
 from extender.model.rejections import Code, Reason, Rejection
 from extender.rules.frames import Frame
-from extender.rules.rule import MAX_SCORE, SKIP, SUCCESS, RankedGroup, Rule, Status, blamed_pods
+from extender.rules.rule import MAX_SCORE, SKIP, SUCCESS, Pods, RankedGroup, Rule, Status, blamed_pods
 from extender.settings import Rules
 
 _NAME = "InterPodAffinity"
@@ -183,7 +183,7 @@ class InterPodAffinity(Rule):
     """The rule. Its filter depends on nodes and groups; which pods a group counts depends on namespaces too."""
 
     name = plugin = _NAME
-    needs_constraints = True
+    applies_to = Pods.CONSTRAINED
 
     def is_enabled(self, rules: Rules) -> bool:
         """By `rules.interPodAffinity.enabled`."""

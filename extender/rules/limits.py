@@ -13,7 +13,7 @@ from extender.index.view import CompiledConstraints, IndexReaders
 from extender.model.objects import Excess, Pod
 from extender.model.rejections import Code, Reason, Rejection
 from extender.rules.frames import Frame
-from extender.rules.rule import Rule, Status
+from extender.rules.rule import Pods, Rule, Status
 
 _NAME = "Limits"
 
@@ -55,7 +55,7 @@ class Limits(Rule):
     """The rule: active for a pod above a limit. It depends on the signature alone, which does not change."""
 
     name = _NAME
-    needs_constraints = True
+    applies_to = Pods.OVER_LIMIT
 
     def is_active(self, compiled: CompiledConstraints, _view: IndexReaders) -> bool:
         """For a pod that is to be rejected."""

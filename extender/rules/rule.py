@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import NamedTuple, Protocol
 
 from extender.index.view import CompiledConstraints, GroupView, IndexReaders, KeyView, NodeNumber, Subscribable
@@ -78,6 +79,14 @@ class PreparedScore(Protocol):
         """The scores brought to 0–100 over the nodes, as NormalizeScore does."""
 
 
+class Pods(Enum):
+    """Kinds of pods, told apart by their compiled constraints before any rule is called."""
+
+    ALL = "all"
+    CONSTRAINED = "constrained"
+    OVER_LIMIT = "over a limit"
+
+
 class RankedGroup(NamedTuple):
     """A group's share of the rank of a node: ``weight`` for each pod counted in the node's domain.
 
@@ -127,8 +136,8 @@ class Rule(ABC):
     plugin: str = ""
     """The in-tree plugin in whose place the rule decides in offload mode; empty where there is none."""
 
-    needs_constraints: bool = False
-    """Whether the rule neither rejects nor scores a node for a pod whose compiled constraints are empty."""
+    applies_to: Pods = Pods.ALL
+    """For which pods the rule may reject or score a node; it is not called for others."""
 
     def is_enabled(self, _rules: Rules) -> bool:
         """Whether the settings make the rule ours to decide: then the generated configuration disables the plugin."""

@@ -16,7 +16,7 @@ from extender.model.objects import Pod
 from extender.model.rejections import Code, Reason, Rejection
 from extender.model.spread import global_minimum, largest_allowed, round_half_away, topology_weight
 from extender.rules.frames import Frame
-from extender.rules.rule import MAX_SCORE, SKIP, SUCCESS, RankedGroup, Rule, Status, blamed_pods
+from extender.rules.rule import MAX_SCORE, SKIP, SUCCESS, Pods, RankedGroup, Rule, Status, blamed_pods
 from extender.settings import Rules
 
 _NAME = "PodTopologySpread"
@@ -187,7 +187,7 @@ class TopologySpread(Rule):
     """The rule. Its filter depends on nodes and groups; which groups these are depends on workloads too."""
 
     name = plugin = _NAME
-    needs_constraints = True
+    applies_to = Pods.CONSTRAINED
 
     def is_enabled(self, rules: Rules) -> bool:
         """By `rules.topologySpread.enabled`."""

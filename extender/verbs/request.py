@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from extender.index.view import ClusterView, CompiledConstraints
+from extender.index.view import CompiledConstraints, IndexReaders, NodesView, ObjectsView
 from extender.model.objects import Node, Pod, PodSignature
 from extender.rules.catalog import PreparedFilters
 from extender.rules.frames import Frame, IndexFrame, RequestFrame
@@ -44,7 +44,7 @@ class Unconfirmed(Enum):
         self.may_pass = may_pass
 
 
-def watched_pod(uid: str, namespace: str, name: str, view: ClusterView) -> Pod | Unconfirmed:
+def watched_pod(uid: str, namespace: str, name: str, view: ObjectsView) -> Pod | Unconfirmed:
     """The pending pod without gates that the watch shows, or why there is none. O(1)."""
     shown = view.pod(uid)
     if shown is None:
@@ -77,7 +77,7 @@ class RequestedNodes:
 
     names: Sequence[str]
     frame: Frame
-    view: ClusterView | None = None
+    view: NodesView | None = None
     nodes: Sequence[Node] = ()
 
     def __len__(self) -> int:
@@ -126,7 +126,7 @@ class RequestedNodes:
                 at, size = at + size, size * _GROWTH
 
 
-def requested_nodes(args: ExtenderArgs, view: ClusterView) -> RequestedNodes:
+def requested_nodes(args: ExtenderArgs, view: NodesView) -> RequestedNodes:
     """The request's nodes, in either form. O(1) for names."""
     if args.nodes is not None:
         return RequestedNodes([node.name for node in args.nodes], RequestFrame(args.nodes), nodes=args.nodes)
@@ -144,7 +144,7 @@ class Search:
     compiled: CompiledConstraints
     filters: PreparedFilters
     requested: RequestedNodes
-    view: ClusterView
+    view: IndexReaders
     settings: Settings
 
     def first_passing(self, most: int, start: int) -> Ranked:

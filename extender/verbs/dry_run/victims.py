@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from extender.index.view import ClusterView, NodeNumber, WhatIfView
+from extender.index.view import ClusterView, NodeNumber, ObjectsView, WhatIfView
 from extender.model.objects import Node, Pod, PodSignature
 from extender.model.victims import Candidate, Victim
 from extender.rules import catalog
@@ -51,7 +51,7 @@ def importance(pod: Pod) -> tuple[int, datetime]:
     return (-pod.priority, pod.start_time or _NOT_STARTED)
 
 
-def violating_budgets(pods: Iterable[Pod], view: ClusterView) -> list[Pod]:
+def violating_budgets(pods: Iterable[Pod], view: ObjectsView) -> list[Pod]:
     """Those of the pods whose removal in this order would violate a disruption budget.
 
     A terminating pod uses up no disruption. O(pods × budgets of their namespaces).

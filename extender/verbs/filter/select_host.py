@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from extender.index.view import ClusterView, CompiledConstraints
+from extender.index.view import CompiledConstraints, IndexReaders
 from extender.model.objects import Node, Pod
 from extender.model.rejections import Reason
 from extender.model.resources import CPU, MEMORY
@@ -43,7 +43,7 @@ def best_passing(search: Search, most: int, start: int) -> Ranked:
     return best_ranked(search, scoring, most, start) if scoring else search.first_passing(most, start)
 
 
-def answers_one(compiled: CompiledConstraints, view: ClusterView, settings: Settings) -> bool:
+def answers_one(compiled: CompiledConstraints, view: IndexReaders, settings: Settings) -> bool:
     """Whether a request is answered with one node. All pods for which our rules have scores are such pods."""
     if settings.placement != "decisive":
         return False
@@ -91,7 +91,7 @@ def _equals(ranked: Ranked) -> list[int]:
     return [node for rank, node in ranked if rank >= best]
 
 
-def _in_tree_preference(pod: Pod, view: ClusterView, node: Node | None) -> tuple[int, int, float]:
+def _in_tree_preference(pod: Pod, view: IndexReaders, node: Node | None) -> tuple[int, int, float]:
     """How the in-tree plugins would prefer a node, beyond our rules; greater is better."""
     if node is None:
         return (0, 0, 0.0)
@@ -105,7 +105,7 @@ def _in_tree_preference(pod: Pod, view: ClusterView, node: Node | None) -> tuple
     return (weight, -untolerated, _free_share(pod, view, node))
 
 
-def _free_share(pod: Pod, view: ClusterView, node: Node) -> float:
+def _free_share(pod: Pod, view: IndexReaders, node: Node) -> float:
     """The shares of CPU and of memory that stay free with the pod on the node, added (NodeResourcesFit, LeastAllocated)."""
     number = view.known.get(node.name)
     if number is None:
@@ -118,7 +118,7 @@ def _free_share(pod: Pod, view: ClusterView, node: Node) -> float:
     return free
 
 
-def find_node_elsewhere(pod: Pod, view: ClusterView, settings: Settings, seed: int) -> tuple[str, bool]:
+def find_node_elsewhere(pod: Pod, view: IndexReaders, settings: Settings, seed: int) -> tuple[str, bool]:
     """The best node of the whole cluster that passes our rules and node fit, or "" where there is none.
 
     The second value tells whether any node passes *our* rules: where none does, only a change of what they depend on can
