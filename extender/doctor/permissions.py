@@ -50,7 +50,7 @@ def needed_permissions(settings: Settings) -> list[Permission]:
 def _reads(settings: Settings) -> Iterator[Permission]:
     for each in watched_kinds(settings):
         for verb in ("list", "watch"):
-            yield Permission(each.kind.group, each.kind.name, "", verb, each.why)
+            yield Permission(each.kind.group, each.kind.resource, "", verb, each.why)
 
 
 def _calls(settings: Settings) -> Iterator[Permission]:

@@ -19,14 +19,16 @@ from extender.index.objects.changes import PodSubscribers
 from extender.index.objects.deleted_pods import DeletedPods
 from extender.index.objects.namespaces import Namespaces
 from extender.index.objects.workloads import Workloads
+from extender.index.policies import PolicyTable
 from extender.index.reader import IndexReader
 from extender.index.view import ClusterView, Subscribable
 from extender.model.objects import DisruptionBudget, Namespace, Node, Object, Pod, Workload
+from extender.model.policies import InvalidPolicy, Policy, PolicyObject
 from extender.settings import Rules
 
 
 class ClusterIndex:
-    """Pods, nodes, namespaces, workloads and budgets with every count that rules and verbs read.
+    """Pods, nodes, namespaces, workloads, budgets and policies with every count that rules and verbs read.
 
     ``drifts`` counts how often the counts had to be made anew.
     """
@@ -38,6 +40,7 @@ class ClusterIndex:
         self.workloads = Workloads()
         self.budgets = Budgets()
         self.deleted = DeletedPods(self.pods)
+        self.policies = PolicyTable()
         self.pod_changes = PodSubscribers()
         self.topology = Topology()
         self.nodes = NodePods()
@@ -103,6 +106,18 @@ class ClusterIndex:
                 return self.workloads.change(obj.key, None if new is None else obj)
             case DisruptionBudget():
                 return self.budgets.change(obj.key, None if new is None else obj)
+            case PolicyObject():
+                return self._change_policy(obj.policy, is_gone=new is None)
+
+    def _change_policy(self, policy: Policy | InvalidPolicy, *, is_gone: bool) -> bool:
+        before = self.policies.version
+        if is_gone:
+            self.policies.remove(policy.key)
+        elif isinstance(policy, Policy):
+            self.policies.put(policy)
+        else:
+            self.policies.put_invalid(policy)
+        return self.policies.version != before
 
     def _change_pod(self, uid: str, new: Pod | None) -> bool:
         old = self.pods.get(uid)
@@ -198,7 +213,7 @@ class ClusterIndex:
         """Sizes of everything that is kept, for metrics."""
         result = {"pods": len(self.pods), "workloads": len(self.workloads.objects), "drifts": self.drifts}
         result |= {"assumed_pods": len(self.assumed.held), "rejected_pods": len(self.rejected)}
-        for part in (self.topology, self.namespaces, self.budgets, self.counts, self.nominations):
+        for part in (self.topology, self.namespaces, self.budgets, self.policies, self.counts, self.nominations):
             result |= part.statistics()
         return result
 

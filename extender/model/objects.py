@@ -13,6 +13,7 @@ import msgspec
 
 from extender.model.labels import NO_LABELS, Labels
 from extender.model.node_affinity import ANY_NODE, NodeAffinity, PreferredNodeTerm
+from extender.model.policies import PolicyObject
 from extender.model.resources import Resources
 from extender.model.selectors import NOTHING, LabelSelector
 from extender.model.spread import NO_SPREAD, SpreadConstraints
@@ -178,4 +179,4 @@ class DisruptionBudget(msgspec.Struct, frozen=True, gc=False):
 
 
 # Each has a ``key`` that tells it apart from all others of its kind.
-Object = Pod | Node | Namespace | Workload | DisruptionBudget
+Object = Pod | Node | Namespace | Workload | DisruptionBudget | PolicyObject

@@ -292,3 +292,20 @@ class InvalidPolicy:
         if self.scope is not None:
             return self.scope.selects(subject)
         return self.key.namespace in ("", subject.namespace)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyObject:
+    """A policy as it is watched, valid or not."""
+
+    policy: Policy | InvalidPolicy
+
+    @property
+    def key(self) -> str:
+        """Tells it apart from all other policies of its group and kind."""
+        return str(self.policy.key)
+
+    @property
+    def name(self) -> str:
+        """The name of its object."""
+        return self.policy.key.name

@@ -13,10 +13,12 @@ import msgspec
 from msgspec import Raw
 
 from extender.model.objects import DisruptionBudget, Namespace, Node, Object, Pod, Workload
+from extender.model.policies import GROUP, VERSION, PolicyObject
 from extender.settings import Limits
 from extender.wire.errors import UNREADABLE, WireError, from_msgspec
 from extender.wire.limits import DEFAULT_LIMITS
-from extender.wire.objects_json import BudgetJson, MetaJson, NamespaceJson, NodeJson, PodJson, WorkloadJson
+from extender.wire.objects_json import BudgetJson, MetaJson, NamespaceJson, NodeJson, PodJson, PolicyJson, WorkloadJson
+from extender.wire.policies_v1 import trim_policy
 from extender.wire.trim import trim_budget, trim_namespace, trim_node, trim_pod, trim_workload
 
 T = TypeVar("T", bound=Object)
@@ -167,6 +169,11 @@ class Kind(Generic[T]):
         return f"Kind({self.name})"
 
     @property
+    def resource(self) -> str:
+        """The plural as in RBAC. The name also tells apart resources of two groups."""
+        return self.path.rpartition("/")[2]
+
+    @property
     def group(self) -> str:
         """The API group as in RBAC, empty for the core group."""
         parts = self.path.split("/")
@@ -220,6 +227,14 @@ def _workloads(name: str, path: str, kind: str) -> Kind[Workload]:
 def pods_within(limits: Limits) -> Kind[Pod]:
     """The kind of pods; pods above these limits are marked."""
     return Kind("pods", "/api/v1/pods", PodJson, lambda raw: trim_pod(raw, limits))
+
+
+def policies_within(limits: Limits, api_kind: str, group: str) -> Kind[PolicyObject]:
+    """A kind of policies; one that exceeds the limits, or is invalid otherwise, is kept as invalid."""
+    resource = f"{api_kind.lower()[:-1]}ies"
+    name = resource if group == GROUP else f"{resource}.{group}"
+    path = f"/apis/{group}/{VERSION}/{resource}"
+    return Kind(name, path, PolicyJson, lambda raw: trim_policy(raw, limits, api_kind, group))
 
 
 PODS = pods_within(DEFAULT_LIMITS)

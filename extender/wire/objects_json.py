@@ -7,7 +7,7 @@ parsing them. The type of an optional raw field must be ``Raw = Raw(b"")``: msgs
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Raw
@@ -36,6 +36,19 @@ class MetaJson(_Json):
     deletion_timestamp: str | None = None
     resource_version: str | None = None
     annotations: Raw = NOTHING
+
+
+class PolicyMetaJson(MetaJson):
+    """ObjectMeta of a policy."""
+
+    generation: int = 0
+
+
+class PolicyJson(_Json):
+    """A scheduling policy; its spec is validated field by field (`policy_validation`)."""
+
+    metadata: PolicyMetaJson | None = None
+    spec: Any = None
 
 
 class ResourcesJson(_Json):

@@ -16,6 +16,7 @@ from extender.model.policies import (
     CLUSTER_KIND,
     GROUP,
     KUPID_GROUP,
+    VERSION,
     ConflictPolicy,
     Directives,
     Exclusion,
@@ -28,6 +29,7 @@ from extender.model.policies import (
     Moment,
     Policy,
     PolicyKey,
+    PolicyObject,
     Scope,
     Targets,
 )
@@ -38,6 +40,7 @@ from extender.wire.errors import WireError, from_msgspec
 from extender.wire.field_errors import FieldError, Problems
 from extender.wire.limits import DEFAULT_LIMITS
 from extender.wire.node_terms import LISTS, NODE_TERMS, SPREAD, list_item, normal_form, value_at
+from extender.wire.objects_json import PolicyJson, PolicyMetaJson
 from extender.wire.policy_validation import validate
 from extender.wire.scheduling_fields import check_label_selector
 
@@ -99,6 +102,17 @@ def read_policy(found: JsonObject, limits: Limits = DEFAULT_LIMITS, *, kind: str
         mode=Mode(spec.get("mode") or Mode.ENFORCE),
         resource_version=str(metadata.get("resourceVersion") or ""),
     )
+
+
+def trim_policy(raw: PolicyJson, limits: Limits, kind: str, group: str) -> PolicyObject:
+    """A watched policy. Its resourceVersion is left out: a change of its status alone changes no decision."""
+    meta = raw.metadata or PolicyMetaJson()
+    metadata = {"name": meta.name, "namespace": meta.namespace, "generation": meta.generation}
+    found = {"apiVersion": f"{group}/{VERSION}", "kind": kind, "metadata": metadata, "spec": raw.spec}
+    try:
+        return PolicyObject(read_policy(found, limits, kind=kind))
+    except PolicyError as error:
+        return PolicyObject(error.invalid)
 
 
 def _group(found: JsonObject) -> str:

@@ -35,8 +35,9 @@ class _ListJson(Struct):
     items: list[Raw] | None = None
 
 
-class _ItemJson(Struct):
+class _ItemJson(Struct, rename="camel"):
     kind: str = ""
+    api_version: str = ""
 
 
 _LIST = msgspec.json.Decoder(_ListJson)
@@ -45,7 +46,7 @@ _ITEM = msgspec.json.Decoder(_ItemJson)
 
 def decode_snapshot(body: bytes, limits: Limits = DEFAULT_LIMITS) -> Snapshot:
     """Decodes a List, or a list of one kind such as PodList. Raises ``WireError`` if the body is not a list."""
-    kinds = {each.api_kind: each.within(limits) for each in WATCHED_KINDS}
+    kinds = _kinds_within(limits)
     try:
         listed = decode_twice(_LIST, body)
     except UNREADABLE as error:
@@ -58,11 +59,23 @@ def decode_snapshot(body: bytes, limits: Limits = DEFAULT_LIMITS) -> Snapshot:
     return snapshot
 
 
-def _read_item(item: Raw, place: str, default: str, kinds: Mapping[str, Kind[Any]], snapshot: Snapshot) -> None:
+def _kinds_within(limits: Limits) -> dict[tuple[str, str], Kind[Any]]:
+    """By kind and group; without a group the first of a kind."""
+    found: dict[tuple[str, str], Kind[Any]] = {}
+    for each in WATCHED_KINDS:
+        kind = found[each.api_kind, each.kind.group] = each.within(limits)
+        found.setdefault((each.api_kind, ""), kind)
+    return found
+
+
+def _read_item(
+    item: Raw, place: str, default: str, kinds: Mapping[tuple[str, str], Kind[Any]], snapshot: Snapshot
+) -> None:
     """Adds one object. The items of a typed list need not have a kind."""
     try:
-        name = decode_twice(_ITEM, bytes(item)).kind or default
-        kind = kinds.get(name)
+        head = decode_twice(_ITEM, bytes(item))
+        name = head.kind or default
+        kind = kinds.get((name, head.api_version.rpartition("/")[0]))
         if kind is None:
             snapshot.skipped[name] = snapshot.skipped.get(name, 0) + 1
         else:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from extender.model.policies import CLUSTER_KIND, GROUP, KUPID_GROUP, NAMESPACED_KIND
 from extender.settings import Limits, Settings
 from extender.wire.kinds import (
     DISRUPTION_BUDGETS,
@@ -23,7 +24,9 @@ from extender.wire.kinds import (
     STATEFUL_SETS,
     Kind,
     pods_within,
+    policies_within,
 )
+from extender.wire.limits import DEFAULT_LIMITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +37,11 @@ class WatchedKind:
     kind: Kind[Any]
     why: str
     is_needed: Callable[[Settings], bool]
+    limited: Callable[[Limits], Kind[Any]] | None = None
 
     def within(self, limits: Limits) -> Kind[Any]:
-        """The kind under the limits of the settings, which apply to pods."""
-        return pods_within(limits) if self.kind is PODS else self.kind
+        """The kind under the limits of the settings, which apply to pods and policies."""
+        return self.kind if self.limited is None else self.limited(limits)
 
 
 def _always(_settings: Settings) -> bool:
@@ -54,6 +58,22 @@ def _plans_preemptions(settings: Settings) -> bool:
     return settings.preemption.mode != "off"
 
 
+def _admits(settings: Settings) -> bool:
+    return settings.policies.enabled
+
+
+def _admits_kupid(settings: Settings) -> bool:
+    return settings.policies.enabled and settings.policies.kupid
+
+
+def _policies(api_kind: str, group: str, is_needed: Callable[[Settings], bool]) -> WatchedKind:
+    def limited(limits: Limits) -> Kind[Any]:
+        return policies_within(limits, api_kind, group)
+
+    return WatchedKind(api_kind, limited(DEFAULT_LIMITS), _POLICIES, is_needed, limited)
+
+
+_POLICIES: Final = "policies are applied to pods"
 _INDEX: Final = "the index is built from it"
 _SELECTORS: Final = "default constraints of topology spread derive their selectors from it"
 _BUDGETS: Final = "preemption avoids victims that a budget protects"
@@ -61,12 +81,14 @@ _BUDGETS: Final = "preemption avoids victims that a budget protects"
 WATCHED_KINDS: Final = (
     WatchedKind("Namespace", NAMESPACES, _INDEX, _always),
     WatchedKind("Node", NODES, _INDEX, _always),
-    WatchedKind("Pod", PODS, _INDEX, _always),
+    WatchedKind("Pod", PODS, _INDEX, _always, pods_within),
     WatchedKind("Service", SERVICES, _SELECTORS, _derives_selectors),
     WatchedKind("ReplicationController", REPLICATION_CONTROLLERS, _SELECTORS, _derives_selectors),
     WatchedKind("ReplicaSet", REPLICA_SETS, _SELECTORS, _derives_selectors),
     WatchedKind("StatefulSet", STATEFUL_SETS, _SELECTORS, _derives_selectors),
     WatchedKind("PodDisruptionBudget", DISRUPTION_BUDGETS, _BUDGETS, _plans_preemptions),
+    *(_policies(kind, GROUP, _admits) for kind in (NAMESPACED_KIND, CLUSTER_KIND)),
+    *(_policies(kind, KUPID_GROUP, _admits_kupid) for kind in (NAMESPACED_KIND, CLUSTER_KIND)),
 )
 
 

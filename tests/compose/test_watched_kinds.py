@@ -54,6 +54,30 @@ def test_a_kind_is_watched_where_a_rule_or_preemption_reads_it(given: Settings, 
     assert {each.kind.name for each in watched_kinds(given)} == wanted
 
 
+OWN_POLICIES = {"podschedulingpolicies", "clusterpodschedulingpolicies"}
+KUPIDS = {f"{name}.kupid.gardener.cloud" for name in OWN_POLICIES}
+
+
+@pytest.mark.parametrize(
+    ("policies", "wanted"),
+    [
+        ({"enabled": False, "kupid": True}, set()),
+        ({"enabled": True}, OWN_POLICIES),
+        ({"enabled": True, "kupid": True}, OWN_POLICIES | KUPIDS),
+    ],
+    ids=["disabled", "enabled", "with kupid's"],
+)
+def test_policies_are_watched_where_they_are_enabled(policies: dict[str, Any], wanted: set[str]) -> None:
+    without = {each.kind.name for each in watched_kinds(settings())}
+    assert {each.kind.name for each in watched_kinds(settings(policies=policies))} - without == wanted
+
+
+def test_policies_of_one_name_in_two_groups_are_two_kinds_with_one_resource() -> None:
+    ours, kupids = (each.kind for each in WATCHED_KINDS if each.kind.resource == "podschedulingpolicies")
+    assert (ours.name, kupids.name) == ("podschedulingpolicies", "podschedulingpolicies.kupid.gardener.cloud")
+    assert (ours.group, kupids.group) == ("placement.extender.dev", "kupid.gardener.cloud")
+
+
 def followers(given: Settings) -> tuple[set[str], set[str]]:
     """The kinds that have a reflector, and those with the permission to list and to watch."""
     service = service_of_cluster(given, Unconnected(), SystemClock(), Random(1))  # type: ignore[arg-type]  # not connected

@@ -7,8 +7,10 @@ from pathlib import Path
 import kubernetes_validate  # type: ignore[import-untyped]  # has no types
 import pytest
 
+from extender.doctor.permissions import needed_permissions
 from extender.settings import Settings
 from extender.wire.webhook_configurations import differs, mutating_webhooks, target_of, validating_webhooks
+from tests.builders import settings
 from tests.deploy.building import DEPLOY, DEPLOYED, Json, load, of_kind, overlay, overlay_with, rules
 from tests.deploy.test_manifests import FOREIGN, KUBERNETES, POLICY_RESOURCES, declared_calls
 
@@ -54,10 +56,21 @@ def test_the_webhooks_are_those_that_the_leader_keeps(documents: list[Json], nam
         )
 
 
+def policy_watches() -> set[tuple[str, str, str]]:
+    """List and watch of every kind of policies."""
+    with_kupid = settings(policies={"enabled": True, "kupid": True})
+    added = set(needed_permissions(with_kupid)) - set(needed_permissions(settings()))
+    return {(each.group, each.resource, each.verb) for each in added if each.verb in {"list", "watch"}}
+
+
 @EACH
 def test_the_component_grants_the_calls_on_its_objects_by_their_names(documents: list[Json], name: str) -> None:
-    added = [one for one in documents if "rules" in one and one not in overlay(name)]
-    assert set(rules(added, "ClusterRole", "Role")) == declared_calls(POLICY_RESOURCES)
+    roles = of_kind(documents, "ClusterRole", "Role")
+    before = of_kind(overlay(name), "ClusterRole", "Role")
+    granted = set(rules(roles, "ClusterRole", "Role")) - set(rules(before, "ClusterRole", "Role"))
+    assert granted == declared_calls(POLICY_RESOURCES) | policy_watches()
+    names = {role["metadata"]["name"] for role in before}
+    added = [role for role in roles if role["metadata"]["name"] not in names]
     named = {rule["resources"][0]: rule["resourceNames"] for role in added for rule in role["rules"]}
     assert named == {
         "secrets": [POLICIES.webhook.secret],
