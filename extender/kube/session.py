@@ -143,7 +143,10 @@ class Connection:
         rest.proxy = rest.proxy or _proxy_from_environment(self._configuration.host or "")  # type: ignore[assignment]  # typed too narrowly
         pool = rest.pool_manager
         rest.pool_manager = ClientSession(
-            connector=pool.connector, cookie_jar=DummyCookieJar(), read_bufsize=_READ_AHEAD
+            connector=pool.connector,
+            cookie_jar=DummyCookieJar(),
+            read_bufsize=_READ_AHEAD,
+            auto_decompress=False,  # nothing compressed is asked for, and what comes all the same may inflate without limit
         )
         pool.detach()
 

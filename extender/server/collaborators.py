@@ -12,7 +12,7 @@ from aiohttp import web
 
 from extender.model.objects import Pod
 from extender.model.victims import Candidate
-from extender.server.request_checks import BodyMemory, Deadlines
+from extender.server.request_checks import BodyMemory, Deadlines, Turns
 from extender.settings import Settings
 from extender.telemetry.logs import RepeatedWarning, RepeatedWarnings
 from extender.telemetry.metrics import Metrics
@@ -70,7 +70,7 @@ class Readiness(Protocol):
 
 @dataclass(slots=True)
 class Collaborators:
-    """All that the handlers use. Only `in_flight`, `bodies`, `deadlines` and the state of the warnings change."""
+    """All that the handlers use. Only `in_flight`, `bodies`, `deadlines`, `turns` and the state of the warnings change."""
 
     settings: Settings
     verbs: Verbs
@@ -79,6 +79,7 @@ class Collaborators:
     version: str
     bodies: BodyMemory
     deadlines: Deadlines
+    turns: Turns = field(default_factory=Turns)
     in_flight: int = 0
     rejected: RepeatedWarnings = field(default_factory=lambda: RepeatedWarnings(_LOG, "request refused"))
     undecided: RepeatedWarning = field(

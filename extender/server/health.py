@@ -53,13 +53,17 @@ async def readyz_check(request: web.Request) -> web.Response:
 
 
 async def metrics(request: web.Request) -> web.Response:
-    """The page that Prometheus reads."""
-    return web.Response(body=request.app[COLLABORATORS].metrics.render(), headers={"Content-Type": EXPOSITION_TYPE})
+    """The page that Prometheus reads. Rendering takes some milliseconds."""
+    app = request.app[COLLABORATORS]
+    await app.turns.take()
+    return web.Response(body=app.metrics.render(), headers={"Content-Type": EXPOSITION_TYPE})
 
 
 async def configz(request: web.Request) -> web.Response:
     """The settings in force, in the form of the configuration file. They hold no secrets."""
-    document = settings_document(request.app[COLLABORATORS].settings)
+    app = request.app[COLLABORATORS]
+    await app.turns.take()
+    document = settings_document(app.settings)
     return _json(orjson.dumps({CONFIGZ_NAME: document}))
 
 

@@ -29,6 +29,7 @@ Policy = Literal["error", "pass"]
 
 _LOG = logging.getLogger(__name__)
 _REQUEST_IDS = itertools.count(1)
+LARGE_BYTES: Final = 2**17  # of a body; from here on it may take more than 5 ms to decode, or to decide
 _LONGEST_PATH = 200  # characters of a client's path in the log
 
 
@@ -85,7 +86,11 @@ async def _in_time(handler: Handler, request: web.Request, app: Collaborators) -
     try:
         with Deadline(app.deadlines):
             # Before a slot is taken: incomplete requests must not block complete ones.
-            request[BODY] = await read_body(request, limits.max_body_bytes, "server.maxBodyBytes", app.bodies, held)
+            body = await read_body(request, limits.max_body_bytes, "server.maxBodyBytes", app.bodies, held)
+            if len(body) >= LARGE_BYTES:
+                await app.turns.take()
+            request[BODY] = body
+            del body
             response = await _in_slot(handler, request, app)
     except TimeoutError:
         if request.content.at_eof():

@@ -36,7 +36,6 @@ _LONGEST_NAMES: Final = 500  # characters of names in an answer and in the log
 
 _IDENTITY: Final = "identity"
 _LONGEST_ENCODING: Final = 40  # characters of a client's header in an answer and in the log
-_LARGE_BYTES: Final = 2**17  # from here on decoding a body may take more than 5 ms
 
 
 class PeerCertificate(TypedDict, total=False):
@@ -147,8 +146,6 @@ class BodyMemory:
     def __init__(self, most: int) -> None:
         self._most = most
         self._held: dict[HeldBody, None] = {}  # the oldest first
-        self._turns: deque[asyncio.Future[None]] = deque()
-        self._is_turn_taken = False
         self.size = 0
 
     @property
@@ -183,28 +180,38 @@ class BodyMemory:
             if oldest.request.transport is not None:
                 oldest.request.transport.abort()
 
-    async def take_turn(self) -> None:
-        """Return in an iteration of the event loop in which no other large body begins to be decoded.
 
-        Several that are complete at once would otherwise be decoded in one iteration, and hold up all other clients for
-        their sum.
+class Turns:
+    """Gives each piece of long work an iteration of the event loop of its own: decoding a large body, deciding it, metrics.
+
+    Requests that are complete at once would otherwise be handled in one iteration, and hold up all others for their sum.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._is_taken = False
+
+    async def take(self, *, ahead: bool = False) -> None:
+        """Return in an iteration in which no other call returns. Does not wait where nothing else is to be done.
+
+        ``ahead`` of all others: what is half done holds memory, which the garbage collector traverses again and again.
         """
         loop = asyncio.get_running_loop()
-        if self._is_turn_taken:
+        if self._is_taken:
             turn = loop.create_future()
-            self._turns.append(turn)
+            (self._waiting.appendleft if ahead else self._waiting.append)(turn)
             await turn
         else:
-            self._is_turn_taken = True
-            loop.call_soon(self._next_turn)
+            self._is_taken = True
+            loop.call_soon(self._pass_on)
 
-    def _next_turn(self) -> None:
-        while self._turns and self._turns[0].done():  # cancelled: its time was over, or its client has gone
-            self._turns.popleft()
-        self._is_turn_taken = bool(self._turns)
-        if self._turns:
-            self._turns.popleft().set_result(None)
-            asyncio.get_running_loop().call_soon(self._next_turn)
+    def _pass_on(self) -> None:
+        while self._waiting and self._waiting[0].done():  # cancelled: its time was over, or its client has gone
+            self._waiting.popleft()
+        self._is_taken = bool(self._waiting)
+        if self._waiting:
+            self._waiting.popleft().set_result(None)
+            asyncio.get_running_loop().call_soon(self._pass_on)
 
 
 class Deadline:
@@ -284,16 +291,12 @@ async def read_body(request: web.Request, limit: int, setting: str, bodies: Body
     if (request.content_length or 0) > limit:
         raise TooLarge(f"{setting} ({limit})" if setting else f"{limit} bytes")
     content = request.content
-    if content.is_eof():  # all of it came with the head
-        bodies.add(held, content.total_bytes)
-        held.is_complete = True
-        enter_stage(request, Stage.DECIDING)
-        body = content.read_nowait()
-    else:
-        body = await _read_pieces(request, bodies, held)
-    if len(body) >= _LARGE_BYTES:
-        await bodies.take_turn()
-    return body
+    if not content.is_eof():
+        return await _read_pieces(request, bodies, held)
+    bodies.add(held, content.total_bytes)  # all of it came with the head
+    held.is_complete = True
+    enter_stage(request, Stage.DECIDING)
+    return content.read_nowait()
 
 
 async def _read_pieces(request: web.Request, bodies: BodyMemory, held: HeldBody) -> bytes:

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from extender.server.collaborators import COLLABORATORS, Collaborators
 from extender.server.failures import Abandoned, Stale
-from extender.server.middleware import BODY, PASS_ALL, PassAll
+from extender.server.middleware import BODY, LARGE_BYTES, PASS_ALL, PassAll
 from extender.wire.extender_v1 import (
     ExtenderArgs,
     FilterResult,
@@ -93,6 +93,8 @@ async def _prepare_decision(request: web.Request, app: Collaborators, passing: C
     if app.readiness.is_stale:
         missing = (name for name, problem in app.readiness.checks().items() if problem)
         raise Stale(f"changes of {', '.join(missing)} cannot be followed now; /readyz says why")
+    if len(request[BODY]) >= LARGE_BYTES:
+        await app.turns.take(ahead=True)
 
 
 async def _check_client_waits(request: web.Request) -> None:

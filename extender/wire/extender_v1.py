@@ -6,7 +6,7 @@ the list of the request's form, ``NodeNames`` or ``Nodes``: without both it woul
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -21,7 +21,7 @@ from extender.settings import Limits
 from extender.wire.constraints import decode
 from extender.wire.errors import UNREADABLE, WireError, from_msgspec
 from extender.wire.limits import DEFAULT_LIMITS
-from extender.wire.objects_json import Count, NodeJson, PodJson
+from extender.wire.objects_json import Count, NodeJson, PodJson, PodSpecJson
 from extender.wire.trim import trim_node, trim_pod
 
 
@@ -133,8 +133,11 @@ class _BindingArgsJson(msgspec.Struct, rename="pascal"):
 
 
 MOST_NODES: Final = 20_000  # four times the limit that Kubernetes documents for a cluster
+_MOST_WHOLE_NODES: Final = 5000  # 1.6 KB each in a body of 8 MiB, a third of a usual one; trimming takes 2 µs each
 _MOST_NAME_BYTES: Final = 256 * MOST_NODES  # with the quotes and the comma of each
 _MOST_VICTIMS: Final = 50_000
+_MOST_WHOLE_VICTIMS: Final = 5000  # 1.6 KB each in a body of 8 MiB; trimming takes 6 µs each
+_MOST_REQUESTS: Final = 20_000  # containers and resource requests of all pods of a call; trimming takes 2 µs each
 _MOST_RECASED_FIELDS: Final = 20_000  # of all levels, as they are counted without decoding
 _FREE_VALUES: Final = 100_000  # allowed in a body of any length, as node names are short
 _BYTES_OF_A_VALUE: Final = 24  # a node object has one comma in about 40 bytes
@@ -162,8 +165,8 @@ def decode_args(body: bytes, limits: Limits = DEFAULT_LIMITS) -> ExtenderArgs:
     pod, names = _incoming_pod(parsed.pod, limits), parsed.node_names
     if names is None and parsed.nodes is not None:
         raw = parsed.nodes.items or []
-        if len(raw) > MOST_NODES:
-            raise WireError("Nodes.items", f"holds more than {MOST_NODES} nodes")
+        if len(raw) > _MOST_WHOLE_NODES:
+            raise WireError("Nodes.items", f"holds more than {_MOST_WHOLE_NODES} nodes")
         return ExtenderArgs(pod, nodes=[_node(item, i) for i, item in enumerate(raw)], raw_nodes=raw)
     names = names or []
     if len(names) > MOST_NODES or (
@@ -197,6 +200,7 @@ def _check_density(body: bytes) -> None:
 def _incoming_pod(parsed: PodJson | None, limits: Limits) -> Pod:
     if parsed is None:
         raise WireError("Pod", "is missing")
+    _check_requests([parsed], "Pod.spec")
     try:
         return trim_pod(parsed, limits)
     except WireError as error:
@@ -284,14 +288,32 @@ def decode_preemption_args(body: bytes, limits: Limits = DEFAULT_LIMITS) -> Pree
 
 def _check_counts(parsed: _PreemptionArgsJson) -> None:
     """Rejects more candidates than a cluster has nodes, and more victims than a preemption can have."""
-    for field_name, found in (
-        ("NodeNameToVictims", parsed.node_name_to_victims or {}),
-        ("NodeNameToMetaVictims", parsed.node_name_to_meta_victims or {}),
-    ):
-        if len(found) > MOST_NODES:
+    whole, brief = parsed.node_name_to_victims or {}, parsed.node_name_to_meta_victims or {}
+    for field_name, nodes in (("NodeNameToVictims", len(whole)), ("NodeNameToMetaVictims", len(brief))):
+        if nodes > MOST_NODES:
             raise WireError(field_name, f"holds more than {MOST_NODES} nodes")
-        if sum(len(each.pods or ()) for each in found.values() if each is not None) > _MOST_VICTIMS:
-            raise WireError(field_name, f"holds more than {_MOST_VICTIMS} pods")
+    if sum(len(each.pods or ()) for each in brief.values() if each is not None) > _MOST_VICTIMS:
+        raise WireError("NodeNameToMetaVictims", f"holds more than {_MOST_VICTIMS} pods")
+    pods = [pod for each in whole.values() if each is not None for pod in each.pods or ()]
+    if len(pods) > _MOST_WHOLE_VICTIMS:
+        raise WireError("NodeNameToVictims", f"holds more than {_MOST_WHOLE_VICTIMS} pods")
+    _check_requests(pods, "NodeNameToVictims")
+
+
+def _check_requests(pods: Iterable[PodJson], path: str) -> None:
+    """Rejects pods with many times the containers of any usual pod. The watch has no such limit: its pods count."""
+    if sum(_requests_of(pod.spec) for pod in pods if pod.spec is not None) > _MOST_REQUESTS:
+        raise WireError(path, f"holds more than {_MOST_REQUESTS} containers and resource requests")
+
+
+def _requests_of(spec: PodSpecJson) -> int:
+    """How many containers a pod has, and resource requests in all of them."""
+    total = len(spec.overhead or ()) + len((spec.resources and spec.resources.requests) or ())
+    for containers in (spec.containers or (), spec.init_containers or ()):
+        total += len(containers)
+        if total <= _MOST_REQUESTS:
+            total += sum(len(each.resources.requests or ()) for each in containers if each.resources is not None)
+    return total
 
 
 def _victim_pod(parsed: PodJson, node: str, limits: Limits) -> Pod:

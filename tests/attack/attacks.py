@@ -4,20 +4,31 @@ import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 from extender.simulator.apiserver.server import ApiServer
+from tests.attack.hostile_api import HostileApi
+from tests.attack.pulse import Prober
 from tests.server.raw import Wire, wire
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The service under attack. `tls` holds a certificate of the scheduler, `stranger` none; both None for plain HTTP."""
+    """The service under attack. It reads `api` through `front`. `tls` holds a certificate of the scheduler, `stranger` none; both None for plain HTTP."""
 
     url: str
     process: int
     api: ApiServer
+    front: HostileApi
+    prober: Prober
     tls: ssl.SSLContext | None = None
     stranger: ssl.SSLContext | None = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
+        place = urlsplit(self.url)
+        return place.hostname or "", place.port or 0
 
     def wire(self) -> AbstractAsyncContextManager[Wire]:
         """A connection as the scheduler makes it."""

@@ -1,7 +1,9 @@
 """Bodies that are dear to read: compressed, deep, long, or of another kind than they should be."""
 
+import asyncio
 import gzip
 import zlib
+from collections import Counter
 
 import orjson
 
@@ -88,6 +90,72 @@ ATTACKS.each(
 )
 
 
+ATTACKS.each(
+    "a pod with 190,000 containers",
+    _ask(
+        question(
+            b'["a"]',
+            b'{"metadata":{"uid":"c"},"spec":{"containers":['
+            + b",".join([b'{"resources":{"requests":{"cpu":"1"}}}'] * 190_000)
+            + b"]}}",
+        )
+    ),
+)
+ATTACKS.each(
+    "a pod with 100,000 different resources",
+    _ask(
+        question(
+            b'["a"]',
+            b'{"metadata":{"uid":"c"},"spec":{"containers":[{"resources":{"requests":{'
+            + b",".join(b'"example.com/r%d":"1"' % n for n in range(100_000))
+            + b"}}}]}}",
+        )
+    ),
+)
+ATTACKS.each(
+    "49,000 whole victims",
+    _ask(
+        b'{"Pod":' + _POD + b',"NodeNameToVictims":{"a":{"Pods":['
+        b"" + b",".join(b'{"metadata":{"uid":"%d"},"spec":{"containers":[{}]}}' % n for n in range(49_000)) + b"]}}}",
+        "/preempt",
+    ),
+)
+ATTACKS.each(
+    "19,000 candidate nodes with two victims each",
+    _ask(
+        b'{"Pod":' + _POD + b',"NodeNameToMetaVictims":{'
+        b"" + b",".join(b'"n%d":{"Pods":[{"UID":"u%d"},{"UID":"v"}]}' % (n, n) for n in range(19_000)) + b"}}",
+        "/preempt",
+    ),
+)
+_NODES = b",".join(b'{"metadata":{"name":"n%d","labels":{"a":"b","c":"d"}}}' % n for n in range(5_000))
+ATTACKS.each("5,000 whole nodes", _ask(b'{"Pod":' + _POD + b',"Nodes":{"items":[' + _NODES + b"]}}"))
+ATTACKS.each("19,000 names", _ask(question(orjson.dumps([f"node-{n}" for n in range(19_000)]))))
+ATTACKS.each("19,000 names to score", _ask(question(orjson.dumps([f"node-{n}" for n in range(19_000)])), "/prioritize"))
+
+
+async def _together(target: Target, request: bytes) -> str:
+    """What 20 of them are answered that come at once."""
+    answers = await asyncio.gather(*(target.status(request) for _ in range(20)))
+    return ", ".join(f"{count} × {answer}" for answer, count in Counter(answers).most_common())
+
+
+@ATTACKS.attack("20 times 7 MiB of whole nodes at once", quick=False)
+async def _(target: Target) -> str:
+    nodes = [{"metadata": {"name": f"n{number}", "annotations": {"a": "x" * 60_000}}} for number in range(120)]
+    return await _together(target, _ask(orjson.dumps({"Pod": {"metadata": {"uid": "u"}}, "Nodes": {"items": nodes}})))
+
+
+@ATTACKS.attack("20 times 5,000 whole nodes at once", quick=False)
+async def _(target: Target) -> str:
+    return await _together(target, _ask(b'{"Pod":' + _POD + b',"Nodes":{"items":[' + _NODES + b"]}}"))
+
+
+@ATTACKS.attack("20 times 19,000 names at once", quick=False)
+async def _(target: Target) -> str:
+    return await _together(target, _ask(question(orjson.dumps([f"node-{n}" for n in range(19_000)]))))
+
+
 @ATTACKS.attack("32 MiB in chunks of one byte")
 async def _(target: Target) -> str:
     return await target.status(head_of("POST", "/filter", Transfer_Encoding="chunked") + b"1\r\n \r\n" * 5_000_000)
@@ -98,3 +166,10 @@ async def _(target: Target) -> str:
     return await target.status(
         head_of("POST", "/filter", Transfer_Encoding="chunked") + (b"10000\r\n" + b" " * 65536 + b"\r\n") * 700
     )
+
+
+@ATTACKS.attack("50 connections with 1 MiB in chunks of one byte each, at once", quick=False)
+async def _(target: Target) -> str:
+    request = head_of("POST", "/filter", Transfer_Encoding="chunked") + b"1\r\n \r\n" * 170_000
+    answers = await asyncio.gather(*(target.status(request) for _ in range(50)))
+    return ", ".join(f"{count} × {answer}" for answer, count in Counter(answers).most_common())

@@ -1,9 +1,35 @@
 """Requests that are no good HTTP, or good HTTP that is not asked for."""
 
+import asyncio
+from collections import Counter
+from contextlib import suppress
+from dataclasses import replace
+
 from tests.attack.attacks import ATTACKS, Target, told
 from tests.server.raw import head_of, whole
 
 _HEADERS = "\r\n".join(f"X-{number}: y" for number in range(5000))
+_LONG_HEADERS = "\r\n".join(f"X-{number}: {'y' * 1000}" for number in range(1000))
+_PATHS = (
+    *(
+        "//filter",
+        "/./filter",
+        "/filter/",
+        "/filter%2f",
+        "/%66ilter",
+        "/filter;a=b",
+        "/filter%00",
+        "/filter?a=/../configz",
+    ),
+    *(
+        "/debug/../configz",
+        "/debug%2floglevel",
+        "/debug/loglevel/..",
+        "/readyz/%2e%2e",
+        "/readyz/%ff",
+        "/readyz/a%0d%0ab",
+    ),
+)
 _CHUNKED = {"Transfer_Encoding": "chunked"}
 
 for _name, _request in {
@@ -42,6 +68,37 @@ for _name, _request in {
         "PUT", "/debug/loglevel", b"debug", Content_Type="text/plain; charset=no-such"
     ),
     "a log level of 1 MiB": whole("PUT", "/debug/loglevel", b"a" * 2**20),
+    "100,000 header lines": b"GET /livez HTTP/1.1\r\nHost: x\r\n" + b"A: b\r\n" * 100_000 + b"\r\n",
+    "1,000,000 bytes of headers": f"GET /livez HTTP/1.1\r\n{_LONG_HEADERS}\r\n\r\n".encode(),
+    "1,000,000 bytes of blank lines": b"\r\n" * 500_000 + head_of("GET", "/livez"),
+    "a method of 1 MiB": b"G" * 2**20 + b" /livez HTTP/1.1\r\nHost: x\r\n\r\n",
+    "a query of 8 KiB in 2,000 parts": head_of("GET", "/readyz?" + "&".join(f"v{n}" for n in range(2000))[:8000]),
+    "a header name of NUL bytes": b"GET /livez HTTP/1.1\r\nHost: x\r\n\x00\x00: y\r\n\r\n",
+    "folded headers": b"GET /livez HTTP/1.1\r\nHost: x\r\nA: b\r\n c\r\n\td\r\n\r\n",
+    "bare line feeds": b"POST /filter HTTP/1.1\nHost: x\nContent-Length: 2\n\n{}",
+    "two hosts": b"GET /livez HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n",
+    "a length of +2": head_of("POST", "/filter", Content_Length="+2") + b"{}",
+    "a length of 0x2": head_of("POST", "/filter", Content_Length="0x2") + b"{}",
+    "a length of 2, 2": head_of("POST", "/filter", Content_Length="2, 2") + b"{}",
+    "a length of nothing": head_of("POST", "/filter", Content_Length="") + b"{}",
+    "a length and a space before the colon": b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length : 2\r\n\r\n{}",
+    "xchunked": head_of("POST", "/filter", Transfer_Encoding="xchunked") + b"2\r\n{}\r\n0\r\n\r\n",
+    "chunked, identity": head_of("POST", "/filter", Transfer_Encoding="chunked, identity") + b"2\r\n{}\r\n0\r\n\r\n",
+    "chunked twice": head_of("POST", "/filter", Transfer_Encoding="chunked\r\nTransfer-Encoding: chunked")
+    + b"0\r\n\r\n",
+    "chunks and HTTP/1.0": b"POST /filter HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "HTTP/2 by Upgrade": head_of(
+        "GET", "/livez", Upgrade="h2c", Connection="Upgrade, HTTP2-Settings", HTTP2_Settings="AA"
+    ),
+    "an Upgrade with 8 MiB behind": head_of("GET", "/livez", Upgrade="websocket", Connection="Upgrade") + b"x" * 2**23,
+    "a CONNECT with 8 MiB behind": b"CONNECT example.org:80 HTTP/1.1\r\nHost: x\r\n\r\n" + b"x" * 2**23,
+    "HTTP/2 preface and 100,000 frames": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(9) * 100_000,
+    "an absolute URI": b"GET http://169.254.169.254/livez HTTP/1.1\r\nHost: x\r\n\r\n",
+    "an absolute URI of a verb": b"POST http://x/filter HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}",
+    "a URI without a slash": b"GET livez HTTP/1.1\r\nHost: x\r\n\r\n",
+    "a URI with a bad port": b"GET http://x:99999999/livez HTTP/1.1\r\nHost: x\r\n\r\n",
+    "a URI with a bad address": b"GET http://[::1/livez HTTP/1.1\r\nHost: x\r\n\r\n",
+    **{f"the path {_path}": whole("PUT", _path, b"debug") for _path in _PATHS},
     "bind, which is off": whole("POST", "/bind", b'{"PodName":"a","PodNamespace":"b","PodUID":"c","Node":"d"}'),
 }.items():
     ATTACKS.each(_name, _request)
@@ -65,7 +122,67 @@ async def _(target: Target) -> str:
 async def _(target: Target) -> str:
     if target.stranger is None:
         return "plain HTTP"
-    stranger = Target(target.url, target.process, target.api, target.stranger)
+    stranger = replace(target, tls=target.stranger)
     return ", ".join(
         [await stranger.status(whole("POST", path, b"{}")) for path in ("/filter", "/metrics", "/debug/loglevel")]
     )
+
+
+@ATTACKS.attack("a request that is hidden in the body of another")
+async def _(target: Target) -> str:
+    """Read by its length the first request ends before the second; read by its chunks it does not."""
+    hidden = whole("PUT", "/debug/loglevel", b"debug")
+    async with target.wire() as connection:
+        both = {"Content_Length": str(len(hidden) + 5), **_CHUNKED}
+        with suppress(ConnectionError):
+            await connection.send(head_of("POST", "/filter", **both) + b"0\r\n\r\n" + hidden)
+        answers = [await connection.status() for _ in range(3)]
+    return "failed: both were answered" if answers[1] else f"{told(answers[0])}, then {told(answers[1])}"
+
+
+@ATTACKS.attack("1,000 pipelined questions")
+async def _(target: Target) -> str:
+    async with target.wire() as connection:
+        sending = asyncio.create_task(connection.send(whole("POST", "/filter", b'{"NodeNames":["a"]}') * 1000))
+        answers = [await connection.status() for _ in range(1000)]
+        await sending
+    return f"{answers.count(200)} × 200"
+
+
+@ATTACKS.attack("10,000 pipelined calls for metrics whose answers are not taken")
+async def _(target: Target) -> str:
+    async with target.wire() as connection:
+        connection.reader._transport.pause_reading()  # type: ignore[attr-defined]
+        connection.writer.write(head_of("GET", "/metrics") * 10_000)
+        await asyncio.sleep(1)
+        return f"beside them: probe {await target.status(head_of('GET', '/livez'))}"
+
+
+@ATTACKS.attack("200 calls for metrics at once")
+async def _(target: Target) -> str:
+    return await _at_once(target, 200, head_of("GET", "/metrics"))
+
+
+@ATTACKS.attack("200 calls for the settings at once")
+async def _(target: Target) -> str:
+    return await _at_once(target, 200, head_of("GET", "/configz"))
+
+
+@ATTACKS.attack("400 questions at once")
+async def _(target: Target) -> str:
+    return await _at_once(target, 400, whole("POST", "/filter", b'{"Pod":{"metadata":{"uid":"u"}},"NodeNames":["a"]}'))
+
+
+@ATTACKS.attack("400 refused requests that go on sending, each on a connection of its own")
+async def _(target: Target) -> str:
+    return await _at_once(target, 400, head_of("POST", "/none", Content_Length="10000000") + b"x" * 100_000)
+
+
+async def _at_once(target: Target, number: int, request: bytes) -> str:
+    """What so many requests are answered that come together."""
+    answers = await asyncio.gather(*(target.status(request) for _ in range(number)), return_exceptions=True)
+    return ", ".join(f"{count} × {answer}" for answer, count in Counter(map(_short, answers)).most_common())
+
+
+def _short(answer: str | BaseException) -> str:
+    return answer if isinstance(answer, str) else type(answer).__name__

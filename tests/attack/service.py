@@ -6,8 +6,7 @@ import asyncio
 import ssl
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import yaml
@@ -15,12 +14,13 @@ import yaml
 from extender.settings import Clients
 from extender.simulator.apiserver.server import ApiServer
 from tests.attack.attacks import Target
+from tests.attack.hostile_api import HostileApi
+from tests.attack.pulse import Prober
 from tests.cli.test_serve import OBJECTS, serving
 from tests.fakes import PATIENCE
 from tests.server.pki import SCHEDULER, Pki
 from tests.server.raw import head_of
 
-_PROBE_SECONDS = 0.01
 _MEBIBYTE = 2**20
 
 
@@ -32,22 +32,27 @@ async def target_of(*, tls: bool) -> AsyncIterator[Target]:
         async with ApiServer() as api:
             api.store.load(OBJECTS)
             pki = Pki(folder) if tls else None
-            config = _configuration(folder, api, pki)
-            async with serving("--config", str(config)) as (process, url):
-                draining = asyncio.create_task(_drain(process.stderr))
-                try:
-                    yield await _ready(Target(url, process.pid, api, *_contexts(pki)))
-                finally:
-                    draining.cancel()
-                    await asyncio.wait([draining])
+            async with HostileApi(api).listening() as front:
+                config = _configuration(folder, front, pki)
+                async with serving("--config", str(config)) as (process, url), Prober.of(url, process.pid) as prober:
+                    draining = asyncio.create_task(_drain(process.stderr))
+                    try:
+                        yield await _ready(Target(url, process.pid, api, front, prober, *_contexts(pki)))
+                    finally:
+                        draining.cancel()
+                        await asyncio.wait([draining])
 
 
 async def _ready(target: Target) -> Target:
-    """Once it has read the cluster."""
     async with asyncio.timeout(PATIENCE):
-        while await target.status(head_of("GET", "/readyz")) != "200":  # noqa: ASYNC110 (another process)
+        while not await is_ready(target):  # noqa: ASYNC110 (another process)
             await asyncio.sleep(0.05)
     return target
+
+
+async def is_ready(target: Target) -> bool:
+    """Whether it has read the cluster, and goes on to."""
+    return await target.status(head_of("GET", "/readyz")) == "200"
 
 
 def _contexts(pki: Pki | None) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:
@@ -55,11 +60,14 @@ def _contexts(pki: Pki | None) -> tuple[ssl.SSLContext | None, ssl.SSLContext | 
     return (pki.client(pki.scheduler()), pki.client()) if pki else (None, None)
 
 
-def _configuration(folder: Path, api: ApiServer, pki: Pki | None) -> Path:
+def _configuration(folder: Path, front: HostileApi, pki: Pki | None) -> Path:
+    """Reads its cluster through the front, and does not wait long before it reads again."""
+    kubeconfig = front.write_kubeconfig(folder / "kubeconfig")
+    backoff = {"initial": "100ms", "max": "1s"}
     document: dict[str, object] = {
         "apiVersion": "placement.extender.dev/v1alpha1",
         "kind": "ExtenderConfiguration",
-        "kube": {"kubeconfig": str(api.write_kubeconfig(folder / "kubeconfig"))},
+        "kube": {"kubeconfig": str(kubeconfig), "watch": {"backoff": backoff}},
     }
     if pki is not None:
         made = pki.giving(Clients(scheduler=(SCHEDULER,)))
@@ -80,39 +88,3 @@ def memory_of(process: int) -> float:
     """Resident memory in MiB."""
     pages = Path(f"/proc/{process}/statm").read_text("ascii").split()[1]
     return int(pages) * 4096 / _MEBIBYTE
-
-
-@dataclass
-class Pulse:
-    """The longest time in seconds in which the service did not answer a probe."""
-
-    longest: float = 0.0
-    probes: int = field(default=0)
-
-
-@asynccontextmanager
-async def pulse_of(target: Target) -> AsyncIterator[Pulse]:
-    """Probes one after another until the block is left. A probe whose connection gives way to others is made anew."""
-    pulse = Pulse()
-    probing = asyncio.create_task(_probe(target, pulse))
-    try:
-        yield pulse
-    finally:
-        probing.cancel()
-        with suppress(asyncio.CancelledError):
-            await probing
-
-
-async def _probe(target: Target, pulse: Pulse) -> None:
-    now = asyncio.get_running_loop().time
-    while True:
-        with suppress(ConnectionError, OSError):
-            async with target.wire() as connection:
-                while True:
-                    begun = now()
-                    await connection.send(head_of("GET", "/livez"))
-                    if not await connection.status():
-                        break
-                    pulse.longest = max(pulse.longest, now() - begun)
-                    pulse.probes += 1
-                    await asyncio.sleep(_PROBE_SECONDS)

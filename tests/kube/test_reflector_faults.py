@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from extender.kube.session import SessionOptions
-from extender.kube.watch.reflector_values import WatchOptions
+from extender.kube.watch.reflector_values import RestartReason, WatchOptions
 from extender.wire.kinds import NAMESPACES
 from tests.fakes import until
 from tests.kube.conftest import Following
@@ -85,6 +85,26 @@ async def test_410_again_and_again_is_met_with_growing_pauses(api: ScriptedApi, 
     await until(lambda: len(api.lists) == 7)
     slept = following.clock.slept
     assert all(0.4 * 2**turn <= pause <= min(0.8 * 2**turn, 30.0) for turn, pause in enumerate(slept))
+
+
+async def test_a_version_that_is_too_long_for_a_request_is_not_sent(api: ScriptedApi, following: Following) -> None:
+    """A server answers such a request with 431 each time, and the watch would never go on."""
+    endless = "9" * 100_000
+    api.script(PATH, page(version=endless), page(version="5"))
+    api.script(PATH, watch(event("ADDED", namespace("a", 6)), bookmark(endless), then=END), watch())
+    feed = following.start()
+    await until(lambda: len(api.watches) == 2)
+    assert versions(api.watches) == ["5", "5"], "what came with it is sent again"
+    assert feed.status.restarts[RestartReason.BAD_VERSION] == 1
+
+
+async def test_an_error_event_that_names_a_time_in_years_is_waited_for_a_minute(
+    api: ScriptedApi, following: Following
+) -> None:
+    api.script(PATH, page(version="1"), watch(error_event(429, retry_after=10**9)))
+    following.start()
+    await until(lambda: len(api.lists) == 2)
+    assert following.clock.slept == [60.0]
 
 
 async def test_pauses_begin_anew_after_a_watch_has_told_something(api: ScriptedApi, following: Following) -> None:

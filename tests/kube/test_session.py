@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -25,6 +26,14 @@ async def test_a_call_gives_the_body(api: ScriptedApi, session: Session) -> None
     assert seen.headers["Accept-Encoding"] == "identity", "unpacking would cost the loop more than the network"
     assert seen.headers["User-Agent"] == "placement-extender"
     assert "Authorization" not in seen.headers
+
+
+async def test_what_is_compressed_although_it_was_not_asked_for_is_not_inflated(
+    api: ScriptedApi, session: Session
+) -> None:
+    bomb = gzip.compress(bytes(2**20))
+    api.script("/api/v1/x", body(bomb, headers={"Content-Encoding": "gzip"}))
+    assert await session.reads.call("GET", "/api/v1/x") == bomb
 
 
 async def test_a_refusal_is_raised_with_its_text(api: ScriptedApi, session: Session) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import suppress
+from random import Random
 
-from extender.kube.watch.decoding import Listed, SliceDecoder
+from extender.kube.session import Session
+from extender.kube.watch.decoding import LineSplitter, Listed, SliceDecoder
+from extender.kube.watch.reflector import Reflector
 from extender.kube.watch.reflector_values import ReflectorStatus, WatchOptions
 from extender.wire.kinds import NAMESPACES, decode_page
-from tests.fakes import FakeClock, until
+from tests.fakes import FakeClock, FakeSink, until
 from tests.kube.conftest import Following
 from tests.kube.scripted import ScriptedApi, event, namespace, page, watch
 
@@ -59,3 +62,22 @@ async def test_others_have_their_turn_within_one_chunk_of_a_burst(api: ScriptedA
         await other
     assert {len(batch) for batch in following.sink.batches} == {10}
     assert set(range(21)) <= set(turns), "it has seen the state after each batch"
+
+
+def test_a_chunk_of_megabytes_is_split_in_parts() -> None:
+    chunk = b"\n" * 10**6 + b"a\n" * 10**5 + b"b"
+    splitter, lines = LineSplitter(100), list[bytes]()
+    for part in splitter.split_parts(chunk):
+        assert len(part) < len(chunk) / 4
+        lines += part
+    assert lines == [b"a"] * 10**5
+    assert splitter.split(b"\n") == [b"b"]
+
+
+async def test_others_have_their_turn_although_no_line_holds_anything(session: Session) -> None:
+    """Reading does not yield while data is waiting, and a chunk may be blank lines only."""
+    reflector = Reflector(session.reads, NAMESPACES, WatchOptions(), FakeClock(), Random(1))
+    turns = list[str]()
+    asyncio.get_running_loop().call_soon(turns.append, "another")
+    await reflector._handle_lines([], FakeSink(), None, 0.0)
+    assert turns == ["another"]

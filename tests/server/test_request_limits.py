@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from extender.server.request_checks import BodyMemory, Deadline, Deadlines
+from extender.server.request_checks import Deadline, Deadlines, Turns
 from tests.fakes import PATIENCE
 
 
@@ -58,11 +58,11 @@ async def test_many_deadlines_share_a_timer() -> None:
     assert len(armed) == 1
 
 
-async def test_large_bodies_are_decoded_one_in_each_iteration_of_the_loop() -> None:
-    bodies, decoded = BodyMemory(1), list[int]()
+async def test_long_work_is_done_one_piece_in_each_iteration_of_the_loop() -> None:
+    turns, decoded = Turns(), list[int]()
 
     async def decode(number: int) -> None:
-        await bodies.take_turn()
+        await turns.take()
         decoded.append(number)
 
     tasks = [asyncio.create_task(decode(number)) for number in range(5)]
@@ -79,3 +79,16 @@ async def test_large_bodies_are_decoded_one_in_each_iteration_of_the_loop() -> N
         await tasks[2]
     await asyncio.wait_for(decode(5), PATIENCE)
     assert decoded[-1] == 5
+
+
+async def test_what_is_half_done_goes_ahead_of_what_has_not_begun() -> None:
+    turns, done = Turns(), list[str]()
+
+    async def work(name: str) -> None:
+        await turns.take()
+        done.append(f"{name} decoded")
+        await turns.take(ahead=True)
+        done.append(f"{name} decided")
+
+    await asyncio.gather(*(work(name) for name in "abc"))
+    assert done == [f"{name} {step}" for name in "abc" for step in ("decoded", "decided")]

@@ -26,8 +26,8 @@ TOO_MUCH = {
     "names": (asked(NodeNames=["n"] * (MOST_NODES + 1)), "NodeNames: holds more than 20000 names"),
     "one name that is as long as all": (asked(NodeNames=["n" * 256 * MOST_NODES]), "NodeNames: holds more than"),
     "nodes": (
-        asked(Nodes={"items": [{"metadata": {"name": "n", "x": LONG}}] * (MOST_NODES + 1)}),
-        "Nodes.items: holds more than 20000 nodes",
+        asked(Nodes={"items": [{"metadata": {"name": "n", "x": LONG}}] * 5001}),
+        "Nodes.items: holds more than 5000 nodes",
     ),
     "numbers": (asked(Nodes={"items": [1] * 200_000}), "has too many values for its length"),
 }
@@ -45,11 +45,35 @@ def test_more_is_refused_by_its_field(body: bytes, problem: str) -> None:
         ({"NodeNameToMetaVictims": {f"n{n}": None for n in range(MOST_NODES + 1)}}, "holds more than 20000 nodes"),
         ({"NodeNameToMetaVictims": {"n": {"Pods": [{"UID": "u"}] * 50_001}}}, "holds more than 50000 pods"),
         ({"NodeNameToMetaVictims": {"n": {"Pods": [{"UID": "u"}] * 300_000}}}, "too many values"),
+        ({"NodeNameToVictims": {"n": {"Pods": [{}] * 5001}}}, "NodeNameToVictims: holds more than 5000 pods"),
+        (
+            {"NodeNameToVictims": {"n": {"Pods": [{"spec": {"containers": [{}] * 11}}] * 2000}}},
+            "NodeNameToVictims: holds more than 20000 containers and resource requests",
+        ),
     ],
 )
 def test_more_candidates_or_victims_are_refused(fields: dict[str, object], problem: str) -> None:
     with pytest.raises(WireError, match=problem):
         decode_preemption_args(asked(**fields))
+
+
+AMOUNTS = {f"example.com/{n}": "1" for n in range(10_001)}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"containers": [{}] * 20_001},
+        {"containers": [{}] * 10_001, "initContainers": [{}] * 10_001},
+        {"containers": [{"resources": {"requests": AMOUNTS}}] * 2},
+        {"overhead": AMOUNTS, "resources": {"requests": AMOUNTS}},
+    ],
+    ids=["containers", "containers and init containers", "requests", "overhead and requests of the pod"],
+)
+def test_a_pod_with_more_containers_or_requests_is_refused(spec: dict[str, object]) -> None:
+    body = orjson.dumps({"Pod": {"metadata": {"uid": "u"}, "spec": spec}, "NodeNames": []})
+    with pytest.raises(WireError, match=r"Pod\.spec: holds more than 20000 containers and resource requests"):
+        decode_args(body)
 
 
 def test_fields_in_another_case_are_looked_for_only_where_they_are_few() -> None:

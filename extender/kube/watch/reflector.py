@@ -36,7 +36,7 @@ from extender.wire.errors import WireError
 from extender.wire.kinds import Kind
 
 _LOG = logging.getLogger(__name__)
-_NO_VERSION: Final = frozenset({"", "0"})
+_LONGEST_VERSION: Final = 256  # characters; a longer one would make each request longer than a server reads
 _SHORT_WATCH: Final = 1.0  # a watch that ends before this without an event counts as a failure
 _OUTAGES: Final = frozenset({RestartReason.REJECTED, RestartReason.UNDECODABLE, RestartReason.OVERSIZED})
 _INITIAL_TRIES: Final = 3  # streaming lists that may break off before one list is read in pages
@@ -93,7 +93,7 @@ class Reflector(Generic[T]):
     async def _round(self, handler: EventHandler[T]) -> WatchEnd | None:
         """One watch from the last version, or one list; None when a list is complete and the watch can begin."""
         self._is_listing = False
-        if self.status.resource_version not in _NO_VERSION:
+        if _can_continue_from(self.status.resource_version):
             return await self._watch(handler)
         self.status.phase, self.status.listed, self.status.page = Phase.LISTING, 0, 0
         self.status.list_begun = self._clock.now()
@@ -135,8 +135,8 @@ class Reflector(Generic[T]):
             return end_of_error(error)
         except WireError as error:
             return WatchEnd(RestartReason.UNDECODABLE, str(error), relist=True)
-        if version in _NO_VERSION:
-            return WatchEnd(RestartReason.BAD_VERSION, "the list names no resourceVersion", relist=True)
+        if not _can_continue_from(version):
+            return WatchEnd(RestartReason.BAD_VERSION, "the list names no resourceVersion of use", relist=True)
         await self._replace(handler, listed, version, begun)
         return None
 
@@ -150,7 +150,7 @@ class Reflector(Generic[T]):
         status.synced, status.error, status.last_heard = True, "", as_of
         status.resource_version = version
         self._initial_failures = 0
-        _LOG.info("%s: %d listed, resourceVersion %s", self.name, len(objects), version)
+        _LOG.info("%s: %d listed, resourceVersion %s", self.name, len(objects), version[:_LONGEST_VERSION])
 
     # -- watches ------------------------------------------------------------------------------------------------
 
@@ -212,9 +212,11 @@ class Reflector(Generic[T]):
                         )
                     if not chunk:
                         return WatchEnd(RestartReason.ENDED, "the server ended the watch")
-                    end = await self._handle_lines(splitter.split(chunk), handler, initial, begun)
-                    if end:
-                        return end
+                    for lines in splitter.split_parts(chunk):
+                        end = await self._handle_lines(lines, handler, initial, begun)
+                        if end:
+                            return end
+                    self._note_handled()
             except LineTooLongError as error:
                 return WatchEnd(RestartReason.OVERSIZED, str(error), relist=True)
             finally:
@@ -247,17 +249,22 @@ class Reflector(Generic[T]):
             if is_simplified:
                 lines[at] = await simplify_in_steps(lines[at])
             await asyncio.sleep(0)  # reading does not yield while data is waiting
+        if not lines:
+            await asyncio.sleep(0)
+        return None
+
+    def _note_handled(self) -> None:
+        """All lines of a chunk have been handled."""
         known = self.backlog.note_handled()
         if known is not None and self._has_news:
             self.status.last_heard, self._has_news = known, False
-        return None
 
     async def _apply(self, taken: Slice[T], handler: EventHandler[T]) -> None:
         _note_unreadable(taken, self._unreadable)
         self.status.unreadable = len(self._unreadable)
         if taken.changes:
             await handler.apply(taken.changes)
-        if taken.version not in _NO_VERSION:
+        if _can_continue_from(taken.version):
             self.status.resource_version = taken.version
             self.status.error = ""
             self._had_event = self._has_news = True
@@ -274,6 +281,11 @@ class Reflector(Generic[T]):
             await self._replace(handler, initial, taken.version, begun)
             self.status.phase, self.status.outage = Phase.WATCHING, ""
             initial.objects.clear()
+
+
+def _can_continue_from(version: str) -> bool:
+    """Whether a watch can begin at a resourceVersion; "0" stands for any."""
+    return 0 < len(version) <= _LONGEST_VERSION and version != "0"
 
 
 def _note_unreadable(taken: Slice[T], unreadable: set[str]) -> None:

@@ -8,7 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from extender.kube.errors import NO_CONNECTION, Expired, KubeError, NotFound, Rejected, Throttled, TooLarge
+from extender.kube.errors import (
+    LONGEST_RETRY_AFTER,
+    NO_CONNECTION,
+    Expired,
+    KubeError,
+    NotFound,
+    Rejected,
+    Throttled,
+    TooLarge,
+)
 from extender.kube.watch.reflector_values import RestartReason
 from extender.wire.kinds import Status
 
@@ -57,7 +66,7 @@ def end_of_status(status: Status) -> WatchEnd:
         RestartReason.EXPIRED if expired else RestartReason.ERROR_EVENT,
         f"{status.code} {status.message or status.reason or 'no message'}",
         relist=True,
-        retry_after=float(status.retry_after_seconds),
+        retry_after=min(float(status.retry_after_seconds), LONGEST_RETRY_AFTER),
     )
 
 

@@ -1,0 +1,145 @@
+"""A process of its own that probes the service without a break, and says how long the service's loop stood still.
+
+What a probe waits for is not all the service's doing: on a busy machine the service, and the prober, wait for a processor.
+Linux counts that for each thread (/proc/PID/schedstat, https://docs.kernel.org/scheduler/sched-stats.html), and it is taken
+off. What remains is at least the processor time that the service's loop used while the probe waited.
+
+`Prober` starts it; `python -m tests.attack.pulse URL PID` is its life. Each line of its input asks for a line of output.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import select
+import socket
+import ssl
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+from urllib.parse import urlsplit
+
+PROBE = b"GET /livez HTTP/1.1\r\nHost: extender\r\n\r\n"
+PAUSE_SECONDS = 0.01
+PATIENCE_SECONDS = 10.0
+
+
+@dataclass(slots=True)
+class Pulse:
+    """Since the last question: the longest standstill in seconds, what the clock showed then, and the number of probes."""
+
+    still: float = 0.0
+    clock: float = 0.0
+    probes: int = 0
+
+    def add(self, still: float, clock: float) -> None:
+        """One probe was answered."""
+        self.probes += 1
+        if still > self.still:
+            self.still, self.clock = still, clock
+
+
+class Prober:
+    """The process, seen from the attacks."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    @classmethod
+    @asynccontextmanager
+    async def of(cls, url: str, process: int) -> AsyncIterator[Prober]:
+        """Probes the service at the URL until the block is left."""
+        arguments = ("-m", "tests.attack.pulse", url, str(process))
+        child = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdin=PIPE, stdout=PIPE)
+        try:
+            yield cls(child)
+        finally:
+            child.kill()
+            await child.communicate()
+
+    async def pulse(self) -> Pulse:
+        """What was seen since the last call."""
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.write(b"\n")
+        async with asyncio.timeout(PATIENCE_SECONDS + 5):
+            return Pulse(**json.loads(await self._process.stdout.readline()))
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """Seconds that a thread has run, and that it has waited for a processor."""
+
+    ran: float
+    waited: float
+
+    @classmethod
+    def of(cls, process: int | str) -> Used:
+        """The main thread of a process; nothing where the kernel does not count."""
+        with suppress(OSError):
+            ran, waited, _ = Path(f"/proc/{process}/schedstat").read_text("ascii").split()
+            return cls(int(ran) / 1e9, int(waited) / 1e9)
+        return cls(0.0, 0.0)
+
+
+class Connection:
+    """One connection that probes go over, made anew where it was closed for others."""
+
+    def __init__(self, url: str) -> None:
+        place = urlsplit(url)
+        self._address = (place.hostname or "", place.port or 0)
+        self._tls = ssl.create_default_context() if place.scheme == "https" else None
+        if self._tls:
+            self._tls.check_hostname, self._tls.verify_mode = False, ssl.CERT_NONE
+        self._socket: socket.socket | None = None
+
+    def probe(self) -> bool:
+        """One request and its answer; False where the connection was closed instead."""
+        try:
+            if self._socket is None:
+                plain = socket.create_connection(self._address, PATIENCE_SECONDS)
+                self._socket = self._tls.wrap_socket(plain) if self._tls else plain
+            self._socket.sendall(PROBE)
+            received = b""
+            while b"\r\n\r\n" not in received:
+                received += (piece := self._socket.recv(2**16))
+                if not piece:
+                    raise ConnectionError
+        except TimeoutError:
+            self.close()
+            return True  # it has stood still for all of it
+        except OSError:
+            self.close()
+            return False
+        return True
+
+    def close(self) -> None:
+        """Begin anew."""
+        if self._socket is not None:
+            self._socket.close()
+        self._socket = None
+
+
+def main(url: str, process: str) -> None:
+    """Probe until the input ends."""
+    connection, pulse = Connection(url), Pulse()
+    while True:
+        ours, theirs, begun = Used.of("self"), Used.of(process), perf_counter()
+        if connection.probe():
+            clock, ours_after, theirs_after = perf_counter() - begun, Used.of("self"), Used.of(process)
+            waited = theirs_after.waited - theirs.waited + ours_after.waited - ours.waited
+            pulse.add(min(clock, max(theirs_after.ran - theirs.ran, clock - waited)), clock)
+        if select.select([sys.stdin], [], [], PAUSE_SECONDS)[0]:
+            if not sys.stdin.readline():
+                return
+            sys.stdout.write(json.dumps(asdict(pulse)) + "\n")
+            sys.stdout.flush()
+            pulse = Pulse()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
