@@ -5,18 +5,16 @@ Only tasks and the simulation write, through ``upsert`` and ``delete``; rules, v
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from typing import Protocol
 
-from extender.index.claims.assumed import AssumedPods
+from extender.index.claims.assumed import AssumedPods, DeletedPods, RejectedPods
 from extender.index.claims.nominations import Nominations
-from extender.index.claims.rejected_pods import RejectedPods
 from extender.index.counts.counts import Counts
-from extender.index.counts.domains import Topology
 from extender.index.counts.groups import IndexDriftError
-from extender.index.nodes.node_pods import NodePods
+from extender.index.nodes.topology import NodePods, Topology
 from extender.index.objects.budgets import Budgets
 from extender.index.objects.changes import PodSubscribers
-from extender.index.objects.deleted_pods import DeletedPods
 from extender.index.objects.namespaces import Namespaces
 from extender.index.objects.workloads import Workloads
 from extender.index.policies import PolicyTable
@@ -27,10 +25,20 @@ from extender.model.policies import InvalidPolicy, Policy, PolicyObject
 from extender.settings import Rules
 
 
+class ObjectIndex(Protocol):
+    """What takes changes of objects. Both return whether anything that decisions read has changed."""
+
+    def upsert(self, obj: Object) -> bool:
+        """Takes in a new or changed object."""
+
+    def delete(self, obj: Object) -> bool:
+        """Removes an object."""
+
+
 class ClusterIndex:
     """Pods, nodes, namespaces, workloads, budgets and policies with every count that rules and verbs read.
 
-    ``drifts`` counts how often the counts had to be made anew.
+    ``drifts`` counts how often the counts had to be made anew. ``assume`` is that of `AssumedPods`.
     """
 
     def __init__(self, rules: Rules, *, rejects_excess: bool = True) -> None:
@@ -47,7 +55,8 @@ class ClusterIndex:
         self.counts = Counts(rules, self.topology, self.namespaces, self.workloads, rejects_excess=rejects_excess)
         self.nominations = Nominations(self.pods)
         self.rejected = RejectedPods(self.deleted)
-        self.assumed = AssumedPods(self.counts.signatures, self._count, self.deleted, self.topology.known)
+        self.assumed = AssumedPods(self.pods, self.counts.signatures, self._count, self.deleted, self.topology.known)
+        self.assume = self.assumed.assume
         self.view: ClusterView = IndexReader(
             self.pods,
             self.deleted,
@@ -134,16 +143,22 @@ class ClusterIndex:
         if (new is not None and new.node) or (counted is not None and counted.node):
             self._recount(counted, new)
         if old is None or new is None or old.signature is not new.signature:
-            count_pod = self.counts.compiler.count_pod
-            if new is not None:
-                count_pod(new.signature, 1)
-            if old is not None:
-                count_pod(old.signature, -1)
-        self.nominations.change(uid, new)
-        if ended is not None:
+            self._change_signature(old, new)
+        if uid in self.nominations.concerned or (new is not None and new.nominated_node):
+            self.nominations.change(uid, new)
+        if ended is not None and self.assumed.changes.callbacks:
             self.assumed.changes.notify(ended, None)
-        self.pod_changes.notify(uid, old, new)
+        if uid in self.pod_changes.by_uid:
+            self.pod_changes.notify(uid, old, new)
         return True
+
+    def _change_signature(self, old: Pod | None, new: Pod | None) -> None:
+        """Counts the pods of each signature, placed or not: constraints of signatures without a pod are idle."""
+        count_pod = self.counts.compiler.count_pod
+        if new is not None:
+            count_pod(new.signature, 1)
+        if old is not None:
+            count_pod(old.signature, -1)
 
     def _recount(self, old: Pod | None, new: Pod | None) -> None:
         """Counts a pod as it is now, in place of what counted for it so far. O(groups whose count changes).
@@ -186,17 +201,6 @@ class ClusterIndex:
         """The sources of changes of claims that may help a rejected pod and that the scheduler does not watch."""
         return (self.assumed.unconfirmed,)
 
-    def assume(self, pod: Pod, nodes: Sequence[str], now: float, *, doubted: bool = False) -> None:
-        """From now on the pod counts on the node, or with several nodes as undetermined between them.
-
-        A pod that the watch has already shown on a node is left alone. No nodes: nothing is assumed. ``doubted``: it
-        may be on none of them; they keep room for it, and no other pod is placed because of it.
-        """
-        known = self.pods.get(pod.uid)
-        self.assumed.forget(pod.uid)
-        if nodes and not (known is not None and known.node):
-            self.assumed.assume(pod, tuple(nodes), now, doubted=doubted)
-
     def nominate_in_memory(self, pod: Pod, node: str, victims: Collection[str]) -> None:
         """A plan for the pod is being executed: it counts as nominated there until `release_nomination`. ``victims`` are UIDs."""
         self.nominations.nominate_in_memory(pod, node, victims)
@@ -226,3 +230,42 @@ def _is_same_victim(old: Pod, new: Pod) -> bool:
         and old.preempted == new.preempted
         and old.requests == new.requests
     )
+
+
+class KnownObjects:
+    """The objects of one kind that the index holds, by key: what a complete list changes, and nothing more.
+
+    The event handler of the kind owns one and is its only writer. A list of 150,000 unchanged pods takes a fifth of a
+    second to compare, so the comparison can be interrupted after each object; then only the differences are applied.
+    """
+
+    def __init__(self, index: ObjectIndex) -> None:
+        self._index = index
+        self._objects: dict[str, Object] = {}
+
+    def put(self, found: Object, *, is_deleted: bool) -> bool:
+        """Passes one change on; False if nothing that the index reads has changed, and then the index's object is kept."""
+        key = found.uid if type(found) is Pod else found.key  # most events are of pods, and a property costs a call
+        if is_deleted:
+            self._objects.pop(key, None)
+            return self._index.delete(found)
+        changed = self._index.upsert(found)
+        if changed or key not in self._objects:
+            self._objects[key] = found
+        return changed
+
+    def differences(
+        self, objects: Sequence[Object], unreadable: Collection[str]
+    ) -> Iterator[tuple[Object, bool] | None]:
+        """(object, whether it is deleted) for each change that makes ``objects`` all there is; None for each unchanged one.
+
+        ``unreadable``: keys of objects that exist as well and cannot be read: they stay as they are, if they are known.
+        Nothing is applied. The caller may pause after each step, as long as it does not call ``put`` in between.
+        """
+        listed = set(unreadable)
+        for found in objects:
+            key = found.key
+            listed.add(key)
+            yield None if self._objects.get(key) == found else (found, False)
+        for key in list(self._objects):  # keys alone: a hundred thousand pairs at once would call the collector
+            yield None if key in listed else (self._objects[key], True)

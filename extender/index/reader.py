@@ -11,9 +11,8 @@ from collections.abc import Container, Mapping
 from extender.index.claims.assumed import AssumedPods
 from extender.index.claims.nominations import Nominations
 from extender.index.counts.counts import Counts
-from extender.index.counts.domains import Topology
 from extender.index.counts.what_if import CountTrials
-from extender.index.nodes.node_pods import NodePods
+from extender.index.nodes.topology import NodePods, Topology
 from extender.index.objects.budgets import Budgets
 from extender.index.objects.namespaces import Namespaces
 from extender.index.objects.workloads import Workloads
@@ -37,11 +36,11 @@ class IndexReader:
         assumed: AssumedPods,
         nominations: Nominations,
     ) -> None:
-        self._pods = pods
         self._nodes = nodes
         self._topology = topology
         self._budgets = budgets
         self._nominations = nominations
+        self.pod = pods.get
         self.deleted = deleted
         self.namespace_labels = namespaces.labels
         self.namespace_changes: Subscribable = namespaces.changes
@@ -54,7 +53,7 @@ class IndexReader:
         self.pods_on = nodes.pods_on
         self.requested = nodes.requested
         self.has_below = nodes.has_below
-        self.compiled = counts.compiled
+        self.compiled = counts.compiler.find
         self.dependency_version = counts.dependency_version
         self.is_touched = counts.is_touched
         self.is_counted = counts.is_counted
@@ -67,10 +66,6 @@ class IndexReader:
         trials = CountTrials(pods, topology, counts)
         self.what_if = trials.what_if
         self.without = trials.without
-
-    def pod(self, uid: str) -> Pod | None:
-        """A pod by UID."""
-        return self._pods.get(uid)
 
     @property
     def topology_version(self) -> int:

@@ -318,7 +318,7 @@ class ObjectsView(Protocol):
     def workload_changes(self) -> Subscribable:
         """Changes of Services and of owners of workloads, from which default spread constraints are deduced."""
 
-    def pod(self, uid: str) -> Pod | None:
+    def pod(self, uid: str, /) -> Pod | None:
         """A pod by UID."""
 
     @property

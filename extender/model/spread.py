@@ -53,16 +53,6 @@ SYSTEM_DEFAULTS = (
 )
 
 
-def global_minimum(least: int, domains: int, min_domains: int) -> int:
-    """The count that skew is measured against: zero while there are fewer eligible domains than minDomains."""
-    return 0 if domains < min_domains else least
-
-
-def largest_allowed(constraint: SpreadConstraint, minimum: int, *, matches_itself: bool) -> int:
-    """The greatest count a domain may have now so that placing the pod there keeps the skew within maxSkew."""
-    return constraint.max_skew + minimum - (1 if matches_itself else 0)
-
-
 def topology_weight(size: int) -> float:
     """How much a soft constraint over ``size`` domains weighs: with more domains each one matters more."""
     return math.log(size + 2)

@@ -14,7 +14,7 @@ from extender.index.view import Column, CompiledConstraints, CompiledSpread, Ind
 from extender.model.labels import HOSTNAME
 from extender.model.objects import Pod
 from extender.model.rejections import Code, Reason, Rejection
-from extender.model.spread import global_minimum, largest_allowed, round_half_away, topology_weight
+from extender.model.spread import SpreadConstraint, round_half_away, topology_weight
 from extender.rules.frames import Frame
 from extender.rules.rule import MAX_SCORE, SKIP, SUCCESS, Pods, RankedGroup, Rule, Status, blamed_pods
 from extender.settings import Rules
@@ -106,6 +106,16 @@ def _rejects_all(compiled: CompiledConstraints, clauses: Sequence[HardClause], f
         return None
     full = (frame.is_covered_by(g) and g.smallest() > c.limit for g, c in zip(groups, clauses, strict=True))
     return _SKEW_EVERYWHERE if any(full) else None
+
+
+def global_minimum(least: int, domains: int, min_domains: int) -> int:
+    """The count that skew is measured against: zero while there are fewer eligible domains than minDomains."""
+    return 0 if domains < min_domains else least
+
+
+def largest_allowed(constraint: SpreadConstraint, minimum: int, *, matches_itself: bool) -> int:
+    """The greatest count a domain may have now so that placing the pod there keeps the skew within maxSkew."""
+    return constraint.max_skew + minimum - (1 if matches_itself else 0)
 
 
 def _minimum(compiled: CompiledSpread, frame: Frame) -> int:

@@ -20,8 +20,7 @@ from typing import Final, Protocol
 
 from msgspec.structs import replace
 
-from extender.index.claims.assumed import Assumed, AssumedPods, Limits
-from extender.index.claims.rejected_pods import RejectedPods
+from extender.index.claims.assumed import Assumed, AssumedPods, Limits, RejectedPods
 from extender.index.view import ClusterView
 from extender.model.objects import Pod
 from extender.tasks.ports import Clock, PlanTarget
@@ -160,7 +159,7 @@ class FilterService:
 
     def _watched(self, requested: Pod) -> Pod | Unconfirmed:
         """The pod of a request as the watch shows it now. O(1)."""
-        return watched_pod(requested.uid, requested.namespace, requested.name, self._index.view)
+        return watched_pod(requested.uid, requested.signature.namespace, requested.name, self._index.view)
 
     def _is_what_if(self, args: ExtenderArgs) -> bool:
         """Whether any node of the request does not exist, as far as the watch shows. O(nodes) for whole nodes."""

@@ -49,7 +49,7 @@ def watched_pod(uid: str, namespace: str, name: str, view: ObjectsView) -> Pod |
     shown = view.pod(uid)
     if shown is None:
         return Unconfirmed.DELETED if uid in view.deleted else Unconfirmed.NOT_SHOWN
-    if shown.name != name or shown.namespace != namespace:
+    if shown.name != name or shown.signature.namespace != namespace:
         return Unconfirmed.OTHER_NAME
     if shown.node:
         return Unconfirmed.PLACED

@@ -30,6 +30,13 @@ def question_of(index: ClusterIndex, asked: Json) -> CompiledConstraints:
     return index.view.compiled(unlimited(asked).signature)
 
 
+def drop_all(index: ClusterIndex) -> None:
+    """Drops everything that is compiled; each signature is compiled again when it is next needed."""
+    compiler = index.counts.compiler
+    for signature in list(compiler._compiled):
+        compiler._drop(signature)
+
+
 def counts_of(group: GroupView) -> Counts:
     """Pods by value of the key."""
     return {group.key.value(domain): count for domain, count in group.counts.items()}

@@ -13,7 +13,7 @@ from extender.index.counts.selector_index import MOST_PAIRS, SelectorIndex
 from extender.model.labels import Operator
 from extender.model.selectors import Requirement
 from tests.builders import index_of, matching, namespace, node, pod, pod_json, term
-from tests.index.counting import apart, inverse, near, question_of
+from tests.index.counting import apart, drop_all, inverse, near, question_of
 
 MANY = 400
 
@@ -111,7 +111,7 @@ class TestLabelKeys:
         owner = pod("owner", app="x", apart=[term(app="app7")])
         index.view.compiled(owner.signature)
         assert index.statistics()["indexed_labels"] == 1
-        index.counts.compiler.drop_all()
+        drop_all(index)
         assert index.statistics()["indexed_labels"] == 0
 
     def test_two_selections_share_a_key(self) -> None:
@@ -124,7 +124,7 @@ class TestLabelKeys:
     def test_shapes_that_come_later_are_found_by_a_key_that_is_taken_up_again(self) -> None:
         index, asked = spaces(), pod_json(near=[term(app="late")])
         assert near(index, asked) == [{}]
-        index.counts.compiler.drop_all()
+        drop_all(index)
         index.upsert(pod("late", on="n1", app="late"))
         assert near(index, asked) == [{"n1": 1}]
 

@@ -6,9 +6,8 @@ import orjson
 import pytest
 
 from extender.index.audit import audit
-from extender.index.claims.assumed import Limits
+from extender.index.claims.assumed import MOST_GONE, DeletedPods, Limits
 from extender.index.cluster import ClusterIndex
-from extender.index.objects.deleted_pods import MOST_GONE, DeletedPods
 from extender.model.objects import Object, Pod
 from extender.wire.kinds import PODS
 from tests.builders import index_of, matching, namespace, node, pod, pod_json, term

@@ -9,7 +9,7 @@ import pytest
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
-from extender.index.counts.columns import NodeColumn, SparseColumn
+from extender.index.nodes.columns import NodeColumn, SparseColumn
 from tests.builders import Json, index_of, node, pod, pod_json, spread, term, weighted
 from tests.index.counting import apart, inverse, near, question_of, spread_over
 from tests.index.test_question_costs import Calls

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from extender.index.counts.domains import Inclusion, KeyDomains, Topology
+from extender.index.nodes.domains import Inclusion, KeyDomains
+from extender.index.nodes.topology import Topology
 from extender.model.labels import ZONE
 from tests.builders import node
 

@@ -13,7 +13,7 @@ from extender.index.counts.selections import PodSelector, Selections, TermSelect
 from extender.index.objects.workloads import Workloads
 from extender.model.objects import Object
 from tests.builders import Json, index_of, matching, namespace, node, pod, pod_json, spread, term, workload
-from tests.index.counting import counts_of, near, question_of
+from tests.index.counting import counts_of, drop_all, near, question_of
 
 
 class Calls:
@@ -77,7 +77,7 @@ def test_required_affinity_compiles_in_time_linear_in_its_terms(work: Calls, key
         asked = pod_json(near=terms)
         work.taken()
         question_of(index, asked)
-        index.counts.compiler.drop_all()
+        drop_all(index)
         costs.append(work.taken())
     assert costs[1] <= 2.2 * costs[0]
 
@@ -173,7 +173,7 @@ def test_every_question_can_be_dropped_at_once() -> None:
     for number in range(3):
         question_of(index, pod_json(near=many(3), spreads=[spread("zone", app="web")], app=f"a{number}"))
     assert isinstance(index.counts.compiler, ConstraintCompiler)
-    index.counts.compiler.drop_all()
+    drop_all(index)
     sizes = index.statistics()
     kept = ("compiled_constraints", "term_groups", "spread_groups", "scopes", "topology_keys", "indexed_labels")
     assert [sizes[name] for name in kept] == [0] * len(kept)

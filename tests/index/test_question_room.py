@@ -14,7 +14,7 @@ from extender.settings import Settings
 from extender.verbs.filter.pipeline import FilterVerb
 from tests.builders import Json, asking, index_of, matching, node, pod, pod_json, settings, spread, term
 from tests.contenders import contender_json
-from tests.index.counting import question_of
+from tests.index.counting import drop_all, question_of
 
 SETTINGS: Settings = settings(preemption={"mode": "execute"})
 
@@ -77,7 +77,7 @@ def test_everything_is_given_back_with_the_last_question() -> None:
     index = cluster()
     question_of(index, large(1))
     question_of(index, pod_json(spreads=[spread("zone", app="web")]))
-    index.counts.compiler.drop_all()
+    drop_all(index)
     assert (index.counts.compiler.bytes, index.topology.scope_cells) == (0, 0)
 
 
@@ -95,7 +95,7 @@ def test_what_is_remembered_of_a_refusal_does_not_keep_a_question_that_was_dropp
     assert len(memory) == 1
     assert unhelpful.without(args.pod, [0, 1], index.view) == []
     groups = {id(group) for group in index.view.compiled(args.pod.signature).filter_groups()}
-    index.counts.compiler.drop_all()
+    drop_all(index)
     gc.collect()
     assert [each for each in gc.get_objects() if type(each) is Group and id(each) in groups] == []
     assert unhelpful.without(args.pod, [0, 1], index.view) == [0, 1]

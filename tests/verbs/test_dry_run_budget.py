@@ -7,7 +7,7 @@ import pytest
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.index.counts.groups import Group
-from extender.index.nodes.node_pods import NodePods
+from extender.index.nodes.topology import NodePods
 from extender.model.objects import Pod
 from extender.model.plans import PreemptionPlan
 from extender.settings import Settings

@@ -1,6 +1,6 @@
-"""Assumed pods: passed by a filter response, and not yet shown on a node by the watch.
+"""Pods between a filter response and the watch: assumed, where nodes passed, or rejected; and those deleted meanwhile.
 
-The scheduler sends the next request before the watch shows the last pod (in 70–98 % of cycles), so a response must
+Assumed pods. The scheduler sends the next request before the watch shows the last pod (in 70–98 % of cycles), so a response must
 count at once. A pod with one passed node counts there like any other. A pod with several is undetermined: it counts on
 none of them; instead the groups that would count it have a *pending* pod, so that a request which depends on it can
 wait, or count it pessimistically (`expected`), while all other requests go on.
@@ -10,21 +10,69 @@ request for the pod, with a report that this attempt failed, or with expiry. Non
 may also fail without a report: the API server that refuses it may be unable to accept the report as well. So an
 assumption that no binding confirms in time is *doubted*: the pod is on one of its nodes or on none, and a request that
 depends on it gets a result that is right in either case. Time comes in as ``now`` in monotonic seconds.
+
+Rejected pods. The scheduler retries one on events that it watches. It does not watch namespace labels, Services or
+owners of workloads, nor the end of our own assumptions; when one of these changes, the rejected pods are reviewed, and
+those that would pass now are requeued.
+
+Deleted pods. The scheduler may send a filter request for a pod whose deletion its watch has not shown yet. No later
+event would end an assumption or a recorded rejection of such a pod, so neither may begin. UIDs are never reused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from array import array
+from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
+from typing import TypeAlias
 
 import msgspec
 
 from extender.index.counts.signature_counts import SignatureTable
 from extender.index.objects.changes import Subscribers
-from extender.index.objects.deleted_pods import DeletedPods
 from extender.index.view import CompiledConstraints, Expected, GroupView
 from extender.model.objects import Pod
+
+_BUCKETS = 2048
+_SLOTS = 16
+MOST_GONE = _BUCKETS * _SLOTS
+MOST_REJECTED = 20_000
+
+DependencyVersion: TypeAlias = Hashable
+"""The version of what a rejection depends on, compared and not read; None where it depends on undetermined pods."""
+
+
+class DeletedPods:
+    """The UIDs of deleted pods, the latest ones: in each bucket of hashes the last `_SLOTS`, of all some 10,000 for sure.
+
+    Hashes in one array made beforehand, and no object for each: a small one that is made while a pod is taken apart
+    would lie where the pod was, and keep the allocator from ever giving that memory back. The hash is seeded, so a
+    UID is mistaken for another once in 10**15 times.
+    """
+
+    def __init__(self, pods: Container[str]) -> None:
+        """``pods``: the UIDs of those that exist. An API server that is restored from a backup has deleted ones again."""
+        self._pods = pods
+        self._held = array("q", bytes(8 * MOST_GONE))
+
+    def __contains__(self, uid: object) -> bool:
+        mark, start = _place(uid)
+        return mark in self._held[start : start + _SLOTS] and uid not in self._pods
+
+    def add(self, uid: str) -> None:
+        """Records a deletion. O(1)."""
+        mark, start = _place(uid)
+        bucket = self._held[start : start + _SLOTS]
+        if mark not in bucket:
+            self._held[start + 1 : start + _SLOTS] = bucket[:-1]
+            self._held[start] = mark
+
+
+def _place(uid: object) -> tuple[int, int]:
+    """The hash of a UID, never 0, and where its bucket begins."""
+    mark = hash(uid) or 1
+    return mark, mark % _BUCKETS * _SLOTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +108,17 @@ class AssumedPods:
 
     def __init__(
         self,
+        pods: Mapping[str, Pod],
         signatures: SignatureTable,
         count: Callable[[Pod, int], None],
         deleted: DeletedPods,
         known: Mapping[str, int],
     ) -> None:
-        """``count`` adds a pod to its node (1) or removes it (-1); ``known``: numbers of the existing nodes, by name."""
+        """``pods``: those that the watch shows, by UID. ``count`` adds a pod to its node (1) or removes it (-1).
+
+        ``known``: numbers of the existing nodes, by name.
+        """
+        self._pods = pods
         self.held: dict[str, Assumed] = {}
         self.several = 0
         self.doubted = 0
@@ -79,9 +132,17 @@ class AssumedPods:
         self._known = known
         self._failed: set[str] = set()
 
-    def assume(self, pod: Pod, nodes: tuple[str, ...], now: float, *, doubted: bool = False) -> None:
-        """Starts an assumption for a pod that has none, unless the pod is deleted. O(groups that count it)."""
-        if pod.uid in self._deleted:
+    def assume(self, pod: Pod, nodes: Sequence[str], now: float, *, doubted: bool = False) -> None:
+        """From now on the pod counts on the node, or with several nodes as undetermined between them.
+
+        An earlier assumption of the pod ends. None begins without a node, for a deleted pod, and for one that the watch
+        has already shown on a node. ``doubted``: the pod may be on none of the nodes; they keep room for it, and no other
+        pod is placed because of it. O(groups that count the pod).
+        """
+        if pod.uid in self.held:
+            self.forget(pod.uid)
+        known = self._pods.get(pod.uid)
+        if not nodes or (known is not None and known.node) or pod.uid in self._deleted:
             return
         if doubted:
             self._signatures.expect(pod.signature, 1)
@@ -92,7 +153,7 @@ class AssumedPods:
         else:
             self._signatures.expect(pod.signature, 1)
             self.several += 1
-        self.held[pod.uid] = Assumed(pod, nodes, now, doubted)
+        self.held[pod.uid] = Assumed(pod, tuple(nodes), now, doubted)
 
     def forget(self, uid: str) -> Assumed | None:
         """Ends an assumption and takes it out of the counts; returns it, None where there was none."""
@@ -224,3 +285,30 @@ class AssumedPods:
                 for domain in places - {0}:
                     found[domain] = found.get(domain, 0) + times
         return Expected(sure, possible)
+
+
+class RejectedPods:
+    """Rejected pods by UID with what their rejection depends on, the oldest first; bounded."""
+
+    def __init__(self, deleted: DeletedPods) -> None:
+        self._deleted = deleted
+        self._held: dict[str, tuple[Pod, DependencyVersion]] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __iter__(self) -> Iterator[tuple[Pod, DependencyVersion]]:
+        return iter(list(self._held.values()))
+
+    def add(self, pod: Pod, version: DependencyVersion) -> None:
+        """Records a rejection, unless the pod is deleted. O(1)."""
+        if pod.uid in self._deleted:
+            return
+        self._held.pop(pod.uid, None)
+        self._held[pod.uid] = pod, version
+        if len(self._held) > MOST_REJECTED:
+            del self._held[next(iter(self._held))]
+
+    def discard(self, uid: str) -> None:
+        """Drops a pod that passed, was bound or was deleted."""
+        self._held.pop(uid, None)

@@ -25,19 +25,22 @@ class InMemoryNomination:
 
 
 class Nominations:
-    """Nominated pods by node name and UID; ``pods`` are those that the watch shows. ``version`` grows with every change."""
+    """Nominated pods by node name and UID; ``pods`` are those that the watch shows. ``version`` grows with every change.
+
+    ``concerned`` are the UIDs of the pods whose changes matter here: those that are nominated, by status or in memory.
+    """
 
     def __init__(self, pods: Mapping[str, Pod]) -> None:
         self._pods = pods
         self.by_node: dict[str, dict[str, Pod]] = {}
         self.in_memory: dict[str, InMemoryNomination] = {}
         self.version = 0
+        self.concerned: set[str] = set()
         self._node_of: dict[str, str] = {}
 
     def change(self, uid: str, pod: Pod | None) -> None:
-        """Applies a change of a pod, None where it is deleted. O(1): two look-ups for a pod that was never nominated."""
-        if uid in self._node_of or uid in self.in_memory or (pod is not None and pod.nominated_node):
-            self._file(uid, pod)
+        """Applies a change of a pod that is ``concerned`` or has a nominated node; None where it is deleted. O(1)."""
+        self._file(uid, pod)
 
     def nominate_in_memory(self, pod: Pod, node: str, victims: Collection[str]) -> None:
         """From now on the pod counts as nominated to the node, whatever its status says, until ``release_nomination``."""
@@ -70,6 +73,10 @@ class Nominations:
         if node and pod is not None:
             self._node_of[uid] = node
             self.by_node.setdefault(node, {})[uid] = pod
+        if node or uid in self.in_memory:
+            self.concerned.add(uid)
+        else:
+            self.concerned.discard(uid)
 
     def _wanted(self, uid: str, pod: Pod | None) -> str:
         if pod is None or pod.node or pod.terminating or pod.finished:

@@ -69,27 +69,26 @@ class _Compiled:
 class ConstraintCompiler:
     """Compiled constraints by signature, in the order in which they are considered for eviction."""
 
+    _signatures: SignatureTable
+    _terms: TermCounts
+    _spreads: SpreadCounts
+
     def __init__(
-        self,
-        rules: Rules,
-        signatures: SignatureTable,
-        terms: TermCounts,
-        spreads: SpreadCounts,
-        namespaces: Namespaces,
-        workloads: Workloads,
-        *,
-        rejects_excess: bool = True,
+        self, rules: Rules, namespaces: Namespaces, workloads: Workloads, *, rejects_excess: bool = True
     ) -> None:
         """``rejects_excess``: pods above a limit are rejected; else they have no constraints, so that every node passes."""
         self._rules = rules
         self._rejects_excess = rejects_excess
+        self._namespaces = namespaces
+        self._workloads = workloads
+        self._defaults = _default_constraints(rules)
+
+    def start(self, signatures: SignatureTable, terms: TermCounts, spreads: SpreadCounts) -> None:
+        """Begins with new and empty tables; each signature is compiled again when it is next needed."""
         self._signatures = signatures
         self._terms = terms
         self._spreads = spreads
-        self._namespaces = namespaces
-        self._workloads = workloads
         self._compiled: dict[PodSignature, _Compiled] = {}
-        self._defaults = _default_constraints(rules)
         self._bytes = 0
         self._pods: dict[PodSignature, int] = {}
         self._idle: dict[PodSignature, None] = {}
@@ -180,11 +179,6 @@ class ConstraintCompiler:
         if signature in self._idle:
             del self._idle[signature]
             self._idle_bytes -= self._compiled[signature].size
-
-    def drop_all(self) -> None:
-        """Drops all, and releases what only they use; each is compiled again when it is next needed."""
-        for signature in list(self._compiled):
-            self._drop(signature)
 
     def _least_used(self) -> PodSignature:
         """The first in turn that is not in use; those before it get their second chance. Amortised O(1)."""

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from functools import partial
 
 from extender.index.counts.compiled_constraints import ConstraintCompiler
-from extender.index.counts.domains import Topology, same_place
 from extender.index.counts.groups import Group
 from extender.index.counts.selections import Selections
 from extender.index.counts.signature_counts import SignatureCounts, SignatureTable
 from extender.index.counts.spread_counts import SpreadCounts
 from extender.index.counts.term_counts import TermCounts
+from extender.index.nodes.topology import Topology, same_place
 from extender.index.objects.namespaces import Namespaces
 from extender.index.objects.workloads import Workloads
 from extender.index.view import CompiledConstraints, GroupView
@@ -32,15 +31,13 @@ class Counts:
     selections: Selections
     terms: TermCounts
     spreads: SpreadCounts
-    compiler: ConstraintCompiler
 
     def __init__(
         self, rules: Rules, topology: Topology, namespaces: Namespaces, workloads: Workloads, *, rejects_excess: bool
     ) -> None:
         self._topology = topology
         self._namespaces = namespaces
-        self._workloads = workloads
-        self._make_compiler = partial(ConstraintCompiler, rules, rejects_excess=rejects_excess)
+        self.compiler = ConstraintCompiler(rules, namespaces, workloads, rejects_excess=rejects_excess)
         self.clear()
 
     def clear(self) -> None:
@@ -51,9 +48,7 @@ class Counts:
         self.selections = Selections(self.signatures, self._namespaces)
         self.terms = TermCounts(self._topology, self._namespaces, self.selections)
         self.spreads = SpreadCounts(self._topology, self.selections)
-        self.compiler = self._make_compiler(
-            self.signatures, self.terms, self.spreads, self._namespaces, self._workloads
-        )
+        self.compiler.start(self.signatures, self.terms, self.spreads)
 
     def _signature_added(self, counts_of_signature: SignatureCounts) -> None:
         self.terms.signature_added(counts_of_signature)
@@ -100,10 +95,6 @@ class Counts:
         return True
 
     # -- readers --------------------------------------------------------------------------------------------------------
-
-    def compiled(self, signature: PodSignature) -> CompiledConstraints:
-        """The compiled constraints of pods with this signature."""
-        return self.compiler.find(signature)
 
     def dependency_version(self, compiled: CompiledConstraints) -> int:
         """The dependency version of a filter result: versions only grow, so their sum never repeats. O(groups)."""

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
-from extender.index.counts.columns import NodeColumn
-from extender.index.counts.domains import KeyDomains, Scope
+from extender.index.nodes.columns import NodeColumn
+from extender.index.nodes.domains import KeyDomains, Scope
 from extender.index.view import Column
 from extender.model.objects import Node
 

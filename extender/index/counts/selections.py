@@ -12,10 +12,10 @@ from collections.abc import Set as AbstractSet
 
 import msgspec
 
-from extender.index.counts.columns import NodeColumn
 from extender.index.counts.groups import Group
 from extender.index.counts.selector_index import SelectorIndex
 from extender.index.counts.signature_counts import SignatureCounts, SignatureTable
+from extender.index.nodes.columns import NodeColumn
 from extender.index.objects.namespaces import Namespaces
 from extender.model.bounded import Few, shrink, with_item, without_item
 from extender.model.labels import contains

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from extender.index.counts.domains import Inclusion, Topology
 from extender.index.counts.groups import Group, SpreadGroup
 from extender.index.counts.selections import Selections, SpreadSelection
+from extender.index.nodes.domains import Inclusion
+from extender.index.nodes.topology import Topology
 from extender.model.bounded import shrink
 from extender.model.labels import HOSTNAME
 from extender.model.objects import PodSignature

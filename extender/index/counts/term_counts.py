@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import Enum
 
-from extender.index.counts.columns import NodeColumn
-from extender.index.counts.domains import KeyDomains, Topology
 from extender.index.counts.groups import Group
 from extender.index.counts.selections import PodSelector, Selections, TermSelection, pod_selector
 from extender.index.counts.selector_index import SelectorIndex
 from extender.index.counts.signature_counts import SignatureCounts
+from extender.index.nodes.columns import NodeColumn
+from extender.index.nodes.domains import KeyDomains
+from extender.index.nodes.topology import Topology
 from extender.index.objects.namespaces import Namespaces
 from extender.model.bounded import shrink
 from extender.model.objects import PodSignature

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from extender.index.counts.counts import Counts
-from extender.index.counts.domains import Topology
 from extender.index.counts.groups import Group
 from extender.index.counts.signature_counts import SignatureTable
+from extender.index.nodes.topology import Topology
 from extender.model.objects import Pod
 
 

@@ -1,1 +1,1 @@
-"""What is on each node: its pods and the resources that they request."""
+"""Nodes by number: their domains, the pods on them, and the resources that these request."""

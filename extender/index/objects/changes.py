@@ -27,49 +27,47 @@ class Subscribers(Generic[T]):
     """The subscribers to every change of one table."""
 
     def __init__(self) -> None:
-        self._callbacks: list[Callable[[Change[T]], None]] = []
+        self.callbacks: list[Callable[[Change[T]], None]] = []
 
     def __len__(self) -> int:
-        return len(self._callbacks)
+        return len(self.callbacks)
 
     def subscribe(self, callback: Callable[[Change[T]], None]) -> None:
         """Calls it after each change from now on. O(1)."""
-        self._callbacks.append(callback)
+        self.callbacks.append(callback)
 
     def unsubscribe(self, callback: Callable[[Change[T]], None]) -> None:
         """Ends a `subscribe`. O(subscribers)."""
-        self._callbacks.remove(callback)
+        self.callbacks.remove(callback)
 
     def notify(self, old: T | None, new: T | None) -> None:
         """Tells all subscribers of a change. O(subscribers); without any it makes no `Change`."""
-        if self._callbacks:
+        if self.callbacks:
             change = Change(old, new)
-            for callback in tuple(self._callbacks):
+            for callback in tuple(self.callbacks):
                 callback(change)
 
 
 class PodSubscribers:
-    """Subscribers to the changes of single pods, by UID: a pod without a subscriber costs one look-up."""
+    """Subscribers to the changes of single pods, by UID. Most pods have none, and then `notify` need not be called."""
 
     def __init__(self) -> None:
-        self._of: dict[str, Subscribers[Pod]] = {}
+        self.by_uid: dict[str, Subscribers[Pod]] = {}
 
     def __len__(self) -> int:
-        return len(self._of)
+        return len(self.by_uid)
 
     def subscribe(self, uid: str, callback: Callable[[Change[Pod]], None]) -> None:
         """Calls it after each change of the pod from now on, also of a pod that does not exist yet. O(1)."""
-        self._of.setdefault(uid, Subscribers()).subscribe(callback)
+        self.by_uid.setdefault(uid, Subscribers()).subscribe(callback)
 
     def unsubscribe(self, uid: str, callback: Callable[[Change[Pod]], None]) -> None:
         """Ends a `subscribe`. O(subscribers of the pod)."""
-        here = self._of[uid]
+        here = self.by_uid[uid]
         here.unsubscribe(callback)
         if not here:
-            del self._of[uid]
+            del self.by_uid[uid]
 
     def notify(self, uid: str, old: Pod | None, new: Pod | None) -> None:
-        """Tells the subscribers of a pod. O(1) where it has none."""
-        here = self._of.get(uid)
-        if here is not None:
-            here.notify(old, new)
+        """Tells the subscribers of a pod that is in ``by_uid``. O(subscribers of the pod)."""
+        self.by_uid[uid].notify(old, new)

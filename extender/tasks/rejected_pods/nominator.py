@@ -14,7 +14,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-from extender.index.claims.rejected_pods import DependencyVersion
+from extender.index.claims.assumed import DependencyVersion
 from extender.model.bounded import BoundedCache
 from extender.model.objects import Pod, PodSignature
 from extender.tasks.ports import Clock

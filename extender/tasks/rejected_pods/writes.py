@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
-from extender.index.claims.rejected_pods import DependencyVersion, RejectedPods
+from extender.index.claims.assumed import DependencyVersion, RejectedPods
 from extender.index.view import ClusterView, Subscribable
 from extender.kube.effects import PodRef
 from extender.kube.errors import KubeError, NotFound

@@ -1,181 +1,31 @@
-"""Nodes and domains by number: topology key to domain to nodes, and which of them are eligible for an incoming pod.
+"""Nodes by number, with the topology keys and scopes over them, and the pods on each node.
 
-Every node name that a pod or the API mentions has a small number, and every domain of a key has one, so that a group
-counts with ``counts[domain_of[node]]`` and nothing is compared as text. Number 0 stands for "lacks the key" (or, in a
-scope, "does not count"). Facts this rests on:
+Every node name that a pod or the API mentions has a small number. Facts this rests on:
 
-1. A pod may claim a node that does not exist (yet, or any more). Its name has a number, but every key gives 0 there.
-2. Domain numbers of a key are shared by all scopes of that key; a scope only leaves nodes out.
-3. Columns that are lists all grow together, in `Topology.number`, and some numbers ahead.
-4. A node is in the column of a key or scope only if it carries the key's label, so a change of a node touches the
-   columns of its own labels. Scopes that count nodes without the key, too, are few: those of default constraints.
+1. A pod may be on a node that does not exist, yet or any more. Its name has a number, but every key gives 0 there.
+2. Columns that are lists all grow together, in `Topology.number`, and some numbers ahead.
+3. A node is in the column of a key or scope only if it carries the key's label, so a change of a node touches the
+   columns of its own labels. Scopes that also count nodes without the key are few: those of default constraints.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import chain
 from typing import NamedTuple
 
-from extender.index.counts.columns import NodeColumn
+from extender.index.nodes.columns import NodeColumn
+from extender.index.nodes.domains import Inclusion, KeyDomains, NodeItself, Scope
 from extender.model.bounded import shrink
 from extender.model.labels import NO_LABELS, Labels
-from extender.model.node_affinity import NodeAffinity
-from extender.model.objects import Node
-from extender.model.taints import Toleration, first_untolerated
+from extender.model.objects import Node, Pod
+from extender.model.resources import Resources
 
 _LEAST_SPARE = 16  # node numbers that columns have room for beyond those in use
-
-_NO_NUMBERS: dict[str, int] = {}
-_NO_NODES: dict[int, set[int]] = {}
-_NO_VALUES: list[str] = []
-_NO_FREE: list[int] = []
-
-
-class KeyDomains(NodeColumn):
-    """The domains of one topology key over all nodes. ``users`` counts the groups and scopes over it.
-
-    A key that no node carries has no tables of its own.
-    """
-
-    __slots__ = ("_free", "_known", "_values", "key", "nodes_in", "number_of", "users")
-
-    def __init__(self, key: str, known: Mapping[str, int], zeros: list[int]) -> None:
-        super().__init__(zeros)
-        self.key = key
-        self._known = known
-        self.users = 0
-        self._forget_values()
-
-    def _forget_values(self) -> None:
-        self.number_of = _NO_NUMBERS
-        self.nodes_in = _NO_NODES
-        self._values = _NO_VALUES
-        self._free = _NO_FREE
-
-    @property
-    def lacking(self) -> int:
-        """How many nodes do not have the key."""
-        return len(self._known) - self.filled
-
-    def value(self, domain: int) -> str:
-        """The label's value of a domain."""
-        return self._values[domain]
-
-    def value_on(self, node: Node) -> str | None:
-        """The node's value for this key, None where it lacks the key."""
-        return node.labels.get(self.key)
-
-    def number(self, value: str) -> int:
-        """The number of a domain, made where the value is new."""
-        found = self.number_of.get(value)
-        if found is None:
-            if not self._values:
-                self.number_of, self.nodes_in, self._values, self._free = {}, {}, [""], []
-            if self._free:
-                found = self._free.pop()
-                self._values[found] = value
-            else:
-                found = len(self._values)
-                self._values.append(value)
-            self.number_of[value] = found
-        return found
-
-    def put(self, number: int, node: Node | None) -> None:
-        """Sets the node's domain (None: the node is gone); a domain without nodes is forgotten."""
-        value = None if node is None else self.value_on(node)
-        new = 0 if value is None else self.number(value)
-        old = self.fill(number, new)
-        if old == new:
-            return
-        if new:
-            self.nodes_in.setdefault(new, set()).add(number)
-        if old:
-            self._leave(old, number)
-
-    def _leave(self, domain: int, number: int) -> None:
-        rest = self.nodes_in[domain]
-        rest.discard(number)
-        if not rest:
-            del self.nodes_in[domain]
-            if self._values[domain]:  # the number of "" is kept: a scope may count nodes without the key under it
-                del self.number_of[self._values[domain]]
-                self._free.append(domain)
-            if not self.number_of:
-                self._forget_values()
-
-
-class NodeItself(KeyDomains):
-    """Every node as a domain of its own: soft spread over hostname counts the node's own pods, whatever its label."""
-
-    __slots__ = ()
-
-    def value_on(self, node: Node) -> str | None:
-        """The node's name."""
-        return node.name
-
-
-@dataclass(frozen=True, slots=True)
-class Inclusion:
-    """Which nodes count for a spread constraint of an incoming pod: a property of that pod, not of the domain.
-
-    ``affinity`` and ``tolerations`` are None where the policy is Ignore. ``missing_as_empty``: under System defaulting
-    a node without the key counts as having the value "".
-    """
-
-    keys: frozenset[str] = frozenset()
-    affinity: NodeAffinity | None = None
-    tolerations: tuple[Toleration, ...] | None = None
-    missing_as_empty: bool = False
-
-    def admits(self, node: Node) -> bool:
-        """Whether the node has all the keys and passes the policies."""
-        if not self.keys <= node.labels.keys():
-            return False
-        if self.affinity is not None and not self.affinity.matches(node.name, node.labels):
-            return False
-        return self.tolerations is None or first_untolerated(node.taints, self.tolerations) is None
-
-
-class Scope(NodeColumn):
-    """The eligible nodes and domains of one topology key under one inclusion rule.
-
-    ``charge`` is how many entries its column had when it was made.
-    """
-
-    __slots__ = ("charge", "domains", "inclusion", "key", "users")
-
-    def __init__(self, key: KeyDomains, inclusion: Inclusion, zeros: list[int]) -> None:
-        super().__init__(zeros)
-        self.key = key
-        self.inclusion = inclusion
-        self.domains: dict[int, int] = {}
-        self.users = self.charge = 0
-
-    @property
-    def label(self) -> str:
-        """The label key that a node must carry to be in it; empty where nodes without the key may be in it too."""
-        return "" if self.inclusion.missing_as_empty else self.key.key
-
-    def put(self, number: int, node: Node | None) -> None:
-        """Sets the node's eligible domain; to be called after the key itself knows the node."""
-        new = self._domain(number, node)
-        old = self.fill(number, new)
-        if new:
-            self.domains[new] = self.domains.get(new, 0) + 1
-        if old:
-            self.domains[old] -= 1
-            if not self.domains[old]:
-                del self.domains[old]
-
-    def _domain(self, number: int, node: Node | None) -> int:
-        if node is None or not self.inclusion.admits(node):
-            return 0
-        domain = self.key.of_node[number]
-        return self.key.number("") if not domain and self.inclusion.missing_as_empty else domain
+_NO_PODS: Mapping[str, Pod] = {}
+_NO_RESOURCES: Resources = {}
 
 
 class Turned(NamedTuple):
@@ -374,3 +224,66 @@ def same_place(old: Node | None, new: Node | None) -> bool:
     if old is None or new is None:
         return old is new
     return (old.labels or NO_LABELS) == (new.labels or NO_LABELS) and old.taints == new.taints
+
+
+class NodePods:
+    """Pods and requested resources by node number, and how many placed pods have each priority.
+
+    A pod is on a node when the watch shows it there or when it is assumed there. A node without pods has no entry.
+    ``version`` grows with every pod that is added or removed.
+    """
+
+    def __init__(self) -> None:
+        self.version = 0
+        self._pods: dict[int, dict[str, Pod]] = {}
+        self._requested: dict[int, dict[str, int]] = {}
+        self._priorities: dict[int, int] = {}
+
+    def count(self, pod: Pod, number: int, sign: int) -> bool:
+        """Adds a pod to a node (``sign`` 1) or removes it (-1). Whether the node has pods now. O(resources)."""
+        self.version += 1
+        here = self._pods.get(number)
+        if here is None:
+            here = self._pods[number] = {}
+            self._requested[number] = {}
+        requested = self._requested[number]
+        for name, amount in pod.requests.items():
+            if rest := requested.get(name, 0) + sign * amount:
+                requested[name] = rest
+            else:
+                requested.pop(name, None)
+        left = self._priorities.get(pod.priority, 0) + sign
+        if left:
+            self._priorities[pod.priority] = left
+        else:
+            del self._priorities[pod.priority]
+        if sign > 0:
+            here[pod.uid] = pod
+            return True
+        del here[pod.uid]
+        if not here:
+            del self._pods[number], self._requested[number]
+        return bool(here)
+
+    def replace(self, pod: Pod, number: int) -> None:
+        """Sets a pod of a node to what it is now, with the same requests and priority. O(1)."""
+        self.version += 1
+        self._pods[number][pod.uid] = pod
+
+    def clear(self) -> None:
+        """Removes all pods: for a recount."""
+        self._pods.clear()
+        self._requested.clear()
+        self._priorities.clear()
+
+    def pods_on(self, number: int) -> Mapping[str, Pod]:
+        """The pods on the node, by UID. O(1)."""
+        return self._pods.get(number, _NO_PODS)
+
+    def requested(self, number: int) -> Resources:
+        """What the pods on the node request together. O(1)."""
+        return self._requested.get(number, _NO_RESOURCES)
+
+    def has_below(self, priority: int) -> bool:
+        """Whether any pod on a node has a lower priority. O(distinct priorities)."""
+        return any(held < priority for held in self._priorities)

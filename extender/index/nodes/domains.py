@@ -1,0 +1,164 @@
+"""Domains by number: topology key to domain to nodes, and which of them are eligible for an incoming pod.
+
+Every domain of a key has a small number, as every node has one in `Topology`, so that a group counts with
+``counts[domain_of[node]]`` and compares no text. Number 0 stands for "lacks the key", or in a scope for "does not
+count". All scopes of a key share its domain numbers; a scope only leaves nodes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from extender.index.nodes.columns import NodeColumn
+from extender.model.node_affinity import NodeAffinity
+from extender.model.objects import Node
+from extender.model.taints import Toleration, first_untolerated
+
+_NO_NUMBERS: dict[str, int] = {}
+_NO_NODES: dict[int, set[int]] = {}
+_NO_VALUES: list[str] = []
+_NO_FREE: list[int] = []
+
+
+class KeyDomains(NodeColumn):
+    """The domains of one topology key over all nodes. ``users`` counts the groups and scopes over it.
+
+    A key that no node carries has no tables of its own.
+    """
+
+    __slots__ = ("_free", "_known", "_values", "key", "nodes_in", "number_of", "users")
+
+    def __init__(self, key: str, known: Mapping[str, int], zeros: list[int]) -> None:
+        super().__init__(zeros)
+        self.key = key
+        self._known = known
+        self.users = 0
+        self._forget_values()
+
+    def _forget_values(self) -> None:
+        self.number_of = _NO_NUMBERS
+        self.nodes_in = _NO_NODES
+        self._values = _NO_VALUES
+        self._free = _NO_FREE
+
+    @property
+    def lacking(self) -> int:
+        """How many nodes do not have the key."""
+        return len(self._known) - self.filled
+
+    def value(self, domain: int) -> str:
+        """The label's value of a domain."""
+        return self._values[domain]
+
+    def value_on(self, node: Node) -> str | None:
+        """The node's value for this key, None where it lacks the key."""
+        return node.labels.get(self.key)
+
+    def number(self, value: str) -> int:
+        """The number of a domain, made where the value is new."""
+        found = self.number_of.get(value)
+        if found is None:
+            if not self._values:
+                self.number_of, self.nodes_in, self._values, self._free = {}, {}, [""], []
+            if self._free:
+                found = self._free.pop()
+                self._values[found] = value
+            else:
+                found = len(self._values)
+                self._values.append(value)
+            self.number_of[value] = found
+        return found
+
+    def put(self, number: int, node: Node | None) -> None:
+        """Sets the node's domain (None: the node is gone); a domain without nodes is forgotten."""
+        value = None if node is None else self.value_on(node)
+        new = 0 if value is None else self.number(value)
+        old = self.fill(number, new)
+        if old == new:
+            return
+        if new:
+            self.nodes_in.setdefault(new, set()).add(number)
+        if old:
+            self._leave(old, number)
+
+    def _leave(self, domain: int, number: int) -> None:
+        rest = self.nodes_in[domain]
+        rest.discard(number)
+        if not rest:
+            del self.nodes_in[domain]
+            if self._values[domain]:  # the number of "" is kept: a scope may count nodes without the key under it
+                del self.number_of[self._values[domain]]
+                self._free.append(domain)
+            if not self.number_of:
+                self._forget_values()
+
+
+class NodeItself(KeyDomains):
+    """Every node as a domain of its own: soft spread over hostname counts the node's own pods, whatever its label."""
+
+    __slots__ = ()
+
+    def value_on(self, node: Node) -> str | None:
+        """The node's name."""
+        return node.name
+
+
+@dataclass(frozen=True, slots=True)
+class Inclusion:
+    """Which nodes count for a spread constraint of an incoming pod: a property of that pod, not of the domain.
+
+    ``affinity`` and ``tolerations`` are None where the policy is Ignore. ``missing_as_empty``: under System defaulting
+    a node without the key counts as having the value "".
+    """
+
+    keys: frozenset[str] = frozenset()
+    affinity: NodeAffinity | None = None
+    tolerations: tuple[Toleration, ...] | None = None
+    missing_as_empty: bool = False
+
+    def admits(self, node: Node) -> bool:
+        """Whether the node has all the keys and passes the policies."""
+        if not self.keys <= node.labels.keys():
+            return False
+        if self.affinity is not None and not self.affinity.matches(node.name, node.labels):
+            return False
+        return self.tolerations is None or first_untolerated(node.taints, self.tolerations) is None
+
+
+class Scope(NodeColumn):
+    """The eligible nodes and domains of one topology key under one inclusion rule.
+
+    ``charge`` is how many entries its column had when it was made.
+    """
+
+    __slots__ = ("charge", "domains", "inclusion", "key", "users")
+
+    def __init__(self, key: KeyDomains, inclusion: Inclusion, zeros: list[int]) -> None:
+        super().__init__(zeros)
+        self.key = key
+        self.inclusion = inclusion
+        self.domains: dict[int, int] = {}
+        self.users = self.charge = 0
+
+    @property
+    def label(self) -> str:
+        """The label key that a node must carry to be in it; empty where nodes without the key may be in it too."""
+        return "" if self.inclusion.missing_as_empty else self.key.key
+
+    def put(self, number: int, node: Node | None) -> None:
+        """Sets the node's eligible domain; to be called after the key itself knows the node."""
+        new = self._domain(number, node)
+        old = self.fill(number, new)
+        if new:
+            self.domains[new] = self.domains.get(new, 0) + 1
+        if old:
+            self.domains[old] -= 1
+            if not self.domains[old]:
+                del self.domains[old]
+
+    def _domain(self, number: int, node: Node | None) -> int:
+        if node is None or not self.inclusion.admits(node):
+            return 0
+        domain = self.key.of_node[number]
+        return self.key.number("") if not domain and self.inclusion.missing_as_empty else domain
