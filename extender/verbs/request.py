@@ -13,8 +13,9 @@ Where the watch may be the one behind, `tasks/watched_pods.py` waits for it firs
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from extender.index.view import CompiledConstraints, IndexReaders, NodesView, ObjectsView
 from extender.model.objects import Node, Pod, PodSignature
@@ -68,8 +69,7 @@ def _parts(signature: PodSignature) -> tuple[object, ...]:
     return (signature.namespace, signature.labels, signature.tolerations, signature.controller, *placement)
 
 
-@dataclass(frozen=True, slots=True)
-class RequestedNodes:
+class RequestedNodes(msgspec.Struct, frozen=True, gc=False):
     """The nodes of a request: the names in the request's order, and how positions find their domains.
 
     ``view`` is None where the request brought its own ``nodes``.
@@ -137,8 +137,7 @@ Ranked = list[tuple[float, int]]
 """Positions with their ranks, best first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Search:
+class Search(msgspec.Struct, frozen=True, gc=False):
     """One request ready to be searched: the requested nodes, the constraints, and the filters that a node must pass."""
 
     compiled: CompiledConstraints

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from typing import TypeAlias
 
@@ -84,8 +84,7 @@ class Limits:
     doubt: float = inf
 
 
-@dataclass(frozen=True, slots=True)
-class Assumed:
+class Assumed(msgspec.Struct, frozen=True, gc=False):
     """A pod as in its request (with its node while it counts there), the nodes it may be on, and since when.
 
     ``doubted``: it may also be on no node.
@@ -242,7 +241,7 @@ class AssumedPods:
             self._count(assumed.pod, -1)
         else:
             self.several -= 1
-        doubted = replace(assumed, pod=msgspec.structs.replace(assumed.pod, node=""), doubted=True)
+        doubted = msgspec.structs.replace(assumed, pod=msgspec.structs.replace(assumed.pod, node=""), doubted=True)
         self.held[uid] = doubted
         self.doubted += 1
         self.changes.notify(assumed, doubted)
@@ -250,7 +249,7 @@ class AssumedPods:
     def excuse(self, seconds: float) -> None:
         """Makes every assumption younger by a time in which this process did not run and read no events. O(assumed pods)."""
         for uid, assumed in self.held.items():
-            self.held[uid] = replace(assumed, since=assumed.since + seconds)
+            self.held[uid] = msgspec.structs.replace(assumed, since=assumed.since + seconds)
 
     def places(self) -> dict[str, int]:
         """How many pods are assumed on one node, how many on several, and how many are in doubt."""

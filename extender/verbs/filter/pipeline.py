@@ -6,7 +6,9 @@ effects: `tasks/filter_service.py` waits for assumed pods before it, and hands t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+
+import msgspec
 
 from extender.index.view import ClusterView
 from extender.model.objects import Pod
@@ -26,9 +28,10 @@ from extender.verbs.filter.select_host import answers_one, best_passing, select_
 from extender.verbs.request import RequestedNodes, Search, requested_nodes
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 
+_NO_NODES: AbstractSet[str] = frozenset()
 
-@dataclass(frozen=True, slots=True)
-class FilterDecision:
+
+class FilterDecision(msgspec.Struct, frozen=True, gc=False):
     """The answer, and the plan that is to be carried out because of it, if any."""
 
     result: FilterResult
@@ -90,7 +93,7 @@ class FilterVerb:
         preempts = args.nodes is None and settings.preemption.mode != "off"
 
         # 1. Nominated pods of equal or higher priority keep their nodes.
-        kept = nodes_kept_for_nominated_pods(args, view) if preempts and view.nominated else frozenset[str]()
+        kept = nodes_kept_for_nominated_pods(args, view) if preempts and view.nominated else _NO_NODES
         request = without_nodes(args, kept) if kept else args
 
         # 2. The rejection cache, while everything that the rejection depends on is unchanged.
