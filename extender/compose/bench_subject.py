@@ -1,8 +1,8 @@
 """The decisions that `extender bench` measures in process: the `FilterVerb` that the service runs, without a loop.
 
-As in the service, a pod is assumed on the nodes of its answer; the bench tells where it went before it asks again, so
-no question ever has to wait. Plans are made and not carried out. Named to the bench by `bench.py`, called in its child
-process.
+As in the service, a pod is assumed on the nodes of its answer. The bench says where it was bound before the next request, so
+no request ever has to wait. Plans are made and not executed. A module of its own, as it is imported in a child process that
+has neither server nor client: its memory is measured.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,15 +1,11 @@
-"""Preemption put together: the preempt verb, and the task that carries plans out.
-
-Server and tasks do not know each other: the preempt handler gets a function from here that decides and submits. Called
-by `service`.
-"""
+"""Builds the task that executes preemption plans, with its own connections, rate limit and metrics. Called by `service`."""
 
 from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from random import Random
 from typing import Final
@@ -18,27 +14,20 @@ import msgspec
 
 from extender.compose.leadership import Replica
 from extender.index.cluster import ClusterIndex
-from extender.index.view import ClusterView
 from extender.kube.session import Session
 from extender.kube.timing import BackoffOptions, Clock
 from extender.kube.writer import Writer
 from extender.model.objects import Pod
 from extender.model.plans import PreemptionPlan
-from extender.model.victims import Candidate
 from extender.settings import Preemption, Settings
-from extender.tasks.ports import PlanTarget
 from extender.tasks.preemption.event_recorder import EventRecorder
 from extender.tasks.preemption.executor import ExecutorOptions, PreemptionExecutor
 from extender.tasks.preemption.manager import PreemptionManager
 from extender.tasks.preemption.retrying_writer import RateLimiter, RetryingWriter
 from extender.tasks.reflectors import Reflectors
 from extender.telemetry.metrics import Metrics
-from extender.verbs.preempt.decision import decide_preemption
-from extender.verbs.request import Unconfirmed
-from extender.wire.extender_v1 import PreemptionArgs
 
 _LOG = logging.getLogger(__name__)
-FindPod = Callable[[Pod], Awaitable[Pod | Unconfirmed]]
 # Under this name events are reported.
 COMPONENT: Final = "placement-extender"
 
@@ -51,7 +40,7 @@ def without_writes(settings: Settings) -> Settings:
 
 
 class NullPlanTarget:
-    """Accepts no plan: for settings that carry out none, and for a service without a cluster."""
+    """Accepts no plan: for settings that execute none, and for a service without a cluster."""
 
     def submit(self, _plan: PreemptionPlan) -> bool:
         """Always False."""
@@ -61,39 +50,16 @@ class NullPlanTarget:
         """Does nothing."""
 
 
-def preempt_handler(
-    view: ClusterView, settings: Settings, rng: Random, target: PlanTarget, find: FindPod
-) -> Callable[[PreemptionArgs], Awaitable[Sequence[Candidate]]]:
-    """The preempt verb for the pod that ``find`` returns, its plan submitted before the answer is given.
-
-    Where there is no such pod no candidate helps it. The scheduler tries again when something changes.
-    """
-
-    async def decided(args: PreemptionArgs) -> Sequence[Candidate]:
-        pod = await find(args.pod)
-        if not isinstance(pod, Pod):
-            return ()
-        args = replace(args, pod=pod)
-        decision = decide_preemption(args, view, settings, rng.getrandbits(32))
-        if decision.plan is not None:
-            target.submit(decision.plan)
-        elif decision.requeue:
-            target.requeue(pod, args.candidates[0].node)
-        return decision.candidates
-
-    return decided
-
-
 @dataclass(frozen=True, slots=True)
 class PreemptionTask:
-    """The task. ``run`` is a job of the supervisor, ``drain`` a step of the way down, of at most ``limit`` seconds."""
+    """The task. ``run`` is a job of the supervisor, ``drain`` a step of its shutdown, of at most ``limit`` seconds."""
 
     target: PreemptionManager
     run: Callable[[], Awaitable[None]]
     limit: float
 
     async def drain(self) -> None:
-        """Finish what is being carried out."""
+        """Waits until the running executions have ended."""
         await self.target.drain()
 
 
@@ -107,7 +73,7 @@ def make_preemption(
     metrics: Metrics,
     replica: Replica,
 ) -> PreemptionTask:
-    """The task with connections, a pace and metrics of its own. It begins once the index holds the whole cluster."""
+    """The task. It begins once the index holds the whole cluster."""
     direct = Writer(session.removals, COMPONENT, socket.gethostname(), observe=metrics.record_write)
     writer = replica.guard(direct)
     rate_limiter = RateLimiter(clock, settings.max_parallel_deletes, settings.writes_per_second)
@@ -117,16 +83,16 @@ def make_preemption(
         settings.deadline, at_once=settings.max_parallel_deletes, evicts=settings.eviction == "evict"
     )
     recorder = EventRecorder(writer, rate_limiter, clock)
-    evicting = PreemptionExecutor(index.view, writer, retrying, recorder, clock, lambda: datetime.now(UTC), options)
+    executor = PreemptionExecutor(index.view, writer, retrying, recorder, clock, lambda: datetime.now(UTC), options)
     observer = metrics.preemption()
-    task = PreemptionManager(index, evicting, clock, observer, settings.stuck_after)
+    task = PreemptionManager(index, executor, clock, observer, settings.stuck_after)
     observer.report(task.statistics)
 
     async def run() -> None:
         await reflectors.wait_until_synced()
         found = task.recover()
         if found:
-            _LOG.info("preemptions of an earlier leader taken on", extra={"preemptions": found})
+            _LOG.info("preemptions of an earlier leader resumed", extra={"preemptions": found})
         await task.run()
 
     return PreemptionTask(task, replica.run_while_leading(run), settings.deadline)

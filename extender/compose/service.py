@@ -18,7 +18,6 @@ from extender.compose.preemption import (
     NullPlanTarget,
     PreemptionTask,
     make_preemption,
-    preempt_handler,
     without_writes,
 )
 from extender.compose.process import freeze_gc, installed_version
@@ -35,10 +34,10 @@ from extender.server.collaborators import Verbs
 from extender.server.tls import ServerTls
 from extender.settings import DEFAULT_NAMESPACE, Settings, Watch
 from extender.tasks.auditing import Auditing
-from extender.tasks.binding import Binding
 from extender.tasks.event_handler import OverLimits
-from extender.tasks.filter_service import AssumedPodOptions, FilterService
-from extender.tasks.ports import ObjectIndex
+from extender.tasks.filter_service import AssumedPodOptions, FilterService, OnRejection
+from extender.tasks.ports import ClusterWriter, ObjectIndex
+from extender.tasks.preempt_and_bind import BindService, PreemptService
 from extender.tasks.readiness import Readiness
 from extender.tasks.reflectors import Reflectors, ReflectorsOptions
 from extender.tasks.rejected_pods.nominator import Nominator, NominatorOptions
@@ -82,7 +81,7 @@ class Service:
 
     @asynccontextmanager
     async def listening(self, tls: ServerTls | None = None) -> AsyncIterator[str]:
-        """Answer the scheduler until the block is left; yields the base URL. Raises OSError if the address is taken."""
+        """Answers the scheduler until the block is left; yields the base URL. Raises OSError if the address is taken."""
         app = make_app(self.settings, self.verbs, self.readiness, self.metrics, installed_version())
         async with listening(app, self.settings.server.bind_address, tls) as url:
             _LOG.info("answering", extra={"url": url, "mode": self.settings.mode})
@@ -101,38 +100,25 @@ def service_of_cluster(
     replica = replica_of(settings.leader_election, namespace, session, reflectors, clock, rng, metrics)
     writer = replica.guard(Writer(session.writes, COMPONENT, socket.gethostname(), observe=metrics.record_write))
     jobs: list[Job] = [*reflectors.jobs(), *replica.jobs()]
-
-    def find(pod: Pod) -> tuple[str, bool]:
-        return find_node_elsewhere(pod, index.view, settings, rng.getrandbits(32))
-
-    work = None
+    task = None
     if settings.preemption.mode == "execute":
-        work = make_preemption(index, settings.preemption, session, clock, rng, reflectors, metrics, replica)
-        jobs.append(("preemption", work.run))
-    target = work.target if work is not None else NullPlanTarget()
-    rejected = settings.rejected_pods
-    rejected_writer = RejectedPodWriter(index, writer, find)
-    nominator = Nominator(rejected_writer, clock, NominatorOptions(per_second=rejected.per_second))
-    requeuer = Requeuer(rejected_writer, clock, rejected.per_second)
-    on_rejection = [requeuer.consider] * rejected.requeue + [nominator.consider] * rejected.nominate_elsewhere
-    pods = _watched_pods(index, settings, clock)
+        task = make_preemption(index, settings.preemption, session, clock, rng, reflectors, metrics, replica)
+        jobs.append(("preemption", task.run))
+    plans = task.target if task is not None else NullPlanTarget()
+    on_rejection, rejected_pod_jobs = _rejected_pods(index, writer, settings, clock, rng, replica, metrics)
+    jobs += rejected_pod_jobs
+    pods = _watched_pods(index, settings, clock, metrics)
     known_until = reflectors.known_until(PODS.name)
     options = _assumed_pod_options(settings)
-    filter_service = FilterService(index, pods, clock, options, filter_verb, rng, target, on_rejection, known_until)
+    filter_service = FilterService(index, pods, clock, options, filter_verb, rng, plans, on_rejection, known_until)
     if settings.assumed_pods.enabled:
         jobs.append(("assumed pods", filter_service.run))
-    if rejected.nominate_elsewhere:
-        jobs.append(("nominate elsewhere", replica.run_while_leading(nominator.run)))
-    if rejected.requeue:
-        jobs.append(("requeue rejected pods", replica.run_while_leading(requeuer.run)))
-    auditing = Auditing(index, partial(audit_steps, index), clock, settings.audit.pause)
-    if settings.audit.pause:
-        jobs.append(("audit", auditing.run))
+    jobs += _audit(index, settings, clock, metrics)
     verbs = Verbs(
         filter=filter_service.filter,
         prioritize=lambda args: prioritize_watched(args, index.view, settings),
-        preempt=preempt_handler(index.view, settings, rng, target, pods.find),
-        bind=Binding(index, writer, clock).bind,
+        preempt=PreemptService(index.view, settings, rng, plans, pods.find).preempt,
+        bind=BindService(index, writer, clock).bind,
         attempt_failed=filter_service.attempt_failed,
         catch_up=reflectors.freshness.catch_up,
     )
@@ -144,21 +130,16 @@ def service_of_cluster(
     metrics.report(scraped.RELIST_CHANGES, reflectors.relist_changes)
     metrics.report(scraped.ASSUMED_PODS, index.assumed.places)
     metrics.report(scraped.ASSUMED_PODS_FORGOTTEN, index.assumed.endings)
-    metrics.report(scraped.AUDIT_ROUNDS, lambda: auditing.rounds)
-    metrics.report(scraped.AUDIT_DIFFERENCES, lambda: auditing.differences)
     metrics.report(scraped.ASSUMED_POD_WAITS, lambda: filter_service.waits)
     metrics.report(scraped.ASSUMED_POD_WAIT_TIMEOUTS, lambda: filter_service.given_up)
-    metrics.report(scraped.POD_WAITS, lambda: pods.waits)
-    metrics.report(scraped.UNCONFIRMED_POD_REJECTIONS, pods.rejected)
-    metrics.report(scraped.REJECTED_POD_ACTIONS, lambda: rejected_writer.results)
     readiness = Readiness(reflectors.freshness, replica=replica.state)
-    return Service(settings, index, readiness, metrics, verbs, tuple(jobs), work, replica, filter_service)
+    return Service(settings, index, readiness, metrics, verbs, tuple(jobs), task, replica, filter_service)
 
 
 def service_of_objects(settings: Settings, objects: Iterable[Object], rng: Random) -> Service:
-    """A service that answers from given objects for as long as it runs: what-if questions, also about pods not among them.
+    """A service that answers from given objects for as long as it runs: what-if requests, also about pods not among them.
 
-    Each is answered as it was asked. Nothing is assumed, as nothing will confirm it, and nothing is written.
+    Each is answered for the pod as the request has it. Nothing is assumed, as nothing will confirm it, and nothing is written.
     """
     index = _index(settings)
     for found in objects:
@@ -170,22 +151,61 @@ def service_of_objects(settings: Settings, objects: Iterable[Object], rng: Rando
     async def decided(args: ExtenderArgs) -> FilterResult:
         return filter_verb.decide(args, rng.getrandbits(32)).result  # never with a plan: this mode only advises
 
-    async def as_asked(pod: Pod) -> Pod:
+    async def as_requested(pod: Pod) -> Pod:
         return pod
 
     verbs = Verbs(
         filter=decided,
         prioritize=lambda args: prioritize_nodes(args, index.view, settings),
-        preempt=preempt_handler(index.view, settings, rng, NullPlanTarget(), as_asked),
+        preempt=PreemptService(index.view, settings, rng, NullPlanTarget(), as_requested).preempt,
     )
     return Service(settings, index, Readiness(), _metrics(index, filter_verb), verbs)
 
 
-def _watched_pods(index: ClusterIndex, settings: Settings, clock: Clock) -> WatchedPods:
+def _rejected_pods(
+    index: ClusterIndex,
+    writer: ClusterWriter,
+    settings: Settings,
+    clock: Clock,
+    rng: Random,
+    replica: Replica,
+    metrics: Metrics,
+) -> tuple[list[OnRejection], list[Job]]:
+    """What each rejection is passed to, and the jobs about rejected pods: those that the settings switch on."""
+
+    def find(pod: Pod) -> tuple[str, bool]:
+        return find_node_elsewhere(pod, index.view, settings, rng.getrandbits(32))
+
+    chosen, shared = settings.rejected_pods, RejectedPodWriter(index, writer, find)
+    metrics.report(scraped.REJECTED_POD_ACTIONS, lambda: shared.results)
+    calls, jobs = list[OnRejection](), list[Job]()
+    if chosen.requeue:
+        requeuer = Requeuer(shared, clock, chosen.per_second)
+        calls.append(requeuer.consider)
+        jobs.append(("requeue rejected pods", replica.run_while_leading(requeuer.run)))
+    if chosen.nominate_elsewhere:
+        nominator = Nominator(shared, clock, NominatorOptions(per_second=chosen.per_second))
+        calls.append(nominator.consider)
+        jobs.append(("nominate elsewhere", replica.run_while_leading(nominator.run)))
+    return calls, jobs
+
+
+def _watched_pods(index: ClusterIndex, settings: Settings, clock: Clock, metrics: Metrics) -> WatchedPods:
     """Waits end before the request's deadline, and leave half of the places in flight to requests that need not wait."""
     server = settings.server
     wait = min(settings.kube.unknown_pod_wait, server.request_timeout / 2)
-    return WatchedPods(index, clock, wait, server.max_in_flight // 2)
+    pods = WatchedPods(index, clock, wait, server.max_in_flight // 2)
+    metrics.report(scraped.POD_WAITS, lambda: pods.waits)
+    metrics.report(scraped.UNCONFIRMED_POD_REJECTIONS, pods.rejected)
+    return pods
+
+
+def _audit(index: ClusterIndex, settings: Settings, clock: Clock, metrics: Metrics) -> list[Job]:
+    """The job that audits the index, where the settings switch it on."""
+    auditing = Auditing(index, partial(audit_steps, index), clock, settings.audit.pause)
+    metrics.report(scraped.AUDIT_ROUNDS, lambda: auditing.rounds)
+    metrics.report(scraped.AUDIT_DIFFERENCES, lambda: auditing.differences)
+    return [("audit", auditing.run)] if settings.audit.pause else []
 
 
 def _index(settings: Settings) -> ClusterIndex:

@@ -1,4 +1,4 @@
-"""The filter service: waits for the assumed pods that a request depends on, asks the verb, assumes the pod, submits the plan.
+"""The filter service: waits for the assumed pods that a request depends on, calls the verb, assumes the pod, submits the plan.
 
 The decision is about the pod as the watch shows it (`watched_pods.py`). A request with nodes that do not exist is a
 what-if: it is decided as it was sent, also for a pod that does not exist, and changes nothing here.

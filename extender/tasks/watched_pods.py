@@ -82,8 +82,8 @@ class WatchedPods:
             and (requested.signature, found.signature) not in self._waited_in_vain
         )
 
-    def _remember(self, asked: PodSignature, shown: PodSignature) -> None:
-        self._waited_in_vain[asked, shown] = None
+    def _remember(self, requested: PodSignature, shown: PodSignature) -> None:
+        self._waited_in_vain[requested, shown] = None
         if len(self._waited_in_vain) > _MOST_DIFFERENCES:
             del self._waited_in_vain[next(iter(self._waited_in_vain))]
 

@@ -12,7 +12,7 @@ from extender.index.cluster import ClusterIndex
 from extender.kube.effects import PodRef
 from extender.kube.errors import Conflict
 from extender.settings import Settings
-from extender.tasks.binding import Binding
+from extender.tasks.preempt_and_bind import BindService
 from extender.wire.errors import WireError
 from extender.wire.extender_v1 import BindingArgs, decode_binding_args, encode_binding
 from extender.wire.kinds import NODES, PODS
@@ -55,7 +55,7 @@ class HeldWriter(FakeWriter):
 
 async def test_a_bound_pod_counts_on_its_node_before_the_watch_tells() -> None:
     index, writer = cluster(), FakeWriter()
-    assert await Binding(index, writer, FakeClock()).bind(ARGS) == ""
+    assert await BindService(index, writer, FakeClock()).bind(ARGS) == ""
     assert writer.effects == ["bind w n2"]
     assert list(index.view.pods_on(index.view.known["n2"])) == ["u"]
     assert index.assumed.several == 0
@@ -63,14 +63,14 @@ async def test_a_bound_pod_counts_on_its_node_before_the_watch_tells() -> None:
 
 async def test_a_failed_binding_is_told_and_the_pod_counts_nowhere() -> None:
     index, writer = cluster(), FakeWriter(failures=[Conflict("pod w is already assigned to node n1")])
-    assert "already assigned" in await Binding(index, writer, FakeClock()).bind(ARGS)
+    assert "already assigned" in await BindService(index, writer, FakeClock()).bind(ARGS)
     assert index.assumed.held == {}
 
 
 async def test_a_binding_that_fails_frees_the_place_only_once_nothing_is_under_way() -> None:
     """A second call for the same pod must not end the assumption on which the first one rests."""
     index, writer = cluster(), HeldWriter()
-    binding = Binding(index, writer, FakeClock())
+    binding = BindService(index, writer, FakeClock())
     first = asyncio.create_task(binding.bind(ARGS))
     await until(lambda: writer.asked)
     assert await binding.bind(ARGS) == "not bound: the pod is being bound already"
@@ -98,14 +98,14 @@ FORGED = {
 async def test_nothing_is_bound_on_the_word_of_a_request(shown: JsonObject, args: BindingArgs, problem: str) -> None:
     index, writer = cluster(), FakeWriter()
     index.upsert(PODS.decode_object(orjson.dumps(shown)))
-    assert await Binding(index, writer, FakeClock()).bind(args) == f"not bound: {problem}"
+    assert await BindService(index, writer, FakeClock()).bind(args) == f"not bound: {problem}"
     assert writer.effects == []
 
 
 async def test_a_pod_that_no_filter_has_let_through_is_not_bound() -> None:
     index, writer = cluster(), FakeWriter()
     index.assumed.forget("u")
-    assert await Binding(index, writer, FakeClock()).bind(ARGS) == f"not bound: {NOT_ANSWERED}"
+    assert await BindService(index, writer, FakeClock()).bind(ARGS) == f"not bound: {NOT_ANSWERED}"
     assert writer.effects == []
 
 

@@ -14,7 +14,7 @@ from extender.kube.timing import BackoffOptions
 from extender.model.objects import Object
 from extender.model.plans import PreemptionPlan
 from extender.tasks.preemption.event_recorder import EventRecorder
-from extender.tasks.preemption.executor import ExecutorOptions, PreemptionExecutor, PreemptorGoneError
+from extender.tasks.preemption.executor import ExecutorOptions, PreemptionExecutor, PreemptorNotPendingError
 from extender.tasks.preemption.retrying_writer import GaveUpError, RateLimiter, RetryingWriter
 from tests.contenders import cluster, contender, stage
 from tests.fakes import FakeClock
@@ -222,7 +222,7 @@ async def test_without_a_preemptor_nobody_has_to_go(error: KubeError) -> None:
     scene = Scene()
     scene.api.meanwhile("nominate", "asking", lambda: scene.api.remove("asking"))
     scene.api.fail("nominate", "asking", error)
-    with pytest.raises(PreemptorGoneError):
+    with pytest.raises(PreemptorNotPendingError):
         await scene.carry_out()
     assert scene.api.names() == ["first", "lower", "second"]
 
@@ -239,7 +239,7 @@ async def test_once_the_preemptor_needs_no_room_any_more_the_rest_of_the_victims
             scene.api.put(msgspec.structs.replace(ASKING, **fields))
 
     scene.api.meanwhile("delete", "second", happens)
-    with pytest.raises(PreemptorGoneError):
+    with pytest.raises(PreemptorNotPendingError):
         await scene.carry_out()
     assert [line for line in scene.api.effects if "first" in line] == []
 

@@ -32,7 +32,7 @@ REASON: Final = "PreemptionByScheduler"
 _MESSAGE: Final = "placement-extender: makes room for a pod of higher priority"
 
 
-class PreemptorGoneError(Exception):
+class PreemptorNotPendingError(Exception):
     """Raised when the preemptor has been deleted or bound meanwhile: no further victim is deleted."""
 
 
@@ -74,7 +74,7 @@ class PreemptionExecutor:
         """Makes all writes of a plan. May be repeated: completed writes are skipped.
 
         Raises ``GaveUpError`` when a victim could not be removed or the preemptor not nominated, and
-        ``PreemptorGoneError`` when the preemptor needs the node no more.
+        ``PreemptorNotPendingError`` when the preemptor is bound, terminating or deleted.
         """
         deadline = self._clock.now() + self._options.deadline
         try:
@@ -93,7 +93,7 @@ class PreemptionExecutor:
         self._check_still_needed(plan)
         pod = PodRef.of(plan.preemptor)
         if not await self._retrying.write(pod, lambda: self._writer.nominate(pod, plan.node), deadline):
-            raise PreemptorGoneError(plan.preemptor.full_name)
+            raise PreemptorNotPendingError(plan.preemptor.full_name)
 
     async def release(self, plan: PreemptionPlan) -> None:
         """Clears the nomination and requeues the preemptor, so that the scheduler searches again.
@@ -126,7 +126,7 @@ class PreemptionExecutor:
 
     async def _remove_victims(self, plan: PreemptionPlan, deadline: float) -> None:
         """Removes the victims, some side by side. After a failure no other victim is marked or deleted."""
-        failed: list[GaveUpError | PreemptorGoneError] = []
+        failed: list[GaveUpError | PreemptorNotPendingError] = []
         places = asyncio.Semaphore(self._options.at_once)
 
         async def remove(victim: Pod) -> None:
@@ -134,7 +134,7 @@ class PreemptionExecutor:
                 async with places:
                     if not failed:
                         await self._remove(plan, victim, deadline)
-            except (GaveUpError, PreemptorGoneError) as error:
+            except (GaveUpError, PreemptorNotPendingError) as error:
                 failed.append(error)
 
         self._announce(plan)
@@ -160,14 +160,14 @@ class PreemptionExecutor:
             self._record_event(victim, "Preempted", f"Preempted by pod {plan.preemptor.uid} on node {victim.node}")
 
     def _check_still_needed(self, plan: PreemptionPlan) -> None:
-        """Raises ``PreemptorGoneError`` where the preemptor is bound, terminating or deleted."""
+        """Raises ``PreemptorNotPendingError`` where the preemptor is bound, terminating or deleted."""
         uid = plan.preemptor.uid
         known = self._view.pod(uid)
         if known is not None:
             self._seen.add(uid)
         # A pod that the watch has not shown yet is not deleted: the scheduler has seen it first.
         if (known is None and uid in self._seen) or (known is not None and (known.node or known.terminating)):
-            raise PreemptorGoneError(plan.preemptor.full_name)
+            raise PreemptorNotPendingError(plan.preemptor.full_name)
 
     def _record_event(self, pod: Pod, reason: str, note: str) -> None:
         """Queues an Event about the pod; the writes of the plan do not wait for it."""

@@ -22,7 +22,7 @@ from extender.index.view import ClusterView
 from extender.model.objects import Pod
 from extender.model.plans import PreemptionPlan
 from extender.tasks.ports import Clock
-from extender.tasks.preemption.executor import PreemptionExecutor, PreemptorGoneError
+from extender.tasks.preemption.executor import PreemptionExecutor, PreemptorNotPendingError
 from extender.tasks.preemption.preemptor_requeue import FollowUp, PreemptorRequeuer
 from extender.tasks.preemption.retrying_writer import GaveUpError
 
@@ -166,7 +166,7 @@ class PreemptionManager:
         try:
             await self._executor.execute(plan)
             result = "success"
-        except PreemptorGoneError:
+        except PreemptorNotPendingError:
             result = "abandoned"
         except GaveUpError as error:
             result = "error"
@@ -263,7 +263,7 @@ class PreemptionManager:
         """Repeats the nomination, which the scheduler has cleared or the watch does not show yet. A repetition is harmless."""
         try:
             await self._executor.nominate(record.plan, self._clock.now() + self._stuck_after)
-        except (GaveUpError, PreemptorGoneError) as error:
+        except (GaveUpError, PreemptorNotPendingError) as error:
             _LOG.warning(
                 "not nominated again", extra={"preemptor": record.plan.preemptor.full_name, "error": str(error)}
             )
