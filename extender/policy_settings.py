@@ -15,6 +15,8 @@ from extender.model.units import Address, Duration
 
 _KIND: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/v[a-z0-9]+/[A-Z][A-Za-z0-9]*")
 _POINTER: Final = re.compile(r"(/([^/~]|~[01])+)+")  # RFC 6901; `*` stands for each item of a list
+_DAY: Final = 86_400
+_SHORTEST_LIFETIME: Final = 60  # seconds
 _LONGEST_TIMEOUT: Final = 30  # seconds; the API server accepts no more
 
 # own: a CA of the extender's own, rotated by the leader and kept in a Secret. files: PEM files, and a caBundle from a file.
@@ -26,7 +28,7 @@ class Webhook(Section, frozen=True):
     """The admission webhook: where it listens, how the API server reaches it, and its certificates.
 
     The API server uses ``url`` where it is set, else the Service. ``timeout`` is the API server's; the webhook answers
-    before it is over.
+    before it is over. ``lifetime`` is that of own certificates, which are replaced after two thirds of it.
     """
 
     bind_address: Address = Address("0.0.0.0:9443")
@@ -38,6 +40,7 @@ class Webhook(Section, frozen=True):
     url: str = ""
     certificates: CertificateSource = "own"
     secret: ObjectName = ObjectName("placement-extender-webhook")
+    lifetime: Duration = Duration(90 * _DAY)
     cert_file: str = ""
     key_file: str = ""
     ca_file: str = msgspec.field(default="", name="caFile")
@@ -47,6 +50,8 @@ class Webhook(Section, frozen=True):
         require_positive(self, "timeout")
         if self.timeout % 1 or self.timeout > _LONGEST_TIMEOUT:
             raise ValueError(f"timeout: the API server accepts whole seconds up to {_LONGEST_TIMEOUT}s")
+        if self.lifetime < _SHORTEST_LIFETIME:
+            raise ValueError("lifetime: must be at least 1m, so that there is time for the steps of a rotation")
         if self.url and (urlsplit(self.url).scheme != "https" or not urlsplit(self.url).hostname):
             raise ValueError(f'url: expected a URL such as "https://10.0.0.7:9443", got "{self.url}"')
         if self.service_namespace and not is_dns_label(self.service_namespace):

@@ -249,6 +249,10 @@ OWN_FILES = {"certFile": "/tls.crt", "keyFile": "/tls.key"}
             {"webhook": {"url": "http://10.0.0.7"}},
             'webhook.url: expected a URL such as "https://10.0.0.7:9443", got "http://10.0.0.7"',
         ),
+        (
+            {"webhook": {"lifetime": "59s"}},
+            "webhook.lifetime: must be at least 1m, so that there is time for the steps of a rotation",
+        ),
         ({"webhook": {"serviceNamespace": "a.b"}}, 'webhook.serviceNamespace: "a.b" is no name of a namespace'),
         ({"webhook": {"certificates": "files"}}, "webhook.certFile: needed with certificates files"),
         ({"webhook": OWN_FILES}, "webhook.certFile: not used with certificates own"),

@@ -6,12 +6,13 @@
 import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from random import Random
 from typing import Final
 
+from extender.compose.admission import AdmissionPart, admission_of_cluster
 from extender.compose.leadership import SINGLE_REPLICA, Replica, replica_of
 from extender.compose.preemption import (
     COMPONENT,
@@ -78,12 +79,19 @@ class Service:
     preemption: PreemptionTask | None = None
     replica: Replica = SINGLE_REPLICA
     filter_service: FilterService | None = None
+    admission: AdmissionPart | None = None
 
     @asynccontextmanager
     async def listening(self, tls: ServerTls | None = None) -> AsyncIterator[str]:
-        """Answers the scheduler until the block is left; yields the base URL. Raises OSError if the address is taken."""
+        """Answers the scheduler, and the API server where policies are enabled, until the block is left.
+
+        Yields the base URL for the scheduler. Raises OSError if an address is taken.
+        """
         app = make_app(self.settings, self.verbs, self.readiness, self.metrics, installed_version())
-        async with listening(app, self.settings.server.bind_address, tls) as url:
+        async with AsyncExitStack() as stack:
+            if self.admission is not None:
+                await stack.enter_async_context(self.admission.listening())
+            url = await stack.enter_async_context(listening(app, self.settings.server.bind_address, tls))
             _LOG.info("answering", extra={"url": url, "mode": self.settings.mode})
             yield url
 
@@ -133,7 +141,9 @@ def service_of_cluster(
     metrics.report(scraped.ASSUMED_POD_WAITS, lambda: filter_service.waits)
     metrics.report(scraped.ASSUMED_POD_WAIT_TIMEOUTS, lambda: filter_service.given_up)
     readiness = Readiness(reflectors.freshness, replica=replica.state)
-    return Service(settings, index, readiness, metrics, verbs, tuple(jobs), task, replica, filter_service)
+    admission = admission_of_cluster(settings, index, reflectors, session, clock, metrics, replica, namespace)
+    jobs.extend(admission.jobs if admission is not None else ())
+    return Service(settings, index, readiness, metrics, verbs, tuple(jobs), task, replica, filter_service, admission)
 
 
 def service_of_objects(settings: Settings, objects: Iterable[Object], rng: Random) -> Service:

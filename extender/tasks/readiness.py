@@ -6,7 +6,7 @@ Implements what the server reads for each request and for its health checks.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from extender.tasks.event_handler import KindHandler
@@ -73,6 +73,10 @@ class Freshness:
         now = self._clock.now()
         return {each.name: each.missing(now, self._stale_after) for each in self._handlers}
 
+    def handlers_of(self, kinds: Collection[str]) -> list[KindHandler]:
+        """Those of some kinds, by their names."""
+        return [each for each in self._handlers if each.name in kinds]
+
     async def catch_up(self) -> None:
         """Waits until the events that have arrived at the socket by now are in the index.
 
@@ -81,6 +85,29 @@ class Freshness:
         """
         for backlog in [each.backlog for each in self._handlers if each.backlog.is_behind]:
             await backlog.wait_until_handled()
+
+
+class ListedOnce:
+    """Ready from the first complete list of some kinds on: for admission, which had better know an old policy than none."""
+
+    def __init__(self, freshness: Freshness, kinds: Collection[str]) -> None:
+        self._handlers = freshness.handlers_of(kinds)
+        self._freshness = freshness
+
+    @property
+    def is_ready(self) -> bool:
+        """Every kind has been listed. Read for every request."""
+        return all(each.is_listed for each in self._handlers)
+
+    @property
+    def is_stale(self) -> bool:
+        """Missed changes do not count."""
+        return False
+
+    def checks(self) -> dict[str, str]:
+        """By kind its problem; empty is a pass."""
+        problems = self._freshness.checks()
+        return {each.name: "" if each.is_listed else problems[each.name] for each in self._handlers}
 
 
 class Readiness:

@@ -169,3 +169,28 @@ CERTIFICATE_FILES_UNUSABLE: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
     "1 while the certificate files on disk are unusable, by cause; the previous ones stay in use.",
     ("cause",),
 )
+
+# -- the admission webhook
+
+WEBHOOK_CERTIFICATE_EXPIRY: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
+    "extender_webhook_certificate_expiry_timestamp_seconds",
+    "Unix time at which a certificate of the webhook expires: serving, or the newest authority of its own.",
+    ("name",),
+)
+WEBHOOK_CERTIFICATE_ROTATIONS: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
+    "extender_webhook_certificate_rotations",
+    "Steps of the webhook's certificates: made, prepared, switched, pruned; failed: a problem that was logged.",
+    ("step",),
+    is_counter=True,
+)
+WEBHOOK_CONFIGURATION_REPAIRS: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
+    "extender_webhook_configuration_repairs",
+    "Writes to a webhook configuration that was not as the settings and the certificates require.",
+    ("configuration",),
+    is_counter=True,
+)
+WEBHOOK_CONFIGURATION_CORRECT: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
+    "extender_webhook_configuration_correct",
+    "1 if the leader last found or made the webhook configuration as required, 0 if it could not, or on a standby.",
+    ("configuration",),
+)

@@ -95,3 +95,8 @@ WATCHED_KINDS: Final = (
 def watched_kinds(settings: Settings) -> list[WatchedKind]:
     """The kinds that these settings need, in the order of the table."""
     return [each for each in WATCHED_KINDS if each.is_needed(settings)]
+
+
+def policy_kinds(settings: Settings) -> list[str]:
+    """The names of the kinds of policies that these settings need."""
+    return [each.kind.name for each in watched_kinds(settings) if each.kind.group in {GROUP, KUPID_GROUP}]

@@ -66,3 +66,8 @@ def rules(documents: list[Json], *kinds: str) -> Iterator[tuple[str, str, str]]:
 def load(path: Path) -> Any:
     """One YAML file."""
     return yaml.safe_load(path.read_text("utf-8"))
+
+
+def load_all(path: Path) -> list[Json]:
+    """The documents of a YAML file."""
+    return list(yaml.safe_load_all(path.read_text("utf-8")))

@@ -31,7 +31,7 @@ class WebhookKeeper:
 
     def __init__(self, certificates: CertificateSource, configurations: WebhookConfigurations, clock: Clock) -> None:
         self._certificates = certificates
-        self._configurations = configurations
+        self.configurations = configurations
         self._clock = clock
 
     async def run(self) -> None:
@@ -41,7 +41,7 @@ class WebhookKeeper:
                 await self.step()
                 await self._clock.sleep(POLL_SECONDS)
         finally:
-            self._configurations.stand_by()
+            self.configurations.stand_by()
 
     async def step(self) -> None:
         """One round. Without any authority nothing is written: the API server would refuse every certificate."""
@@ -49,5 +49,5 @@ class WebhookKeeper:
         bundle = self._certificates.bundle
         if bundle == b"":
             return
-        if await self._configurations.keep(bundle) and bundle is not None:
+        if await self.configurations.keep(bundle) and bundle is not None:
             self._certificates.confirm(bundle)

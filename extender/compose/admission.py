@@ -1,0 +1,132 @@
+"""The admission webhook put together: the verb, its port, its certificates, and what the leader keeps for it.
+
+Every replica serves it; only what writes is run while leading. Called by `service`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TypeAlias
+from urllib.parse import urlsplit
+
+from extender.compose.leadership import Replica
+from extender.index.cluster import ClusterIndex
+from extender.kube.session import Session
+from extender.kube.timing import Clock
+from extender.kube.webhook_objects import WebhookObjects
+from extender.model.node_affinity import NodeAffinity
+from extender.model.units import Address
+from extender.server.admission import AdmissionService, admitting
+from extender.server.webhook_tls import WebhookTls
+from extender.settings import Settings
+from extender.tasks.readiness import ListedOnce, Readiness
+from extender.tasks.reflectors import Reflectors
+from extender.tasks.webhook.certificates import FileCertificates, OwnCertificates, OwnCertificatesOptions
+from extender.tasks.webhook.configurations import MUTATING, VALIDATING, WebhookConfigurations
+from extender.tasks.webhook.keeper import WebhookKeeper
+from extender.telemetry import scraped
+from extender.telemetry.metrics import Metrics
+from extender.verbs.admit.decision import AdmitVerb
+from extender.wire.kinds import NAMESPACES
+from extender.wire.watched_kinds import policy_kinds
+from extender.wire.webhook_configurations import WebhookTarget, mutating_webhooks, target_of, validating_webhooks
+
+Job: TypeAlias = tuple[str, Callable[[], Awaitable[None]]]
+Source: TypeAlias = OwnCertificates | FileCertificates
+
+
+@dataclass(slots=True)
+class AdmissionPart:
+    """The webhook of one replica. ``url`` is where it listens, empty before."""
+
+    service: AdmissionService
+    tls: WebhookTls
+    address: Address
+    readiness: Readiness
+    certificates: Source
+    keeper: WebhookKeeper
+    jobs: tuple[Job, ...]
+    url: str = field(default="", init=False)
+
+    @asynccontextmanager
+    async def listening(self) -> AsyncIterator[str]:
+        """Answer the API server until the block is left; yields the base URL. Raises OSError if the address is taken."""
+        async with admitting(self.service, self.address, self.tls.context) as self.url:
+            yield self.url
+
+
+class _Nodes:
+    """The nodes of the index, as the verb counts them for its warnings."""
+
+    def __init__(self, index: ClusterIndex) -> None:
+        self._topology = index.topology
+
+    def matching(self, affinity: NodeAffinity) -> int:
+        """How many nodes an affinity matches now. O(nodes)."""
+        return sum(node is not None and affinity.matches(node.name, node.labels) for node in self._topology.nodes)
+
+
+def admission_of_cluster(
+    settings: Settings,
+    index: ClusterIndex,
+    reflectors: Reflectors,
+    session: Session,
+    clock: Clock,
+    metrics: Metrics,
+    replica: Replica,
+    namespace: str,
+) -> AdmissionPart | None:
+    """The webhook, None where policies are disabled. ``namespace`` is that of this pod, whose pods are exempt."""
+    if not settings.policies.enabled:
+        return None
+    policies, tls = settings.policies, WebhookTls()
+    listed = ListedOnce(reflectors.freshness, {NAMESPACES.name, *policy_kinds(settings)})
+    readiness = Readiness(listed, tls)
+    verb = AdmitVerb(
+        index.policies, index.namespaces, policies, settings.limits, own_namespace=namespace, nodes=_Nodes(index)
+    )
+    service = AdmissionService(verb, verb, readiness, metrics.admission(), settings.server, policies.webhook.timeout)
+    objects = WebhookObjects(session.writes, observe=metrics.record_write)
+    target = target_of(policies, namespace)
+    certificates = _certificates(settings, objects, target, clock, tls, namespace)
+    wanted = {
+        MUTATING: partial(mutating_webhooks, policies, target, namespace),
+        VALIDATING: partial(validating_webhooks, policies, target),
+    }
+    configurations = WebhookConfigurations(objects, policies.webhook.configuration, wanted)
+    keeper = WebhookKeeper(certificates, configurations, clock)
+    metrics.report(scraped.WEBHOOK_CERTIFICATE_EXPIRY, lambda: {**tls.ends, **certificates.ends})
+    metrics.report(scraped.WEBHOOK_CERTIFICATE_ROTATIONS, lambda: certificates.steps)
+    metrics.report(scraped.WEBHOOK_CONFIGURATION_REPAIRS, lambda: configurations.repairs)
+    metrics.report(scraped.WEBHOOK_CONFIGURATION_CORRECT, lambda: configurations.correct)
+    jobs: tuple[Job, ...] = (
+        ("webhook certificates", certificates.follow),
+        ("webhook configurations", replica.run_while_leading(keeper.run)),
+    )
+    return AdmissionPart(service, tls, policies.webhook.bind_address, readiness, certificates, keeper, jobs)
+
+
+def _certificates(
+    settings: Settings, objects: WebhookObjects, target: WebhookTarget, clock: Clock, tls: WebhookTls, namespace: str
+) -> Source:
+    webhook = settings.policies.webhook
+    if webhook.certificates != "own":
+        return FileCertificates(webhook.cert_file, webhook.key_file, webhook.ca_file, clock, tls.use)
+    options = OwnCertificatesOptions(
+        namespace=webhook.service_namespace or namespace,
+        secret=webhook.secret,
+        names=_names(target),
+        lifetime=timedelta(seconds=webhook.lifetime),
+    )
+    return OwnCertificates(objects, options, clock, partial(datetime.now, UTC), tls.use)
+
+
+def _names(target: WebhookTarget) -> tuple[str, ...]:
+    """What the API server expects in the certificate: the host of the URL, or the Service's name in cluster DNS."""
+    if target.url:
+        return (urlsplit(target.url).hostname or "",)
+    return (f"{target.service}.{target.namespace}.svc",)

@@ -1,0 +1,230 @@
+"""Policies end to end in this process: the embedded API server, its webhooks, and the service as `serve` builds it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import aiohttp
+import pytest
+
+from extender.compose.embedded import FREE_PORT, service_running
+from extender.compose.service import Service
+from extender.settings import DEFAULT_NAMESPACE, Settings
+from extender.simulator.apiserver.fault_points import WebhookDown
+from extender.simulator.apiserver.kinds import (
+    MUTATING_WEBHOOKS,
+    NAMESPACES,
+    POLICY_KINDS,
+    SECRETS,
+    VALIDATING_WEBHOOKS,
+)
+from extender.simulator.apiserver.server import ApiServer
+from extender.simulator.json_objects import JsonObject
+from tests.builders import settings
+from tests.deploy.building import DEPLOY, load_all
+from tests.deploy.policies.examples import policy
+from tests.fakes import until
+from tests.simulator.client import Client, connect
+from tests.simulator.plain import namespace, pod
+
+PODS = "/api/v1/namespaces/default/pods"
+POLICIES = "/apis/placement.extender.dev/v1alpha1/namespaces/default/podschedulingpolicies"
+SERVICE = "placement-extender-webhook"
+NEEDED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def enabled(**policies: Any) -> Settings:
+    """Settings with policies, on free ports."""
+    webhook = {"bindAddress": FREE_PORT, **policies.pop("webhook", {})}
+    return settings(
+        server={"bindAddress": FREE_PORT},
+        preemption={"mode": "off"},
+        policies={"enabled": True, "webhook": webhook, **policies},
+    )
+
+
+@dataclass
+class Cluster:
+    """The embedded API server with the service behind its webhooks."""
+
+    api: ApiServer
+    client: Client
+    service: Service
+
+    async def create(self, name: str, **spec: Any) -> JsonObject:
+        """A pod of app `db` as it is stored."""
+        asked = pod(name, labels={"app": "db"}, **spec)
+        del asked["status"]
+        code, made = await self.client.post(PODS, asked)
+        assert code == 201, made
+        return dict(made)
+
+    async def apply(self, found: JsonObject) -> tuple[int, Any]:
+        """Create a policy; returns once the service knows it."""
+        code, answer = await self.client.post(POLICIES, found)
+        if code == 201:
+            table, name = self.service.index.policies, found["metadata"]["name"]
+            await until(lambda: any(each.key.name == name for each in table))
+        return code, answer
+
+
+def installed(api: ApiServer) -> None:
+    """What deploy/policies applies, in the namespace that the service takes for its own."""
+    for name in ("default", DEFAULT_NAMESPACE):
+        api.operations.create(NAMESPACES, namespace(name))
+    api.operations.create(SECRETS, {"metadata": {"name": SERVICE}, "type": "Opaque"}, namespace=DEFAULT_NAMESPACE)
+    for document in load_all(DEPLOY / "policies" / "webhooks.yaml"):
+        kind = MUTATING_WEBHOOKS if document["kind"].startswith("Mutating") else VALIDATING_WEBHOOKS
+        api.operations.create(kind, document)
+
+
+@asynccontextmanager
+async def running(given: Settings) -> AsyncIterator[Cluster]:
+    """The service, once both webhook configurations lead to it."""
+    async with AsyncExitStack() as stack:
+        api = await stack.enter_async_context(ApiServer())
+        installed(api)
+        _, service = await stack.enter_async_context(service_running(given, api.url, seed=1))
+        assert service.admission is not None
+        port = int(service.admission.url.rpartition(":")[2])
+        api.admission.services[DEFAULT_NAMESPACE, SERVICE] = ("127.0.0.1", port)
+        repairs = service.admission.keeper.configurations.correct
+        await until(lambda: all(repairs.values()))
+        yield Cluster(api, await stack.enter_async_context(connect(api.url)), service)
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    """A cluster with policies."""
+    async with running(enabled()) as found:
+        yield found
+
+
+async def test_a_pod_gets_what_a_policy_directs(cluster: Cluster) -> None:
+    term = {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["db"]}]}
+    affinity = {"nodeAffinity": {NEEDED: {"nodeSelectorTerms": [term]}}}
+    found = policy(
+        "PodSchedulingPolicy",
+        affinity=affinity,
+        schedulerName="ours",
+        tolerations=[{"key": "db", "operator": "Exists"}],
+    )
+    assert (await cluster.apply(found))[0] == 201
+    made = await cluster.create("one")
+    assert made["spec"]["affinity"] == affinity
+    assert made["spec"]["schedulerName"] == "ours", "the API server's own default counts as unset"
+    assert {"key": "db", "operator": "Exists"} in made["spec"]["tolerations"]
+    assert "placement.extender.dev/injected" in made["metadata"]["annotations"]
+
+
+async def test_a_pod_that_no_policy_selects_is_stored_as_it_was_sent(cluster: Cluster) -> None:
+    await cluster.apply(policy("PodSchedulingPolicy", podSelector={"matchLabels": {"app": "other"}}, nodeName="n"))
+    made = await cluster.create("one")
+    assert "nodeName" not in made["spec"]
+    assert not made["metadata"].get("annotations")
+    assert cluster.api.admission.calls["mutate.policies.placement.extender.dev", "answered"] == 1
+
+
+async def test_a_bad_policy_is_refused_with_its_field_and_a_good_one_is_not(cluster: Cluster) -> None:
+    code, answer = await cluster.apply(policy("PodSchedulingPolicy", tolerations=[{"key": "a", "operator": "Is"}]))
+    assert (code, answer["reason"]) == (422, "Invalid")
+    assert "spec.tolerations[0].operator" in answer["message"]
+    code, _ = await cluster.apply(policy("PodSchedulingPolicy", tolerations=[{"key": "a", "operator": "Exists"}]))
+    assert code == 201
+
+
+async def test_exempt_namespaces_are_not_even_asked_about(cluster: Cluster) -> None:
+    await cluster.client.post(
+        "/apis/placement.extender.dev/v1alpha1/clusterpodschedulingpolicies",
+        policy(namespaceSelector={}, podSelector={}, schedulerName="ours"),
+    )
+    code, made = await cluster.client.post(
+        f"/api/v1/namespaces/{DEFAULT_NAMESPACE}/pods", pod("one", DEFAULT_NAMESPACE)
+    )
+    assert (code, made["spec"]["schedulerName"]) == (201, "default-scheduler")
+    assert ("mutate.policies.placement.extender.dev", "answered") not in cluster.api.admission.calls
+
+
+async def test_a_removed_webhook_or_bundle_is_put_back(cluster: Cluster) -> None:
+    cluster.api.operations.change(MUTATING_WEBHOOKS, "placement-extender", lambda obj: obj.update(webhooks=[]))
+    assert cluster.service.admission is not None
+    await cluster.service.admission.keeper.step()
+    await cluster.apply(policy("PodSchedulingPolicy", schedulerName="ours"))
+    assert (await cluster.create("one"))["spec"]["schedulerName"] == "ours"
+
+
+async def test_pods_pass_while_the_webhook_is_down_and_the_failures_are_counted(cluster: Cluster) -> None:
+    await cluster.apply(policy("PodSchedulingPolicy", schedulerName="ours"))
+    cluster.api.faults = WebhookDown(0.3, Random(7))
+    names = [(await cluster.create(f"p{number}"))["spec"]["schedulerName"] for number in range(30)]
+    assert names.count("default-scheduler") == cluster.api.admission.failed_open > 0
+    assert names.count("ours") == 30 - cluster.api.admission.failed_open
+
+
+async def test_creations_go_on_while_the_certificate_is_exchanged(cluster: Cluster) -> None:
+    """The old and the new certificate are trusted all the while: with failurePolicy Fail none is lost."""
+    assert cluster.service.admission is not None
+    part = cluster.service.admission
+    cluster.api.operations.change(
+        MUTATING_WEBHOOKS, "placement-extender", lambda obj: obj["webhooks"][0].update(failurePolicy="Fail")
+    )
+    await cluster.apply(policy("PodSchedulingPolicy", schedulerName="ours"))
+
+    async def creations(first: int) -> None:
+        for number in range(first, first + 10):
+            assert (await cluster.create(f"p{number}"))["spec"]["schedulerName"] == "ours"
+
+    secret = await cluster.client.get(f"/api/v1/namespaces/{DEFAULT_NAMESPACE}/secrets/{SERVICE}")
+    before = secret[1]["data"]["tls.crt"]
+    await asyncio.gather(*(creations(number) for number in (0, 10, 20)), part.keeper.step())
+    secret[1]["data"] = {name: value for name, value in secret[1]["data"].items() if name == "ca.crt"}
+    cluster.api.operations.change(
+        SECRETS, f"{DEFAULT_NAMESPACE}/{SERVICE}", lambda obj: obj.update(data=secret[1]["data"])
+    )
+    await part.keeper.step()  # without a certificate a new one is made, and trusted beside the old authority
+    after = (await cluster.client.get(f"/api/v1/namespaces/{DEFAULT_NAMESPACE}/secrets/{SERVICE}"))[1]
+    assert after["data"]["tls.crt"] != before
+    await asyncio.gather(*(creations(number) for number in (30, 40, 50)))
+    assert cluster.api.admission.failed_open == 0
+
+
+async def test_kupids_policies_are_applied_where_they_are_read() -> None:
+    async with running(enabled(kupid=True)) as cluster:
+        (kind,) = [each for each in POLICY_KINDS if each.group.startswith("kupid") and each.namespaced]
+        found = policy("PodSchedulingPolicy", nodeSelector={"pool": "db"}) | {"apiVersion": kind.api_version}
+        path = f"/apis/{kind.api_version}/namespaces/default/{kind.plural}"
+        assert (await cluster.client.post(path, found))[0] == 201
+        await until(lambda: len(cluster.service.index.policies) == 1)
+        assert (await cluster.create("one"))["spec"]["nodeSelector"] == {"pool": "db"}
+
+
+async def test_a_standby_admits_while_its_scheduler_port_is_not_ready() -> None:
+    async with running(enabled()) as cluster:
+        assert cluster.service.admission is not None
+        cluster.service.readiness.block("test", "stands by")
+        assert not cluster.service.readiness.is_ready
+        await cluster.apply(policy("PodSchedulingPolicy", schedulerName="ours"))
+        assert (await cluster.create("one"))["spec"]["schedulerName"] == "ours"
+
+
+async def test_readiness_waits_for_policies_and_for_a_certificate(cluster: Cluster) -> None:
+    assert cluster.service.admission is not None
+    checks = cluster.service.admission.readiness.checks()
+    assert set(checks) == {"namespaces", "podschedulingpolicies", "clusterpodschedulingpolicies", "webhook certificate"}
+    url = cluster.service.admission.url
+    connector = aiohttp.TCPConnector(ssl=False)
+    async with aiohttp.ClientSession(url, connector=connector) as session, session.get("/readyz") as answer:
+        assert (answer.status, await answer.text()) == (200, "ok")
+
+
+async def test_without_policies_no_port_is_opened_and_nothing_is_watched() -> None:
+    async with ApiServer() as api:
+        installed(api)
+        given = settings(server={"bindAddress": FREE_PORT}, preemption={"mode": "off"})
+        async with service_running(given, api.url, seed=1) as (_, service):
+            assert service.admission is None
