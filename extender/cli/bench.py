@@ -18,9 +18,9 @@ from extender.cli.files import read_bytes
 from extender.compose.bench_service import run_service
 from extender.compose.bench_subject import make_subject
 from extender.simulator.bench.measurement.child_process import ChildError
-from extender.simulator.bench.measurement.in_process import play_apart
+from extender.simulator.bench.measurement.in_process import play_in_process
 from extender.simulator.bench.measurement.mode_bursts import play_modes
-from extender.simulator.bench.measurement.over_http import play_served
+from extender.simulator.bench.measurement.over_http import play_over_http
 from extender.simulator.bench.reporting.comparison import Checked, check_bounds, compare
 from extender.simulator.bench.reporting.runs import Played, Results, decode_results, encode_results, results_of
 from extender.simulator.bench.reporting.tables import ratio_table, tables
@@ -76,8 +76,8 @@ def _play(loads: Sequence[AnyLoad]) -> Iterator[Played]:
             yield from play_modes(load, run_service)
         else:
             _log(f"{title}, {load.selectors:,} selectors")
-            yield from play_apart(load, make_subject)
-            yield from play_served(load, run_service)
+            yield from play_in_process(load, make_subject)
+            yield from play_over_http(load, run_service)
 
 
 def _print(results: Results, earlier: Results | None, *, as_json: bool) -> None:

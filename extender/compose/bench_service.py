@@ -47,15 +47,15 @@ async def _run(pipe: Connection, api_url: str, settings: Settings) -> None:
         for name, verbs in (("echo", echo.verbs(service)), ("echoAll", Echo().verbs(service))):
             app = make_app(settings, verbs, service.readiness, Metrics(installed_version()), installed_version())
             addresses[name] = await stack.enter_async_context(listening(app, FREE_PORT))
-        calls = Calls(pipe, asked=_asked(service, heart, echo))
+        calls = Calls(pipe, answered=_answered(service, heart, echo))
         calls.listen()
-        calls.say(addresses)
+        calls.send(addresses)
         beating = asyncio.create_task(heart.beat())
         await calls.stopped.wait()
         beating.cancel()
 
 
-def _asked(service: Service, heart: Heartbeat, echo: "Echo") -> Mapping[str, Callable[..., object]]:
+def _answered(service: Service, heart: Heartbeat, echo: "Echo") -> Mapping[str, Callable[..., object]]:
     """What the bench may call."""
     return {
         "audit": lambda: recount(service.index),
@@ -74,7 +74,7 @@ def _waits(filter_service: FilterService | None) -> Figures:
         "waited.share": filter_service.waits / filter_service.requests,
         "waited.seconds": filter_service.waited,
         "waited.mean": mean,
-        "waited.inVain": filter_service.given_up,
+        "waited.timeouts": filter_service.given_up,
     }
 
 

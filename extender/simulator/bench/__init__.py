@@ -1,5 +1,5 @@
-"""Measures how long decisions take: synthetic clusters of a given size, questions as kube-scheduler asks them, figures.
+"""Measures decisions on synthetic clusters of a given size, with requests as kube-scheduler sends them.
 
-Everything is data: scenario files say what is played and what must be kept. Nothing here decides, serves or prints;
-what is measured is handed in by the command line, so that it is the very service that runs elsewhere.
+Scenario files set the workload and the bounds. The command line passes in the service that is measured, which is the one
+that `extender serve` runs.
 """

@@ -27,7 +27,7 @@ def document(**parts: Any) -> dict[str, Any]:
         "name": "small",
         "template": {"labels": {"color": "green-{v}"}, "spec": {"affinity": APART}},
         "cluster": {"nodes": 200, "zones": 4, "namespaces": 5, "namespaceLabels": {"team": "devops"}},
-        "asking": {"questions": 12},
+        "requests": {"count": 12},
         "cases": [{"labels": ["short"], "pods": [30], "selectors": [3], "names": [10]}],
         **parts,
     }

@@ -23,9 +23,9 @@ async def _double(pipe: Connection) -> None:
         return number // 2
 
     asked: dict[str, Callable[..., object]] = {"double": lambda number: 2 * number, "half": half, "told": lambda: told}
-    calls = Calls(pipe, asked, told={"note": told.append})
+    calls = Calls(pipe, asked, unanswered={"note": told.append})
     calls.listen()
-    calls.say("ready")
+    calls.send("ready")
     await calls.stopped.wait()
 
 
@@ -38,7 +38,7 @@ def test_calls_are_answered_and_what_is_told_comes_first() -> None:
     child = Child(double)
     try:
         assert child.receive() == "ready"
-        child.tell("note", 7)
+        child.notify("note", 7)
         assert [child.call("double", 4), child.call("told")] == [8, [7]]
         with pytest.raises(ChildError, match="3 is odd"):
             child.call("half", 3)

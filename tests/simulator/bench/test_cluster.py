@@ -17,9 +17,9 @@ def test_existing_pods_carry_the_terms_of_the_asking_ones_and_the_zone_of_their_
     pod = PODS.decode_event(next(cluster.pod_lines())).object
     assert pod is not None
     assert pod.is_placed
-    asking = decode_args(RequestMaker(cluster, 5, seed=1).filter_body(cluster.incoming_pod(0))).pod
-    assert pod.signature.affinity == asking.signature.affinity
-    assert pod.signature.labels == {**asking.signature.labels, ZONE: cluster.zone_named(pod.node)}
+    incoming = decode_args(RequestMaker(cluster, 5, seed=1).filter_body(cluster.incoming_pod(0))).pod
+    assert pod.signature.affinity == incoming.signature.affinity
+    assert pod.signature.labels == {**incoming.signature.labels, ZONE: cluster.zone_named(pod.node)}
 
 
 def test_pods_of_a_selector_stand_apart_and_evenly_over_the_zones() -> None:
@@ -38,14 +38,14 @@ def test_pods_beyond_the_room_of_a_selector_carry_no_terms() -> None:
 
 def test_a_question_names_known_nodes_once_and_windows_move_on() -> None:
     cluster = SyntheticCluster(load())
-    questions = RequestMaker(cluster, 10, seed=1)
-    asked = [decode_args(questions.filter_body(cluster.incoming_pod(number))).node_names or [] for number in range(20)]
+    requests = RequestMaker(cluster, 10, seed=1)
+    asked = [decode_args(requests.filter_body(cluster.incoming_pod(number))).node_names or [] for number in range(20)]
     assert all(len(set(names)) == 10 and set(names) <= set(cluster.nodes) for names in asked)
     assert len({tuple(names) for names in asked}) > 10
 
 
 def test_a_pod_with_a_node_selector_is_asked_about_on_fitting_nodes_only() -> None:
-    cluster = SyntheticCluster(load(asking={"nodeSelectorShare": 1}))
+    cluster = SyntheticCluster(load(requests={"nodeSelectorShare": 1}))
     nodes = {node.name: node for line in cluster.node_lines() if (node := NODES.decode_event(line).object)}
     args = decode_args(RequestMaker(cluster, 200, seed=1).filter_body(cluster.incoming_pod(0)))
     named = [nodes[name] for name in args.node_names or []]
@@ -69,7 +69,7 @@ def test_a_turn_becomes_a_number_and_a_selector_part_of_a_text() -> None:
     spread = {"maxSkew": "{t}", "topologyKey": ZONE, "labelSelector": {"matchLabels": {"app": "a-{v}"}}}
     template = {"labels": {"app": "a-{v}"}, "turns": 5, "spec": {"topologySpreadConstraints": [spread]}}
     cluster = SyntheticCluster(load(template=template, cases=[{"labels": [], "names": [5], "selectors": [1]}]))
-    bodies = [orjson.loads(cluster.writer.asking(cluster.incoming_pod(number))) for number in range(10)]
+    bodies = [orjson.loads(cluster.writer.incoming(cluster.incoming_pod(number))) for number in range(10)]
     found = {body["spec"]["topologySpreadConstraints"][0]["maxSkew"] for body in bodies}
     assert found == {1, 2, 3, 4, 5}
     assert bodies[0]["metadata"]["labels"] == {"app": "a-0"}

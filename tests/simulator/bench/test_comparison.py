@@ -23,7 +23,7 @@ def test_a_figure_over_its_bound_is_named_with_its_place() -> None:
     bounds = [{"figure": "filter.p50", "atMost": 0}]
     checked = check_bounds([scenario(bounds=bounds)], [row(filter_p50=0.25)])
     place = "pods 30, selectors 3, names 10, answer decisive"
-    assert checked.missed == (f"missed: small via process ({place}): filter.p50 is 0.25, at most 0 is allowed",)
+    assert checked.missed == (f"missed: small via process ({place}): filter.p50 is 0.25, expected at most 0",)
 
 
 def test_a_figure_that_keeps_its_bound_is_counted_and_not_named() -> None:
@@ -32,19 +32,19 @@ def test_a_figure_that_keeps_its_bound_is_counted_and_not_named() -> None:
 
 
 def test_too_little_is_missed_as_well() -> None:
-    assert missed({"figure": "x", "atLeast": 5}, row(x=4.0)) == (1, ["x is 4, at least 5 is wanted"])
+    assert missed({"figure": "x", "atLeast": 5}, row(x=4.0)) == (1, ["x is 4, expected at least 5"])
 
 
 def test_a_bound_may_be_a_multiple_of_another_figure() -> None:
     bound = {"figure": "x", "atMost": 1.5, "relativeTo": "echo.p50"}
     assert missed(bound, row(x=3.0, echo_p50=2.0)) == (1, [])
-    assert missed(bound, row(x=4.0, echo_p50=2.0)) == (1, ["x is 2 × echo.p50, at most 1.5 is allowed"])
+    assert missed(bound, row(x=4.0, echo_p50=2.0)) == (1, ["x is 2 × echo.p50, expected at most 1.5"])
 
 
 def test_a_bound_may_be_a_multiple_of_the_same_figure_elsewhere() -> None:
     bound = {"figure": "x", "atMost": 1.2, "baseline": {"pods": 30}}
     rows = [row(x=1.0), row(pods=90, x=1.3), row("http", pods=90, x=9.0)]
-    assert missed(bound, *rows) == (1, ["x is 1.3 × itself at pods 30, at most 1.2 is allowed"])
+    assert missed(bound, *rows) == (1, ["x is 1.3 × the same figure at pods 30, expected at most 1.2"])
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_bound_that_says_nothing_about_a_row_is_not_held_against_it(bound: dic
 
 def test_a_figure_against_nothing_is_missed() -> None:
     found = missed({"figure": "x", "atMost": 9, "relativeTo": "y"}, row(x=1.0, y=0.0))
-    assert found == (1, ["x is inf × y, at most 9 is allowed"])
+    assert found == (1, ["x is inf × y, expected at most 9"])
 
 
 def test_ratios_are_new_over_old_for_the_rows_and_figures_of_both_runs() -> None:

@@ -14,11 +14,11 @@ from tests.simulator.bench.benching import load
 
 QUESTIONS = {
     f"{name}.{key}"
-    for name in ("filter", "own", "decode", "decide", "encode", "echo", "echoAll", "event", "first")
+    for name in ("filter", "cpu", "decode", "decide", "encode", "echo", "echoAll", "event", "first")
     for key in ("p50", "p99", "max", "mean")
 }
 ALWAYS = {"share.decode", "share.decide", "share.encode", "requestsPerSecond", "bytesIn", "bytesOut", "rejectedShare"}
-MEASURES = ["questions", "events", "herd", "relabel", "hostile"]
+MEASURES = ["requests", "events", "retries", "relabel", "hostile"]
 
 
 def test_a_play_has_every_figure_of_what_it_measures() -> None:
@@ -26,7 +26,13 @@ def test_a_play_has_every_figure_of_what_it_measures() -> None:
     played = play(load(cases=[case]), make_subject)
     (only,) = played.rows
     assert only.figures.keys() >= QUESTIONS | ALWAYS | {"rss", "load", "prioritize.p50", "prioritizeEcho.p50"}
-    assert only.figures.keys() >= {"feed.eventsPerSecond", "herd.mean", "herdSame.mean", "relabel.max", "relabel.pods"}
+    assert only.figures.keys() >= {
+        "apply.eventsPerSecond",
+        "retry.mean",
+        "retrySame.mean",
+        "relabel.max",
+        "relabel.pods",
+    }
     assert only.figures.keys() >= {"hostile.max", "hostile.slowdown", "hostile.rss"}
     assert sum(only.figures[f"share.{part}"] for part in ("decode", "decide", "encode")) == pytest.approx(1)
     assert only.place == {"pods": 30, "selectors": 3, "names": 10, "answer": "best5"}
@@ -36,7 +42,7 @@ def test_a_play_has_every_figure_of_what_it_measures() -> None:
 
 def test_what_is_not_measured_has_no_figure() -> None:
     (only,) = play(load(), make_subject).rows
-    assert not {"feed.eventsPerSecond", "herd.mean", "relabel.max"} & only.figures.keys()
+    assert not {"apply.eventsPerSecond", "retry.mean", "relabel.max"} & only.figures.keys()
 
 
 def test_answered_pods_are_bound_and_counted_before_the_next_question() -> None:
@@ -60,16 +66,16 @@ def test_the_herd_is_refused_and_leaves_nothing_behind() -> None:
         ]
     }
     template = {"labels": {"color": "herd-{v}"}, "spec": {"affinity": {"podAffinity": alone}}}
-    case = {"labels": [], "pods": [30], "selectors": [3], "names": [10], "measure": ["herd"]}
+    case = {"labels": [], "pods": [30], "selectors": [3], "names": [10], "measure": ["retries"]}
     (only,) = play(load(template=template, cases=[case]), make_subject).rows
-    assert only.figures["herd.rejectedShare"] == 1
+    assert only.figures["retry.rejectedShare"] == 1
 
 
 def test_the_audit_names_a_count_that_is_not_true() -> None:
     small, subject = load(), make_subject()
     cluster = SyntheticCluster(small)
     fill(cluster, subject)
-    Player(cluster, subject.index).ask_first(subject.decisions(small.points[0].settings))
+    Player(cluster, subject.index).play_first(subject.decisions(small.points[0].settings))
     assert recount(subject.index).drift == ()
     next(iter(subject.index.counts.terms.owned())).add(0, 1)
     assert len(recount(subject.index).drift) == 1

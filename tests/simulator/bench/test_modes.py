@@ -64,7 +64,9 @@ def test_a_burst_in_which_pods_arrive_twice_has_no_size() -> None:
     arrive = {"arrive": {"template": "web", "count": 5}}
     with pytest.raises(DocumentError) as raised:
         plan_modes(scenario, burst(arrive, arrive), Settings())
-    assert raised.value.problems[0].startswith("burst: expected a scenario in which pods arrive once, in burst.yaml")
+    assert raised.value.problems[0].startswith(
+        "burst: expected a scenario with exactly one step arrive, which burst.yaml"
+    )
 
 
 def test_each_size_of_the_chosen_cases_is_a_load() -> None:

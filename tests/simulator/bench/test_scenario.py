@@ -57,9 +57,9 @@ def test_every_combination_is_a_point_of_the_load_that_it_needs() -> None:
 
 
 def test_a_point_that_two_cases_share_is_played_once_with_the_measures_of_both() -> None:
-    cases = [{"labels": ["a"], "names": [3]}, {"labels": ["a"], "names": [3], "measure": ["herd"], "rate": 7}]
+    cases = [{"labels": ["a"], "names": [3]}, {"labels": ["a"], "names": [3], "measure": ["retries"], "rate": 7}]
     (load,) = plan(scenario(cases=cases))
-    assert [point.measures for point in load.points] == [{"questions", "herd"}]
+    assert [point.measures for point in load.points] == [{"requests", "retries"}]
     assert load.rate == 7
 
 

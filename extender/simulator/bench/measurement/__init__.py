@@ -1,1 +1,1 @@
-"""How the bench measures: players in process and over HTTP, and the processes that they run."""
+"""The measurements of the bench, in process and over HTTP, and the processes that they start."""

@@ -1,6 +1,6 @@
-"""The embedded API server of the bench, in a process of its own: holds the cluster and lets events happen.
+"""The simulated API server of the bench, in a child process: has the cluster and creates events.
 
-The service under test lists and watches it just as it would a real one. Runs in a child; `serving` calls it by pipe.
+The measured service lists and watches it like a real one. `over_http.py` and `http_player.py` call it by pipe.
 """
 
 import asyncio
@@ -27,44 +27,44 @@ _ALIVE: Final = 200
 _HISTORY: Final = 50_000
 
 
-def run_plane(pipe: Connection, load: Load) -> None:
-    """The child's whole life. Says its address when it is ready."""
+def run_api_server(pipe: Connection, load: Load) -> None:
+    """The target of the child process. Sends its address when it is ready."""
     asyncio.run(_run(pipe, SyntheticCluster(load)))
 
 
 async def _run(pipe: Connection, cluster: SyntheticCluster) -> None:
-    plane = Plane(cluster)
+    api_server = BenchApiServer(cluster)
     settings = ApiServerSettings(history=_HISTORY, slow_after=_HISTORY)
-    asked: dict[str, Callable[..., object]] = {"flood": plane.flood, "relabel": plane.relabel}
-    asked |= {"compact": plane.compact, "told": lambda: plane.told}
-    async with ApiServer(settings, store=plane.store) as api:
-        calls = Calls(pipe, asked, told={"rate": plane.set_rate} | plane.pod_events)
+    answered: dict[str, Callable[..., object]] = {"flood": api_server.flood, "relabel": api_server.relabel}
+    answered |= {"compact": api_server.compact, "events": lambda: api_server.events}
+    async with ApiServer(settings, store=api_server.store) as api:
+        calls = Calls(pipe, answered, unanswered={"rate": api_server.set_rate} | api_server.pod_events)
         calls.listen()
-        calls.say(api.url)
-        happening = asyncio.create_task(plane.let_happen())
+        calls.send(api.url)
+        happening = asyncio.create_task(api_server.let_happen())
         await calls.stopped.wait()
         happening.cancel()
 
 
-class Plane:
-    """The store and what happens in it."""
+class BenchApiServer:
+    """The store, and the events of its pods."""
 
     def __init__(self, cluster: SyntheticCluster) -> None:
         self.store = Store(history=_HISTORY)
         self._cluster = cluster
         self._rate = 0.0
-        self.told = 0  # pod events so far
+        self.events = 0  # pod events so far
         self._lives = pod_events(cluster, 50_000_000)
         self._placed: deque[tuple[PodId, str]] = deque()
         self.store.load(_foundation(cluster))
         self.store.table(kinds.PODS).fill(self._existing(), self.store.version + cluster.load.pods)
 
     def set_rate(self, rate: float) -> None:
-        """So many events a second from now on."""
+        """Sets the rate of events per second."""
         self._rate = rate
 
     async def let_happen(self) -> None:
-        """Events at the rate that is set, a few at a time."""
+        """Creates events at the rate, a few at a time."""
         due, last = 0.0, time.monotonic()
         while True:
             await asyncio.sleep(_TICK_SECONDS)
@@ -75,39 +75,39 @@ class Plane:
             due -= int(due)
 
     def flood(self, events: int) -> int:
-        """So many events at once; gives how many there have been."""
+        """Creates so many events at once. Returns the number of all events so far."""
         for _ in range(events):
             event, pod, node, body = next(self._lives)
             self._record(event, pod, node, body)
-        return self.told
+        return self.events
 
     @property
     def pod_events(self) -> dict[str, Callable[..., None]]:
-        """What can be told of the pods that are asked about."""
+        """The calls for the incoming pods."""
         return {"create": self.create, "place": self.place, "drop": self.drop}
 
     def create(self, pod: PodId) -> None:
-        """What comes before a question: the pod is pending."""
+        """Creates a pending pod, before the request for it."""
         self._write(ADDED, pod, "", "pending")
 
     def drop(self, pod: PodId) -> None:
-        """Delete a pending pod that was rejected."""
+        """Deletes a pending pod that was rejected."""
         self._write(DELETED, pod, "", "pending")
 
     def place(self, pod: PodId, node: str) -> None:
-        """What follows an answer: the pod is bound, and the oldest one placed so goes."""
+        """Binds a pod after the answer for it, and deletes the oldest pod that was bound so."""
         self._write(MODIFIED, pod, node, "bound")
         self._placed.append((pod, node))
         if len(self._placed) > _ALIVE:
-            self._write(DELETED, *self._placed.popleft(), "ending")
+            self._write(DELETED, *self._placed.popleft(), "terminating")
 
     def relabel(self, namespace: str, labels: dict[str, str]) -> None:
-        """Give a namespace these labels."""
+        """Sets the labels of a namespace."""
         line: JsonObject = orjson.loads(namespace_line(namespace, labels))
         self.store.put(kinds.NAMESPACES, line["object"])
 
     def compact(self) -> None:
-        """Record a change and compact it away at once: every watch of pods ends with 410 and lists again."""
+        """Creates a change and drops the history: every watch of pods ends with 410, and pods are listed again."""
         self.flood(1)
         self.store.compact()
 
@@ -117,7 +117,7 @@ class Plane:
 
     def _record(self, event: str, pod: PodId, node: str, body: bytes) -> None:
         self.store.table(kinds.PODS).record(event, self._stored(pod, node, body), time.monotonic())
-        self.told += 1
+        self.events += 1
 
     def _existing(self) -> Iterator[Stored]:
         for pod, node in self._cluster.existing():
@@ -130,7 +130,7 @@ class Plane:
 
 
 def _foundation(cluster: SyntheticCluster) -> Iterator[JsonObject]:
-    """Everything but the pods, as objects."""
+    """All objects except pods."""
     for lines in (cluster.namespace_lines(), cluster.node_lines(), cluster.replica_set_lines()):
         for line in lines:
             yield orjson.loads(line)["object"]

@@ -1,7 +1,7 @@
-"""A process of the bench and the pipe to it: what is called by name there, and what it answers.
+"""A child process of the bench, and the calls to it over a pipe.
 
-So that what is measured shares neither its interpreter nor its memory with what asks it. Called by `serving`; the
-other end is `answer_calls`, in the child.
+The measured service and the client need processes of their own, so that they share neither interpreter nor memory.
+`Child` is the end of the parent, `Calls` that of the child.
 """
 
 import asyncio
@@ -13,16 +13,16 @@ from typing import Any, Final, TypeAlias
 
 _LONGEST: Final = 180.0
 
-# (pipe, URL of the API server, settings): says its addresses when it is ready, and answers calls until told to stop.
+# (pipe, URL of the API server, settings): sends its addresses when it is ready, and answers calls until it is stopped.
 RunService: TypeAlias = Callable[..., None]
 
 
 class ChildError(Exception):
-    """Raised when a process of the bench has failed, ended, or not answered in time."""
+    """Raised when a child process has failed, has ended, or does not answer in time."""
 
 
 class Child:
-    """A process that runs `target(pipe, *arguments)` and answers calls until it is told to stop."""
+    """A process that runs `target(pipe, *arguments)` and answers calls until it is stopped."""
 
     def __init__(self, target: Callable[..., None], *arguments: object) -> None:
         context = multiprocessing.get_context("spawn")
@@ -34,11 +34,11 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """The process's number."""
+        """The process ID."""
         return self._process.pid or 0
 
     def receive(self) -> Any:
-        """What the child says next. Raises ChildError."""
+        """The next value that the child sends. Raises ChildError."""
         try:
             if not self._pipe.poll(_LONGEST):
                 raise ChildError(f"{self._name}: no answer within {_LONGEST:.0f} s")
@@ -50,20 +50,20 @@ class Child:
             raise ChildError(f"{self._name}: {error}")
         return value
 
-    def tell(self, name: str, *arguments: object) -> None:
-        """Call something that gives no answer."""
+    def notify(self, name: str, *arguments: object) -> None:
+        """Calls a function of the child that has no result."""
         self._pipe.send((name, arguments))
 
     def call(self, name: str, *arguments: object) -> Any:
-        """Call something and wait for what it gives. Raises ChildError."""
-        self.tell(name, *arguments)
+        """Calls a function of the child and returns its result. Raises ChildError."""
+        self.notify(name, *arguments)
         return self.receive()
 
     def stop(self) -> None:
-        """Tell it to stop; what does not end by itself is ended."""
+        """Stops the child, and terminates it if it does not stop within 10 s."""
         if self._process.is_alive():
             with suppress(ConnectionError):
-                self.tell("stop")
+                self.notify("stop")
             self._process.join(10)
         if self._process.is_alive():
             self._process.terminate()
@@ -73,7 +73,7 @@ class Child:
 
 @contextmanager
 def child_running(target: Callable[..., None], *arguments: object) -> Iterator[Child]:
-    """A child for as long as the block lasts."""
+    """Runs a child during the block."""
     child = Child(target, *arguments)
     try:
         yield child
@@ -82,44 +82,44 @@ def child_running(target: Callable[..., None], *arguments: object) -> Iterator[C
 
 
 class Calls:
-    """The child's end: `told` give no answer, `asked` answer, both by name; `stop` sets `stopped`."""
+    """The functions of the child by name: `answered` ones return a result, `unanswered` ones do not. `stop` sets `stopped`."""
 
     def __init__(
         self,
         pipe: Connection,
-        asked: Mapping[str, Callable[..., object]],
-        told: Mapping[str, Callable[..., object]] | None = None,
+        answered: Mapping[str, Callable[..., object]],
+        unanswered: Mapping[str, Callable[..., object]] | None = None,
     ) -> None:
         self.stopped = asyncio.Event()
         self._pipe = pipe
-        self._asked = asked
-        self._told = {**(told or {}), "stop": self.stopped.set}
+        self._answered = answered
+        self._unanswered = {**(unanswered or {}), "stop": self.stopped.set}
 
-    def say(self, value: object) -> None:
-        """Tell the parent something of our own accord."""
+    def send(self, value: object) -> None:
+        """Sends a value to the parent."""
         self._pipe.send(("", value))
 
     def listen(self) -> None:
-        """Answer on the running loop, between its other work."""
+        """Answers calls on the running loop."""
         asyncio.get_running_loop().add_reader(self._pipe.fileno(), self._read)
 
     def close(self) -> None:
-        """Hear no more."""
+        """Stops answering."""
         asyncio.get_running_loop().remove_reader(self._pipe.fileno())
 
     def _read(self) -> None:
         try:
             while self._pipe.poll():
                 self._answer(*self._pipe.recv())
-        except (EOFError, ConnectionError):  # the parent is gone
+        except (EOFError, ConnectionError):  # the parent has ended
             self.close()
             self.stopped.set()
 
     def _answer(self, name: str, arguments: tuple[object, ...]) -> None:
-        if name in self._told:
-            self._told[name](*arguments)
+        if name in self._unanswered:
+            self._unanswered[name](*arguments)
             return
         try:
-            self.say(self._asked[name](*arguments))
-        except Exception as error:  # noqa: BLE001 (told to the parent, which raises it)
+            self.send(self._answered[name](*arguments))
+        except Exception as error:  # noqa: BLE001 (sent to the parent, which raises it)
             self._pipe.send((f"{name}: {error!r}", None))

@@ -1,7 +1,7 @@
-"""Questions of ordinary pods with and without hostile pods beside them, on the same loaded index.
+"""Measures requests for ordinary pods with and without hostile pods in the same index. Called by `in_process.py`.
 
-A hostile pod asks for as much as the usual limits allow, or for far more. Some stand on nodes, as if bound past the
-scheduler, others wait and are asked about. Called by `playing` in the process that measures.
+A hostile pod has as many constraints as the default limits allow, or far more. Half of them are bound, as if without the
+scheduler; for the others there are requests.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,19 +27,19 @@ _NAMESPACE: Final = "hostile"
 Spec = dict[str, Any]
 
 
-def ask_beside_hostile(
+def measure_hostile(
     cluster: SyntheticCluster, index: ClusterIndex, player: Player, decisions: Decisions, point: Point
 ) -> Figures:
-    """The processor time of ordinary answers alone and beside hostile pods, which are gone in the end.
+    """The processor time of ordinary answers without and with hostile pods, which are deleted at the end.
 
-    `hostile` is what one hostile pod takes from its first line to its answer; `hostile.slowdown` the ordinary answers'
-    99th percentile beside them, as a multiple of that without; `hostile.rss` what they add to memory, in megabytes.
+    `hostile` is the time of one hostile pod from its watch line to its answer; `hostile.slowdown` the ratio of the 99th
+    percentiles of ordinary answers with and without them; `hostile.rss` the memory that they add, in megabytes.
     """
-    player.play(decisions, point)  # so that both of those that count find everything warm
+    player.play(decisions, point)  # fills the caches before both measurements
     alone, before, times = player.play(decisions, point), resident_megabytes(), list[int]()
     for body in _pods(
         cluster.nodes
-    ):  # made anew each time: kept, they would be larger than what the index keeps of them
+    ):  # created each time: if kept, they would need more memory than the index needs for them
         line = _line("ADDED", body)
         question = orjson.dumps({"Pod": body, "NodeNames": cluster.nodes[: point.names]})
         started = thread_time_ns()
@@ -51,7 +51,7 @@ def ask_beside_hostile(
     beside = player.play(decisions, point)
     for body in _pods(cluster.nodes):
         apply(index, PODS.decode_event(_line("DELETED", body)))
-    slowdown = beside["own.p99"] / alone["own.p99"]
+    slowdown = beside["cpu.p99"] / alone["cpu.p99"]
     return milliseconds(times, "hostile") | {"hostile.slowdown": slowdown, "hostile.rss": added}
 
 
@@ -60,7 +60,7 @@ def _line(event: str, body: Spec) -> bytes:
 
 
 def _pods(nodes: list[str]) -> Iterator[Spec]:
-    """Pods of every kind, no two alike."""
+    """Pods of every kind; each has its own template."""
     for kind, make in _KINDS.items():
         for number in range(_OF_EACH):
             name = f"{kind}-{number}"

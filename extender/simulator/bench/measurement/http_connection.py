@@ -1,6 +1,6 @@
-"""One kept-alive HTTP connection that asks as cheaply as possible: a blocking socket and whole bodies.
+"""A keep-alive HTTP connection with little cost of its own: a blocking socket and whole bodies.
 
-Like kube-scheduler, which asks one question at a time over connections that stay open. Called by `serving`.
+Like kube-scheduler it sends one request at a time. Called by `http_player.py`.
 """
 
 import socket
@@ -13,8 +13,8 @@ _OK: Final = b"HTTP/1.1 200"
 _TIMEOUT_SECONDS: Final = 60.0
 
 
-class BadAnswer(Exception):  # noqa: N818 (what came, not what went wrong here)
-    """Raised for an answer that is not 200, or that breaks off."""
+class BadAnswer(Exception):  # noqa: N818 (names what came)
+    """Raised for an answer that is not 200 or not complete."""
 
 
 class Connection:
@@ -27,12 +27,12 @@ class Connection:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def get(self, path: str) -> bytes:
-        """The body of what stands at a path."""
+        """The body of the answer to a GET."""
         self._socket.sendall(f"GET {path} HTTP/1.1\r\nHost: {self._host}\r\n\r\n".encode())
         return self._receive()
 
     def post(self, path: str, body: bytes) -> tuple[bytes, int]:
-        """The body of the answer, and how many nanoseconds it took from the first byte sent to the last received."""
+        """The body of the answer to a POST, and the nanoseconds from the first byte sent to the last byte received."""
         head = f"POST {path} HTTP/1.1\r\nHost: {self._host}\r\nUser-Agent: Go-http-client/1.1\r\n"
         head += f"Content-Length: {len(body)}\r\nContent-Type: application/json\r\nAccept-Encoding: gzip\r\n\r\n"
         request = head.encode() + body
@@ -42,7 +42,7 @@ class Connection:
         return answer, perf_counter_ns() - started
 
     def close(self) -> None:
-        """Hang up."""
+        """Closes the connection."""
         self._socket.close()
 
     def _receive(self) -> bytes:

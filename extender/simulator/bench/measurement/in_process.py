@@ -1,6 +1,6 @@
-"""One load from the empty index to its figures, in a process of its own, so that memory and caches are its own.
+"""Measures one load in a new process, which starts with empty caches: `play` runs in the child.
 
-Called by the command line through `play_apart`; what runs in the child is `play`.
+Called by the command line through `play_in_process`.
 """
 
 import multiprocessing
@@ -11,9 +11,9 @@ from time import perf_counter_ns
 from typing import Any, Final
 
 from extender.settings import Settings
-from extender.simulator.bench.measurement.hostile_pods import ask_beside_hostile
+from extender.simulator.bench.measurement.hostile_pods import measure_hostile
 from extender.simulator.bench.measurement.in_process_player import Player
-from extender.simulator.bench.measurement.probes import ask_herd, feed_events, relabel_namespace
+from extender.simulator.bench.measurement.probes import measure_events, measure_relabel, measure_retries
 from extender.simulator.bench.measurement.subject import MakeSubject, Subject, apply, recount
 from extender.simulator.bench.reporting.figures import Figures
 from extender.simulator.bench.reporting.runs import Played, Row
@@ -25,21 +25,21 @@ from extender.wire.kinds import NAMESPACES, NODES, PODS, REPLICA_SETS, Kind
 _BATCH: Final = 1000
 
 
-def play_apart(load: Load, make: MakeSubject) -> Iterator[Played]:
-    """What `play` gives in a fresh process; nothing if no point wants to be played in process."""
+def play_in_process(load: Load, make: MakeSubject) -> Iterator[Played]:
+    """Runs `play` in a new process; yields nothing if no point is measured in process."""
     if any(point.measures - {"service"} for point in load.points):
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
             yield pool.submit(play, load, make).result()
 
 
 def play(load: Load, make: MakeSubject) -> Played:
-    """Load the cluster, play every point on it, and recount the index in the end."""
+    """Loads the cluster, measures every point on it, and recounts the index."""
     before = resident_megabytes()
     cluster, subject = SyntheticCluster(load), make()
     common = fill(cluster, subject)
     common["rss"] = resident_megabytes() - before
     player = Player(cluster, subject.index)
-    common |= player.ask_first(subject.decisions(Settings()))
+    common |= player.play_first(subject.decisions(Settings()))
     rows = []
     for point in load.points:
         if point.measures == {"service"}:
@@ -50,23 +50,23 @@ def play(load: Load, make: MakeSubject) -> Played:
 
 
 def _play_point(point: Point, player: Player, cluster: SyntheticCluster, subject: Subject) -> Figures:
-    """Everything that is to be measured at one point."""
+    """All measures of one point."""
     decisions, found = subject.decisions(point.settings), Figures()
-    if "questions" in point.measures:
+    if "requests" in point.measures:
         found |= player.play(decisions, point)
     if "events" in point.measures:
-        found |= feed_events(cluster, subject.index)
-    if "herd" in point.measures:
-        found |= ask_herd(cluster, subject.index, decisions, point.names)
+        found |= measure_events(cluster, subject.index)
+    if "retries" in point.measures:
+        found |= measure_retries(cluster, subject.index, decisions, point.names)
     if "relabel" in point.measures:
-        found |= relabel_namespace(cluster, subject.index, decisions, point.names)
+        found |= measure_relabel(cluster, subject.index, decisions, point.names)
     if "hostile" in point.measures:
-        found |= ask_beside_hostile(cluster, subject.index, player, decisions, point)
+        found |= measure_hostile(cluster, subject.index, player, decisions, point)
     return found
 
 
 def fill(cluster: SyntheticCluster, subject: Subject) -> Figures:
-    """Everything that exists is decoded and applied, in the order of the service; making the lines does not count."""
+    """Decodes and applies all objects in the order of the service. The time to create the lines does not count."""
     lasted = 0
     for kind, lines in _initial(cluster):
         while batch := list(islice(lines, _BATCH)):

@@ -1,7 +1,7 @@
-"""One burst of pods played in each mode: how fast they are bound, which waited, and what broke a constraint.
+"""Plays one burst of pods in each mode: measures the rate of bindings, waits, and violated constraints.
 
-The service has a process of its own. The API server and the scheduling loop share another one, as the loop reads the
-server's store: both are stand-ins, and what they cost is the same in every mode. Called by the command line.
+The service has its own process. The API server and the scheduling loop share another one, because the loop reads the
+server's store; they cost the same in every mode. Called by the command line.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _COMPARED: Final = {"boundOfDecisive": "bound.perSecond", "decidedOfDecisive": "
 
 
 def play_modes(load: ModesLoad, run_service: RunService) -> Iterator[Played]:
-    """Every mode with every seed, seed by seed, so that what slows the machine down for a while slows all modes."""
+    """Plays all modes with one seed after the other, so that a slow phase of the machine affects all modes."""
     found: dict[Mode, list[Figures]] = {mode: [] for mode in MODES}
     for seed in load.seeds:
         for mode in MODES:
@@ -42,53 +42,53 @@ def play_modes(load: ModesLoad, run_service: RunService) -> Iterator[Played]:
 
 
 def join(runs: Sequence[Figures]) -> Figures:
-    """The median of each figure over the runs; of what must not be, the sum."""
+    """The median of each figure over the runs; the sum of violations and pending pods."""
     return {name: (sum if name in _SUMMED else median)([run[name] for run in runs]) for name in runs[0]}
 
 
 def ratios(figures: Figures, decisive: Figures) -> Figures:
-    """A mode's speed as a multiple of that of the decisive one."""
+    """The speed of a mode relative to mode decisive."""
     return {name: figures[speed] / decisive[speed] for name, speed in _COMPARED.items() if decisive[speed]}
 
 
 def _play(load: ModesLoad, mode: Mode, seed: int, run_service: RunService) -> tuple[Figures, Audit]:
-    """One burst in one mode, on a cluster and with a service of its own."""
+    """Plays one burst in one mode with a new cluster and a new service."""
     with child_running(run_scheduler, load.burst_in(mode), seed) as simulated:
         api_url = str(simulated.receive())
         with child_running(run_service, api_url, load.settings_in(mode)) as service:
             address = service.receive()["real"]
             used = processor_seconds(service.pid)
-            simulated.tell("begin", address)
-            plane_seconds = float(simulated.receive())
+            simulated.notify("begin", address)
+            cluster_seconds = float(simulated.receive())
             seconds = processor_seconds(service.pid) - used
             waits: Figures = service.call("waits")
             audit: Audit = service.call("audit")
         report: Figures = simulated.receive()
-    pods = {"extenderCpu.perPod": seconds / load.pods * 1000, "planeCpu.perPod": plane_seconds / load.pods * 1000}
+    pods = {"extenderCpu.perPod": seconds / load.pods * 1000, "clusterCpu.perPod": cluster_seconds / load.pods * 1000}
     return report | waits | pods, audit
 
 
 def run_scheduler(pipe: Connection, play: Play, seed: int) -> None:
-    """The process of the cluster and its scheduler: reports its address, and begins when told the extender's."""
+    """The process of cluster and scheduler: sends its address, and starts when it gets the extender's."""
     asyncio.run(_run(pipe, play, seed))
 
 
 async def _run(pipe: Connection, play: Play, seed: int) -> None:
     async with SimulatedCluster(play, seed) as simulated:
-        told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        calls = Calls(pipe, asked={}, told={"begin": told.set_result})
+        address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        calls = Calls(pipe, answered={}, unanswered={"begin": address.set_result})
         calls.listen()
-        calls.say(simulated.api.url)
-        either: tuple[asyncio.Future[Any], ...] = (told, asyncio.create_task(calls.stopped.wait()))
+        calls.send(simulated.api.url)
+        either: tuple[asyncio.Future[Any], ...] = (address, asyncio.create_task(calls.stopped.wait()))
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if not told.done():
+        if not address.done():
             return
         used = process_time()
-        await simulated.begin(told.result())
+        await simulated.begin(address.result())
         player = Player(simulated)
         await player.run(play.steps)
-        calls.say(process_time() - used)
-        calls.say(_figures(await player.finish()))
+        calls.send(process_time() - used)
+        calls.send(_figures(await player.finish()))
         await calls.stopped.wait()
 
 

@@ -1,7 +1,7 @@
-"""One load played over loopback HTTP: embedded API server, service and client, each in a process of its own.
+"""Measures one load over loopback HTTP: simulated API server, service and client are three processes.
 
-The caller composes the service as `extender serve` does and passes the function that its process runs. Pods are created
-and deleted meanwhile at a given rate. Called by the command line.
+The caller composes the service as `extender serve` does, and passes the function of its process. Pods are created and
+deleted meanwhile at a given rate. Called by the command line.
 """
 
 import time
@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from itertools import groupby
 from typing import Final
 
-from extender.simulator.bench.measurement.apiserver_process import run_plane
+from extender.simulator.bench.measurement.apiserver_process import run_api_server
 from extender.simulator.bench.measurement.child_process import Child, ChildError, RunService, child_running
 from extender.simulator.bench.measurement.http_player import RemotePlayer
 from extender.simulator.bench.reporting.figures import Figures
@@ -22,36 +22,36 @@ from extender.simulator.process_usage import peak_megabytes, processor_seconds, 
 _FLOOD: Final = 15_000
 _WAIT_SECONDS: Final = 60.0
 _MOVES: Final = 6
-_QUESTIONS_AFTER_MOVE: Final = 60
+_REQUESTS_AFTER_MOVE: Final = 60
 
 
-def play_served(load: Load, run_service: RunService) -> Iterator[Played]:
-    """Play the points that want a service, with a service of its own for each way of answering."""
+def play_over_http(load: Load, run_service: RunService) -> Iterator[Played]:
+    """Measures the points that need a service, with a new service for each form of answers."""
     points = sorted((point for point in load.points if "service" in point.measures), key=lambda point: point.answer)
     if not points:
         return
-    with child_running(run_plane, load) as plane:
-        api_url = str(plane.receive())
+    with child_running(run_api_server, load) as api_server:
+        api_url = str(api_server.receive())
         for _, group in groupby(points, key=lambda point: point.answer):
-            yield _play_answer(load, list(group), plane, api_url, run_service)
+            yield _play_answer(load, list(group), api_server, api_url, run_service)
 
 
-def _play_answer(load: Load, points: list[Point], plane: Child, api_url: str, run_service: RunService) -> Played:
-    """One service from its start to its audit."""
+def _play_answer(load: Load, points: list[Point], api_server: Child, api_url: str, run_service: RunService) -> Played:
+    """Measures the points of one service, from its start to its audit."""
     started = time.perf_counter()
     with child_running(run_service, api_url, points[0].settings) as service, ExitStack() as stack:
         addresses = service.receive()
         common = {"ready": time.perf_counter() - started, "rssReady": resident_megabytes(service.pid)}
-        player = stack.enter_context(RemotePlayer.connected(SyntheticCluster(load), plane, service, addresses))
-        common |= player.ask_first(points[0])
-        plane.tell("rate", load.rate)
+        player = stack.enter_context(RemotePlayer.connected(SyntheticCluster(load), api_server, service, addresses))
+        common |= player.play_first(points[0])
+        api_server.notify("rate", load.rate)
         found = [(point, _play_point(point, player, service)) for point in points]
         common["rss"] = resident_megabytes(service.pid)
         if any("relabel" in point.measures for point in points):
-            common |= _relabel(load, points[0], player, plane, service)
-        plane.tell("rate", 0.0)
+            common |= _relabel(load, points[0], player, api_server, service)
+        api_server.notify("rate", 0.0)
         if any("events" in point.measures for point in points):
-            common |= _flood(player, plane, service) | _relist(player, plane, service)
+            common |= _flood(player, api_server, service) | _relist(player, api_server, service)
         common["rssPeak"] = peak_megabytes(service.pid)
         audit: Audit = service.call("audit")
     rows = [Row(load.scenario.name, "http", load.place(point), figures | common) for point, figures in found]
@@ -59,7 +59,7 @@ def _play_answer(load: Load, points: list[Point], plane: Child, api_url: str, ru
 
 
 def _play_point(point: Point, player: RemotePlayer, service: Child) -> Figures:
-    """The questions of one point, and how long the service's loop stood still meanwhile."""
+    """Sends the requests of one point, and measures the pauses of the service's event loop."""
     service.call("pause")
     used, started = processor_seconds(service.pid), time.perf_counter()
     figures = player.play(point)
@@ -68,37 +68,37 @@ def _play_point(point: Point, player: RemotePlayer, service: Child) -> Figures:
     return figures | pause | {"busyShare": busy}
 
 
-def _relabel(load: Load, point: Point, player: RemotePlayer, plane: Child, service: Child) -> Figures:
-    """A namespace loses its label and gets it back while questions are asked."""
+def _relabel(load: Load, point: Point, player: RemotePlayer, api_server: Child, service: Child) -> Figures:
+    """Removes and restores the label of a namespace between requests."""
     service.call("pause")
     for number in range(_MOVES):
-        plane.call("relabel", "ns-1", {} if number % 2 == 0 else load.scenario.cluster.namespace_labels)
-        player.ask(point, _QUESTIONS_AFTER_MOVE)
+        api_server.call("relabel", "ns-1", {} if number % 2 == 0 else load.scenario.cluster.namespace_labels)
+        player.request(point, _REQUESTS_AFTER_MOVE)
     return _renamed(service.call("pause"), "relabelPause")
 
 
-def _flood(player: RemotePlayer, plane: Child, service: Child) -> Figures:
-    """Many pod events at once: how many of them a second of processor time takes in, reading and decoding included."""
+def _flood(player: RemotePlayer, api_server: Child, service: Child) -> Figures:
+    """Many pod events at once: measures events per second of processor time, including reading and decoding."""
     seen, used = player.counter("watch_events"), processor_seconds(service.pid)
     service.call("pause")
-    plane.call("flood", _FLOOD)
+    api_server.call("flood", _FLOOD)
     _wait_for(lambda: player.counter("watch_events") >= seen + _FLOOD)
     spent = processor_seconds(service.pid) - used
     rate = {"watch.eventsPerSecond": _FLOOD / spent} if spent else {}
     return rate | _renamed(service.call("pause"), "floodPause")
 
 
-def _relist(player: RemotePlayer, plane: Child, service: Child) -> Figures:
-    """The watch of pods expires and they have to be listed again."""
+def _relist(player: RemotePlayer, api_server: Child, service: Child) -> Figures:
+    """Expires the watch of pods, so that the service lists them again."""
     before = player.counter("relists")
     service.call("pause")
-    plane.call("compact")
+    api_server.call("compact")
     _wait_for(lambda: player.counter("relists") > before)
     return _renamed(service.call("pause"), "relistPause")
 
 
 def _renamed(pause: Figures, name: str) -> Figures:
-    """The figures of our own part of the pauses, under another name."""
+    """The pauses by processor time, under another name."""
     return {f"{name}.{key.partition('.')[2]}": value for key, value in pause.items() if key.startswith("pause.")}
 
 

@@ -1,7 +1,7 @@
-"""Measurements beside the questions, on the same loaded index: the stream of events, the herd, a relabelled namespace.
+"""Further measurements on a loaded index: watch events, retries of rejected pods, a relabelled namespace.
 
-Each gives figures by name and leaves the cluster as it was. Times are processor time: what it costs, whatever else the
-machine does. Called by `playing` in the process that measures.
+Each returns figures by name and restores the cluster. Times are processor time, which other processes do not change.
+Called by `in_process.py`.
 """
 
 from collections.abc import Iterable
@@ -18,15 +18,15 @@ from extender.simulator.bench.workload.traffic import RequestMaker, pod_events
 from extender.wire.extender_v1 import decode_args, encode_filter
 from extender.wire.kinds import NAMESPACES, PODS
 
-_EVENTS: Final = 15_000  # whole generations, so that none is left
-_HERD: Final = 1000
+_EVENTS: Final = 15_000  # a multiple of the events of one batch of pods, so that all of them are deleted
+_RETRIES: Final = 1000
 _MOVES: Final = 6
 
 
-def feed_events(cluster: SyntheticCluster, index: ClusterIndex) -> Figures:
-    """Pods live and die at once: created, bound, running, ending, gone. Each line is decoded and applied by itself.
+def measure_events(cluster: SyntheticCluster, index: ClusterIndex) -> Figures:
+    """Decodes and applies the events of pods from creation to deletion, one line at a time.
 
-    `feed.eventsPerSecond` counts these lines on one core; `feedDecode` is decoding alone.
+    `apply.eventsPerSecond` counts these lines on one core; `applyDecode` is decoding alone.
     """
     lines = [moment.line for moment in islice(pod_events(cluster, 10_000_000), _EVENTS)]
     decode, whole = list[int](), list[int]()
@@ -37,33 +37,32 @@ def feed_events(cluster: SyntheticCluster, index: ClusterIndex) -> Figures:
         apply(index, event)
         whole.append(thread_time_ns() - started)
         decode.append(decoded - started)
-    found = milliseconds(whole, "feed") | milliseconds(decode, "feedDecode")
-    return found | {"feed.eventsPerSecond": 1e9 * len(whole) / sum(whole)}
+    found = milliseconds(whole, "apply") | milliseconds(decode, "applyDecode")
+    return found | {"apply.eventsPerSecond": 1e9 * len(whole) / sum(whole)}
 
 
-def ask_herd(cluster: SyntheticCluster, index: ClusterIndex, decisions: Decisions, names: int) -> Figures:
-    """A thousand rejected pods, each filtered again after an event that concerns none of them.
+def measure_retries(cluster: SyntheticCluster, index: ClusterIndex, decisions: Decisions, names: int) -> Figures:
+    """Filters a thousand rejected pods again, after an event that affects none of them.
 
-    `herd`: with the window of names moved on, as it does with default sampling. `herdSame`: with the very same bytes,
-    as without sampling.
+    `retry`: with other names, as with default sampling. `retrySame`: with the same bytes, as without sampling.
     """
-    questions = RequestMaker(cluster, names, cluster.load.scenario.seed)
-    incoming = [cluster.incoming_pod(20_000_000 + number) for number in range(_HERD)]
-    first = [(pod, questions.filter_body(pod)) for pod in incoming]
+    requests = RequestMaker(cluster, names, cluster.load.scenario.seed)
+    incoming = [cluster.incoming_pod(20_000_000 + number) for number in range(_RETRIES)]
+    first = [(pod, requests.filter_body(pod)) for pod in incoming]
     for pod in incoming:
-        _tell(cluster, index, "ADDED", pod)
-    _ask_all(cluster, index, decisions, first)
+        _apply_event(cluster, index, "ADDED", pod)
+    _request_all(cluster, index, decisions, first)
     _bind_unrelated(cluster, index)
-    same, rejected = _ask_all(cluster, index, decisions, first)
+    same, rejected = _request_all(cluster, index, decisions, first)
     _bind_unrelated(cluster, index)
-    moved, _ = _ask_all(cluster, index, decisions, [(pod, questions.filter_body(pod)) for pod in incoming])
+    moved, _ = _request_all(cluster, index, decisions, [(pod, requests.filter_body(pod)) for pod in incoming])
     for pod in incoming:
-        _tell(cluster, index, "DELETED", pod)
-    found = milliseconds(moved, "herd") | milliseconds(same, "herdSame")
-    return found | {"herd.rejectedShare": rejected / len(incoming)}
+        _apply_event(cluster, index, "DELETED", pod)
+    found = milliseconds(moved, "retry") | milliseconds(same, "retrySame")
+    return found | {"retry.rejectedShare": rejected / len(incoming)}
 
 
-def _ask_all(
+def _request_all(
     cluster: SyntheticCluster, index: ClusterIndex, decisions: Decisions, asked: Iterable[tuple[PodId, bytes]]
 ) -> tuple[list[int], int]:
     times, rejected = list[int](), 0
@@ -73,52 +72,52 @@ def _ask_all(
         encode_filter(result)
         times.append(thread_time_ns() - started)
         if result.passed:
-            _take_back(cluster, index, pod)
+            _reset(cluster, index, pod)
         else:
             rejected += 1
     return times, rejected
 
 
-def _take_back(cluster: SyntheticCluster, index: ClusterIndex, pod: PodId) -> None:
-    """The pod is pending again, and not expected any longer on the node that it was let through to."""
-    _tell(cluster, index, "DELETED", pod)
-    _tell(cluster, index, "ADDED", pod)
+def _reset(cluster: SyntheticCluster, index: ClusterIndex, pod: PodId) -> None:
+    """Makes the pod pending again, and no longer assumed on a node."""
+    _apply_event(cluster, index, "DELETED", pod)
+    _apply_event(cluster, index, "ADDED", pod)
 
 
-def _tell(cluster: SyntheticCluster, index: ClusterIndex, event: str, pod: PodId) -> None:
-    """The watch tells of a pending pod."""
+def _apply_event(cluster: SyntheticCluster, index: ClusterIndex, event: str, pod: PodId) -> None:
+    """Applies a watch event of a pending pod."""
     apply(index, PODS.decode_event(cluster.writer.line(event, "pending", pod)))
 
 
 def _bind_unrelated(cluster: SyntheticCluster, index: ClusterIndex) -> None:
-    """Create and delete a pod that no request concerns."""
+    """Creates and deletes a pod that affects no request."""
     writer, pod = PodWriter(PLAIN), PodId(30_000_000, 0, "ns-0", is_plain=True)
     for line in (
         writer.line("ADDED", "running", pod, cluster.nodes[0], cluster.zone(0)),
-        writer.line("DELETED", "ending", pod, cluster.nodes[0], cluster.zone(0)),
+        writer.line("DELETED", "terminating", pod, cluster.nodes[0], cluster.zone(0)),
     ):
         apply(index, PODS.decode_event(line))
 
 
-def relabel_namespace(cluster: SyntheticCluster, index: ClusterIndex, decisions: Decisions, names: int) -> Figures:
-    """A namespace loses its label and gets it back, several times: how long nothing else could be answered.
+def measure_relabel(cluster: SyntheticCluster, index: ClusterIndex, decisions: Decisions, names: int) -> Figures:
+    """Removes and restores the label of a namespace several times.
 
-    `relabel` is the event itself, `relabelAfter` the first question after it, `relabel.pods` how many pods moved.
+    `relabel` is the time of the event, `relabelAfter` that of the next request, `relabel.pods` the pods of the namespace.
     """
-    questions, name = RequestMaker(cluster, names, cluster.load.scenario.seed), "ns-1"
+    requests, name = RequestMaker(cluster, names, cluster.load.scenario.seed), "ns-1"
     moves, after = list[int](), list[int]()
     for number in range(_MOVES):
         labels = {} if number % 2 == 0 else cluster.part.namespace_labels
         event = NAMESPACES.decode_event(namespace_line(name, labels, "MODIFIED"))
         pod = cluster.incoming_pod(40_000_000 + number)
-        body = questions.filter_body(pod)
-        _tell(cluster, index, "ADDED", pod)
+        body = requests.filter_body(pod)
+        _apply_event(cluster, index, "ADDED", pod)
         started = thread_time_ns()
         apply(index, event)
         applied = thread_time_ns()
         encode_filter(decisions.filter(decode_args(body)))
         after.append(thread_time_ns() - applied)
         moves.append(applied - started)
-        _tell(cluster, index, "DELETED", pod)
+        _apply_event(cluster, index, "DELETED", pod)
     moved = sum(pod.namespace == name for pod in index.pods.values())
     return milliseconds(moves, "relabel") | milliseconds(after, "relabelAfter") | {"relabel.pods": moved}

@@ -1,8 +1,8 @@
-"""What the bench adds to a measured service: an echo that answers without deciding, and a heartbeat of the event loop.
+"""What the bench adds to a measured service: an echo that answers without a decision, and a heartbeat of the event loop.
 
-The echo decodes the same request and names as many nodes; the difference is the cost of deciding. The heartbeat shows
-for how long the loop could answer no request. On a shared machine a process also waits for others, so it keeps two
-lengths: by the clock, and bounded by the processor time that this thread has used meanwhile.
+The echo decodes the same request and answers as many nodes, so the difference is the cost of the decision. The heartbeat
+measures how long the event loop was busy. On a shared machine it may also have waited for other processes, so it records
+two lengths: wall time, and wall time limited by the processor time of this thread.
 """
 
 import asyncio
@@ -15,12 +15,12 @@ from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 
 
 def echo_filter(args: ExtenderArgs, count: int | None) -> FilterResult:
-    """The first so many of the asked names, or all of them."""
+    """The first `count` names of the request, or all of them."""
     return FilterResult((args.node_names or [])[:count])
 
 
 def echo_scores(args: ExtenderArgs, count: int | None) -> Mapping[str, int]:
-    """A score for so many of the asked names, or for all."""
+    """A score for the first `count` names of the request, or for all."""
     return dict.fromkeys((args.node_names or [])[:count], 0)
 
 
@@ -28,14 +28,14 @@ _EVERY_NANOSECONDS: Final = 5_000_000
 
 
 class Heartbeat:
-    """Beats until it is cancelled; `figures` tells of the time since it was last asked."""
+    """Beats until it is cancelled. `figures` returns those since the previous call."""
 
     def __init__(self) -> None:
         self._own: list[int] = []
         self._wall: list[int] = []
 
     async def beat(self) -> None:
-        """200 times a second."""
+        """Measures the delay of a timer, 200 times per second."""
         while True:
             started, used = perf_counter_ns(), thread_time_ns()
             await asyncio.sleep(_EVERY_NANOSECONDS / 1e9)
@@ -44,7 +44,7 @@ class Heartbeat:
             self._own.append(min(late, thread_time_ns() - used))
 
     def figures(self) -> Figures:
-        """`pause` is our own part, `pauseWall` by the clock."""
+        """`pause` is limited by the processor time, `pauseWall` is wall time."""
         found = milliseconds(self._own, "pause") | milliseconds(self._wall, "pauseWall")
         self._own, self._wall = [], []
         return found

@@ -1,6 +1,6 @@
-"""What is measured: an index with its decisions, composed as for the service; and the recount of the index afterwards.
+"""What is measured: an index and its decisions, as the service composes them; and the recount of the index.
 
-Protocols, so that the bench neither builds a service of its own nor imports one.
+Protocols, so that the bench does not import the service.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,28 +23,28 @@ class Decisions(Protocol):
 
     @property
     def filter(self) -> Callable[[ExtenderArgs], FilterResult]:
-        """Which nodes pass."""
+        """The filter verb."""
 
     @property
     def prioritize(self) -> Callable[[ExtenderArgs], Mapping[str, int]]:
-        """Which of them are preferred."""
+        """The prioritize verb."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """An index, how decisions are bound to it, and what the service does once everything has been listed."""
+    """An index, its decisions by settings, and the garbage collector policy that the service applies after its lists."""
 
     index: ClusterIndex
     decisions: Callable[[Settings], Decisions]
     freeze_gc: Callable[[], None]
 
 
-# Called in the process that measures, so it must be a function that can be named there.
+# Sent to the child process by name, so it must be a module-level function.
 MakeSubject = Callable[[], Subject]
 
 
 def apply(index: ClusterIndex, event: Event[T]) -> None:
-    """One event of a watch into the index."""
+    """Applies a watch event to the index."""
     if event.object is None:
         return
     if event.type == "DELETED":
@@ -57,6 +57,6 @@ _GROUPS = ("term_groups", "owner_groups", "spread_groups")
 
 
 def recount(index: ClusterIndex) -> Audit:
-    """Everything: 3 s with 150,000 pods and 4,000 groups."""
+    """Recounts the whole index: 3 s with 150,000 pods and 4,000 groups."""
     sizes = index.statistics()
     return Audit(tuple(audit(index)), sum(sizes[name] for name in _GROUPS))

@@ -1,1 +1,1 @@
-"""What the bench reports: figures, runs as JSON, tables, and comparisons with bounds and earlier runs."""
+"""The reports of the bench: figures, results as JSON, tables, and comparisons with bounds and earlier runs."""

@@ -1,7 +1,7 @@
-"""A run's figures against the bounds of its scenarios, and against an earlier run. Pure.
+"""Compares the figures of a run with the bounds of its scenarios, and with an earlier run. Pure.
 
-A bound applies to every row that has its figure and stands where it says. A bound without any row to compare is not
-missed: a run of the label `short` has no point with 150,000 pods.
+A bound applies to every row with its figure and dimensions. A bound without such a row is not missed: a run of the label
+`short` has no point with 150,000 pods.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,14 +14,14 @@ from extender.simulator.bench.workload.scenario import Bound, Bounded
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """How many comparisons were made, and a sentence for each that was missed."""
+    """The number of comparisons, and a line for each missed bound."""
 
     compared: int
     missed: tuple[str, ...]
 
 
 def check_bounds(scenarios: Iterable[Bounded], rows: Sequence[Row]) -> Checked:
-    """Hold every row against the bounds of its scenario."""
+    """Compares every row with the bounds of its scenario."""
     compared, missed = 0, list[str]()
     known = rows_by_key(rows)
     bounds = {scenario.name: scenario.bounds for scenario in scenarios}
@@ -35,7 +35,7 @@ def check_bounds(scenarios: Iterable[Bounded], rows: Sequence[Row]) -> Checked:
 
 
 def _verdict(bound: Bound, row: Row, known: dict[object, Row]) -> str | None:
-    """Why the row misses the bound; empty if it keeps it, None if the bound says nothing about the row."""
+    """How the row misses the bound; empty if it keeps it, None if the bound does not apply to it."""
     value = row.figures.get(bound.figure)
     if value is None or bound.via not in {None, row.via}:
         return None
@@ -51,34 +51,34 @@ def _verdict(bound: Bound, row: Row, known: dict[object, Row]) -> str | None:
         if base is None or base is row or bound.figure not in base.figures:
             return None
         against = base.figures[bound.figure]
-        text = " × itself at " + ", ".join(f"{name} {wanted}" for name, wanted in bound.baseline.items())
+        text = " × the same figure at " + ", ".join(f"{name} {wanted}" for name, wanted in bound.baseline.items())
     return _compare(bound, value / against if against else float("inf"), text)
 
 
 def _compare(bound: Bound, value: float, text: str) -> str:
     if bound.at_most is not None and value > bound.at_most:
-        return f"{bound.figure} is {value:.4g}{text}, at most {bound.at_most:g} is allowed"
+        return f"{bound.figure} is {value:.4g}{text}, expected at most {bound.at_most:g}"
     if bound.at_least is not None and value < bound.at_least:
-        return f"{bound.figure} is {value:.4g}{text}, at least {bound.at_least:g} is wanted"
+        return f"{bound.figure} is {value:.4g}{text}, expected at least {bound.at_least:g}"
     return ""
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One row that both runs have, with the ratio new / old of every figure that both have and that is not zero."""
+    """A row of both runs, with the ratio new / old of every figure that both have and that is not zero."""
 
     row: Row
     ratios: dict[str, float]
 
 
 def compare(rows: Sequence[Row], earlier: Sequence[Row]) -> list[Compared]:
-    """Every row that stands in both runs, in the order of the new one."""
+    """Every row of both runs, in the order of the new one."""
     old = rows_by_key(earlier)
     return [Compared(row, _ratios(row, old[row.key])) for row in rows if row.key in old]
 
 
 def typical(compared: Sequence[Compared], figure: str) -> float | None:
-    """The geometric mean of a figure's ratios over all rows; None where no row has it."""
+    """The geometric mean of a figure's ratios over all rows; None if no row has it."""
     ratios = [each.ratios[figure] for each in compared if figure in each.ratios]
     return geometric_mean(ratios) if ratios else None
 

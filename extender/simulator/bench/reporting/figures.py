@@ -1,4 +1,4 @@
-"""Measured times and the figures made of them: median, 99th percentile, longest and mean, in milliseconds."""
+"""Measured times and their figures: median, 99th percentile, maximum and mean, in milliseconds."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,12 +11,12 @@ Figures = dict[str, float]
 
 
 def quantile(times: Sequence[int], share: float) -> int:
-    """The least of the times that at least that share of them does not exceed (nearest rank); ``share`` is above 0."""
+    """The quantile by nearest rank; ``share`` is above 0."""
     return sorted(times)[ceil(len(times) * share) - 1]
 
 
 def milliseconds(times: Sequence[int], name: str) -> Figures:
-    """`name.p50`, `.p99`, `.max` and `.mean` of times in nanoseconds; nothing where there are none."""
+    """`name.p50`, `.p99`, `.max` and `.mean` of times in nanoseconds; empty without times."""
     if not times:
         return {}
     found = {"p50": quantile(times, 0.5), "p99": quantile(times, 0.99), "max": max(times), "mean": fmean(times)}
@@ -24,26 +24,26 @@ def milliseconds(times: Sequence[int], name: str) -> Figures:
 
 
 def shares(parts: Mapping[str, Sequence[int]]) -> Figures:
-    """`share.NAME` of each part in the sum of all, from 0 to 1."""
+    """`share.NAME` of each part of the sum, 0 to 1."""
     whole = sum(map(sum, parts.values()))
     return {f"share.{name}": sum(times) / whole for name, times in parts.items()} if whole else {}
 
 
-_TIMED = ("filter", "decode", "decide", "encode", "rejected", "echo", "prioritize", "event", "own")
+_TIMED = ("filter", "decode", "decide", "encode", "rejected", "echo", "prioritize", "event", "cpu")
 
 
 @dataclass(slots=True)
 class Times:
-    """`filter` is a whole answer by the clock; decode, decide and encode are its parts, where the player can see them.
+    """`filter` is the wall time of an answer; decode, decide and encode are its parts, if the player measures them.
 
-    `own` is the processor time that the answer took: other processes on the machine do not lengthen it.
+    `cpu` is the processor time of the answer, which other processes do not change.
     """
 
     decode: list[int] = field(default_factory=list)
     decide: list[int] = field(default_factory=list)
     encode: list[int] = field(default_factory=list)
     filter: list[int] = field(default_factory=list)
-    own: list[int] = field(default_factory=list)
+    cpu: list[int] = field(default_factory=list)
     rejected: list[int] = field(default_factory=list)
     echo: list[int] = field(default_factory=list)
     echo_all: list[int] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Times:
     bytes_out: int = 0
 
     def figures(self) -> Figures:
-        """All of it by name."""
+        """All figures by name."""
         asked = len(self.filter)
         found = shares({"decode": self.decode, "decide": self.decide, "encode": self.encode})
         for name in _TIMED:

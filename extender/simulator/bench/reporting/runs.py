@@ -14,14 +14,14 @@ from extender.simulator.bench.workload.scenario import DIMENSIONS, Place
 
 
 class Audit(Struct, frozen=True):
-    """Every difference that was found, and how many groups were recounted."""
+    """The differences that the recount found, and the number of recounted groups."""
 
     drift: tuple[str, ...]
     groups: int
 
 
 class Row(Struct, frozen=True):
-    """The figures of one point: of which scenario, how it was played (`process` or `http`), where it stands."""
+    """The figures of one point: scenario, way of measuring (`process` or `http`), and dimensions."""
 
     scenario: str
     via: str
@@ -30,25 +30,25 @@ class Row(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """How messages call it: `w1 via process (pods 5000, selectors 100, names 500, answer decisive)`."""
+        """The name in messages: `w1 via process (pods 5000, selectors 100, names 500, answer decisive)`."""
         place = ", ".join(f"{name} {self.place[name]}" for name in DIMENSIONS if name in self.place)
         return f"{self.scenario} via {self.via} ({place})"
 
     @property
     def key(self) -> tuple[str, str, tuple[tuple[str, int | str], ...]]:
-        """What makes it the same point in another run."""
+        """Identifies the same point in another run."""
         return self.scenario, self.via, tuple(sorted(self.place.items()))
 
 
 class Played(Struct, frozen=True):
-    """What one load gave."""
+    """The results of one load."""
 
     rows: list[Row]
     audit: Audit
 
 
 class Results(Struct, frozen=True):
-    """A whole run."""
+    """The results of a run."""
 
     made: str
     machine: dict[str, str]
@@ -57,26 +57,26 @@ class Results(Struct, frozen=True):
 
 
 def results_of(played: Sequence[Played]) -> Results:
-    """Join what the loads gave."""
+    """Joins the results of the loads."""
     rows = [row for each in played for row in each.rows]
     drift = tuple(line for each in played for line in each.audit.drift)
     return Results(_now(), _machine(), rows, Audit(drift, sum(each.audit.groups for each in played)))
 
 
 def encode_results(results: Results) -> bytes:
-    """JSON with one line for each row, so that two files can be read side by side."""
+    """Encodes JSON with one line per row, so that two files can be compared with diff."""
     rows = b",\n  ".join(msgspec.json.encode(row) for row in results.rows)
     head = msgspec.json.encode({"made": results.made, "machine": results.machine, "audit": results.audit})
     return head[:-1] + b',\n "rows": [\n  ' + rows + b"\n]}\n"
 
 
 def decode_results(body: bytes) -> Results:
-    """Read what `encode_results` wrote. Raises ValueError."""
+    """Decodes the output of `encode_results`. Raises ValueError."""
     return msgspec.json.decode(body, type=Results)
 
 
 def rows_by_key(rows: Iterable[Row]) -> dict[Any, Row]:
-    """Rows by what makes them the same point in another run."""
+    """The rows by key."""
     return {row.key: row for row in rows}
 
 

@@ -1,6 +1,6 @@
-"""Results as tables for people: one row a point, grouped by what was measured; and the ratios to an earlier run. Pure.
+"""Formats results as tables with one row per point, and the ratios to an earlier run. Pure.
 
-Times are in milliseconds unless the heading says otherwise. Called by the command line, which prints.
+Times are in milliseconds unless the heading has another unit. Called by the command line, which prints them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,12 +15,12 @@ from extender.simulator.bench.workload.scenario import DIMENSIONS
 # Heading and figure; a pair of figures is shown as their ratio.
 _Column = tuple[str, str | tuple[str, str]]
 
-_QUESTIONS: Final[tuple[_Column, ...]] = (
+_REQUESTS: Final[tuple[_Column, ...]] = (
     ("filter p50", "filter.p50"),
     ("p99", "filter.p99"),
     ("max", "filter.max"),
-    ("own p50", "own.p50"),
-    ("p99", "own.p99"),
+    ("cpu p50", "cpu.p50"),
+    ("p99", "cpu.p99"),
     ("echo p50", "echo.p50"),
     ("p99", "echo.p99"),
     ("× echo", ("filter.p50", "echo.p50")),
@@ -46,19 +46,19 @@ _CLUSTER: Final[tuple[_Column, ...]] = (
     ("event max", "event.max"),
     ("pause p99", "pause.p99"),
     ("pause max", "pause.max"),
-    ("by the clock", "pauseWall.max"),
+    ("wall max", "pauseWall.max"),
     ("busy", "busyShare"),
 )
 _PROBES: Final[tuple[_Column, ...]] = (
-    ("events/s", "feed.eventsPerSecond"),
-    ("decode µs", "feedDecode.mean"),
+    ("events/s", "apply.eventsPerSecond"),
+    ("decode µs", "applyDecode.mean"),
     ("by watch/s", "watch.eventsPerSecond"),
     ("flood pause", "floodPause.max"),
     ("relist pause", "relistPause.max"),
-    ("herd mean", "herd.mean"),
-    ("same names", "herdSame.mean"),
+    ("retry mean", "retry.mean"),
+    ("same names", "retrySame.mean"),
     ("relabel max", "relabel.max"),
-    ("pods moved", "relabel.pods"),
+    ("relabel pods", "relabel.pods"),
     ("relabel pause", "relabelPause.max"),
     ("hostile max", "hostile.max"),
     ("× alone", "hostile.slowdown"),
@@ -72,13 +72,13 @@ _MODES: Final[tuple[_Column, ...]] = (
     ("waited", "waited.share"),
     ("mean wait", "waited.mean"),
     ("waited s", "waited.seconds"),
-    ("gave up", "waited.inVain"),
+    ("timed out", "waited.timeouts"),
     ("extender CPU/pod", "extenderCpu.perPod"),
-    ("the rest CPU/pod", "planeCpu.perPod"),
+    ("cluster CPU/pod", "clusterCpu.perPod"),
     ("pending", "pending"),
     ("violations", "violations"),
 )
-_SECTIONS: Final = (("Questions", _QUESTIONS), ("Cluster", _CLUSTER), ("Probes", _PROBES), ("Modes", _MODES))
+_SECTIONS: Final = (("Requests", _REQUESTS), ("Cluster", _CLUSTER), ("Probes", _PROBES), ("Modes", _MODES))
 _WHOLE_FROM: Final = 100
 _SHARES: Final = ("share.", "busyShare", "rejectedShare", "waited.share")
 _RATIOS: Final = (
@@ -97,7 +97,7 @@ _RATIOS: Final = (
 
 
 def tables(results: Results) -> Iterable[Table]:
-    """Every section for which there are figures; a column that no row has anything for is left out."""
+    """Every section and column that has figures."""
     for title, columns in _SECTIONS:
         shown = [column for column in columns if any(_value(row, column[1]) is not None for row in results.rows)]
         rows = [row for row in results.rows if any(_value(row, column[1]) is not None for column in shown)]
@@ -106,7 +106,7 @@ def tables(results: Results) -> Iterable[Table]:
 
 
 def ratio_table(compared: Sequence[Compared]) -> Table:
-    """New / old for each row that both runs have, and what is typical of all of them."""
+    """New / old for each row of both runs, and their geometric mean."""
     columns = [name for name in _RATIOS if typical(compared, name) is not None]
     places = _places([each.row for each in compared])
     table = _empty("New / old", places, columns)
@@ -135,7 +135,7 @@ def _empty(title: str, places: Sequence[str], headings: Sequence[str]) -> Table:
 
 
 def _places(rows: Sequence[Row]) -> list[str]:
-    """The dimensions in which any of the rows has a place."""
+    """The dimensions that any of the rows has."""
     return [name for name in DIMENSIONS if any(name in row.place for row in rows)]
 
 

@@ -1,1 +1,1 @@
-"""What the bench plays: scenario files, synthetic clusters, and the requests and watch events of their pods."""
+"""The workload of the bench: scenario files, synthetic clusters, and the requests and watch events of their pods."""

@@ -1,7 +1,7 @@
-"""A cluster of a given size: which pods there are and where they stand. The same scenario gives the same cluster.
+"""A synthetic cluster of a given size: its pods and their nodes. Equal scenarios give equal clusters.
 
-Pods of one selector stand on distinct nodes as long as there are enough, evenly over the zones, so that required
-anti-affinity and hard spread hold from the start. Lines are made one at a time and never kept.
+Pods of one selector are on different nodes as long as there are enough, evenly over the zones, so that required
+anti-affinity and hard spread are satisfied from the start. Watch lines are created one at a time and not kept.
 """
 
 import math
@@ -20,11 +20,11 @@ from extender.simulator.bench.workload.pods import (
 )
 from extender.simulator.bench.workload.scenario import Load
 
-_SPREAD_OF_SELECTORS = 1000  # a single selector reaches all namespaces, a thousandth of a cluster stays in one
+_SPREAD_OF_SELECTORS = 1000  # the pods of a single selector are in all namespaces, those of one of 1,000 in one
 
 
 class SyntheticCluster:
-    """The objects of one load, and the pods that will ask."""
+    """The objects of one load, and the incoming pods."""
 
     def __init__(self, load: Load) -> None:
         self.load = load
@@ -52,7 +52,7 @@ class SyntheticCluster:
         return (namespace_line(f"ns-{i}", self.part.namespace_labels) for i in range(self.part.namespaces))
 
     def replica_set_lines(self) -> Iterator[bytes]:
-        """The watch lines of the pods' owners, if the scenario wants them."""
+        """The watch lines of the pods' owners, if the scenario has them."""
         if not self.part.replica_sets:
             return
         for selector in range(self.load.selectors):
@@ -60,7 +60,7 @@ class SyntheticCluster:
                 yield self.writer.owner_line(selector, namespace)
 
     def pod_lines(self) -> Iterator[bytes]:
-        """The watch lines of all existing pods, selector by selector in turn."""
+        """The watch lines of all existing pods, in alternating selectors."""
         return (watch_line("ADDED", self.running(pod, node)) for pod, node in self.existing())
 
     def running(self, pod: PodId, node: int) -> bytes:
@@ -74,12 +74,12 @@ class SyntheticCluster:
         for number in range(self.load.pods):
             rank, selector = divmod(number, selectors)
             if rank < room:
-                yield PodId(number, selector, self.namespace(selector, rank)), self.home(selector, rank)
+                yield PodId(number, selector, self.namespace(selector, rank)), self.node_of(selector, rank)
             else:
                 yield PodId(number, 0, f"ns-{number % self.part.namespaces}", is_plain=True), number % self.part.nodes
 
-    def home(self, selector: int, rank: int) -> int:
-        """The node of the pod of that rank among those of its selector."""
+    def node_of(self, selector: int, rank: int) -> int:
+        """The node of the pod with this number among those of its selector."""
         start = selector * self.part.nodes // self.load.selectors
         return (start + rank * self._step) % self.part.nodes
 
@@ -88,15 +88,15 @@ class SyntheticCluster:
         return "ns-0" if self.part.one_namespace else f"ns-{(selector + rank % self._reach) % self.part.namespaces}"
 
     def incoming_pod(self, number: int) -> PodId:
-        """The pod that asks as the given one; selectors have their turns in a scattered order."""
+        """The incoming pod with this number. Selectors alternate in a scattered order."""
         selectors = self.load.selectors
         selector = number * 7919 % selectors if math.gcd(7919, selectors) == 1 else number % selectors
         draw = (selector if selectors > 1 else number) * 37 % 100
-        wants_ssd = draw < self.load.scenario.asking.node_selector_share * 100
-        # Turns follow the number: with many selectors each keeps its turn, as the replicas of a workload do.
+        wants_ssd = draw < self.load.scenario.requests.node_selector_share * 100
+        # `{t}` follows the number, so with many selectors each keeps its value, as the replicas of a workload do.
         own = selector + selectors * (1_000_000 + number)
         return PodId(own, selector, self.namespace(selector, 0), wants_ssd=wants_ssd)
 
     def ssd_nodes(self) -> list[int]:
-        """The nodes that a pod with a node selector may be sent to."""
+        """The nodes that match the node selector."""
         return [number for number in range(self.part.nodes) if has_ssd(number, self.part.zones)]

@@ -1,7 +1,7 @@
-"""Scenarios that play one burst of pods in each mode, one after the other, and what a run of them consists of.
+"""Parses scenarios that play one burst of pods in each mode. Called by the command line and by tests.
 
-The burst itself is a scenario of `extender simulate` in a file beside it: what arrives, where, and how late bindings are.
-Read strictly, each fault named by its path. Nothing is played here. Called by the command line and by tests.
+The burst is another file, a scenario of `extender simulate`, with the cluster, the pods and the delay of bindings. An
+unknown field or a wrong type is an error with its path.
 """
 
 from dataclasses import dataclass, replace
@@ -16,19 +16,20 @@ from extender.simulator.scenario.language import BIND_PATH, Arrive, Expect, Play
 
 Mode: TypeAlias = Literal["decisive", "bind", "cooperative"]
 KIND: Final = "ModesScenario"
-# decisive: one node is answered; cooperative: several are, and the scheduler chooses; bind: so, and we bind.
+# decisive: filter answers one node; cooperative: several, and the scheduler selects one; bind: as cooperative, and the
+# extender binds.
 MODES: Final[tuple[Mode, ...]] = ("decisive", "bind", "cooperative")
 
 
 class ModesCase(Part, frozen=True):
-    """So many pods, once with each seed; what is reported is the median, of violations the sum."""
+    """Numbers of pods, each played once with each seed; `join` merges the runs."""
 
     labels: tuple[str, ...]
     pods: tuple[Positive, ...] = (2000,)
     seeds: tuple[int, ...] = (1,)
 
     def __post_init__(self) -> None:
-        """Refuse a case that plays nothing."""
+        """Rejects a case without pods or seeds."""
         if not (self.pods and self.seeds):
             raise ValueError("pods: there must be at least one size and one seed")
 
@@ -60,7 +61,7 @@ class ModesLoad:
         return {"pods": self.pods, "mode": mode}
 
     def settings_in(self, mode: Mode) -> Settings:
-        """What makes a service play the mode."""
+        """The service's settings for the mode."""
         placement: Literal["decisive", "cooperative"] = "decisive" if mode == "decisive" else "cooperative"
         server = self.settings.server
         paths = msgspec.structs.replace(server.paths, bind=BIND_PATH if mode == "bind" else "")
@@ -68,7 +69,7 @@ class ModesLoad:
         return msgspec.structs.replace(self.settings, placement=placement, server=server)
 
     def burst_in(self, mode: Mode) -> Play:
-        """The burst with this many pods, and with a scheduler that lets us bind where the mode is so."""
+        """The burst with this number of pods; in mode bind its scheduler calls the extender to bind."""
         scheduler = msgspec.structs.replace(self.burst.scenario.scheduler, bind=mode == "bind")
         scenario = msgspec.structs.replace(self.burst.scenario, scheduler=scheduler)
         steps = tuple(self._sized(step) for step in self.burst.steps if not isinstance(step.action, Expect))
@@ -81,16 +82,14 @@ class ModesLoad:
 
 
 def parse_modes(document: object) -> ModesScenario:
-    """Read a parsed YAML document. Raises DocumentError with every problem and its path."""
+    """Builds a scenario from a parsed YAML document. Raises DocumentError with every problem and its path."""
     return read_document(without_nulls(document), ModesScenario)
 
 
 def plan_modes(scenario: ModesScenario, burst: Play, settings: Settings, label: str = "") -> list[ModesLoad]:
-    """One load for each size of the cases that carry the label. DocumentError if the size of the burst is not one number."""
+    """One load for each size of the cases with the label. Raises DocumentError if the burst has not exactly one arrival."""
     if sum(isinstance(step.action, Arrive) for step in burst.steps) != 1:
-        raise DocumentError(
-            [f"burst: expected a scenario in which pods arrive once, in {scenario.burst} it is otherwise"]
-        )
+        raise DocumentError([f"burst: expected a scenario with exactly one step arrive, which {scenario.burst} is not"])
     return [
         ModesLoad(scenario, burst, settings, pods, case.seeds)
         for case in labelled(scenario.cases, label)

@@ -1,7 +1,7 @@
-"""Pods, nodes and namespaces as bytes, in the form in which the apiserver watches and kube-scheduler asks.
+"""Encodes pods, nodes and namespaces as the API server's watches and kube-scheduler's requests have them.
 
-A template is written out once for each selector; making one pod of it is a few joins, so that 150,000 pods take
-seconds. Field order is that of the real components, and lengths are those of real objects (a bound pod: about 3 KB).
+A template is encoded once for each selector, and a pod of it is a few joins, so that 150,000 pods take seconds. The order
+of fields is that of the real components, and sizes are those of real objects (a bound pod: about 3 KB).
 """
 
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ SSD: Final = {"disktype": "ssd"}
 PLAIN: Final = PodTemplate(labels={"app": "plain"})
 
 _MADE: Final = "2026-01-01T00:00:00Z"
-_ON_A_NODE: Final = ("bound", "running", "ending")
+_ON_A_NODE: Final = ("bound", "running", "terminating")
 
 
 @dataclass(frozen=True, slots=True)
 class PodId:
-    """Which pod: its number, its selector, whether it wants an SSD, and where it belongs."""
+    """A pod: its number, selector, namespace, and whether it has a node selector for an SSD."""
 
     number: int
     selector: int
@@ -34,32 +34,32 @@ class PodId:
 
     @property
     def name(self) -> str:
-        """As a Deployment names its pods, more or less."""
+        """A name like those of a Deployment's pods."""
         return f"{'plain' if self.is_plain else 'pod'}-{self.selector}-{self.number}"
 
     @property
     def uid(self) -> str:
-        """A UID of the right length."""
+        """A UID of the usual length."""
         return f"{self.number:08x}-0000-4000-8000-{self.selector:012x}"
 
 
 class PodWriter:
-    """Writes the pods of one template."""
+    """Encodes the pods of one template."""
 
     def __init__(self, template: PodTemplate) -> None:
         self._template = template
         self._written = lru_cache(maxsize=None)(self._write)
 
-    def asking(self, pod: PodId) -> bytes:
-        """The pod as kube-scheduler sends it: pending, without managed fields and kind."""
-        return self.write("asking", pod)
+    def incoming(self, pod: PodId) -> bytes:
+        """The pod in the form of kube-scheduler's requests: pending, without managed fields and kind."""
+        return self.write("incoming", pod)
 
     def line(self, event: str, state: str, pod: PodId, node: str = "", zone: str = "") -> bytes:
-        """The watch line of an event after which the pod is in that state."""
+        """The watch line of an event with the pod in that state."""
         return watch_line(event, self.write(state, pod, node, zone))
 
     def write(self, state: str, pod: PodId, node: str = "", zone: str = "") -> bytes:
-        """The pod in one of the states, in the form of an item of a list (without kind).
+        """The pod in one of the states, in the form of a list item (without kind).
 
         `pending` as created, `bound` with its node and the zone label that binding adds, `running`, `ending`; `asking`
         in the scheduler's form.
@@ -70,14 +70,14 @@ class PodWriter:
         return b"".join(values[piece].encode() if i % 2 else piece for i, piece in enumerate(pieces))
 
     def owner_line(self, selector: int, namespace: str) -> bytes:
-        """The watch line of the ReplicaSet that the pods of a selector belong to."""
+        """The watch line of the ReplicaSet that owns the pods of a selector."""
         labels = _filled(self._template.labels, selector, 1)
         metadata = {"name": f"pod-{selector}", "namespace": namespace, "resourceVersion": "1"}
         body = {"kind": "ReplicaSet", "apiVersion": "apps/v1", "metadata": metadata}
         return orjson.dumps({"type": "ADDED", "object": body | {"spec": {"selector": {"matchLabels": labels}}}})
 
     def _write(self, state: str, selector: int, turn: int, wants_ssd: bool) -> list[bytes]:  # noqa: FBT001 (part of the key)
-        """The pod in pieces: text, the name of what goes in between, text, and so on."""
+        """The pod in pieces: text, the name of a value, text, and so on."""
         own = _filled({"labels": self._template.labels, "spec": self._template.spec}, selector, turn)
         has_node = state in _ON_A_NODE
         metadata: JsonObject = {
@@ -91,9 +91,9 @@ class PodWriter:
             "labels": own["labels"] | ({ZONE: "\0zone\0"} if has_node else {}),
             "ownerReferences": [_owner(selector)],
         }
-        if state == "ending":
+        if state == "terminating":
             metadata |= {"deletionTimestamp": _MADE, "deletionGracePeriodSeconds": 30}
-        if state != "asking":
+        if state != "incoming":
             metadata["managedFields"] = _managed_fields(is_bound=has_node)
         spec = _spec(own["spec"], wants_ssd=wants_ssd, has_node=has_node)
         return orjson.dumps({"metadata": metadata, "spec": spec, "status": _STATUS[state]}).split(rb"\u0000")
@@ -105,7 +105,7 @@ def watch_line(event: str, body: bytes) -> bytes:
 
 
 def _filled(value: Any, selector: int, turn: int) -> Any:
-    """A copy of a part of a template with `{v}` and `{t}` filled in."""
+    """A copy of a part of a template, with `{v}` and `{t}` filled in."""
     if isinstance(value, dict):
         return {name: _filled(item, selector, turn) for name, item in value.items()}
     if isinstance(value, list):
@@ -127,7 +127,7 @@ def _owner(selector: int) -> JsonObject:
 
 
 def _spec(own: JsonObject, *, wants_ssd: bool, has_node: bool) -> JsonObject:
-    """Fields in the order in which the API writes them; what is not ours to vary is what defaulting makes of a pod."""
+    """The spec with fields in the API's order; those not in the template have the API's defaults."""
     spec: JsonObject = {
         "volumes": [{"name": "kube-api-access-x", "projected": {"sources": _TOKEN_SOURCES, "defaultMode": 420}}],
         "containers": [_CONTAINER],
@@ -150,7 +150,7 @@ def _spec(own: JsonObject, *, wants_ssd: bool, has_node: bool) -> JsonObject:
 
 
 def node_line(number: int, zones: int) -> bytes:
-    """The watch line of a node; zones alternate, and of each zone's nodes every other one has an SSD."""
+    """The watch line of a node. Zones alternate, and half of the nodes of each zone have an SSD."""
     name = node_name(number)
     labels = {"beta.kubernetes.io/arch": "amd64", "beta.kubernetes.io/os": "linux"}
     labels |= SSD if has_ssd(number, zones) else {"disktype": "hdd"}
@@ -245,16 +245,16 @@ _RUNNING: Final[JsonObject] = {
     "qosClass": "Guaranteed",
 }
 _STATUS: Final[dict[str, JsonObject]] = {
-    "asking": _PENDING,
+    "incoming": _PENDING,
     "pending": _PENDING,
     "bound": {"phase": "Pending", "conditions": _CONDITIONS[-1:], "qosClass": "Guaranteed"},
     "running": _RUNNING,
-    "ending": _RUNNING,
+    "terminating": _RUNNING,
 }
 
 
 def _managed_fields(*, is_bound: bool) -> list[JsonObject]:
-    """Who set which field: dead weight on every watch line, skipped by a decoder but read by it."""
+    """The managed fields of every watch line, which a decoder has to parse although it skips them."""
     container: JsonObject = {f"f:{name}": {} for name in _CONTAINER}
     spec = {"f:containers": {'k:{"name":"main"}': {".": {}, **container}}}
     spec |= {f"f:{name}": {} for name in ("affinity", "dnsPolicy", "restartPolicy", "schedulerName", "securityContext")}

@@ -1,6 +1,6 @@
-"""Bench scenario files: the cluster, the incoming pods, what is varied, and which bounds the figures must keep.
+"""Parses bench scenarios: the cluster, the incoming pods, the dimensions, and the bounds of figures.
 
-Read strictly, each fault named by its path. Nothing is played here. Called by the command line and by tests.
+An unknown field or a wrong type is an error with its path. Called by the command line and by tests.
 """
 
 import itertools
@@ -15,24 +15,24 @@ from extender.settings import Settings, default_settings
 
 Positive: TypeAlias = Annotated[int, Meta(ge=1)]
 Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
-# "decisive" names one node where a pod's place matters to others; "best50" the best 50 nodes, "all" every one.
+# "decisive": placement decisive; "best50": cooperative with a shortlist of 50 nodes; "all": cooperative with all nodes.
 Answer: TypeAlias = Annotated[str, Meta(pattern="^(decisive|all|best[1-9][0-9]*)\\Z")]
 Place: TypeAlias = dict[str, int | str]
-Measure: TypeAlias = Literal["questions", "events", "herd", "relabel", "hostile", "service"]
+Measure: TypeAlias = Literal["requests", "events", "retries", "relabel", "hostile", "service"]
 
-# What a point of the matrix is told apart by, in the order in which tables show it.
+# The dimensions of a point, in the order of the tables.
 _VARIED: Final = ("pods", "selectors", "names", "answer")
 DIMENSIONS: Final = (*_VARIED, "mode")
 
 
 class Part(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What all parts of a scenario have in common."""
+    """The base of all parts of a scenario."""
 
 
 class PodTemplate(Part, frozen=True):
-    """What asking and existing pods have in common.
+    """The template of incoming and existing pods.
 
-    In texts `{v}` is the number of the pod's selector; a text that is just `{t}` becomes a number from 1 to `turns`.
+    In a text `{v}` is the number of the pod's selector. The text `{t}` becomes a number from 1 to `turns`.
     """
 
     labels: dict[str, str]
@@ -41,10 +41,10 @@ class PodTemplate(Part, frozen=True):
 
 
 class ClusterPart(Part, frozen=True):
-    """The cluster. Pods stand in all namespaces, or with `oneNamespace` all in one, as spread counts within one only.
+    """The cluster. `oneNamespace`: all pods are in one namespace, because spread counts only within a namespace.
 
-    `replicaSets`: the pods' owners exist, so that pods without constraints get the default ones of the system.
-    `mostPerSelector`: further existing pods carry no terms (required anti-affinity has no room for more than nodes).
+    `replicaSets`: the owners of the pods exist, so that pods without constraints get the default ones of the system.
+    `mostPerSelector`: further existing pods have no terms (required anti-affinity allows no more pods than nodes).
     """
 
     nodes: Positive = 5000
@@ -56,35 +56,34 @@ class ClusterPart(Part, frozen=True):
     most_per_selector: Positive = 1_000_000
 
 
-class AskingPart(Part, frozen=True):
-    """How questions are asked: so many of each point, and a share of incoming pods that want nodes with an SSD.
+class RequestsPart(Part, frozen=True):
+    """The requests of each point: their number, and the share of incoming pods with a node selector.
 
-    `perSecond` limits them over HTTP (0: as fast as they are answered), as a scheduler is busy in between.
+    `perSecond` limits their rate over HTTP, as a scheduler has other work between requests; 0 is no limit.
     """
 
-    questions: Positive = 1000
+    count: Positive = 1000
     node_selector_share: Share = 0.0
     per_second: Annotated[float, Meta(ge=0)] = 0.0
 
 
 class Case(Part, frozen=True):
-    """A part of the matrix: every combination of its lists is a point, and `measure` says what is measured there."""
+    """A part of the matrix: every combination of its lists is a point. `measure` selects the measurements."""
 
     labels: tuple[str, ...]
-    measure: tuple[Measure, ...] = ("questions",)
+    measure: tuple[Measure, ...] = ("requests",)
     pods: tuple[Positive, ...] = (5000,)
     selectors: tuple[Positive, ...] = (100,)
     names: tuple[Positive, ...] = (500,)
     answer: tuple[Answer, ...] = ("decisive",)
-    rate: Annotated[float, Meta(ge=0)] = 0.0  # pod events per second while a service is asked over HTTP
+    rate: Annotated[float, Meta(ge=0)] = 0.0  # pod events per second during requests over HTTP
 
 
 class Bound(Part, frozen=True):
     """One bound: a figure is at most (or at least) a number, or that many times another figure.
 
-    `relativeTo` names a figure of the same point; `baseline` the same figure of the point that differs in these
-    dimensions. `where` limits the bound to points with these values, `via` to one of
-    the ways of playing them.
+    `relativeTo` names another figure of the same point; `baseline` the point, by differing dimensions, with the same
+    figure to compare. `where` limits the bound to points with these values, `via` to one way of measuring.
     """
 
     figure: str
@@ -96,7 +95,7 @@ class Bound(Part, frozen=True):
     where: Place = {}
 
     def __post_init__(self) -> None:
-        """Refuse a bound that bounds nothing, or that looks at dimensions that do not exist."""
+        """Rejects a bound without a limit or with unknown dimensions."""
         if (self.at_most is None) == (self.at_least is None):
             raise ValueError("figure: expected either atMost or atLeast")
         if self.relative_to and self.baseline:
@@ -111,26 +110,26 @@ class Labelled(Protocol):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """By which it is chosen."""
+        """The labels that select it."""
 
 
 CaseT = TypeVar("CaseT", bound=Labelled)
 
 
 class Bounded(Protocol):
-    """A bench scenario of any kind, as far as what all of them have."""
+    """The common part of bench scenarios of all kinds."""
 
     @property
     def name(self) -> str:
-        """What its rows are called."""
+        """The name of its rows."""
 
     @property
     def cases(self) -> Sequence[Labelled]:
-        """What may be played."""
+        """Its cases."""
 
     @property
     def bounds(self) -> tuple[Bound, ...]:
-        """What the figures must keep."""
+        """The bounds of its figures."""
 
 
 class BenchScenario(Part, frozen=True, kw_only=True):
@@ -143,7 +142,7 @@ class BenchScenario(Part, frozen=True, kw_only=True):
     seed: int = 1
     template: PodTemplate
     cluster: ClusterPart = ClusterPart()
-    asking: AskingPart = AskingPart()
+    requests: RequestsPart = RequestsPart()
     cases: tuple[Case, ...]
     bounds: tuple[Bound, ...] = ()
 
@@ -157,7 +156,7 @@ class Point(Struct, frozen=True):
 
     @property
     def settings(self) -> Settings:
-        """What makes a service answer so."""
+        """The settings of a service with this form of answers."""
         settings = default_settings("offload")
         if self.answer == "decisive":
             return settings
@@ -167,7 +166,7 @@ class Point(Struct, frozen=True):
 
 
 class Load(Struct, frozen=True):
-    """One cluster to be loaded, in a process of its own, and the points that are played on it."""
+    """One cluster, which is loaded in its own process, and the points to measure on it."""
 
     scenario: BenchScenario
     pods: int
@@ -181,7 +180,7 @@ class Load(Struct, frozen=True):
 
 
 def parse_bench(document: object) -> BenchScenario:
-    """Read a parsed YAML document. Raises DocumentError with every problem and its path."""
+    """Builds a scenario from a parsed YAML document. Raises DocumentError with every problem and its path."""
     scenario = read_document(without_nulls(document), BenchScenario)
     problems = [text for number, case in enumerate(scenario.cases) for text in _problems(case, number, scenario)]
     if problems:
@@ -190,7 +189,7 @@ def parse_bench(document: object) -> BenchScenario:
 
 
 def _problems(case: Case, number: int, scenario: BenchScenario) -> Iterator[str]:
-    """What is wrong with a case as a part of its scenario."""
+    """The problems of a case that its own types do not exclude."""
     for dimension in _VARIED:
         if not getattr(case, dimension):
             yield f"cases[{number}].{dimension}: must not be empty"
@@ -199,7 +198,7 @@ def _problems(case: Case, number: int, scenario: BenchScenario) -> Iterator[str]
 
 
 def plan(scenario: BenchScenario, label: str = "") -> list[Load]:
-    """The clusters to load for the cases that carry the label (all without one), each point once."""
+    """The clusters to load for the cases with the label (all for an empty one), each point once."""
     measures: dict[tuple[int, int], dict[tuple[int, str], set[str]]] = {}
     rates: dict[tuple[int, int], float] = {}
     for case in labelled(scenario.cases, label):
@@ -215,10 +214,10 @@ def plan(scenario: BenchScenario, label: str = "") -> list[Load]:
 
 
 def labelled(cases: Iterable[CaseT], label: str) -> Iterator[CaseT]:
-    """The cases that carry a label; an empty label is carried by all."""
+    """The cases with a label; all for an empty one."""
     return (case for case in cases if not label or label in case.labels)
 
 
 def labels_in(scenarios: Iterable[Bounded]) -> list[str]:
-    """Every label that stands in the scenarios."""
+    """All labels of the scenarios."""
     return sorted({label for scenario in scenarios for case in scenario.cases for label in case.labels})

@@ -1,7 +1,7 @@
-"""Requests as kube-scheduler sends them, and the watch events of pods that come and go.
+"""Creates requests as kube-scheduler sends them, and the watch events of pods from creation to deletion.
 
-The scheduler looks for a number of nodes and starts where the last request ended, so windows rotate. Some nodes in
-between do not pass its own filters, so the windows also drift, and no two are the same.
+The scheduler searches for a number of nodes and starts where the last search ended, so the window of names rotates. Some
+nodes do not pass its own filters, so the window also shifts, and no two are equal.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ _MOST_SKIPPED = 4
 
 
 class RequestMaker:
-    """Makes the bodies of one point. Cheap: names are encoded once and joined."""
+    """Creates the bodies of one point. Names are encoded once, so that a body is a join."""
 
     def __init__(self, cluster: SyntheticCluster, names: int, seed: int) -> None:
         self._cluster = cluster
@@ -27,15 +27,15 @@ class RequestMaker:
         self._next = 0
 
     def filter_body(self, pod: PodId) -> bytes:
-        """A filter request about the next window."""
-        return _body(self._cluster.writer.asking(pod), b",".join(self._window(pod)))
+        """A filter request with the next window of names."""
+        return _body(self._cluster.writer.incoming(pod), b",".join(self._window(pod)))
 
     def prioritize_body(self, pod: PodId, names: Sequence[str]) -> bytes:
-        """A prioritize request about the nodes that filter let through."""
-        return _body(self._cluster.writer.asking(pod), b",".join(f'"{name}"'.encode() for name in names))
+        """A prioritize request with the nodes that passed filter."""
+        return _body(self._cluster.writer.incoming(pod), b",".join(f'"{name}"'.encode() for name in names))
 
     def _window(self, pod: PodId) -> list[bytes]:
-        """The next names: of all nodes, or of those with an SSD where the pod wants one."""
+        """The next names: of all nodes, or of those that match the pod's node selector."""
         of = [self._encoded[node] for node in self._ssd] if pod.wants_ssd else self._encoded
         count = min(self._names, len(of))
         start = self._next % len(of)
@@ -53,13 +53,13 @@ _STEPS: Final = (
     ("ADDED", "pending"),
     ("MODIFIED", "bound"),
     ("MODIFIED", "running"),
-    ("MODIFIED", "ending"),
-    ("DELETED", "ending"),
+    ("MODIFIED", "terminating"),
+    ("DELETED", "terminating"),
 )
 
 
 class PodEvent(NamedTuple):
-    """One event of one pod: what happened, and the pod's body after it."""
+    """One event of one pod, with the pod's body after it."""
 
     event: str
     pod: PodId
@@ -73,7 +73,7 @@ class PodEvent(NamedTuple):
 
 
 def pod_events(cluster: SyntheticCluster, first: int) -> Iterator[PodEvent]:
-    """Events without end, of the incoming pods from number `first` on."""
+    """An endless stream of events, of the incoming pods from number `first` on."""
     numbers = count(first)
     while True:
         places = [
