@@ -61,8 +61,8 @@ class PodWriter:
     def write(self, state: str, pod: PodId, node: str = "", zone: str = "") -> bytes:
         """The pod in one of the states, in the form of a list item (without kind).
 
-        `pending` as created, `bound` with its node and the zone label that binding adds, `running`, `ending`; `asking`
-        in the scheduler's form.
+        `pending`, `bound` with its node and the zone label that binding adds, `running`, `terminating`; `incoming` in
+        the scheduler's form.
         """
         turn = pod.number % self._template.turns + 1
         values = {b"name": pod.name, b"namespace": pod.namespace, b"uid": pod.uid, b"node": node, b"zone": zone}
