@@ -60,6 +60,13 @@ def test_more_candidates_or_victims_are_refused(fields: dict[str, object], probl
 AMOUNTS = {f"example.com/{n}": "1" for n in range(10_001)}
 
 
+def test_requests_are_counted_by_number_and_not_by_their_bytes() -> None:
+    amounts = {f"example.com/{'x' * 60}-{n}": "1" for n in range(9_000)}
+    containers = [{"resources": {"requests": amounts}}] * 2
+    body = orjson.dumps({"Pod": {"metadata": {"uid": "u"}, "spec": {"containers": containers}}, "NodeNames": []})
+    assert len(decode_args(body).pod.requests) == 9_000
+
+
 @pytest.mark.parametrize(
     "spec",
     [
