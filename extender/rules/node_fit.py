@@ -140,21 +140,16 @@ class NodeFitFilter:
         return Rejection(_NAME, Reason.NO_ROOM, count=count, limit=limit, blamed=(short,))
 
 
-@dataclass(frozen=True, slots=True)
-class _NodeFitTrial:
-    """Node fit in the dry run on one node."""
+@dataclass(slots=True)
+class _NodeFitTrial(FreeResources):
+    """Node fit in the dry run on one node: the free resources, and the pod that they are for."""
 
-    requests: Resources
-    free: FreeResources
-    can_pass: bool
-
-    def count(self, pod: Pod, sign: int) -> None:
-        """A pod comes or goes with its resources."""
-        self.free.count(pod, sign)
+    requests: Resources = field(default_factory=dict)
+    can_pass: bool = False
 
     def passes(self) -> bool:
         """Whether the requests fit now."""
-        return self.can_pass and not self.free.shortage(self.requests)
+        return self.can_pass and not self.shortage(self.requests)
 
 
 class NodeFit(Rule):
@@ -190,4 +185,4 @@ class NodeFit(Rule):
         if there is None:
             return None
         free = free_resources_on(view, node, there, others)
-        return _NodeFitTrial(pod.requests, free, static_rejection(pod, there) is None)
+        return _NodeFitTrial(free.free, free.slots, pod.requests, static_rejection(pod, there) is None)

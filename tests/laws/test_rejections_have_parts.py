@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import orjson
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,10 +16,10 @@ from extender.simulator.oracle import brute_force
 from extender.simulator.oracle.cluster_state import ClusterState, Placed
 from extender.simulator.oracle.terms import Term, effective_selector, is_empty
 from extender.wire.kinds import NODES, PODS
-from tests.builders import Json, asking
+from tests.builders import Json, asking, node_json, pod_json, spread, taint
 from tests.deciding import filter_nodes
 from tests.laws.cases import case, meets_its_case
-from tests.laws.observing import SYSTEM_DEFAULTS, Cluster, built, prepared
+from tests.laws.observing import SYSTEM_DEFAULTS, Cluster, built, fresh, prepared
 from tests.strategies import Step, histories, pods
 
 
@@ -161,6 +163,45 @@ def test_the_parts_of_a_rejection_are_those_of_a_recount(history: list[Step], as
             recount.check(found, name)
             parts += found is not None
     case(parts)
+
+
+PLACED: Final = st.lists(
+    st.tuples(st.sampled_from(["n1", "n2", "n3", "n4"]), st.sampled_from(["web", "web", "db"])), min_size=6, max_size=14
+)
+CONSTRAINTS: Final = st.lists(
+    st.builds(
+        spread,
+        st.sampled_from(["zone", "zone", "host"]),
+        st.sampled_from([1, 1, 2]),
+        min_domains=st.sampled_from([None, None, 3]),
+        taints_policy=st.sampled_from([None, "Honor"]),
+        app=st.just("web"),
+    ),
+    min_size=1,
+    max_size=2,
+)
+
+
+@meets_its_case
+@given(PLACED, CONSTRAINTS, st.sets(st.sampled_from(["n1", "n2", "n3", "n4"]), max_size=2))
+def test_the_parts_of_skew_are_those_of_a_recount_where_every_domain_has_pods(
+    placed: list[tuple[str, str]], constraints: list[Json], tainted: set[str]
+) -> None:
+    """Unlike in most histories the minimum is above zero, and some pods are on nodes that do not count."""
+    cluster = Cluster()
+    for number in range(1, 5):
+        name = f"n{number}"
+        body = node_json(name, zone=f"z{number // 2}", taints=[taint("dedicated", "yes")] if name in tainted else [])
+        cluster.objects["nodes", name] = body
+    for number, (on, app) in enumerate(placed):
+        cluster.objects["pods", f"p{number}"] = pod_json(f"p{number}", on=on, app=app)
+    index, pod, state = fresh(cluster, SYSTEM_DEFAULTS), pod_json(app="web", spreads=constraints), state_of(cluster)
+    filters, recount, minima = prepared(index.view, pod, IndexFrame()), Recount(pod, state), set()
+    for name, number in index.view.known.items():
+        found = filters.rejection(number, index.view)
+        recount.check(found, name)
+        minima.add(0 if found is None else found.minimum)
+    case(minima - {0})
 
 
 @meets_its_case

@@ -5,7 +5,7 @@ from __future__ import annotations
 import orjson
 
 from extender.index.cluster import ClusterIndex
-from extender.model.rejections import Code, Reason
+from extender.model.rejections import Code, Reason, Rejection
 from extender.rules import catalog
 from extender.rules.catalog import PreparedFilters
 from extender.rules.frames import IndexFrame
@@ -53,6 +53,11 @@ def passing(index: ClusterIndex, asked: Json) -> list[str]:
 def reason(index: ClusterIndex, asked: Json, node: str) -> Reason | None:
     """Why one node is refused."""
     return rejections(index, asked)[node]
+
+
+def parts(index: ClusterIndex, asked: Json, node: str) -> Rejection | None:
+    """The rejection of one node with its parts."""
+    return prepared(index, asked).rejection(index.view.known[node], index.view)
 
 
 def scored(index: ClusterIndex, asked: Json, *names: str, hard_weight: int = 1) -> list[PreparedScore]:

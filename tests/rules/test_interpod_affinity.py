@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from extender.index.cluster import ClusterIndex
+from extender.model.labels import ZONE
 from extender.model.objects import Object
-from extender.model.rejections import Reason
+from extender.model.rejections import Reason, Rejection
 from tests.builders import Json, index_of, matching, namespace, node, pod, pod_json, term, weighted
-from tests.rules.judging import against_all, normalized, passing, raw, reason
+from tests.rules.judging import against_all, normalized, parts, passing, raw, reason
 
 NODES: list[Object] = [node("n1", zone="z1"), node("n2", zone="z1"), node("n3", zone="z2"), node("bare")]
 WEB = term("zone", app="web")
@@ -18,6 +21,31 @@ NOT_TEAM_A = matching(("team", "NotIn", ["a"]))
 def cluster(*objects: Object) -> ClusterIndex:
     """Two nodes in z1, one in z2, one without a zone."""
     return index_of(*NODES, *objects)
+
+
+class TestParts:
+    """What a rejection says beyond its reason."""
+
+    def test_affinity_names_the_key_and_the_domain_that_has_no_pod(self) -> None:
+        index = cluster(pod("web", on="n1", app="web"))
+        found = Rejection("InterPodAffinity", Reason.AFFINITY, topology_key=ZONE, domain="z2")
+        assert parts(index, pod_json(near=[WEB]), "n3") == found
+        assert parts(index, pod_json(near=[WEB]), "bare") == replace(found, domain=None)
+        assert parts(index, pod_json(near=[WEB]), "n2") is None
+
+    def test_anti_affinity_names_the_pods_in_the_domain_on_whichever_node(self) -> None:
+        index = cluster(pod("web", on="n1", app="web"), pod("web2", on="n2", app="web"), pod("far", on="n3", app="web"))
+        found = parts(index, pod_json(apart=[WEB]), "n1")
+        blamed = ("default/web", "default/web2")
+        assert found == Rejection(
+            "InterPodAffinity", Reason.ANTI_AFFINITY, topology_key=ZONE, domain="z1", count=2, limit=0, blamed=blamed
+        )
+
+    def test_anti_affinity_of_existing_pods_names_those_that_carry_the_term(self) -> None:
+        index = cluster(pod("keeper", on="n1", apart=[WEB]), pod("web", on="n2", app="web"))
+        found = parts(index, pod_json(app="web"), "n2")
+        assert found is not None
+        assert (found.reason, found.count, found.blamed) == (Reason.EXISTING_ANTI_AFFINITY, 1, ("default/keeper",))
 
 
 class TestRequiredAffinity:

@@ -8,9 +8,10 @@ import pytest
 
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import Object
-from extender.model.rejections import Reason
+from extender.model.rejections import Reason, Rejection
+from extender.rules.rule import MOST_BLAMED
 from tests.builders import Json, index_of, matching, node, pod, pod_json, requirement, settings, spread, taint, workload
-from tests.rules.judging import against_all, normalized, passing, raw, reason
+from tests.rules.judging import against_all, normalized, parts, passing, raw, reason
 
 HARD = spread("zone", app="web")
 BY_DEFAULT = {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"}
@@ -53,6 +54,21 @@ class TestSkew:
         index = index_of(*zones(0), node("bare"))
         assert reason(index, SKEWED, "bare") is Reason.SPREAD_LABEL_MISSING
         assert reason(index_of(*zones(1, 0)), SKEWED, "n1") is Reason.SPREAD_SKEW
+
+    def test_a_rejection_has_the_domain_its_count_what_it_is_measured_against_and_some_of_the_pods(self) -> None:
+        found = parts(index_of(*zones(9, 2, 3)), SKEWED, "n1")
+        assert found == Rejection(
+            "PodTopologySpread",
+            Reason.SPREAD_SKEW,
+            topology_key="topology.kubernetes.io/zone",
+            domain="z1",
+            count=9,
+            limit=2,
+            minimum=2,
+            max_skew=1,
+            blamed=tuple(f"default/web-1-{number}" for number in range(MOST_BLAMED)),
+        )
+        assert (found.skew, found.text) == (8, "node(s) didn't match pod topology spread constraints")
 
     def test_the_first_constraint_that_fails_is_told(self) -> None:
         index = index_of(*zones(1, 0))

@@ -238,22 +238,24 @@ class _Attempt:
             return
         self.run.charge_change()
         self.tried.take(pod)
-        self._count(pod, -1)
+        for trial in self.trials:
+            if pod.node == self.node.name:
+                trial.count(pod, -1)
 
     def put_back(self, pod: Pod) -> None:
         """Returns a removed pod."""
         self.run.charge_change()
         self.tried.put_back(pod)
-        self._count(pod, 1)
-
-    def _count(self, pod: Pod, sign: int) -> None:
-        if pod.node == self.node.name:
-            for trial in self.trials:
-                trial.count(pod, sign)
+        for trial in self.trials:
+            if pod.node == self.node.name:
+                trial.count(pod, 1)
 
     def fits(self) -> bool:
         """Whether the preemptor would pass now: beside the conflicting nominated pods, and without them."""
-        if not all(trial.passes() for trial in self.trials) or not self.run.passes(self.number):
+        for trial in self.trials:  # no generators here: this runs for every pod that is tried
+            if not trial.passes():
+                return False
+        if not self.run.passes(self.number):
             return False
         return not self.conflicting or self.run.passes_beside(self.conflicting, self.number, self.tried)
 
