@@ -26,7 +26,7 @@ T = TypeVar("T")
 # Each of these takes a few milliseconds.
 _NODES_A_STEP = 50
 _PODS_A_STEP = 2000
-_SHAPES_A_STEP = 50
+_SIGNATURES_A_STEP = 50
 _GROUPS_A_STEP = 50
 
 Check = Callable[[], list[str]]
@@ -35,7 +35,7 @@ _Carriers = dict[OwnerGroup, list[SignatureCounts]]
 
 def audit(index: ClusterIndex) -> list[str]:
     """One line per difference; empty when every count is true and always was. O(pods + groups)."""
-    repaired = [f"the index had to be counted anew {index.drifts} times"] if index.drifts else []
+    repaired = [f"the index had to be rebuilt {index.drifts} times"] if index.drifts else []
     return [*repaired, *(line for check in audit_steps(index) for line in check())]
 
 
@@ -51,15 +51,15 @@ def audit_steps(index: ClusterIndex) -> Iterator[Check]:
     for numbers in _slices(range(len(index.topology.nodes)), _NODES_A_STEP):
         yield partial(_check_nodes, index, numbers)
     carriers: _Carriers = {}
-    for signatures in _slices(list(index.counts.signatures), _SHAPES_A_STEP):
-        yield partial(_check_shapes, index, signatures, carriers)
+    for signatures in _slices(list(index.counts.signatures), _SIGNATURES_A_STEP):
+        yield partial(_check_signatures, index, signatures, carriers)
     yield partial(_check_anchors, index)
-    for selection, groups in list(index.counts.terms.asked()):
+    for selection, groups in list(index.counts.terms.acquired()):
         for some in _slices(groups, _GROUPS_A_STEP):
-            yield partial(_check_asked, index, selection, some)
+            yield partial(_check_acquired, index, selection, some)
     for owner in list(index.counts.terms.owned()):
         yield partial(_check_owned, index, owner, carriers)
-    for _, spread_key, spread in list(index.counts.spreads.asked()):
+    for _, spread_key, spread in list(index.counts.spreads.acquired()):
         yield partial(_check_spread, index, spread_key, spread)
 
 
@@ -74,16 +74,16 @@ def _slices(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 def _check_pods(index: ClusterIndex, uids: Iterable[str]) -> list[str]:
     """That the pods with a node are filed under it."""
     found = (pod for uid in uids if (pod := index.pods.get(uid)) is not None and pod.node)
-    return [f"pod {pod.full_name}: is not on {pod.node}" for pod in found if not _stands(index, pod)]
+    return [f"pod {pod.full_name}: is not on {pod.node}" for pod in found if not _is_on_its_node(index, pod)]
 
 
 def _check_assumed(index: ClusterIndex) -> list[str]:
     """The same of the pods that are assumed on one node."""
     found = (assumed.pod for assumed in index.assumed.held.values() if assumed.pod.node)
-    return [f"assumed pod {pod.full_name}: is not on {pod.node}" for pod in found if not _stands(index, pod)]
+    return [f"assumed pod {pod.full_name}: is not on {pod.node}" for pod in found if not _is_on_its_node(index, pod)]
 
 
-def _stands(index: ClusterIndex, pod: Pod) -> bool:
+def _is_on_its_node(index: ClusterIndex, pod: Pod) -> bool:
     number = index.topology.find(pod.node)
     return number is not None and pod.uid in index.nodes.pods_on(number)
 
@@ -123,7 +123,7 @@ def _placed(index: ClusterIndex, key: tuple[PodSignature, bool], number: int) ->
     return counts_of_signature.nodes.get(number, 0) if counts_of_signature else 0
 
 
-def _check_shapes(index: ClusterIndex, signatures: Sequence[SignatureCounts], carriers: _Carriers) -> list[str]:
+def _check_signatures(index: ClusterIndex, signatures: Sequence[SignatureCounts], carriers: _Carriers) -> list[str]:
     """That some signatures are filed where they are looked for, counted where their pods are, and owners of their terms.
 
     Records in ``carriers`` which signatures carry a term, once for each time, for `_check_owned`.
@@ -133,11 +133,11 @@ def _check_shapes(index: ClusterIndex, signatures: Sequence[SignatureCounts], ca
         signature = counts_of_signature.signature
         if not _is_kept(index, counts_of_signature):
             continue
-        name = f"a shape of {signature.namespace}"
+        name = f"a signature of {signature.namespace}"
         if not index.counts.signatures.is_filed(counts_of_signature):
             problems.append(f"{name}: is not filed under its namespace and labels")
         if any(
-            pods != _standing(index, counts_of_signature, number) for number, pods in counts_of_signature.nodes.items()
+            pods != _pods_of(index, counts_of_signature, number) for number, pods in counts_of_signature.nodes.items()
         ):
             problems.append(f"{name}: is counted where its pods are not")
         owners = [
@@ -156,8 +156,8 @@ def _check_shapes(index: ClusterIndex, signatures: Sequence[SignatureCounts], ca
 
 def _check_anchors(index: ClusterIndex) -> list[str]:
     """That the label keys by which signatures are found are those that selections anchor on. O(groups)."""
-    selections: set[Selection] = {selection for selection, _ in index.counts.terms.asked()}
-    selections |= {selection for selection, _, _ in index.counts.spreads.asked()}
+    selections: set[Selection] = {selection for selection, _ in index.counts.terms.acquired()}
+    selections |= {selection for selection, _, _ in index.counts.spreads.acquired()}
     true = Counter(each.anchor.key for each in selections if each.anchor is not None)
     running = index.counts.signatures.label_users()
     return [
@@ -174,7 +174,7 @@ def _is_kept(index: ClusterIndex, counts_of_signature: SignatureCounts) -> bool:
     )
 
 
-def _standing(index: ClusterIndex, counts_of_signature: SignatureCounts, number: int) -> int:
+def _pods_of(index: ClusterIndex, counts_of_signature: SignatureCounts, number: int) -> int:
     """How many pods of a signature are on a node."""
     here = index.nodes.pods_on(number).values()
     return sum(
@@ -197,9 +197,9 @@ def _pods_by_value(index: ClusterIndex, topology_key: str, signatures: Iterable[
     return true
 
 
-def _check_asked(index: ClusterIndex, selection: TermSelection, groups: Sequence[Group]) -> list[str]:
+def _check_acquired(index: ClusterIndex, selection: TermSelection, groups: Sequence[Group]) -> list[str]:
     """Some groups of one selection, whose members are found once for all of them."""
-    kept = [group for group in groups if index.counts.terms.is_asked(selection, group)]
+    kept = [group for group in groups if index.counts.terms.is_acquired(selection, group)]
     if not kept:
         return []
     asleep = [group for group in kept if (group in selection.live) is not bool(group.column.filled)]
@@ -233,9 +233,9 @@ def _check_owned(index: ClusterIndex, group: OwnerGroup, carriers: _Carriers) ->
         return []
     name = f"inverse group ({group.role.value}) over {group.key.key}"
     if index.counts.terms.is_offered(group) is not bool(group.key.filled):
-        return [f"{name}: is offered to questions, or is not, against what nodes carry"]
+        return [f"{name}: is part of compiled constraints, or is not, against what nodes carry"]
     noted = [each for each in carriers.get(group, ()) if _is_kept(index, each)]
-    if len(noted) != group.askers:  # others have come since
+    if len(noted) != group.users:  # others have come since
         noted = [
             each
             for counts_of_signature in index.counts.signatures
@@ -246,7 +246,7 @@ def _check_owned(index: ClusterIndex, group: OwnerGroup, carriers: _Carriers) ->
 
 
 def _check_spread(index: ClusterIndex, key: SpreadKey, group: Group) -> list[str]:
-    if not index.counts.spreads.is_asked(key, group):
+    if not index.counts.spreads.is_acquired(key, group):
         return []
     true: Counter[str] = Counter()
     for counts_of_signature in index.counts.signatures.reachable(key.selector.anchor(), (key.namespace,)):

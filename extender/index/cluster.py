@@ -38,7 +38,7 @@ class ObjectIndex(Protocol):
 class ClusterIndex:
     """Pods, nodes, namespaces, workloads, budgets and policies with every count that rules and verbs read.
 
-    ``drifts`` counts how often the counts had to be made anew. ``assume`` is that of `AssumedPods`.
+    ``drifts`` counts how often the counts had to be rebuilt. ``assume`` is that of `AssumedPods`.
     """
 
     def __init__(self, rules: Rules, *, rejects_excess: bool = True) -> None:
@@ -71,7 +71,7 @@ class ClusterIndex:
         )
 
     def rebuild(self) -> None:
-        """Counts everything anew from the objects, in one step: repairs a drift, which only a fault of ours causes.
+        """Counts everything again from the objects, in one step. Repairs a drift, which only a bug causes.
 
         O(pods): about a second for 100,000. Constraints are compiled again when they are next needed.
         """
@@ -103,7 +103,7 @@ class ClusterIndex:
             return True
 
     def _change(self, obj: Object, new: Object | None) -> bool:
-        """Applies an object of any kind. ``new`` is the object itself, or None where it is gone."""
+        """Applies an object of any kind. ``new`` is the object itself, or None where it is deleted."""
         match obj:
             case Pod():
                 return self._change_pod(obj.uid, None if new is None or obj.finished else obj)

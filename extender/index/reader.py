@@ -37,7 +37,6 @@ class IndexReader:
         nominations: Nominations,
     ) -> None:
         self._nodes = nodes
-        self._topology = topology
         self._budgets = budgets
         self._nominations = nominations
         self.pod = pods.get
@@ -66,11 +65,6 @@ class IndexReader:
         trials = CountTrials(pods, topology, counts)
         self.what_if = trials.what_if
         self.without = trials.without
-
-    @property
-    def topology_version(self) -> int:
-        """Grows with every change of nodes."""
-        return self._topology.version
 
     @property
     def placement_version(self) -> int:

@@ -80,7 +80,7 @@ class GroupView(Protocol):
         """Pods by domain number, never zero."""
 
     @property
-    def askers(self) -> int:
+    def users(self) -> int:
         """How many compiled constraints share the group."""
 
     @property
@@ -88,7 +88,7 @@ class GroupView(Protocol):
         """Grows with every change of the counts."""
 
     @property
-    def pending(self) -> int:
+    def undetermined(self) -> int:
         """How many pods would count here whose node is not known yet."""
 
     @property
@@ -179,7 +179,7 @@ class CompiledConstraints:
     is_empty: bool = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Notes whether there is any constraint: it is asked for in every request."""
+        """Notes whether there is any constraint, which every request reads."""
         groups = (self.affinity, self.anti, self.inverse, self.inverse_required, self.hard, self.soft)
         preferences = (self.preferences, self.inverse_preferences)
         failures = (self.affinity_errors, self.hard_error, self.soft_error, self.excess)
@@ -187,7 +187,7 @@ class CompiledConstraints:
 
     def filter_groups(self) -> tuple[GroupView, ...]:
         """Every group that a filter result depends on."""
-        return (*self.affinity, *self.anti, *self.inverse, *(ask.group for ask in self.hard))
+        return (*self.affinity, *self.anti, *self.inverse, *(each.group for each in self.hard))
 
     def filters_as(self, other: CompiledConstraints) -> bool:
         """Whether a filter result depends on the same groups in the same way; scores may differ. O(groups)."""
@@ -209,23 +209,19 @@ class WhatIfView(Protocol):
     def put_back(self, pod: Pod) -> None:
         """A pod that was taken counts again."""
 
-    def stand(self, pod: Pod, node: NodeNumber) -> None:
+    def place(self, pod: Pod, node: NodeNumber) -> None:
         """A pod that has no node counts on this one. Compile constraints after it: the terms of the pod may be new."""
 
-    def leave(self) -> None:
-        """Takes out all pods that `stand` placed."""
+    def remove_placed(self) -> None:
+        """Takes out all pods that `place` placed."""
 
 
 class NodesView(Protocol):
-    """Nodes and what is on them. Nodes are numbered; a number is valid until the node and its pods are gone."""
+    """Nodes and what is on them. Nodes are numbered; a number is valid until the node and its pods are deleted."""
 
     @property
     def known(self) -> Mapping[str, NodeNumber]:
         """Numbers of the nodes that exist, by name."""
-
-    @property
-    def topology_version(self) -> int:
-        """Grows with every change of nodes."""
 
     @property
     def placement_version(self) -> int:
@@ -252,7 +248,7 @@ class NodesView(Protocol):
 
 
 class CountsView(Protocol):
-    """Compiled constraints, and what their groups tell."""
+    """Compiled constraints, and what depends on their groups."""
 
     def compiled(self, signature: PodSignature) -> CompiledConstraints:
         """The compiled constraints of a pod signature. O(1) where they are kept, else O(pods that they count)."""

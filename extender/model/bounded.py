@@ -1,7 +1,7 @@
-"""A cache bounded in bytes, for results that are cheap to make again: parsed templates, remembered answers.
+"""A cache bounded in bytes, for results that are cheap to make again, such as parsed templates.
 
 A bound by number says nothing about memory when one key can be a megabyte. So each entry has a size, what is larger
-than a fair share of the whole is not kept at all, and with each further one those leave that have not been used.
+than a fair share of the whole is not kept at all, and a further one evicts those that have not been used.
 `shrink` and `Few` are for tables that have no bound: they hold what exists.
 """
 
@@ -49,7 +49,7 @@ def without_item(items: Few[K], item: K) -> Few[K]:
 
 
 class _Entry(Generic[V]):
-    """``in_use``: it has been looked up since it was made, or since it was last in turn to be dropped."""
+    """``in_use``: it has been looked up since it was made, or since it was last considered for eviction."""
 
     __slots__ = ("in_use", "size", "value")
 
@@ -74,7 +74,7 @@ def shrink(table: dict[Any, Any]) -> None:
 class BoundedCache(Generic[K, V]):
     """At most ``most_bytes`` of entries, by the sizes that they are put with; 0 keeps nothing.
 
-    Eviction is by second chance: an entry that was looked up since it was last in turn stays for one more round. It
+    Eviction is by second chance: an entry that was looked up since it was last considered stays for one more round. It
     costs a look-up one write of a flag; keeping the exact order of use would cost it two writes to the table.
     """
 
@@ -100,19 +100,19 @@ class BoundedCache(Generic[K, V]):
         self.discard(key)
         if size > self._largest:
             return
-        while self.bytes + size > self._most_bytes:  # before it stands there: nothing has looked it up yet
+        while self.bytes + size > self._most_bytes:  # before it is added: nothing has looked it up yet
             self._drop_one()
         self._held[key] = _Entry(value, size)
         self.bytes += size
 
     def discard(self, key: K) -> None:
-        """Forgets a key. O(1)."""
+        """Drops a key. O(1)."""
         entry = self._held.pop(key, None)
         if entry is not None:
             self.bytes -= entry.size
 
     def _drop_one(self) -> None:
-        """Drops the first in turn that is not in use; those before it go to the end of the line."""
+        """Drops the first that is not in use; those before it go to the end."""
         while True:
             key = next(iter(self._held))
             entry = self._held[key]
@@ -128,7 +128,7 @@ def cached(
 ) -> Callable[[Callable[[*Ts], V]], Callable[[*Ts], V]]:
     """Decorates a function of hashable arguments, given by position, whose result is never None; as ``lru_cache`` does.
 
-    ``size_of`` the arguments is about how many bytes they and the result hold; it is asked only for what may be kept.
+    ``size_of`` the arguments is about how many bytes they and the result hold.
     """
 
     def decorate(make: Callable[[*Ts], V]) -> Callable[[*Ts], V]:

@@ -75,7 +75,7 @@ def without_nulls(value: object) -> object:
 
 
 def _problems(value: object, kind: Any, path: str) -> list[str]:
-    """Every fault of a value that should become `kind`; what stands below a faulty field is not looked at twice."""
+    """Every fault of a value that should become `kind`; the fields below a faulty one are not checked again."""
     found: list[str] = []
     if isinstance(kind, type) and issubclass(kind, Struct) and isinstance(value, dict):
         fields = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}

@@ -63,7 +63,7 @@ def satisfies(value: str | None, operator: Operator, values: tuple[str, ...]) ->
 
 
 def is_label_value(text: str) -> bool:
-    """Whether the text may stand as the value of a label; the empty value may."""
+    """Whether the text is a valid value of a label; the empty value is."""
     return len(text) <= _MAX_NAME and _VALUE.fullmatch(text) is not None
 
 

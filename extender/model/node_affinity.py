@@ -1,4 +1,4 @@
-"""Which nodes a pod may stand on by their labels and name: nodeSelector and required node affinity.
+"""Which nodes a pod may be placed on by their labels and name: nodeSelector and required node affinity.
 
 Parsed once per pod template and hashable, so that nodes are filtered once per distinct requirement.
 https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/
@@ -135,7 +135,7 @@ class NodeAffinity:
     """nodeSelector AND (any of the required terms); ``terms`` None means no required node affinity.
 
     The hash is computed once, as it is part of the key of each spread group of a pod; where there are many terms they
-    are indexed once, as each node is asked about.
+    are indexed once, as each node is matched.
     """
 
     node_selector: tuple[tuple[str, str], ...] = ()
@@ -159,7 +159,7 @@ class NodeAffinity:
         return not self.node_selector and self.terms is None
 
     def matches(self, name: str, labels: Labels) -> bool:
-        """Whether the pod may stand on a node with this name and these labels."""
+        """Whether the pod may be placed on a node with this name and these labels."""
         if any(labels.get(key) != value for key, value in self.node_selector):
             return False
         if self.terms is None:
@@ -170,7 +170,7 @@ class NodeAffinity:
 
 @dataclass(frozen=True, slots=True)
 class PreferredNodeTerm:
-    """A term that raises a node's standing by ``weight`` (1–100)."""
+    """A term that raises a node's score by ``weight`` (1–100)."""
 
     weight: int
     term: NodeSelectorTerm

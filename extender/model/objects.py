@@ -1,7 +1,7 @@
 """The trimmed Kubernetes objects: only the fields that a decision reads, immutable, small.
 
 Structs of msgspec instead of dataclasses: a tenth of the time to make, and without a garbage-collector header, which
-is what keeps 150,000 pods from costing a pause. They hold no reference back to their holder, so that is safe.
+is what keeps 150,000 pods from costing a pause. They are part of no reference cycle, so that is safe.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Controller:
 
 @dataclass(frozen=True, slots=True)
 class Excess:
-    """A limit of the configuration that a pod is above: the limit's name, and what to tell of it. Equal pods, equal text."""
+    """A limit of the configuration that a pod is above: the limit's name, and a text that is equal for equal pods."""
 
     limit: str
     text: str
@@ -42,12 +42,11 @@ class Excess:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class PodSignature:
-    """What a pod's template fixes and constraints read: the replicas of a workload share one shape.
+    """What constraints read of a pod, and what its template fixes: the replicas of a workload share one signature.
 
     Compared by identity: ``wire`` hands out one object for equal input, and a duplicate costs memory, never a count.
-    ``excess`` is set where the pod asks for more than the limits allow. Where the limit is that of bytes, the constraints
-    have not been read and are empty here; all others hold what the pod asks for. ``size`` is what the shape holds, in
-    bytes and roughly, for those who keep shapes.
+    ``excess`` is set if the pod is above a limit. Above the limit of bytes its constraints have not been read and are
+    empty here; above any other limit they are complete. ``size`` is the memory of the signature in bytes, an estimate.
     """
 
     namespace: str
@@ -66,8 +65,8 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     """A pod. ``node`` is empty while it is not assigned; ``finished`` pods are no part of any count.
 
     ``preempted``: it is marked as the victim of a preemption (condition DisruptionTarget, KEP-3329).
-    ``rejection``: the scheduler's last word on why it is pending (PodScheduled=False), empty where there is none.
-    ``has_unseen_needs``: it asks a node for host ports, volumes or devices, which the index does not hold.
+    ``rejection``: the scheduler's last reason why it is pending (PodScheduled=False), empty if there is none.
+    ``has_unseen_needs``: it needs host ports, volumes or devices, which the index does not hold.
     """
 
     uid: str
@@ -100,11 +99,6 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     def full_name(self) -> str:
         """``namespace/name``, as logs and people write it."""
         return f"{self.signature.namespace}/{self.name}"
-
-    @property
-    def is_placed(self) -> bool:
-        """Whether the pod stands on a node and counts there."""
-        return bool(self.node) and not self.finished
 
 
 class Node(msgspec.Struct, frozen=True, gc=False):
@@ -178,5 +172,5 @@ class DisruptionBudget(msgspec.Struct, frozen=True, gc=False):
         )
 
 
-# Each has a ``key`` that tells it apart from all others of its kind.
+# Each has a ``key`` that is unique among the objects of its kind.
 Object = Pod | Node | Namespace | Workload | DisruptionBudget | PolicyObject

@@ -1,6 +1,6 @@
-"""What a preemption is to do, decided in full before anything is done.
+"""A plan of a preemption, complete before any write.
 
-A value: verbs make it, tasks carry it out. https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/
+Verbs make it, tasks execute it. https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from extender.model.objects import Pod
 
 @dataclass(frozen=True, slots=True)
 class PreemptionPlan:
-    """The preemptor gets ``node`` once the victims are gone.
+    """The preemptor gets ``node`` once the victims are deleted.
 
-    ``victims``: most important first, never empty; with ``preemption.crossNode`` some may stand on other nodes.
+    ``victims``: most important first, never empty; with ``preemption.crossNode`` some may be on other nodes.
     ``displaced``: pods of lower priority that are nominated to the node and lose that. ``pdb_violations``: how many
     victims are taken although a disruption budget protects them.
     """

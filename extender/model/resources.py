@@ -75,7 +75,7 @@ def parse_resources(quantities: Mapping[str, str]) -> dict[str, int]:
 
 
 def add(into: dict[str, int], amount: Resources, sign: int = 1) -> None:
-    """Adds (or with ``sign`` -1 takes away) in place; a resource that falls to zero is forgotten."""
+    """Adds (or with ``sign`` -1 takes away) in place; a resource that falls to zero is dropped."""
     for name, number in amount.items():
         total = into.get(name, 0) + sign * number
         if total:

@@ -1,4 +1,4 @@
-"""Label selectors: parsed once, canonical, hashable, and quick to ask.
+"""Label selectors: parsed once, canonical, hashable, and fast to match.
 
 Two selectors that were written differently but mean the same requirements are equal, so they can share one group.
 A null selector selects nothing and an empty one selects everything; the two are never confused here.
@@ -50,7 +50,7 @@ def requirement(key: str, operator: str, values: Iterable[str] = ()) -> Requirem
 class LabelSelector(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     """A conjunction of requirements, in canonical order; ``nothing`` marks the null selector.
 
-    ``pairs`` are the requirements that ask for exactly one value, as (key, value): most selectors are only these,
+    ``pairs`` are the requirements for exactly one value, as (key, value): most selectors are only these,
     and comparing them needs no operator; ``others`` are the rest. Use `selector` to make one. The hash is computed once,
     as selectors serve as keys and may be large.
     """

@@ -35,7 +35,7 @@ class SpreadConstraint:
 
 @dataclass(frozen=True, slots=True)
 class SpreadConstraints:
-    """A pod's clauses by kind. ``own`` tells that the pod brought any, so that no default constraints apply."""
+    """A pod's clauses by kind. ``own``: the pod has constraints of its own, so that no default constraints apply."""
 
     hard: tuple[SpreadConstraint, ...] = ()
     soft: tuple[SpreadConstraint, ...] = ()

@@ -29,7 +29,7 @@ class Taint(msgspec.Struct, frozen=True, gc=False):
 
 
 class Toleration(msgspec.Struct, frozen=True, gc=False):
-    """What lets a pod stand a taint. An empty effect tolerates all effects, an empty key with Exists all keys."""
+    """Lets a pod be on a node with the taint. An empty effect tolerates all effects, an empty key with Exists all keys."""
 
     key: str = ""
     operator: str = ""

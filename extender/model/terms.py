@@ -1,7 +1,7 @@
 """Inter-pod affinity terms: which pods a term selects, where it counts, and which namespaces it covers.
 
 KEP-2249 (namespaceSelector): https://github.com/kubernetes/enhancements/tree/master/keps/sig-scheduling/2249-pod-affinity-namespace-selector
-A term knows no Pod (that would close a circle): it is asked with a namespace and labels.
+A term is matched with a namespace and labels, so that this module does not import Pod.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from extender.model.selectors import LabelSelector
 
 
 class AffinityTerm(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
-    """One affinity or anti-affinity clause with its defaults filled in; equal terms put the same question.
+    """One affinity or anti-affinity clause with its defaults filled in; equal terms have the same counts.
 
     ``namespaces`` holds the names listed, sorted, or the owner's own namespace where the manifest gives neither names
     nor a selector. Names and ``namespace_selector`` are a union; with a selector the owner's namespace is not implied.
@@ -41,7 +41,7 @@ class AffinityTerm(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
         return self.namespace_selector.matches(NO_LABELS if namespace_labels is None else namespace_labels)
 
     def selects(self, namespace: str, labels: Labels, namespace_labels: Labels | None) -> bool:
-        """Whether an existing pod's term selects an asking pod of this namespace and with these labels."""
+        """Whether an existing pod's term selects an incoming pod of this namespace and with these labels."""
         return self.selector.matches(labels) and self.covers(namespace, namespace_labels)
 
 
@@ -56,7 +56,7 @@ class WeightedTerm(msgspec.Struct, frozen=True, gc=False):
 class PodAffinity:
     """The four lists of a pod, and what could not be parsed.
 
-    A list that holds an unparsable term is dropped as a whole for an existing pod, while an asking pod with
+    A list that holds an unparsable term is dropped as a whole for an existing pod, while an incoming pod with
     ``errors`` fits nowhere; the scheduler does both.
     """
 
@@ -68,7 +68,7 @@ class PodAffinity:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the pod puts no inter-pod question at all."""
+        """Whether the pod has no term at all."""
         return not (self.required or self.required_anti or self.preferred or self.preferred_anti or self.errors)
 
     @property

@@ -150,7 +150,7 @@ class _UndeterminedFrame:
 
         O(such pods × their nodes), once for each group.
         """
-        if not group.pending:
+        if not group.undetermined:
             return group.counts, group.counts
         found = self._known.get(id(group))
         if found is None:
@@ -181,7 +181,7 @@ class WorstCaseFrame(_UndeterminedFrame):
 
     def may_count(self, group: GroupView) -> bool:
         """Whether it counts a pod, or may count an undetermined one."""
-        return bool(group.counts) or group.pending > 0
+        return bool(group.counts) or group.undetermined > 0
 
 
 class BestCaseFrame(_UndeterminedFrame):

@@ -210,7 +210,7 @@ class FilterService:
             await self._clock.sleep(_REVIEW_SECONDS)
             now = self._clock.now()
             if (lost := now - begun - _REVIEW_SECONDS) >= _SUSPENDED_SECONDS:
-                self._index.assumed.excuse(lost)
+                self._index.assumed.extend(lost)
             known = self._known_until()
             self._index.assumed.review(now, limits, known_before=known_before, known_until=known)
 

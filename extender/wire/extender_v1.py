@@ -7,7 +7,7 @@ the list of the request's form, ``NodeNames`` or ``Nodes``: without both it woul
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -81,14 +81,10 @@ class BindingArgs:
 
 @dataclass(frozen=True, slots=True)
 class PreemptionArgs:
-    """A preempt request: the preemptor and the candidate nodes with their victims, most important first.
-
-    ``victim_pods`` has the victims by UID, if the scheduler sent whole pods.
-    """
+    """A preempt request: the preemptor and the candidate nodes with their victims, most important first."""
 
     pod: Pod
     candidates: list[Candidate]
-    victim_pods: Mapping[str, Pod] = field(default_factory=dict)
 
 
 class _NodeListJson(msgspec.Struct):
@@ -285,7 +281,7 @@ def decode_preemption_args(body: bytes, limits: Limits = DEFAULT_LIMITS) -> Pree
         if name not in full:
             victims = tuple(Victim(p.uid) for p in (brief.pods if brief else None) or ())
             candidates.append(Candidate(name, victims, brief.pdb_violations if brief else 0))
-    return PreemptionArgs(pod, candidates, {pod.uid: pod for each in pods.values() for pod in each})
+    return PreemptionArgs(pod, candidates)
 
 
 def _check_counts(parsed: _PreemptionArgsJson) -> None:

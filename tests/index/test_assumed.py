@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from extender.index.audit import audit
-from extender.index.claims.assumed import MOST_GONE, DeletedPods, Limits
+from extender.index.claims.assumed import MOST_DELETED, DeletedPods, Limits
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import Object, Pod
 from extender.wire.kinds import PODS
@@ -234,7 +234,7 @@ class TestGone:
         for uid in uids:
             held.add(uid)
         assert all(uid in held for uid in uids[-5_000:])
-        assert sum(uid in held for uid in uids) <= MOST_GONE
+        assert sum(uid in held for uid in uids) <= MOST_DELETED
 
     def test_a_deletion_that_is_told_again_and_again_makes_no_other_forgotten(self) -> None:
         held, uids = DeletedPods(()), [f"u{number}" for number in range(2_000)]

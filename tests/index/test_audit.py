@@ -106,7 +106,7 @@ def not_an_owner(index: ClusterIndex) -> None:
 
 
 def asked_group(index: ClusterIndex) -> None:
-    next(iter(index.counts.terms.asked()))[1][0].counts.clear()
+    next(iter(index.counts.terms.acquired()))[1][0].counts.clear()
 
 
 def owned_group(index: ClusterIndex) -> None:
@@ -118,7 +118,7 @@ def not_offered(index: ClusterIndex) -> None:
 
 
 def spread_group(index: ClusterIndex) -> None:
-    next(iter(index.counts.spreads.asked()))[2].counts.clear()
+    next(iter(index.counts.spreads.acquired()))[2].counts.clear()
 
 
 def test_a_true_index_has_no_differences(index: ClusterIndex) -> None:
@@ -132,16 +132,16 @@ def test_a_true_index_has_no_differences(index: ClusterIndex) -> None:
         (assumed_nowhere, "assumed pod ns/assumed: is not on n2"),
         (stranger, "pod ns/stranger: is on n2, and not held"),
         (miscounted, "pods on n1: 3 counted, 2 there"),
-        (counted_elsewhere, "a shape of ns: is counted where its pods are not"),
-        (not_in_its_namespace, "a shape of ns: is not filed under its namespace and labels"),
-        (not_under_its_label, "a shape of ns: is not filed under its namespace and labels"),
+        (counted_elsewhere, "a signature of ns: is counted where its pods are not"),
+        (not_in_its_namespace, "a signature of ns: is not filed under its namespace and labels"),
+        (not_under_its_label, "a signature of ns: is not filed under its namespace and labels"),
         (a_label_too_many, "label tier: 1 selections anchor on it, should be 0"),
-        (not_an_owner, "a shape of ns: is not counted once for each of its terms"),
+        (not_an_owner, "a signature of ns: is not counted once for each of its terms"),
         (asked_group, f"term group over {HOST}: 'n1' is counted 0 times, should be 2"),
         (owned_group, f"inverse group (required anti-affinity) over {HOST}: 'n1' is counted 0 times, should be 1"),
         (
             not_offered,
-            f"inverse group (required anti-affinity) over {HOST}: is offered to questions, or is not, against what nodes carry",
+            f"inverse group (required anti-affinity) over {HOST}: is part of compiled constraints, or is not, against what nodes carry",
         ),
         (spread_group, f"spread group over {HOST} in ns: 'n2' is counted 0 times, should be 1"),
     ],
@@ -152,7 +152,7 @@ def test_what_is_not_true_is_named(index: ClusterIndex, harm: Callable[[ClusterI
 
 
 def test_who_carries_a_term_may_change_between_any_two_steps() -> None:
-    """One shape that carries it goes and another comes: as many as may have been noted, and not the same."""
+    """One signature that carries it goes and another comes: as many as may have been noted, and not the same."""
     for done in range(len([*audit_steps(cluster())]) + 1):
         index = cluster()
         steps = [*audit_steps(index)]

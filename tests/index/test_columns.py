@@ -100,7 +100,7 @@ def test_a_change_of_a_node_touches_the_columns_of_its_labels_only(monkeypatch: 
 
 
 def test_terms_over_keys_that_no_node_carries_cost_other_pods_nothing() -> None:
-    """Neither those that pods carry nor those that are asked: no question is given them, and no shape joins them."""
+    """Neither those that pods carry nor those that are asked: no compiled constraints have them, and they count no signature."""
     index = cluster(5)
     for number in range(20):
         index.upsert(pod(f"owner-{number}", on="n1", apart=[odd(f"k{number}", app="web")]))

@@ -148,7 +148,7 @@ class TestTooMany:
     def test_an_old_question_goes_for_a_new_one_and_takes_its_groups_along(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(compiled_constraints, "MOST_QUESTIONS", 3)
+        monkeypatch.setattr(compiled_constraints, "MOST_COMPILED", 3)
         index = zoned()
         for number in range(10):
             question_of(index, pod_json(near=[term("zone", app=f"app-{number}")]))
@@ -158,7 +158,7 @@ class TestTooMany:
     def test_a_topology_key_goes_with_the_last_question_over_it_and_is_right_when_it_comes_back(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(compiled_constraints, "MOST_QUESTIONS", 1)
+        monkeypatch.setattr(compiled_constraints, "MOST_COMPILED", 1)
         index = zoned()
         asked = pod_json(near=NEAR_WEB, spreads=[spread("host", app="web")])
         assert near(index, asked) == [{"z1": 1}]
@@ -183,7 +183,7 @@ class TestTooMany:
     def test_a_question_that_was_dropped_counts_right_when_it_is_put_again(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(compiled_constraints, "MOST_QUESTIONS", 1)
+        monkeypatch.setattr(compiled_constraints, "MOST_COMPILED", 1)
         index = zoned()
         asked = pod_json(near=NEAR_WEB)
         assert near(index, asked) == [{"z1": 1}]
@@ -192,7 +192,7 @@ class TestTooMany:
         assert near(index, asked) == [{"z1": 1, "z2": 1}]
 
     def test_the_question_unused_for_longest_goes_first(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(compiled_constraints, "MOST_QUESTIONS", 2)
+        monkeypatch.setattr(compiled_constraints, "MOST_COMPILED", 2)
         index = zoned()
         often, once = pod_json(app="often", near=NEAR_WEB), pod_json(app="once")
         kept = question_of(index, often)

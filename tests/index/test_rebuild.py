@@ -8,7 +8,7 @@ from tests.builders import index_of, node, pod, pod_json, spread, term
 from tests.index.counting import near, question_of, spread_over
 
 NEAR_WEB = pod_json(near=[term("zone", app="web")])
-ANEW = ["the index had to be counted anew 1 times"]  # and nothing else
+ANEW = ["the index had to be rebuilt 1 times"]  # and nothing else
 SPREAD_WEB = pod_json(app="web", spreads=[spread("zone", app="web")])
 
 
@@ -27,13 +27,13 @@ def zoned() -> ClusterIndex:
 
 
 def seen(index: ClusterIndex) -> object:
-    """Counts, sizes, what is pending and what is requested."""
+    """Counts, sizes, what is undetermined and what is requested."""
     counts = near(index, NEAR_WEB), spread_over(index, SPREAD_WEB)
-    pending = index.view.is_undetermined(question_of(index, NEAR_WEB))
+    undetermined = index.view.is_undetermined(question_of(index, NEAR_WEB))
     requested = {name: dict(index.view.requested(number)) for name, number in index.view.known.items()}
     on_nodes = {name: sorted(index.view.pods_on(number)) for name, number in index.view.known.items()}
     sizes = {name: size for name, size in index.statistics().items() if name != "drifts"}
-    return counts, pending, requested, on_nodes, sizes
+    return counts, undetermined, requested, on_nodes, sizes
 
 
 def test_it_looks_the_same_afterwards() -> None:
@@ -51,7 +51,7 @@ def test_assumptions_end_afterwards_as_they_would_have_before() -> None:
     index.upsert(pod("open", on="n1", app="web"))
     assert near(index, NEAR_WEB) == [{"z1": 2, "z2": 1}]
     assert not index.view.is_undetermined(question_of(index, NEAR_WEB))
-    assert [group.pending for group in question_of(index, NEAR_WEB).affinity] == [0]
+    assert [group.undetermined for group in question_of(index, NEAR_WEB).affinity] == [0]
     assert audit(index) == ANEW
 
 

@@ -55,9 +55,9 @@ def test_a_pod_that_is_made_to_stand_counts_with_its_own_terms_too() -> None:
     held = cluster(stage("n1"), stage("n2"))
     coming = contender("coming", apart=[term("host", app="web")])
     with held.view.what_if() as tried:
-        tried.stand(coming, held.view.known["n1"])
+        tried.place(coming, held.view.known["n1"])
         inside = passing(held)
-        tried.leave()
+        tried.remove_placed()
         after = passing(held)
     assert (inside, after) == (["n2"], ["n1", "n2"])
 
@@ -69,7 +69,7 @@ def test_afterwards_everything_is_as_it_was() -> None:
     before = held.view.dependency_version(compiled), held.statistics()
     with held.view.what_if() as tried:
         tried.take(there)
-        tried.stand(web("coming"), held.view.known["n2"])
+        tried.place(web("coming"), held.view.known["n2"])
     assert (held.view.dependency_version(compiled), held.statistics()) == before
     assert audit(held) == []
     assert held.view.compiled(ASKING.signature) is compiled

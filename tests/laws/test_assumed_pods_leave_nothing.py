@@ -109,11 +109,11 @@ def test_what_is_pending_does_not_depend_on_what_came_before(
 def _pending(view: ClusterView, pod: Json) -> object:
     """For each group of the filter that awaits anybody: how many, and where they may stand."""
     compiled = view.compiled(shape_of(pod))
-    groups = [group for group in compiled.filter_groups() if group.pending]
+    groups = [group for group in compiled.filter_groups() if group.undetermined]
     places = [
         [sorted((group.key.value(d), n) for d, n in part.items()) for part in view.expected(group)] for group in groups
     ]
-    found = [(g.key.key, g.pending, at) for g, at in zip(groups, places, strict=True)]
+    found = [(g.key.key, g.undetermined, at) for g, at in zip(groups, places, strict=True)]
     return view.is_undetermined(compiled), sorted(found)
 
 

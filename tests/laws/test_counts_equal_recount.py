@@ -34,7 +34,7 @@ def test_answers_are_those_of_an_index_that_was_never_changed(chosen: Settings, 
 @given(history=histories())
 def test_counts_are_true_while_questions_are_forgotten_for_new_ones(history: list[Step]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiled_constraints, "MOST_QUESTIONS", 1)
+        patch.setattr(compiled_constraints, "MOST_COMPILED", 1)
         index, cluster = ClusterIndex(WHOLE_ANSWERS.rules), Cluster()
         for step in history:
             apply(index, cluster, step)
@@ -44,14 +44,14 @@ def test_counts_are_true_while_questions_are_forgotten_for_new_ones(history: lis
         assert seen(index, pods) == seen(fresh(cluster), pods)
 
 
-@pytest.mark.parametrize("most", [1, compiled_constraints.MOST_QUESTIONS], ids=["questions are forgotten", "none is"])
+@pytest.mark.parametrize("most", [1, compiled_constraints.MOST_COMPILED], ids=["questions are forgotten", "none is"])
 @given(before=histories(), after=histories())
 def test_an_audit_finds_nothing_wrong_with_what_changes_between_its_steps(
     most: int, before: list[Step], after: list[Step]
 ) -> None:
     """Groups given back, made anew or not yet corrected for a relabelled namespace have not drifted."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiled_constraints, "MOST_QUESTIONS", most)
+        patch.setattr(compiled_constraints, "MOST_COMPILED", most)
         index, cluster = ClusterIndex(WHOLE_ANSWERS.rules), Cluster()
         for step in before:
             apply(index, cluster, step)

@@ -106,7 +106,7 @@ def test_nothing_of_them_stays_when_they_are_gone(history: list[Step], hostile: 
     """Compiled questions are kept for the next replica; here for one, so that the pod asked about last pushes them out."""
     last = pod_json("last")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiled_constraints, "MOST_QUESTIONS", 1)
+        patch.setattr(compiled_constraints, "MOST_COMPILED", 1)
         index, _ = built(history)
         filter_nodes(asking(last, *index.view.known), index.view, WHOLE_ANSWERS, seed=0)
         before = index.statistics()

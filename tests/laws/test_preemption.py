@@ -99,7 +99,7 @@ def passes_beside(conflicting: dict[str, list[Pod]], held: ClusterIndex, pod: Po
     """Whether our rules let the pod pass while these pods stand on their nodes."""
     with held.view.what_if() as tried:
         for name, each in ((name, each) for name, pods in conflicting.items() for each in pods):
-            tried.stand(each, held.view.known[name])
+            tried.place(each, held.view.known[name])
         compiled = held.view.compiled(pod.signature)
         return catalog.prepare_filters(pod, compiled, held.view, IndexFrame()).reason(held.view.known[node]) is None
 

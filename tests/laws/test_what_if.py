@@ -73,7 +73,7 @@ def test_pods_made_to_stand_count_as_if_they_stood(
     pods, asking = pods_of(drawn), contender("asking", app="web", **fields)
     held = cluster(*NODES, *pods)
     with held.view.what_if() as tried:
-        tried.stand(contender("coming", app="web", **coming), held.view.known[node])
+        tried.place(contender("coming", app="web", **coming), held.view.known[node])
         inside = passing(held, asking)
     assert inside == passing(cluster(*NODES, *pods, contender("coming", on=node, app="web", **coming)), asking)
     assert passing(held, asking) == passing(cluster(*NODES, *pods), asking)

@@ -10,14 +10,11 @@ def test_a_pod_of_which_nothing_is_known_stands_nowhere_and_is_of_no_importance(
     assert (bare.node, bare.priority, bare.nominated_node, bare.rejection, dict(bare.requests)) == ("", 0, "", "", {})
     states = bare.terminating, bare.finished, bare.gated, bare.preempted, bare.never_preempts, bare.has_unseen_needs
     assert not any(states)
-    assert not bare.is_placed
 
 
-def test_a_pod_is_placed_while_it_stands_on_a_node_and_has_not_finished() -> None:
-    signature = PodSignature("ns")
-    made = [Pod("u", "p", signature), Pod("u", "p", signature, "n"), Pod("u", "p", signature, "n", finished=True)]
-    assert [each.is_placed for each in made] == [False, True, False]
-    assert {(each.key, each.full_name, each.namespace) for each in made} == {("u", "ns/p", "ns")}
+def test_a_pod_is_identified_by_its_uid_and_named_with_its_namespace() -> None:
+    made = Pod("u", "p", PodSignature("ns"))
+    assert (made.key, made.full_name, made.namespace) == ("u", "ns/p", "ns")
 
 
 def test_a_node_of_which_nothing_is_known_is_open_and_offers_nothing() -> None:

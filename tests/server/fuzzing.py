@@ -163,7 +163,7 @@ def counted(index: ClusterIndex) -> Json:
         "requested": {name: dict(index.view.requested(number)) for name, number in index.view.known.items()},
         "names": sorted(filter(None, index.view.node_names)),
         "nominated": {node: sorted(pods) for node, pods in index.view.nominated.items()},
-        "pending": sum(placement.pending for placement in index.counts.signatures),
+        "pending": sum(placement.undetermined for placement in index.counts.signatures),
         "rejected": len(index.rejected),
         "drifts": index.drifts,
     }

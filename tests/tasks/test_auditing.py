@@ -60,7 +60,7 @@ def counted(index: ClusterIndex) -> list[dict[str, int]]:
 async def test_a_planted_difference_is_found_and_cured() -> None:
     index = cluster()
     before = counted(index)
-    (group, *_) = (group for _, groups in index.counts.terms.asked() for group in groups)
+    (group, *_) = (group for _, groups in index.counts.terms.acquired() for group in groups)
     group.counts[next(iter(group.counts))] += 5
     assert len(audit(index)) == 1
     auditing = Auditing(index, partial(audit_steps, index), FakeClock(), 1.0)
@@ -69,7 +69,7 @@ async def test_a_planted_difference_is_found_and_cured() -> None:
     running.cancel()
     assert auditing.differences == 1
     assert counted(index) == before
-    assert audit(index) == ["the index had to be counted anew 1 times"]
+    assert audit(index) == ["the index had to be rebuilt 1 times"]
 
 
 async def test_a_true_index_is_left_alone() -> None:
@@ -85,13 +85,13 @@ async def test_a_true_index_is_left_alone() -> None:
 def test_a_change_that_cannot_be_counted_is_counted_anew_instead(gone: str) -> None:
     """A count that would become negative shows that one was lost before; nothing of the change is."""
     index = cluster()
-    for group in (group for _, groups in index.counts.terms.asked() for group in groups):
+    for group in (group for _, groups in index.counts.terms.acquired() for group in groups):
         group.counts.clear()
         group._levels = None
     pod = index.pods[gone]
     assert index.delete(pod)
     assert index.drifts == 1
-    assert audit(index) == ["the index had to be counted anew 1 times"]
+    assert audit(index) == ["the index had to be rebuilt 1 times"]
     assert gone not in index.pods
 
 

@@ -162,7 +162,7 @@ async def test_a_pod_that_is_nominated_elsewhere_is_nothing_to_rely_on_before_it
     async with scene.running():
         await until(lambda: bool(scene.nominated()))
     (group,) = scene.index.view.compiled(scene.index.pods["first"].signature).anti
-    assert (sum(group.counts.values()), group.pending) == (3, 1)
+    assert (sum(group.counts.values()), group.undetermined) == (3, 1)
     assert scene.index.assumed.places() == {"known": 0, "undetermined": 0, "doubted": 1}
     assert audit(scene.index) == []
 

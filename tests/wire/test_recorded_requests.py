@@ -144,9 +144,7 @@ def test_full_victims_are_read_with_priority_and_start(question: Json) -> None:
     for candidate in args.candidates:
         raw = question["NodeNameToVictims"][candidate.node]["Pods"]
         assert [victim.priority for victim in candidate.victims] == [pod["spec"]["priority"] for pod in raw]
-        assert {args.victim_pods[victim.uid].name for victim in candidate.victims} == {
-            pod["metadata"]["name"] for pod in raw
-        }
+        assert [victim.uid for victim in candidate.victims] == [pod["metadata"]["uid"] for pod in raw]
 
 
 def test_some_recorded_question_is_refused_and_some_scored(index: ClusterIndex) -> None:

@@ -60,7 +60,6 @@ class TestPods:
     )
     def test_only_succeeded_and_failed_pods_are_finished(self, phase: str, *, finished: bool) -> None:
         assert pod("a", on="n", phase=phase).finished is finished
-        assert pod("a", on="n", phase=phase).is_placed is not finished
 
     def test_a_deletion_timestamp_makes_a_pod_terminating(self) -> None:
         assert (pod("a").terminating, pod("a", terminating=True).terminating) == (False, True)

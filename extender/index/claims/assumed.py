@@ -2,7 +2,7 @@
 
 Assumed pods. The scheduler sends the next request before the watch shows the last pod (in 70–98 % of cycles), so a response must
 count at once. A pod with one passed node counts there like any other. A pod with several is undetermined: it counts on
-none of them; instead the groups that would count it have a *pending* pod, so that a request which depends on it can
+none of them; instead the groups that would count it have an undetermined pod, so that a request which depends on it can
 wait, or count it pessimistically (`expected`), while all other requests go on.
 
 An assumption ends when the watch shows the pod bound or deleted, when a complete list lacks the pod, with a new
@@ -36,7 +36,7 @@ from extender.model.objects import Pod
 
 _BUCKETS = 2048
 _SLOTS = 16
-MOST_GONE = _BUCKETS * _SLOTS
+MOST_DELETED = _BUCKETS * _SLOTS
 MOST_REJECTED = 20_000
 
 DependencyVersion: TypeAlias = Hashable
@@ -54,7 +54,7 @@ class DeletedPods:
     def __init__(self, pods: Container[str]) -> None:
         """``pods``: the UIDs of those that exist. An API server that is restored from a backup has deleted ones again."""
         self._pods = pods
-        self._held = array("q", bytes(8 * MOST_GONE))
+        self._held = array("q", bytes(8 * MOST_DELETED))
 
     def __contains__(self, uid: object) -> bool:
         mark, start = _place(uid)
@@ -101,7 +101,7 @@ class AssumedPods:
 
     The node of the former is known soon, so a filter request may wait for them; it never waits for the latter.
     ``ended`` counts the assumptions that ended although no watch event ended them, ``expired`` those of them that ran
-    out of time. ``changes`` tells of each assumption that ends or comes into doubt, ``unconfirmed`` of those that
+    out of time. ``changes`` shows each assumption that ends or comes into doubt, ``unconfirmed`` those that
     ``ended`` counts.
     """
 
@@ -164,7 +164,7 @@ class AssumedPods:
         return assumed
 
     def _end(self, uid: str) -> Assumed | None:
-        """Ends an assumption. A pod on a single node still counts there, and subscribers have not been told."""
+        """Ends an assumption. A pod on a single node still counts there, and subscribers have not been called."""
         assumed = self.held.pop(uid, None)
         if assumed is None:
             return None
@@ -180,7 +180,7 @@ class AssumedPods:
     def observe(self, uid: str, old: Pod | None, new: Pod | None) -> Assumed | None:
         """Applies what the watch shows of any pod: bound or deleted ends the assumption, a failure is kept for `review`.
 
-        Returns the assumption that ended. The caller counts the pod of the watch in its place, and tells `changes`.
+        Returns the assumption that ended. The caller counts the pod of the watch in its place, and notifies `changes`.
         """
         if new is None:
             self._deleted.add(uid)
@@ -195,7 +195,7 @@ class AssumedPods:
     def listed(self, shown: Container[str], begun: float) -> None:
         """Ends the assumptions that are older than ``begun``, the start of a complete list, and whose pods it does not have.
 
-        The watch may never have shown such a pod, and then no other event tells of its deletion.
+        The watch may never have shown such a pod, and then no other event shows its deletion.
         """
         for uid in [uid for uid, assumed in self.held.items() if assumed.since < begun and uid not in shown]:
             self._deleted.add(uid)
@@ -215,7 +215,7 @@ class AssumedPods:
 
         A report of failure is taken for an earlier attempt's unless it was written ``failure_grace`` seconds after the
         answer: those arrive while the pod is assumed (measured 31–63 times in 1,000 pods), and would free a place that
-        is taken. When it was written is not told; but all that was written before ``known_before`` had been read before
+        is taken. The report does not say when it was written; but all that was written before ``known_before`` had been read before
         the last review. In the same way a binding is missing for ``expiry`` seconds only if all that was written up to
         ``known_until`` has been read.
         """
@@ -246,7 +246,7 @@ class AssumedPods:
         self.doubted += 1
         self.changes.notify(assumed, doubted)
 
-    def excuse(self, seconds: float) -> None:
+    def extend(self, seconds: float) -> None:
         """Makes every assumption younger by a time in which this process did not run and read no events. O(assumed pods)."""
         for uid, assumed in self.held.items():
             self.held[uid] = msgspec.structs.replace(assumed, since=assumed.since + seconds)
@@ -262,7 +262,7 @@ class AssumedPods:
 
     def is_undetermined(self, compiled: CompiledConstraints) -> bool:
         """Whether the filter result may depend on a pod whose node is not known yet. O(groups)."""
-        return (self.several or self.doubted) > 0 and any(group.pending for group in compiled.filter_groups())
+        return (self.several or self.doubted) > 0 and any(group.undetermined for group in compiled.filter_groups())
 
     def expected(self, group: GroupView) -> Expected:
         """By domain of the group, where the pods that it would count and whose node is not known may be.

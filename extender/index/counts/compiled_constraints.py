@@ -31,14 +31,14 @@ from extender.settings import Rules
 _Versions = tuple[int, int, int, int]
 """Of the terms that existing pods carry, of namespaces, of workloads, and of the label keys that nodes carry."""
 
-MOST_QUESTIONS = 10_000
+MOST_COMPILED = 10_000
 MOST_BYTES = 96 * 2**20
 """The most that all of them may hold, estimated when each is compiled."""
 # Idle: no pod has the signature now. That is the usual case, as a binding adds labels of the node's topology to a pod
 # (KEP-4742): the signature of pending pods is theirs only for moments. 2,000 workloads of 75 pods each need 39 MiB.
 MOST_IDLE = 2_500
 MOST_IDLE_BYTES = MOST_BYTES // 2
-_SERIALS = count(1)  # of all indexes, so that a number is not given again after one has been counted anew
+_SERIALS = count(1)  # of all indexes, so that a rebuilt index does not give a number again
 _BYTES_A_GROUP = 1_000
 _BYTES_A_COUNT = 100
 _BYTES_A_CELL = 8
@@ -114,7 +114,7 @@ class ConstraintCompiler:
         made = self._compile(signature)
         made.size = _size(made.compiled)
         self._bytes += made.size
-        while self._compiled and (len(self._compiled) >= MOST_QUESTIONS or self.bytes > MOST_BYTES):
+        while self._compiled and (len(self._compiled) >= MOST_COMPILED or self.bytes > MOST_BYTES):
             self._drop(self._least_used())
         self._compiled[signature] = made
         return made.compiled
@@ -181,7 +181,7 @@ class ConstraintCompiler:
             self._idle_bytes -= self._compiled[signature].size
 
     def _least_used(self) -> PodSignature:
-        """The first in turn that is not in use; those before it get their second chance. Amortised O(1)."""
+        """The first that is not in use; those before it get their second chance. Amortised O(1)."""
         while True:
             signature, compiled = next(iter(self._compiled.items()))
             if not compiled.in_use:
@@ -279,15 +279,17 @@ class ConstraintCompiler:
         hard_keys = _keys_of(tuple(c.topology_key for c in constraints.hard))
         soft_keys = _keys_of(tuple(c.topology_key for c in constraints.soft))
 
-        def ask(constraint: SpreadConstraint, key: SpreadKey) -> CompiledSpread:
+        def compile_one(constraint: SpreadConstraint, key: SpreadKey) -> CompiledSpread:
             held.spreads.append(key)
             return CompiledSpread(
                 constraint, self._spreads.acquire(key), int(constraint.selector.matches(signature.labels))
             )
 
         return {
-            "hard": tuple(ask(c, hard_key(signature, c, hard_keys)) for c in constraints.hard),
-            "soft": tuple(ask(c, soft_key(signature, c, soft_keys, needs_all=needs_all)) for c in constraints.soft),
+            "hard": tuple(compile_one(c, hard_key(signature, c, hard_keys)) for c in constraints.hard),
+            "soft": tuple(
+                compile_one(c, soft_key(signature, c, soft_keys, needs_all=needs_all)) for c in constraints.soft
+            ),
             "soft_needs_all_keys": needs_all,
             "hard_error": constraints.hard_error,
             "soft_error": constraints.soft_error,
@@ -331,7 +333,7 @@ def _size(compiled: CompiledConstraints) -> int:
         *(each.group for each in compiled.preferences),
         *(each.group for each in (*compiled.hard, *compiled.soft)),
     )
-    counts = sum(len(group.counts) // max(group.askers, 1) for group in own)
+    counts = sum(len(group.counts) // max(group.users, 1) for group in own)
     return 2 * compiled.signature.size + _BYTES_A_GROUP * (1 + len(own)) + _BYTES_A_COUNT * counts
 
 

@@ -41,10 +41,10 @@ class Counts:
         self.clear()
 
     def clear(self) -> None:
-        """Makes every table anew and empty. The caller counts the pods again."""
+        """Replaces every table by an empty one. The caller counts the pods again."""
         self._namespaces.release_all()
         self._topology.release_all()
-        self.signatures = SignatureTable(self._signature_added, self._signature_gone)
+        self.signatures = SignatureTable(self._signature_added, self._signature_removed)
         self.selections = Selections(self.signatures, self._namespaces)
         self.terms = TermCounts(self._topology, self._namespaces, self.selections)
         self.spreads = SpreadCounts(self._topology, self.selections)
@@ -54,9 +54,9 @@ class Counts:
         self.terms.signature_added(counts_of_signature)
         self.selections.signature_added(counts_of_signature)
 
-    def _signature_gone(self, counts_of_signature: SignatureCounts) -> None:
-        self.terms.signature_gone(counts_of_signature)
-        self.selections.signature_gone(counts_of_signature)
+    def _signature_removed(self, counts_of_signature: SignatureCounts) -> None:
+        self.terms.signature_removed(counts_of_signature)
+        self.selections.signature_removed(counts_of_signature)
 
     # -- changes --------------------------------------------------------------------------------------------------------
 
@@ -66,16 +66,16 @@ class Counts:
         here = self._signatures_of(pods) if moves else {}
         for counts_of_signature, times in here.items():
             _add(counts_of_signature.groups, number, -times)
-        turned = self._topology.put(number, new)
+        changed = self._topology.put(number, new)
         for counts_of_signature, times in here.items():
             _add(counts_of_signature.groups, number, times)
         for (
             column
-        ) in turned.columns:  # after that: a group that starts to count counts this node's pods with all others
-            self.terms.column_turned(column)
-            self.selections.column_turned(column)
-        if turned.keys:
-            self.terms.first_carried(turned.keys)
+        ) in changed.columns:  # after that: a group that starts to count counts this node's pods with all others
+            self.terms.occupancy_changed(column)
+            self.selections.occupancy_changed(column)
+        if changed.keys:
+            self.terms.first_carried(changed.keys)
 
     def _signatures_of(self, pods: Iterable[Pod]) -> dict[SignatureCounts, int]:
         found: dict[SignatureCounts, int] = {}

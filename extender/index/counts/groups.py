@@ -23,20 +23,20 @@ class IndexDriftError(RuntimeError):
 
 
 class Group:
-    """Pods per domain. ``askers`` counts the compiled constraints that use the group (an inverse group: its owners).
+    """Pods per domain. ``users`` counts the compiled constraints that read the group (an owner group: its signatures).
 
-    ``pending`` is how many pods would count here whose node is not known yet (`assumed`).
+    ``undetermined`` is how many pods would count here whose node is not known yet (`assumed`).
     """
 
-    __slots__ = ("_levels", "askers", "column", "counts", "key", "pending", "version")
+    __slots__ = ("_levels", "column", "counts", "key", "undetermined", "users", "version")
 
     def __init__(self, key: KeyDomains) -> None:
         self.key = key
         self.column: NodeColumn = key
         self.counts: dict[int, int] = {}
         self.version = 0
-        self.askers = 0
-        self.pending = 0
+        self.users = 0
+        self.undetermined = 0
         self._levels: dict[int, set[int]] | None = None
 
     def add(self, node: int, pods: int) -> None:
@@ -69,7 +69,7 @@ class Group:
         """The domains by their count, so that finding the least and the greatest costs O(distinct counts).
 
         Made when it is first read, O(domains with pods): the groups of most terms that existing pods carry are never
-        asked for it, and it takes twice the memory of the counts.
+        read this way, and it takes twice the memory of the counts.
         """
         levels = self._levels
         if levels is None:

@@ -193,7 +193,7 @@ class Selections:
         self._namespaces = namespaces
         self._anchors: SelectorIndex[Selection] = SelectorIndex()
         self._by_selector: dict[LabelSelector, set[Selection]] = {}
-        # Most columns have one group: it stands there without a dictionary, which would take more memory than the group.
+        # Most columns have one group. It is held without a dictionary, which would take more memory than the group.
         self._over: dict[NodeColumn, tuple[Group, Selection] | dict[Group, Selection]] = {}
 
     def add(self, selection: Selection) -> None:
@@ -209,7 +209,7 @@ class Selections:
                 selection.enter(counts_of_signature)
 
     def remove(self, selection: Selection) -> None:
-        """Stops keeping a selection whose groups are gone."""
+        """Stops keeping a selection that has no group left."""
         self._anchors.discard(selection, selection.anchor, selection.fixed_namespaces())
         if selection.anchor is not None:
             self._signatures.release_label(selection.anchor.key)
@@ -234,7 +234,7 @@ class Selections:
             selection.start(group)
 
     def remove_group(self, selection: Selection, key: Hashable) -> None:
-        """Forgets a group of a selection. As `add_group`."""
+        """Removes a group of a selection. Costs what `add_group` does."""
         group = selection.groups.pop(key)
         shrink(selection.groups)
         if group in selection.live:
@@ -246,8 +246,8 @@ class Selections:
             del self._over[group.column]
             shrink(self._over)
 
-    def column_turned(self, column: NodeColumn) -> None:
-        """A column has got its first node, or has lost its last one, and the pods of that node are counted again."""
+    def occupancy_changed(self, column: NodeColumn) -> None:
+        """Called when a column has got its first node or lost its last one, and that node's pods are counted again."""
         over = self._over.get(column, ())
         for group, selection in over.items() if isinstance(over, dict) else [over] if over else ():
             (selection.start if column.filled else selection.stop)(group)
@@ -267,7 +267,7 @@ class Selections:
             for each in self._anchors.candidates(signature.namespace, signature.labels)
         )
 
-    def signature_gone(self, counts_of_signature: SignatureCounts) -> None:
+    def signature_removed(self, counts_of_signature: SignatureCounts) -> None:
         """Drops a signature without pods."""
         signature = counts_of_signature.signature
         for selection in self._anchors.candidates(signature.namespace, signature.labels):

@@ -18,18 +18,18 @@ from extender.model.selectors import Requirement
 class SignatureCounts:
     """Pods of one signature, terminating or not: how many on which node, and the groups that count them.
 
-    ``groups`` are those that count it, with how many times each: a pod may carry the same term twice. ``pending`` is
+    ``groups`` are those that count it, with how many times each: a pod may carry the same term twice. ``undetermined`` is
     how many more of them are on a node that is not known yet; ``pins`` keep it although it is empty.
     """
 
-    __slots__ = ("groups", "nodes", "pending", "pins", "signature", "terminating")
+    __slots__ = ("groups", "nodes", "pins", "signature", "terminating", "undetermined")
 
     def __init__(self, signature: PodSignature, *, terminating: bool) -> None:
         self.signature = signature
         self.terminating = terminating
         self.nodes: dict[int, int] = {}
         self.groups: dict[Group, int] = {}
-        self.pending = 0
+        self.undetermined = 0
         self.pins = 0
 
     def count_in(self, group: Group, sign: int) -> None:
@@ -40,13 +40,13 @@ class SignatureCounts:
     def join(self, group: Group) -> None:
         """From now on the group counts these pods, once more if it does already."""
         self.groups[group] = self.groups.get(group, 0) + 1
-        group.pending += self.pending
+        group.undetermined += self.undetermined
         self.count_in(group, 1)
 
     def leave(self, group: Group) -> None:
         """The group, which counts these pods once, counts them no more."""
         del self.groups[group]
-        group.pending -= self.pending
+        group.undetermined -= self.undetermined
         self.count_in(group, -1)
 
 
@@ -61,9 +61,11 @@ class SignatureTable:
     acquired key costs memory, and time for every new signature with the label.
     """
 
-    def __init__(self, on_new: Callable[[SignatureCounts], None], on_gone: Callable[[SignatureCounts], None]) -> None:
+    def __init__(
+        self, on_new: Callable[[SignatureCounts], None], on_removed: Callable[[SignatureCounts], None]
+    ) -> None:
         self._on_new = on_new
-        self._on_gone = on_gone
+        self._on_removed = on_removed
         self._all: dict[tuple[PodSignature, bool], SignatureCounts] = {}
         self._by_namespace: dict[str, Few[SignatureCounts]] = {}
         self._by_label: dict[str, _Postings] = {}
@@ -72,10 +74,12 @@ class SignatureTable:
     def __len__(self) -> int:
         return len(self._all)
 
-    def standing(self) -> int:
+    def with_pods(self) -> int:
         """How many signatures have pods, placed or assumed. O(signatures): for metrics."""
         return sum(
-            1 for counts_of_signature in self._all.values() if counts_of_signature.nodes or counts_of_signature.pending
+            1
+            for counts_of_signature in self._all.values()
+            if counts_of_signature.nodes or counts_of_signature.undetermined
         )
 
     def __iter__(self) -> Iterator[SignatureCounts]:
@@ -134,9 +138,9 @@ class SignatureTable:
     def expect(self, signature: PodSignature, pods: int) -> None:
         """Counts so many pods of a signature more (or fewer) whose node is not known yet. O(groups)."""
         counts_of_signature = self._all.get((signature, False)) or self._add(signature, terminating=False)
-        counts_of_signature.pending += pods
+        counts_of_signature.undetermined += pods
         for group, times in counts_of_signature.groups.items():
-            group.pending += pods * times
+            group.undetermined += pods * times
         self._remove_unused(counts_of_signature)
 
     def _add(self, signature: PodSignature, *, terminating: bool) -> SignatureCounts:
@@ -150,7 +154,7 @@ class SignatureTable:
         return counts_of_signature
 
     def _remove_unused(self, counts_of_signature: SignatureCounts) -> None:
-        if counts_of_signature.nodes or counts_of_signature.pending or counts_of_signature.pins:
+        if counts_of_signature.nodes or counts_of_signature.undetermined or counts_of_signature.pins:
             return
         signature = counts_of_signature.signature
         del self._all[signature, counts_of_signature.terminating]
@@ -163,7 +167,7 @@ class SignatureTable:
                 if not postings[value]:
                     del postings[value]
                     shrink(postings)
-        self._on_gone(counts_of_signature)
+        self._on_removed(counts_of_signature)
 
     def acquire_label(self, key: str) -> None:
         """One selection more anchors on the label key. O(1), for the second one O(signatures).
@@ -228,7 +232,7 @@ class SignatureTable:
 
     def statistics(self) -> dict[str, int]:
         """How many signatures have pods, and on how many label keys selections anchor. O(signatures): for metrics."""
-        return {"pod_signatures": self.standing(), "indexed_labels": len(self._label_users)}
+        return {"pod_signatures": self.with_pods(), "indexed_labels": len(self._label_users)}
 
 
 def _in_namespaces(

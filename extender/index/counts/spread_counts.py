@@ -64,20 +64,20 @@ class SpreadCounts:
     def __init__(self, topology: Topology, selections: Selections) -> None:
         self._topology = topology
         self._selections = selections
-        self._asked: dict[tuple[str, LabelSelector], SpreadSelection] = {}
+        self._acquired: dict[tuple[str, LabelSelector], SpreadSelection] = {}
 
     def acquire(self, key: SpreadKey) -> SpreadGroup:
         """The group of a key, made on first use; `release` gives it back."""
-        selection = self._asked.get((key.namespace, key.selector))
+        selection = self._acquired.get((key.namespace, key.selector))
         if selection is None:
             selection = SpreadSelection(key.namespace, key.selector)
-            self._asked[key.namespace, key.selector] = selection
+            self._acquired[key.namespace, key.selector] = selection
             self._selections.add(selection)
         group = selection.groups.get(key)
         if group is None:
             group = self._make(key)
             self._selections.add_group(selection, key, group)
-        group.askers += 1
+        group.users += 1
         assert isinstance(group, SpreadGroup)  # noqa: S101 (narrows the type of what `_make` put there)
         return group
 
@@ -87,17 +87,17 @@ class SpreadCounts:
 
     def release(self, key: SpreadKey) -> None:
         """Ends an `acquire`; the group and its scope are dropped with the last user."""
-        selection = self._asked[key.namespace, key.selector]
+        selection = self._acquired[key.namespace, key.selector]
         group = selection.groups[key]
-        group.askers -= 1
-        if group.askers:
+        group.users -= 1
+        if group.users:
             return
         self._selections.remove_group(selection, key)
         if isinstance(group, SpreadGroup):
             self._topology.release_scope(group.scope)
         if not selection.groups:
-            del self._asked[key.namespace, key.selector]
-            shrink(self._asked)
+            del self._acquired[key.namespace, key.selector]
+            shrink(self._acquired)
             self._selections.remove(selection)
 
     @property
@@ -105,18 +105,18 @@ class SpreadCounts:
         """The size of the columns of all scopes, in entries."""
         return self._topology.scope_cells
 
-    def asked(self) -> Iterator[tuple[SpreadSelection, SpreadKey, SpreadGroup]]:
+    def acquired(self) -> Iterator[tuple[SpreadSelection, SpreadKey, SpreadGroup]]:
         """Every group with its selection, for the audit."""
-        for selection in self._asked.values():
+        for selection in self._acquired.values():
             for key, group in selection.groups.items():
                 if isinstance(key, SpreadKey) and isinstance(group, SpreadGroup):
                     yield selection, key, group
 
-    def is_asked(self, key: SpreadKey, group: Group) -> bool:
-        """Whether a group of `asked` is still kept."""
-        selection = self._asked.get((key.namespace, key.selector))
+    def is_acquired(self, key: SpreadKey, group: Group) -> bool:
+        """Whether a group of `acquired` is still kept."""
+        selection = self._acquired.get((key.namespace, key.selector))
         return selection is not None and selection.groups.get(key) is group
 
     def statistics(self) -> dict[str, int]:
         """How many groups are kept."""
-        return {"spread_groups": sum(len(selection.groups) for selection in self._asked.values())}
+        return {"spread_groups": sum(len(selection.groups) for selection in self._acquired.values())}

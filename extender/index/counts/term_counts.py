@@ -1,9 +1,9 @@
 """Groups of affinity terms, from both sides.
 
-*Asked* groups count the existing pods that the terms of an incoming pod select. *Owner* (inverse) groups count the
-existing pods that carry a term, per domain: they apply to incoming pods that the term selects. An asked group of
-required affinity belongs to the whole set of terms, as upstream counts pods that match all of them; an anti-affinity
-group belongs to one term.
+*Acquired* groups count the existing pods that the terms of an incoming pod select. *Owner* (inverse) groups count the
+existing pods that carry a term, per domain: they apply to incoming pods that the term selects. An acquired group of
+required affinity belongs to the whole set of terms, as kube-scheduler counts pods that match all of them. A group of
+anti-affinity belongs to one term.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Role(Enum):
 
 
 class OwnerGroup(Group):
-    """How many pods that carry a term are in each domain of its key. ``askers`` counts their signatures."""
+    """How many pods that carry a term are in each domain of its key. ``users`` counts their signatures."""
 
     __slots__ = ("role", "term", "weight")
 
@@ -68,7 +68,7 @@ class TermCounts:
         self._topology = topology
         self._namespaces = namespaces
         self._selections = selections
-        self._asked: dict[frozenset[PodSelector], TermSelection] = {}
+        self._acquired: dict[frozenset[PodSelector], TermSelection] = {}
         self._owned: dict[str, dict[_Term, OwnerGroup]] = {}
         self._owner_anchors: SelectorIndex[OwnerGroup] = SelectorIndex()
         self._dormant: dict[SignatureCounts, None] = {}
@@ -79,9 +79,9 @@ class TermCounts:
         `release` ends it. Members are up to date; see `refresh`.
         """
         selectors = frozenset(map(pod_selector, terms))
-        selection = self._asked.get(selectors)
+        selection = self._acquired.get(selectors)
         if selection is None:
-            selection = self._asked[selectors] = TermSelection(selectors, self._namespaces)
+            selection = self._acquired[selectors] = TermSelection(selectors, self._namespaces)
             self._selections.add(selection)
         self.refresh(selection)
         for key in topology_keys:
@@ -89,7 +89,7 @@ class TermCounts:
             if group is None:
                 group = Group(self._topology.acquire_key(key))
                 self._selections.add_group(selection, key, group)
-            group.askers += 1
+            group.users += 1
         return selection
 
     def is_carried(self, topology_key: str) -> bool:
@@ -105,24 +105,24 @@ class TermCounts:
         """Ends an `acquire`; a group is dropped with its last user, and the selection with its last group."""
         for key in topology_keys:
             group = selection.groups[key]
-            group.askers -= 1
-            if not group.askers:
+            group.users -= 1
+            if not group.users:
                 self._selections.remove_group(selection, key)
                 self._topology.release_key(group.key)
         if not selection.groups:
-            del self._asked[selection.pod_selectors]
-            shrink(self._asked)
+            del self._acquired[selection.pod_selectors]
+            shrink(self._acquired)
             self._selections.remove(selection)
 
-    def asked(self) -> Iterator[tuple[TermSelection, Sequence[Group]]]:
+    def acquired(self) -> Iterator[tuple[TermSelection, Sequence[Group]]]:
         """Every selection with its groups, for the audit."""
-        for selection in self._asked.values():
+        for selection in self._acquired.values():
             yield selection, list(selection.groups.values())
 
-    def is_asked(self, selection: TermSelection, group: Group) -> bool:
-        """Whether a group of `asked` is still kept; membership is then up to date."""
+    def is_acquired(self, selection: TermSelection, group: Group) -> bool:
+        """Whether a group of `acquired` is still kept; membership is then up to date."""
         if (
-            self._asked.get(selection.pod_selectors) is not selection
+            self._acquired.get(selection.pod_selectors) is not selection
             or selection.groups.get(group.key.key) is not group
         ):
             return False
@@ -174,7 +174,7 @@ class TermCounts:
         return None if groups is None else groups.get(each)
 
     def _join(self, counts_of_signature: SignatureCounts, group: OwnerGroup) -> None:
-        group.askers += 1
+        group.users += 1
         counts_of_signature.join(group)
 
     def _own(self, each: _Term) -> OwnerGroup:
@@ -192,20 +192,20 @@ class TermCounts:
         self.inverse_version += 1
         self._owner_anchors.discard(group, group.term.selector.anchor(), _fixed(group.term))
 
-    def column_turned(self, column: NodeColumn) -> None:
-        """A column has got its first node, or has lost its last one. O(terms that pods carry over the key)."""
+    def occupancy_changed(self, column: NodeColumn) -> None:
+        """Called when a column has got its first node or lost its last one. O(terms that pods carry over the key)."""
         if isinstance(column, KeyDomains):
             for group in self._owned.get(column.key, {}).values():
                 (self._offer if column.filled else self._take_back)(group)
 
-    def signature_gone(self, counts_of_signature: SignatureCounts) -> None:
+    def signature_removed(self, counts_of_signature: SignatureCounts) -> None:
         """Takes out a signature without pods; the group of a term is dropped with the last signature that carries it."""
         self._dormant.pop(counts_of_signature, None)
         for each in terms_of(counts_of_signature.signature):
             group = self._find(each)
             if group is not None:
-                group.askers -= 1
-                if not group.askers:
+                group.users -= 1
+                if not group.users:
                     self._disown(each, group)
 
     def _disown(self, each: _Term, group: OwnerGroup) -> None:
@@ -231,8 +231,8 @@ class TermCounts:
 
     def statistics(self) -> dict[str, int]:
         """How many groups are kept."""
-        asked = sum(len(selection.groups) for selection in self._asked.values())
-        return {"term_groups": asked, "owner_groups": sum(1 for group in self.owned() if group.counts)}
+        acquired = sum(len(selection.groups) for selection in self._acquired.values())
+        return {"term_groups": acquired, "owner_groups": sum(1 for group in self.owned() if group.counts)}
 
 
 def _fixed(term: AffinityTerm) -> tuple[str, ...] | None:

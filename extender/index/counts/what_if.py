@@ -1,6 +1,6 @@
 """Trials on the running counts: pods are removed, put back or placed, and everything is undone at the end.
 
-The dry run of a preemption asks the same rules as the filter does, once per pod that it might spare. A trial is one
+The dry run of a preemption applies the rules of the filter, once per pod that it might spare. A trial is one
 synchronous block, so that no other code sees the counts in between. Group versions are restored too, so that what
 caches hold stays valid.
 """
@@ -52,7 +52,7 @@ class WhatIf:
         self._topology = topology
         self._signatures = signatures
         self._taken: dict[str, Pod] = {}
-        self._standing: list[tuple[Pod, int]] = []
+        self._placed: list[tuple[Pod, int]] = []
         self._versions: dict[int, tuple[Group, int]] = {}
 
     def take(self, pod: Pod) -> None:
@@ -66,21 +66,21 @@ class WhatIf:
         if self._taken.pop(pod.uid, None) is not None:
             self._count(pod, 1)
 
-    def stand(self, pod: Pod, node: int) -> None:
+    def place(self, pod: Pod, node: int) -> None:
         """A pod that has no node counts on this one. Compile constraints after it: the terms of the pod may be new."""
         self._remember(pod)
         self._signatures.put(pod.signature, False, node, 1)
-        self._standing.append((pod, node))
+        self._placed.append((pod, node))
 
-    def leave(self) -> None:
-        """Takes out all pods that `stand` placed."""
-        while self._standing:
-            pod, node = self._standing.pop()
+    def remove_placed(self) -> None:
+        """Takes out all pods that `place` placed."""
+        while self._placed:
+            pod, node = self._placed.pop()
             self._signatures.put(pod.signature, False, node, -1)
 
     def undo(self) -> None:
         """Everything is as it was."""
-        self.leave()
+        self.remove_placed()
         for pod in list(self._taken.values()):
             self.put_back(pod)
         for group, version in self._versions.values():

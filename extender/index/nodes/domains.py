@@ -34,9 +34,9 @@ class KeyDomains(NodeColumn):
         self.key = key
         self._known = known
         self.users = 0
-        self._forget_values()
+        self._drop_values()
 
-    def _forget_values(self) -> None:
+    def _drop_values(self) -> None:
         self.number_of = _NO_NUMBERS
         self.nodes_in = _NO_NODES
         self._values = _NO_VALUES
@@ -71,7 +71,7 @@ class KeyDomains(NodeColumn):
         return found
 
     def put(self, number: int, node: Node | None) -> None:
-        """Sets the node's domain (None: the node is gone); a domain without nodes is forgotten."""
+        """Sets the node's domain (None: the node is deleted); a domain without nodes is dropped."""
         value = None if node is None else self.value_on(node)
         new = 0 if value is None else self.number(value)
         old = self.fill(number, new)
@@ -91,7 +91,7 @@ class KeyDomains(NodeColumn):
                 del self.number_of[self._values[domain]]
                 self._free.append(domain)
             if not self.number_of:
-                self._forget_values()
+                self._drop_values()
 
 
 class NodeItself(KeyDomains):

@@ -28,14 +28,14 @@ _NO_PODS: Mapping[str, Pod] = {}
 _NO_RESOURCES: Resources = {}
 
 
-class Turned(NamedTuple):
-    """What a change of a node has filled first or emptied: columns in use, and label keys that no node carried before."""
+class OccupancyChanges(NamedTuple):
+    """The columns in use that a change of a node filled first or emptied, and the label keys that no node carried before."""
 
     columns: Sequence[NodeColumn]
     keys: Collection[str]
 
 
-_NOT_TURNED = Turned((), ())
+_NO_CHANGES = OccupancyChanges((), ())
 
 
 class Topology:
@@ -157,7 +157,7 @@ class Topology:
         self._scopes_over.clear()
         self.scope_cells = 0
 
-    def put(self, number: int, node: Node | None) -> Turned:
+    def put(self, number: int, node: Node | None) -> OccupancyChanges:
         """Sets or removes a node. Counts of pods on it must have been taken out before.
 
         O(labels + scopes over these labels); O(1), and nothing turns, where labels and taints stay as they are.
@@ -169,9 +169,9 @@ class Topology:
             self.known.pop(self.names[number], None)
         else:
             self.known[node.name] = number
-        return _NOT_TURNED if same_place(old, node) else self._move(number, old, node)
+        return _NO_CHANGES if same_place(old, node) else self._move(number, old, node)
 
-    def _move(self, number: int, old: Node | None, new: Node | None) -> Turned:
+    def _move(self, number: int, old: Node | None, new: Node | None) -> OccupancyChanges:
         """Brings the columns up to date that the node is in, or is to be in."""
         before, after = (NO_LABELS if node is None else node.labels for node in (old, new))
         first_carried = self._count_carriers(before, after)
@@ -180,13 +180,13 @@ class Topology:
         columns += [key for label in labels if (key := self.keys.get(label)) is not None]
         for label in ("", *labels):
             columns += self._scopes_over.get(label, ())  # after the keys, which they read
-        turned: list[NodeColumn] = []
+        changed: list[NodeColumn] = []
         for column in columns:
             was_empty = not column.filled
             column.put(number, new)
             if was_empty is bool(column.filled):
-                turned.append(column)
-        return Turned(turned, first_carried)
+                changed.append(column)
+        return OccupancyChanges(changed, first_carried)
 
     def _count_carriers(self, before: Labels, after: Labels) -> Collection[str]:
         """Counts how many nodes carry each label key; returns the keys that none carried before."""

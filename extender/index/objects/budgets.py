@@ -16,7 +16,7 @@ class Budgets:
         self._by_namespace: dict[str, dict[str, DisruptionBudget]] = {}
 
     def change(self, key: str, new: DisruptionBudget | None) -> bool:
-        """Applies a budget as it is now, None where it is gone; False where nothing has changed."""
+        """Applies a budget as it is now, None where it is deleted; False where nothing has changed."""
         old = self.objects.get(key)
         if old == new:
             return False

@@ -1,4 +1,4 @@
-"""Subscriptions to changes: what a subscriber is told, of every object of a table or of one pod.
+"""Subscriptions to changes of every object of a table, or of one pod.
 
 Subscribers are called after the change has been applied to every count, on the event loop, and in the order in which
 they subscribed. They must return at once: most of them set an event.
@@ -41,7 +41,7 @@ class Subscribers(Generic[T]):
         self.callbacks.remove(callback)
 
     def notify(self, old: T | None, new: T | None) -> None:
-        """Tells all subscribers of a change. O(subscribers); without any it makes no `Change`."""
+        """Calls all subscribers. O(subscribers); makes no `Change` if there are none."""
         if self.callbacks:
             change = Change(old, new)
             for callback in tuple(self.callbacks):
@@ -69,5 +69,5 @@ class PodSubscribers:
             del self.by_uid[uid]
 
     def notify(self, uid: str, old: Pod | None, new: Pod | None) -> None:
-        """Tells the subscribers of a pod that is in ``by_uid``. O(subscribers of the pod)."""
+        """Calls the subscribers of a pod that is in ``by_uid``. O(subscribers of the pod)."""
         self.by_uid[uid].notify(old, new)

@@ -1,8 +1,8 @@
 """Which namespaces each namespaceSelector selects now, with the way back: one relabel touches only its selectors.
 
-KEP-2249. The scheduler resolves selectors anew in each cycle; here they are resolved once and corrected when a
+KEP-2249. The scheduler resolves selectors in each cycle; here they are resolved once and corrected when a
 Namespace is made, relabelled or removed. A namespace without an object is selected by nothing on this side (only by
-``{}``, which `AffinityTerm.covers_all` answers without asking here).
+``{}``, which `AffinityTerm.covers_all` handles).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Namespaces:
             del self._users[selector], self._selected[selector]
 
     def release_all(self) -> None:
-        """Forgets every acquired selector, whatever its users: for a recount."""
+        """Drops every acquired selector, whatever its users: for a recount."""
         self._selected.clear()
         self._users.clear()
 

@@ -57,7 +57,7 @@ class Workloads:
         return self._service_versions.get(signature.namespace, 0), self._owner(signature)
 
     def default_selector(self, signature: PodSignature) -> LabelSelector | None:
-        """What default constraints of a pod of this shape count; None where nothing is deduced. O(services there)."""
+        """The pods that default constraints of this signature count; None where nothing is deduced. O(services there)."""
         clauses: list[Requirement] = []
         for service in self._services.get(signature.namespace, {}).values():
             if service.selector is not None and service.selector.matches(signature.labels):

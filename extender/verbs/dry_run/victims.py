@@ -124,7 +124,7 @@ class DryRun:
         with self.view.what_if() as tried:
             for each, number in nominated:
                 self.charge_change()
-                tried.stand(each, number)
+                tried.place(each, number)
             beside = DryRun(self.pod, self.view, across=self._across, has_nominated=True)
             beside.done, beside._work = self.done, self._work
             yield beside
@@ -188,10 +188,10 @@ class DryRun:
             return True
         self._charge_check()
         for each in conflicting:
-            tried.stand(each, number)
+            tried.place(each, number)
         compiled = self.view.compiled(self.pod.signature)
         passes = catalog.prepare_filters(self.pod, compiled, self.view, IndexFrame()).reason(number) is None
-        tried.leave()
+        tried.remove_placed()
         return passes
 
     def _possible(self, number: NodeNumber, taken: set[str], *, any_pod: bool) -> list[Pod]:

@@ -16,7 +16,7 @@ def test_existing_pods_carry_the_terms_of_the_asking_ones_and_the_zone_of_their_
     cluster = SyntheticCluster(load())
     pod = PODS.decode_event(next(cluster.pod_lines())).object
     assert pod is not None
-    assert pod.is_placed
+    assert pod.node
     incoming = decode_args(RequestMaker(cluster, 5, seed=1).filter_body(cluster.incoming_pod(0))).pod
     assert pod.signature.affinity == incoming.signature.affinity
     assert pod.signature.labels == {**incoming.signature.labels, ZONE: cluster.zone_named(pod.node)}
