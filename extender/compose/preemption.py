@@ -25,6 +25,7 @@ from extender.tasks.preemption.executor import ExecutorOptions, PreemptionExecut
 from extender.tasks.preemption.manager import PreemptionManager
 from extender.tasks.preemption.retrying_writer import RateLimiter, RetryingWriter
 from extender.tasks.reflectors import Reflectors
+from extender.telemetry import scraped
 from extender.telemetry.metrics import Metrics
 
 _LOG = logging.getLogger(__name__)
@@ -84,9 +85,8 @@ def make_preemption(
     )
     recorder = EventRecorder(writer, rate_limiter, clock)
     executor = PreemptionExecutor(index.view, writer, retrying, recorder, clock, lambda: datetime.now(UTC), options)
-    observer = metrics.preemption()
-    task = PreemptionManager(index, executor, clock, observer, settings.stuck_after)
-    observer.report(task.statistics)
+    task = PreemptionManager(index, executor, clock, metrics.preemption(), settings.stuck_after)
+    metrics.report(scraped.PREEMPTIONS, task.statistics)
 
     async def run() -> None:
         await reflectors.wait_until_synced()

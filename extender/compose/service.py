@@ -5,7 +5,7 @@
 
 import logging
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +27,7 @@ from extender.index.cluster import ClusterIndex
 from extender.kube.session import Session
 from extender.kube.timing import BackoffOptions, Clock
 from extender.kube.watch.reflector import Reflector
-from extender.kube.watch.reflector_values import WatchOptions
+from extender.kube.watch.reflector_values import ReflectorStatus, WatchOptions
 from extender.kube.writer import Writer
 from extender.model.objects import Object, Pod
 from extender.server.app import listening, make_app
@@ -130,12 +130,8 @@ def service_of_cluster(
         attempt_failed=filter_service.attempt_failed,
         catch_up=reflectors.freshness.catch_up,
     )
-    metrics.report_reflectors(lambda: reflectors.statuses().values())
+    _report_reflectors(metrics, reflectors, clock)
     metrics.report(scraped.PODS_OVER_LIMIT, over_limits.counts)
-    metrics.report(
-        scraped.CACHE_LAG, lambda: {kind: each.lag(clock.now()) for kind, each in reflectors.statuses().items()}
-    )
-    metrics.report(scraped.RELIST_CHANGES, reflectors.relist_changes)
     metrics.report(scraped.ASSUMED_PODS, index.assumed.places)
     metrics.report(scraped.ASSUMED_PODS_FORGOTTEN, index.assumed.endings)
     metrics.report(scraped.ASSUMED_POD_WAITS, lambda: filter_service.waits)
@@ -237,6 +233,26 @@ def _reflectors(
             index.assumed.listed(index.pods, begun)
 
     return Reflectors(sink, found, clock, ReflectorsOptions(stale_after=stale_after), freeze_gc, listed)
+
+
+def _report_reflectors(metrics: Metrics, reflectors: Reflectors, clock: Clock) -> None:
+    """The metrics of the watches, by kind."""
+
+    def by_kind(figure: Callable[[ReflectorStatus], float]) -> Callable[[], Mapping[str, float]]:
+        return lambda: {kind: figure(status) for kind, status in reflectors.statuses().items()}
+
+    def restarts() -> Mapping[tuple[str, str], float]:
+        statuses = reflectors.statuses().items()
+        return {(kind, reason): count for kind, status in statuses for reason, count in status.restarts.items()}
+
+    metrics.report(scraped.CACHE_LAG, by_kind(lambda status: status.lag(clock.now())))
+    metrics.report(scraped.WATCH_EVENTS, by_kind(lambda status: status.events))
+    metrics.report(scraped.WATCH_BYTES, by_kind(lambda status: status.bytes_read))
+    metrics.report(scraped.WATCH_RESTARTS, restarts)
+    metrics.report(scraped.RELISTS, by_kind(lambda status: status.relists))
+    metrics.report(scraped.RELIST_CHANGES, reflectors.relist_changes)
+    metrics.report(scraped.DECODE_ERRORS, by_kind(lambda status: status.decode_errors))
+    metrics.report(scraped.UNREADABLE_OBJECTS, by_kind(lambda status: status.unreadable))
 
 
 def _metrics(index: ClusterIndex, filter_verb: FilterVerb) -> Metrics:

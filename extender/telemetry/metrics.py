@@ -27,7 +27,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from extender.telemetry.admission import AdmissionMetrics
 from extender.telemetry.preemption import PreemptionMetrics
 from extender.telemetry.scraped import ScrapedCollector, ScrapedMetric
-from extender.telemetry.statistics import ReflectorCollector, ReflectorFigures
 
 T = TypeVar("T", float, Mapping[str, float], Mapping[tuple[str, str], float])
 
@@ -215,10 +214,6 @@ class Metrics:
     def report(self, metric: ScrapedMetric[T], read: Callable[[], T]) -> None:
         """Reads the metric from the part that counts it, at each scrape. Call it once for each metric."""
         self._registry.register(ScrapedCollector(metric.family, read))
-
-    def report_reflectors(self, reflectors: Callable[[], Iterable[ReflectorFigures]]) -> None:
-        """The figures of each reflector."""
-        self._registry.register(ReflectorCollector(reflectors))
 
     def preemption(self) -> PreemptionMetrics:
         """Declares the metrics of preemption and returns them. Call it once."""

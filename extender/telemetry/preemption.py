@@ -4,12 +4,9 @@
 Prometheus. Results and outcomes are closed sets.
 """
 
-from collections.abc import Callable, Mapping
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
-
-from extender.telemetry.statistics import StatisticsCollector
 
 RESULTS: Final = ("success", "error", "abandoned", "cancelled")
 OUTCOMES: Final = ("bound", "deleted", "failed", "stuck", "replaced", "abandoned", "cancelled")
@@ -21,7 +18,6 @@ class PreemptionMetrics:
     """Records the start, the writes and the end of each preemption."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._registry = registry
         self._attempts = Counter("extender_preemption_attempts", "Preemptions started.", registry=registry)
         self._victims = Histogram(
             "extender_preemption_victims",
@@ -68,11 +64,3 @@ class PreemptionMetrics:
     def record_end(self, outcome: str, seconds: float) -> None:
         """Records the end of a preemption."""
         self._ended.labels(outcome).observe(seconds)
-
-    def report(self, statistics: Callable[[], Mapping[str, float]]) -> None:
-        """Reads at each scrape the preemptions by phase, and the preemptors that are stuck or wait to be requeued."""
-        text = (
-            "Active preemptions by phase; stuck: the preemptor is pending preemption.stuckAfter after its victims are "
-            "gone; to_requeue: the preemptor waits to be requeued."
-        )
-        self._registry.register(StatisticsCollector("extender_preemptions", text, "phase", statistics))

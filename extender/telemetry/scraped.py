@@ -87,6 +87,29 @@ RELIST_CHANGES: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
     ("resource",),
     is_counter=True,
 )
+WATCH_EVENTS: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
+    "extender_watch_events", "Watch events read.", ("resource",), is_counter=True
+)
+WATCH_BYTES: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
+    "extender_watch_bytes", "Bytes of lists and watches read.", ("resource",), is_counter=True
+)
+WATCH_RESTARTS: Final[ScrapedMetric[ByTwoLabels]] = ScrapedMetric(
+    "extender_watch_restarts", "Restarts of watches and lists, by reason.", ("resource", "reason"), is_counter=True
+)
+RELISTS: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
+    "extender_relists", "Lists after the first.", ("resource",), is_counter=True
+)
+DECODE_ERRORS: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
+    "extender_decode_errors",
+    "Objects and events from the API server that could not be decoded.",
+    ("resource",),
+    is_counter=True,
+)
+UNREADABLE_OBJECTS: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
+    "extender_unreadable_objects",
+    "Objects whose last version cannot be decoded: they count as last decoded, or not at all.",
+    ("resource",),
+)
 AUDIT_ROUNDS: Final[ScrapedMetric[float]] = ScrapedMetric(
     "extender_audit_rounds", "Complete recounts of the index by the audit.", is_counter=True
 )
@@ -193,4 +216,13 @@ WEBHOOK_CONFIGURATION_CORRECT: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
     "extender_webhook_configuration_correct",
     "1 if the leader last found or made the webhook configuration as required, 0 if it could not, or on a standby.",
     ("configuration",),
+)
+
+# -- preemption
+
+PREEMPTIONS: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
+    "extender_preemptions",
+    "Active preemptions by phase; stuck: the preemptor is pending preemption.stuckAfter after its victims are "
+    "gone; to_requeue: the preemptor waits to be requeued.",
+    ("phase",),
 )

@@ -2,8 +2,6 @@
 
 import re
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import pytest
 
@@ -11,25 +9,17 @@ from extender.telemetry import scraped
 from extender.telemetry.metrics import Metrics
 
 
-@dataclass
-class Feed:
-    """The figures of one feed, as the collector reads them."""
-
-    kind: str = "pods"
-    events: int = 7
-    bytes_read: int = 4096
-    relists: int = 1
-    decode_errors: int = 0
-    unreadable: int = 3
-    restarts: Mapping[str, int] = field(default_factory=lambda: {"expired": 2})
-
-
 def full_page() -> str:
     """A page on which everything that can be reported stands."""
     metrics = Metrics("1.2.3")
     metrics.report(scraped.INDEX_ENTRIES, lambda: {"pods": 3})
     metrics.report(scraped.READY, lambda: {"pods": 1})
-    metrics.report_reflectors(lambda: [Feed()])
+    metrics.report(scraped.WATCH_EVENTS, lambda: {"pods": 7})
+    metrics.report(scraped.WATCH_BYTES, lambda: {"pods": 4096})
+    metrics.report(scraped.RELISTS, lambda: {"pods": 1})
+    metrics.report(scraped.DECODE_ERRORS, lambda: {"pods": 0})
+    metrics.report(scraped.UNREADABLE_OBJECTS, lambda: {"pods": 3})
+    metrics.report(scraped.WATCH_RESTARTS, lambda: {("pods", "expired"): 2})
     metrics.report(scraped.CACHE_LAG, lambda: {"pods": 1.5})
     metrics.report(scraped.REQUESTS_IN_FLIGHT, lambda: 2)
     metrics.report(scraped.TASK_RESTARTS, lambda: {"reflector pods": 4})

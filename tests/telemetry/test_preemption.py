@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from extender.telemetry import scraped
 from extender.telemetry.metrics import Metrics
 from extender.telemetry.preemption import RESULTS
 
@@ -15,7 +16,7 @@ def page_after(*, fails: bool = False) -> dict[str, float]:
     counted.record_start(2, 1)
     counted.record_execution("error" if fails else "success", 0.25)
     counted.record_end("failed" if fails else "bound", 3.0)
-    counted.report(lambda: {"terminating": 4, "stuck": 1})
+    metrics.report(scraped.PREEMPTIONS, lambda: {"terminating": 4, "stuck": 1})
     lines = re.findall(r"^(extender_preemption\S*) (\S+)$", metrics.render().decode(), re.MULTILINE)
     return {name: float(value) for name, value in lines}
 
