@@ -14,7 +14,7 @@ from tests.attack.service import is_ready, memory_of, target_of
 
 _STILL_SECONDS = 0.1
 _KEPT_MEBIBYTES = 64.0
-_ATTACK_SECONDS = 15.0
+_ATTACK_SECONDS = 30.0
 _PATIENCE_STEPS = 24  # of a quarter of a second
 _MODULES = (bodies, connections, handshakes, requests, streams)  # imported for what they register
 

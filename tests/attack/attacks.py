@@ -58,6 +58,8 @@ class Attacks:
 
     def attack(self, name: str, *, quick: bool = True) -> Callable[[Play], Play]:
         """Register one."""
+        if name in self.plays:
+            raise ValueError(f"two attacks have the name {name}")
 
         def register(play: Play) -> Play:
             self.plays[name] = play

@@ -39,7 +39,7 @@ async def _(target: Target) -> str:
     return await _held(target, 300, b"\x16\x03\x01\x02\x00\x01" if target.tls else b"POST /fil", bare=True)
 
 
-@ATTACKS.attack("200 half-sent heads")
+@ATTACKS.attack("200 half-sent heads", quick=False)
 async def _(target: Target) -> str:
     return await _held(target, 200, b"POST /filter HTTP/1.1\r\nHost: x\r\n")
 
@@ -49,12 +49,12 @@ async def _(target: Target) -> str:
     return ", ".join([await _held(target, 110, HALF, seconds=2) for _ in range(2)])
 
 
-@ATTACKS.attack("200 idle connections")
+@ATTACKS.attack("200 idle connections", quick=False)
 async def _(target: Target) -> str:
     return await _held(target, 200, head_of("GET", "/livez"))
 
 
-@ATTACKS.attack("200 half-sent log levels")
+@ATTACKS.attack("200 half-sent log levels", quick=False)
 async def _(target: Target) -> str:
     return await _held(target, 200, head_of("PUT", "/debug/loglevel", Content_Length="50") + b"deb")
 

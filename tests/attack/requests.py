@@ -149,7 +149,7 @@ async def _(target: Target) -> str:
     return f"{answers.count(200)} × 200"
 
 
-@ATTACKS.attack("10,000 pipelined calls for metrics whose answers are not taken")
+@ATTACKS.attack("10,000 pipelined calls for metrics whose answers are not taken", quick=False)
 async def _(target: Target) -> str:
     async with target.wire() as connection:
         connection.reader._transport.pause_reading()  # type: ignore[attr-defined]
@@ -158,22 +158,22 @@ async def _(target: Target) -> str:
         return f"beside them: probe {await target.status(head_of('GET', '/livez'))}"
 
 
-@ATTACKS.attack("200 calls for metrics at once")
+@ATTACKS.attack("200 calls for metrics at once", quick=False)
 async def _(target: Target) -> str:
     return await _at_once(target, 200, head_of("GET", "/metrics"))
 
 
-@ATTACKS.attack("200 calls for the settings at once")
+@ATTACKS.attack("200 calls for the settings at once", quick=False)
 async def _(target: Target) -> str:
     return await _at_once(target, 200, head_of("GET", "/configz"))
 
 
-@ATTACKS.attack("400 questions at once")
+@ATTACKS.attack("400 questions at once", quick=False)
 async def _(target: Target) -> str:
     return await _at_once(target, 400, whole("POST", "/filter", b'{"Pod":{"metadata":{"uid":"u"}},"NodeNames":["a"]}'))
 
 
-@ATTACKS.attack("400 refused requests that go on sending, each on a connection of its own")
+@ATTACKS.attack("400 refused requests that go on sending, each on a connection of its own", quick=False)
 async def _(target: Target) -> str:
     return await _at_once(target, 400, head_of("POST", "/none", Content_Length="10000000") + b"x" * 100_000)
 

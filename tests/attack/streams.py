@@ -16,7 +16,7 @@ from tests.attack.hostile_api import PIECE, Request, Script
 from tests.server.raw import whole
 from tests.simulator.plain import pod
 
-PATIENCE = 10.0
+PATIENCE = 20.0
 SECONDS = 2.0  # of a script without an end
 DEPTH = 200  # as deep as the embedded API server writes
 _BOMB = gzip.compress(bytes(512 * 2**20), 9)
@@ -226,7 +226,7 @@ for _depth in (1_100, 100_000):
     _script(f"a watch event {_depth:,} deep", _watches(_endless(_event(_pod(_nested(_depth))))))
     _script(f"list metadata {_depth:,} deep", _lists(_page(metadata=b'{"a":' * _depth + b"1" + b"}" * _depth)))
 _script("a list item that is not UTF-8", _lists(_page(_pod(b'"labels":{"a":"\xff\xfe"}'))))
-_script("a watch event that is not UTF-8", _watches(_endless(_event(_pod(b'"labels":{"a":"\xff"}')) * 100)))
+_script("watch events that are not UTF-8", _watches(_once(_event(_pod(b'"labels":{"a":"\xff"}')) * 1000), stays=True))
 _script("list metadata that is not UTF-8", _lists(_page(metadata=b'{"resourceVersion":"\xff"}')))
 for _item in (b"1", b"null", b'"pod"', b"[]", b"{}", b'{"metadata":[]}', b'{"metadata":{"name":1}}', b"{"):
     _script(f"a list item {_item.decode()}", _lists(_page(_item + b"," + _pod())), seconds=1)
@@ -265,5 +265,5 @@ _script("100 Continue without end", _answers(b"HTTP/1.1 100 Continue\r\n\r\n" * 
 _script("chunks of one byte without end", _answers(
     b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\n \r\n" * 3_000_000
 ))  # fmt: skip
-_script("a bad chunk size", _answers(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n"))
+_script("an answer with a bad chunk size", _answers(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n"))
 _script("a length that is not kept", _answers(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n{"))
