@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from operator import itemgetter
+
+import msgspec
 
 from extender.index.view import CompiledConstraints, IndexReaders, NodeNumber, Subscribable
 from extender.model.objects import Pod
@@ -31,8 +34,7 @@ NODE_FIT: Rule = NodeFit()
 PLUGIN_WEIGHT = 2
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedFilters:
+class PreparedFilters(msgspec.Struct, frozen=True, gc=False):
     """All filters that apply to a pod. A filter that rejects every node before it looks at one stands alone."""
 
     filters: tuple[PreparedFilter, ...]
@@ -97,10 +99,16 @@ def _joined(filters: Sequence[PreparedFilter]) -> PreparedFilters:
 
 def _concerning(compiled: CompiledConstraints) -> Sequence[Rule]:
     """The rules that may reject or score a node for such a pod: for most pods, which have no constraints, few or none."""
+    return _applying(RULES, compiled.is_empty, compiled.excess is not None)
+
+
+@lru_cache(maxsize=64)
+def _applying(rules: tuple[Rule, ...], is_empty: bool, is_over_limit: bool) -> Sequence[Rule]:  # noqa: FBT001 (hot path)
+    """Called several times for each request: the rules do not change."""
     kinds = [Pods.ALL]
-    if not compiled.is_empty:
-        kinds.append(Pods.CONSTRAINED if compiled.excess is None else Pods.OVER_LIMIT)
-    return [rule for rule in RULES if rule.applies_to in kinds]
+    if not is_empty:
+        kinds.append(Pods.OVER_LIMIT if is_over_limit else Pods.CONSTRAINED)
+    return tuple([rule for rule in rules if rule.applies_to in kinds])
 
 
 def active(compiled: CompiledConstraints, view: IndexReaders) -> Parts:

@@ -11,6 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
+from msgspec import structs
+
 from extender.index.view import (
     Column,
     CompiledConstraints,
@@ -34,8 +37,7 @@ _EVERYWHERE = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Clause:
+class Clause(msgspec.Struct, frozen=True, gc=False):
     """One group, with the domains of its key and the pods counted in each."""
 
     group: GroupView
@@ -43,8 +45,7 @@ class Clause:
     counts: Mapping[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class AffinityFilter:
+class AffinityFilter(msgspec.Struct, frozen=True, gc=False):
     """The required terms that apply to a pod, counted in ``frame``.
 
     ``first_pod``: no pod matches yet and this one matches itself, so any domain of the keys will do.
@@ -79,7 +80,7 @@ class AffinityFilter:
         if self.status.code is Code.UNRESOLVABLE:
             yield Reason.MALFORMED_POD, nodes
             return
-        left = list(replace(self, anti=(), inverse=()).passing(nodes))
+        left = list(structs.replace(self, anti=(), inverse=()).passing(nodes))
         yield from _removed(Reason.AFFINITY, nodes, left)
         for reason, clauses in ((Reason.ANTI_AFFINITY, self.anti), (Reason.EXISTING_ANTI_AFFINITY, self.inverse)):
             for clause in clauses:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from extender.index.view import Column, CompiledConstraints, CompiledSpread, IndexReaders, Subscribable
 from extender.model.labels import HOSTNAME
 from extender.model.objects import Pod
@@ -23,8 +25,7 @@ _NAME = "PodTopologySpread"
 _SKEW_EVERYWHERE = Rejection(_NAME, Reason.SPREAD_SKEW)
 
 
-@dataclass(frozen=True, slots=True)
-class HardClause:
+class HardClause(msgspec.Struct, frozen=True, gc=False):
     """One DoNotSchedule constraint: a domain passes while its count is at most ``limit``."""
 
     domains: Column
@@ -32,8 +33,7 @@ class HardClause:
     limit: int
 
 
-@dataclass(frozen=True, slots=True)
-class SpreadFilter:
+class SpreadFilter(msgspec.Struct, frozen=True, gc=False):
     """The hard constraints of a pod in the order of its spec, each with its clause, counted in ``frame``."""
 
     status: Status
