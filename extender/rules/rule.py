@@ -121,15 +121,15 @@ class Rule(ABC):
 
     Three rules to come, by this protocol:
 
-    - *Scheduling policies* select pods by namespace and labels. The index keeps them (`index/policies`) and compiles
-      their affinity and spread directives with the pod's own, so the two rules of these names apply them. The policy
-      rule has the rest: node affinity in `prepare_filter`, soft directives in `prepare_score`. `version` and
-      `unwatched_changes` are those of the index's table of policies.
-    - *Quota* reads a counter of the namespace: `is_active` where the namespace has a quota, a filter whose `rejects_all`
-      is certain, `version` the counter's, `pod_key` the pod's requests where they are limited.
-    - *Reserved room* reads the free resources of each node less what is reserved for other pods: `pod_key` the pod's
-      requests, `version` the versions of reservations and of the pods on nodes, `on_node` its part in the dry run.
-      `node_fit` is such a rule.
+    - *Scheduling policies* (`index/policies.py`): affinity and spread directives are added to the pod's own before these
+      are compiled, so the two rules of these names apply them. The policy rule applies the rest: required node terms in
+      `prepare_filter`, preferred ones in `prepare_score`. `version` adds up those of the table and of namespaces, whose
+      labels scopes select; `unwatched_changes` are the changes of both. `pod_key` is what scopes read of a pod that is
+      not in its signature: service account, priority class, kind of owner.
+    - *Quota* reads counters of the namespace: `is_active` where it has a quota, a filter whose `rejects_all` is certain,
+      `version` that of the counters, `pod_key` the requests where they are limited.
+    - *Reserved room* reads the free resources of a node less what is reserved for other pods: `pod_key` the requests,
+      `version` the versions of reservations and of placements, `on_node` its part in the dry run, as `node_fit` has.
     """
 
     name: str

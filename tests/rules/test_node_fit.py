@@ -157,13 +157,14 @@ def test_pods_nominated_to_the_node_take_their_room_from_pods_of_at_most_their_p
     assert rejection == Rejection("NodeFit", Reason.NO_ROOM, count=2000, limit=1000, blamed=("cpu",))
 
 
-def test_its_version_grows_with_every_pod_that_comes_or_goes_and_its_key_tells_requests_apart() -> None:
+def test_its_version_grows_with_every_pod_placed_or_nominated_and_its_key_tells_requests_apart() -> None:
     held = cluster(stage())
     compiled = held.view.compiled(contender("a").signature)
     versions = [NODE_FIT.version(compiled, held.view)]
     there = contender("old", on="n1", cpu=4000)
-    for change in (held.upsert, held.delete):
-        change(there)
+    coming = contender("coming", nominated="n1")
+    for change, changed in ((held.upsert, there), (held.delete, there), (held.upsert, coming), (held.delete, coming)):
+        change(changed)
         versions.append(NODE_FIT.version(compiled, held.view))
     assert versions == sorted(set(versions))
     assert NODE_FIT.pod_key(contender("a", cpu=1)) != NODE_FIT.pod_key(contender("a", cpu=2))

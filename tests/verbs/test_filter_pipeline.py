@@ -43,8 +43,11 @@ class Asker:
         return self.decide(args)
 
     def decide(self, args: ExtenderArgs) -> FilterDecision:
-        """The decision on a question."""
-        return self.verb.decide(args, 0)
+        """The decision on a question. The reasons are there for every text in it."""
+        decision = self.verb.decide(args, 0)
+        result = decision.result
+        assert {*result.failed.values(), *result.unresolvable.values()} <= {reason.text for reason in result.reasons}
+        return decision
 
 
 def told(plan: PreemptionPlan | None) -> tuple[str, list[str]] | None:
@@ -187,6 +190,14 @@ class TestHopeless:
         for each in kinds:
             asker.decide(each)
         assert (self.left(asker, kinds[0]), self.left(asker, kinds[-1])) == (["n1"], [])
+
+    def test_a_pod_of_the_same_signature_with_smaller_requests_is_tried_again(self) -> None:
+        coming = contender("coming", cpu=3000, priority=IMPORTANT, nominated="n1")
+        asker = Asker(stage("n1", cpu=4000), contender("w1", on="n1", app="web"), coming)
+        assert asker.ask(**LONELY, cpu=2000).plan is None
+        plan = asker.ask(**LONELY, cpu=500).plan
+        assert plan is not None
+        assert [victim.name for victim in plan.victims] == ["w1"]
 
 
 class TestWait:

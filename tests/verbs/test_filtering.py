@@ -23,7 +23,10 @@ def two_nodes(*occupied: str) -> ClusterIndex:
 
 
 def ask(index: ClusterIndex, asked: Json, *names: str) -> FilterResult:
-    return filter_nodes(asking(asked, *names), index.view, WHOLE, seed=0)
+    result = filter_nodes(asking(asked, *names), index.view, WHOLE, seed=0)
+    if Reason.MALFORMED_POD not in result.reasons:  # those texts quote the parser
+        assert set(result.unresolvable.values()) == {reason.text for reason in result.reasons}
+    return result
 
 
 def ask_nodes(index: ClusterIndex, asked: Json, nodes: Sequence[Json]) -> FilterResult:
