@@ -114,10 +114,10 @@ async def permit(api: Api) -> None:
     for file in sorted(_MANIFESTS.glob("*.yaml")):
         for found in yaml.safe_load_all(file.read_text("utf-8")):
             if found["apiVersion"].startswith("rbac.authorization.k8s.io/"):
-                await api.request("POST", path_of(placed := _in_namespace(found)), placed, allow=[409])
+                await api.request("POST", path_of(placed := in_namespace(found)), placed, allow=[409])
 
 
-def _in_namespace(found: JsonObject) -> JsonObject:
+def in_namespace(found: JsonObject) -> JsonObject:
     """As an overlay would: roles and subjects get the namespace that the account is in."""
     placed = deepcopy(found)
     if not placed["kind"].startswith("Cluster"):

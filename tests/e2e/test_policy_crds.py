@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-import yaml
 
-from extender.simulator.json_objects import JsonObject, name_of
-from tests.deploy.policies.crds import FILE
+from extender.simulator.json_objects import JsonObject
 from tests.deploy.policies.examples import BAD, FULL, STATUS, namespaced_full, policy
 from tests.e2e.client import Api, path_of
 from tests.e2e.cluster import Cluster
-from tests.fakes import PATIENCE
+from tests.e2e.policing import established, without_policies
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -22,33 +19,12 @@ _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _NO_NAME = str.maketrans({":": "", " ": "-"})
 
 
-async def established(api: Api) -> list[JsonObject]:
-    """Install the CRDs and return them once the apiserver serves them."""
-    documents = list(yaml.safe_load_all(FILE.read_text("utf-8")))
-    for document in documents:
-        await api.request("POST", _CRDS, document, allow=[409])
-    async with asyncio.timeout(PATIENCE):
-        for document in documents:
-            while (await api.request("GET", path_of(policy(_kind(document))), allow=[404, 429]))["kind"] == "Status":  # noqa: ASYNC110 -- no event across processes
-                await asyncio.sleep(0.05)
-    return [await api.request("GET", f"{_CRDS}/{name_of(document)}") for document in documents]
-
-
-def _kind(crd: JsonObject) -> str:
-    kind: str = crd["spec"]["names"]["kind"]
-    return kind
-
-
 @pytest.fixture
 async def api(cluster: Cluster) -> AsyncIterator[Api]:
     """A client of an apiserver that serves the kinds; what a test creates is removed."""
     await established(cluster.api)
     yield cluster.api
-    for kind in ("ClusterPodSchedulingPolicy", "PodSchedulingPolicy"):
-        path = path_of(policy(kind))
-        found, _ = await cluster.api.list(path)
-        for each in found:
-            await cluster.api.delete(f"{path}/{name_of(each)}")
+    await without_policies(cluster.api)
 
 
 async def test_the_crds_are_established_and_nothing_in_their_schemas_is_refused(cluster: Cluster) -> None:

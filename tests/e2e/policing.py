@@ -1,0 +1,143 @@
+"""Scheduling policies on a real apiserver: the kinds, the permissions and the webhook of deploy/policies, and who is behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from extender.simulator.json_objects import JsonObject, name_of
+from tests.deploy.building import DEPLOY, load_all
+from tests.deploy.policies.crds import FILE
+from tests.deploy.policies.examples import policy
+from tests.e2e.client import Api, path_of
+from tests.e2e.cluster import Cluster, eventually_ready, in_namespace
+from tests.e2e.control_plane import EXTENDER_ACCOUNT, HOST
+from tests.e2e.programs import free_ports
+from tests.e2e.serving import Extender
+from tests.fakes import PATIENCE
+
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/placement-extender"
+VALIDATING = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/placement-extender"
+NAMESPACE = EXTENDER_ACCOUNT.split(":")[2]
+SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/placement-extender-webhook"
+PODS = "/api/v1/namespaces/default/pods"
+_READER: JsonObject = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "ClusterRole",
+    "metadata": {"name": "placement-extender-policies"},
+}
+
+
+async def established(api: Api) -> list[JsonObject]:
+    """Install the CRDs and return them once the apiserver serves them."""
+    documents = list(yaml.safe_load_all(FILE.read_text("utf-8")))
+    for document in documents:
+        await api.request("POST", CRDS, document, allow=[409])
+    async with asyncio.timeout(PATIENCE):
+        for document in documents:
+            path = path_of(policy(document["spec"]["names"]["kind"]))
+            while (await api.request("GET", path, allow=[404, 429]))["kind"] == "Status":  # noqa: ASYNC110 -- no event across processes
+                await asyncio.sleep(0.05)
+    return [await api.request("GET", f"{CRDS}/{name_of(document)}") for document in documents]
+
+
+async def without_policies(api: Api) -> None:
+    """Remove all policies."""
+    for kind in ("ClusterPodSchedulingPolicy", "PodSchedulingPolicy"):
+        path = path_of(policy(kind))
+        found, _ = await api.list(path)
+        for each in found:
+            await api.delete(f"{path}/{name_of(each)}")
+
+
+def installed() -> list[JsonObject]:
+    """The objects of deploy/policies beside the CRDs, in the namespace of the extender's account."""
+    component = yaml.safe_load((DEPLOY / "policies" / "kustomization.yaml").read_text("utf-8"))
+    (rule,) = yaml.safe_load(component["patches"][0]["patch"])
+    subject = {"kind": "ServiceAccount", "name": "placement-extender", "namespace": NAMESPACE}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name_of(_READER)}
+    documents: list[JsonObject] = [
+        {**_READER, "rules": [rule["value"]]},
+        {**_READER, "kind": "ClusterRoleBinding", "roleRef": reference, "subjects": [subject]},
+    ]
+    for file in ("role.yaml", "secret.yaml", "webhooks.yaml"):
+        documents += [_placed(each) for each in load_all(DEPLOY / "policies" / file)]
+    return documents
+
+
+def _placed(found: JsonObject) -> JsonObject:
+    if "webhooks" not in found:
+        return in_namespace(found)
+    placed = deepcopy(found)
+    for webhook in placed["webhooks"]:
+        webhook["clientConfig"]["service"]["namespace"] = NAMESPACE
+    return placed
+
+
+@dataclass
+class Policed:
+    """A cluster whose apiserver asks the extender about pods and policies."""
+
+    cluster: Cluster
+    extender: Extender
+    webhook_url: str
+
+    @property
+    def api(self) -> Api:
+        """A client of the apiserver."""
+        return self.cluster.api
+
+    async def apply(self, found: JsonObject) -> None:
+        """Create a policy; returns once the extender applies it."""
+        before = await self.extender.metric("extender_index_entries", kind="policies")
+        await self.api.create(found)
+        async with asyncio.timeout(PATIENCE):
+            while await self.extender.metric("extender_index_entries", kind="policies") == before:  # noqa: ASYNC110 -- no event across processes
+                await asyncio.sleep(0.02)
+
+    async def trusted(self) -> bytes:
+        """The authorities that the apiserver trusts now."""
+        found = await self.api.request("GET", MUTATING)
+        return base64.b64decode(found["webhooks"][0]["clientConfig"].get("caBundle", ""))
+
+    async def served(self) -> bytes:
+        """The certificate in the Secret."""
+        found = await self.api.request("GET", SECRET)
+        return base64.b64decode(found.get("data", {}).get("tls.crt", ""))
+
+    async def until_kept(self) -> None:
+        """Return once the leader has made both configurations as they must be."""
+        async with asyncio.timeout(PATIENCE):
+            while await self.extender.metric("extender_webhook_configuration_correct") < 2:  # noqa: ASYNC110 -- as above
+                await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def policed(cluster: Cluster, **webhook: Any) -> AsyncIterator[Policed]:
+    """What deploy/policies installs, and `extender serve` behind it; everything is removed on leaving."""
+    (port,) = free_ports(1)
+    url = f"https://{HOST}:{port}"
+    settings = {
+        "preemption": {"mode": "off"},
+        "policies": {"enabled": True, "webhook": {"bindAddress": f"{HOST}:{port}", "url": url, **webhook}},
+    }
+    async with AsyncExitStack() as stack:
+        await established(cluster.api)
+        stack.push_async_callback(without_policies, cluster.api)
+        for document in installed():
+            path = path_of(document)
+            await cluster.api.request("POST", path, document)
+            stack.push_async_callback(cluster.api.delete, f"{path}/{name_of(document)}")
+        extender = stack.enter_context(cluster.extender(settings))
+        await eventually_ready(extender)
+        found = Policed(cluster, extender, url)
+        await found.until_kept()
+        yield found

@@ -1,0 +1,184 @@
+"""Policies on a real apiserver: it asks our webhook, trusts our authority, and loses no pod while certificates change."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from itertools import count
+from typing import Any
+
+import pytest
+
+from extender.simulator.json_objects import JsonObject, name_of
+from tests.deploy.policies.examples import policy
+from tests.e2e.client import path_of
+from tests.e2e.cluster import Cluster
+from tests.e2e.policing import MUTATING, PODS, VALIDATING, Policed, policed
+from tests.fakes import PATIENCE
+from tests.simulator.plain import pod
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+
+NEEDED = "requiredDuringSchedulingIgnoredDuringExecution"
+POOL = {
+    "nodeAffinity": {NEEDED: {"nodeSelectorTerms": [{"matchExpressions": [{"key": "pool", "operator": "Exists"}]}]}}
+}
+WRITERS = 8
+
+
+def asked(name: str, **spec: Any) -> JsonObject:
+    """A pod of app `db`."""
+    found = pod(name, labels={"app": "db"}, **spec)
+    del found["status"]
+    return found
+
+
+@pytest.fixture
+async def found(cluster: Cluster) -> AsyncIterator[Policed]:
+    """A cluster with policies."""
+    async with policed(cluster) as opened:
+        yield opened
+
+
+async def test_a_pod_is_injected_by_the_webhook_that_the_leader_registered(found: Policed) -> None:
+    await found.api.request(
+        "POST",
+        "/apis/scheduling.k8s.io/v1/priorityclasses",
+        {"metadata": {"name": "policed"}, "value": 1000},
+        allow=[409],
+    )
+    directives: dict[str, Any] = {
+        "affinity": POOL,
+        "schedulerName": "ours",
+        "tolerations": [{"key": "db", "operator": "Exists"}],
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1,
+                "topologyKey": "zone",
+                "whenUnsatisfiable": "DoNotSchedule",
+                "labelSelector": {"matchLabels": {"app": "db"}},
+                "matchLabelKeys": ["app.kubernetes.io/version"],
+            }
+        ],
+        "schedulingGates": [{"name": "example.com/hold"}],
+        "priorityClassName": "policed",
+    }
+    await found.apply(policy("PodSchedulingPolicy", **directives))
+    made = (await found.api.request("POST", PODS, asked("one")))["spec"]
+    assert made["affinity"] == POOL
+    assert (made["schedulerName"], made["priorityClassName"], made["priority"]) == ("ours", "policed", 1000)
+    assert {"key": "db", "operator": "Exists"} in made["tolerations"]
+    assert made["topologySpreadConstraints"][0]["topologyKey"] == "zone"
+    assert made["schedulingGates"] == [{"name": "example.com/hold"}]
+    assert await found.extender.metric("extender_admission_reviews_total", kind="Pod", result="patched") == 1
+
+
+async def test_the_template_of_a_deployment_is_injected_once_however_often_it_is_applied(found: Policed) -> None:
+    await found.apply(policy("PodSchedulingPolicy", affinity=POOL, targets="Templates"))
+    template = {"metadata": {"labels": {"app": "db"}}, "spec": asked("x")["spec"]}
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "db", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": "db"}}, "template": template},
+    }
+    path = "/apis/apps/v1/namespaces/default/deployments"
+    try:
+        made = await found.api.request("POST", path, deployment)
+        assert made["spec"]["template"]["spec"]["affinity"] == POOL
+        for number in range(2):
+            changed = await found.api.patch(f"{path}/db", {"metadata": {"labels": {"n": str(number)}}})
+            assert changed["spec"]["template"] == made["spec"]["template"]
+            assert changed["metadata"]["generation"] == made["metadata"]["generation"]
+    finally:
+        await found.api.delete(f"{path}/db")
+
+
+async def test_what_no_schema_can_check_is_refused_by_the_webhook(found: Policed) -> None:
+    bad = policy("PodSchedulingPolicy", nodeSelector={"a b": "c"})
+    answer = await found.api.request("POST", path_of(bad), bad, allow=[422])
+    assert answer["kind"] == "Status"
+    assert 'admission webhook "validate.policies.placement.extender.dev" denied the request' in answer["message"]
+    assert {cause["field"] for cause in answer["details"]["causes"]} == {"spec.nodeSelector"}
+
+
+async def test_what_somebody_changed_in_the_configurations_is_repaired(found: Policed) -> None:
+    for path in (MUTATING, VALIDATING):
+        before = (await found.api.request("GET", path))["webhooks"]
+        change = {"webhooks": [{**before[0], "rules": before[0]["rules"][:1], "timeoutSeconds": 1}]}
+        await found.api.patch(path, change)
+        async with asyncio.timeout(PATIENCE):
+            while (await found.api.request("GET", path))["webhooks"] != before:  # noqa: ASYNC110 -- no event across processes
+                await asyncio.sleep(0.1)
+    assert await found.extender.metric("extender_webhook_configuration_repairs_total") == 4
+
+
+async def test_pods_pass_unchanged_when_no_replica_answers(cluster: Cluster) -> None:
+    async with policed(cluster) as found:
+        await found.apply(policy("PodSchedulingPolicy", schedulerName="ours"))
+        found.extender.program.stop()
+        assert (await found.api.request("POST", PODS, asked("one")))["spec"]["schedulerName"] == "default-scheduler"
+
+
+class Creations:
+    """Pods created one after the other by several writers, until told to end."""
+
+    def __init__(self, found: Policed) -> None:
+        self.made: list[JsonObject] = []
+        self.problems: list[str] = []
+        self._found = found
+        self._numbers = count()
+        self._is_over = False
+
+    async def run(self) -> None:
+        """All writers together."""
+        await asyncio.gather(*(self._write() for _ in range(WRITERS)))
+
+    def end(self) -> None:
+        """No more after those under way."""
+        self._is_over = True
+
+    async def _write(self) -> None:
+        while not self._is_over:
+            answer = await self._found.api.request("POST", PODS, asked(f"p{next(self._numbers)}"), allow=[500])
+            (self.problems if answer["kind"] == "Status" else self.made).append(answer)  # type: ignore[arg-type]  # one of two
+
+
+async def test_a_rotation_in_the_middle_of_creations_loses_no_pod_and_injects_each(cluster: Cluster) -> None:
+    """With failurePolicy Fail, so that a call that does not succeed would refuse the pod."""
+    async with policed(cluster, lifetime="60s", failurePolicy="Fail") as found:
+        await found.apply(policy("PodSchedulingPolicy", schedulerName="ours"))
+        first, creations = await found.served(), Creations(found)
+        writing = asyncio.create_task(creations.run())
+        authorities = set()
+        async with asyncio.timeout(120):
+            while await found.served() == first:
+                authorities.add((await found.trusted()).count(b"BEGIN"))
+                await asyncio.sleep(0.2)
+        await asyncio.sleep(2 * 5)  # a standby would look at the Secret within this time
+        creations.end()
+        await writing
+        assert creations.problems == []
+        assert authorities == {1, 2}, "the new authority stood beside the old one before its certificate was served"
+        assert await found.extender.metric("extender_webhook_certificate_rotations_total", step="switched") == 1
+        assert len(creations.made) > 100
+        assert {each["spec"]["schedulerName"] for each in creations.made} == {"ours"}
+        assert len({name_of(each) for each in creations.made}) == len(creations.made)
+
+
+async def test_a_thousand_pods_at_full_speed_are_all_injected_through_a_change_and_a_restart(cluster: Cluster) -> None:
+    async with policed(cluster, failurePolicy="Fail") as found:
+        await found.apply(policy("PodSchedulingPolicy", affinity=POOL))
+        names = count()
+
+        async def write(share: int, label: str | None = None) -> list[JsonObject]:
+            return [await found.api.request("POST", PODS, asked(f"{label}-{next(names)}")) for _ in range(share)]
+
+        first = [each for part in await asyncio.gather(*(write(50, "a") for _ in range(10))) for each in part]
+        await found.apply(policy("PodSchedulingPolicy", "two", schedulerName="ours", priority=5))
+        await cluster.restart_apiserver()
+        second = [each for part in await asyncio.gather(*(write(50, "b") for _ in range(10))) for each in part]
+        assert all(each["spec"]["affinity"] == POOL for each in [*first, *second])
+        assert {each["spec"]["schedulerName"] for each in first} == {"default-scheduler"}
+        assert {each["spec"]["schedulerName"] for each in second} == {"ours"}
+        assert await found.extender.metric("extender_admission_duration_seconds_count", webhook="mutate") == 1000
