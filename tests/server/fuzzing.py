@@ -1,7 +1,8 @@
-"""The whole service before a recorded cluster, for requests of any kind: what it answers, and what stays behind in it.
+"""The whole service with a recorded cluster, for requests of any kind: its answers, and what they leave in the index.
 
-The cluster is an embedded API server with the recorded objects, less the pods that the recorded requests ask about:
-what is asked about never comes, so every effect of an answer has to end by itself.
+The cluster is a simulated API server with the recorded objects. The index holds the incoming pod of a request, with all
+its constraints, from before the request until after the answer. The API server rejects all writes, so that no answer
+changes the cluster, and every effect of an answer has to end with the deletion of its pod.
 """
 
 from __future__ import annotations
@@ -24,8 +25,13 @@ from extender.compose.embedded import FREE_PORT, service_running
 from extender.compose.service import Service
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
+from extender.model.objects import Pod
 from extender.settings import Settings
+from extender.simulator.apiserver.api_errors import ApiError
+from extender.simulator.apiserver.fault_points import Call, Faults
 from extender.simulator.apiserver.server import ApiServer
+from extender.wire.errors import WireError
+from extender.wire.extender_v1 import decode_args, decode_preemption_args
 from tests.builders import Json
 from tests.fakes import PATIENCE, until
 from tests.server.spoiling import Sent
@@ -53,13 +59,13 @@ def bindings() -> list[Json]:
 BODIES: Final = {verb: recorded(verb) for verb in ("filter", "prioritize", "preempt")} | {"bind": bindings()}
 
 
-def _asking() -> set[tuple[str, str]]:
+def _incoming() -> set[tuple[str, str]]:
     pods = [body["Pod"]["metadata"] for verb in ("filter", "prioritize", "preempt") for body in BODIES[verb]]
     return {(pod["namespace"], pod["name"]) for pod in pods}
 
 
 def cluster() -> list[Json]:
-    """The recorded objects, and the victims that were offered for preemption, less the pods that ask."""
+    """The recorded objects, and the victims that were offered for preemption, without the incoming pods."""
     objects: dict[tuple[str, str, str], Json] = {}
     for kind, plural in (("Node", "nodes"), ("Namespace", "namespaces"), ("Pod", "pods")):
         for line in (RECORDINGS / f"list-{plural}.jsonl").read_bytes().splitlines():
@@ -69,8 +75,26 @@ def cluster() -> list[Json]:
         for victims in (body["NodeNameToVictims"] or {}).values():
             for pod in victims["Pods"]:
                 objects[_key("Pod", pod)] = {"kind": "Pod", "apiVersion": "v1", **pod}
-    gone = {("Pod", *each) for each in _asking()}
-    return [found for key, found in objects.items() if key not in gone]
+    incoming = {("Pod", *each) for each in _incoming()}
+    return [found for key, found in objects.items() if key not in incoming]
+
+
+class ReadOnly(Faults):
+    """Rejects every write."""
+
+    async def before_write(self, call: Call) -> None:
+        del call
+        raise ApiError(403, "Forbidden", "this cluster is read-only")
+
+
+def incoming_pod(sent: Sent) -> Pod | None:
+    """The pod of a request that can be decoded."""
+    try:
+        if sent.path in {"/filter", "/prioritize"}:
+            return decode_args(sent.body).pod
+        return decode_preemption_args(sent.body).pod if sent.path == "/preempt" else None
+    except WireError:
+        return None
 
 
 def _key(kind: str, item: Json) -> tuple[str, str, str]:
@@ -96,7 +120,17 @@ class World:
     before: Json
 
     async def send(self, sent: Sent) -> Answer:
-        """One request. Fails where no answer comes."""
+        """One request, while the index holds its pod. Fails where no answer comes."""
+        index, pod = self.service.index, incoming_pod(sent)
+        if pod is None or pod.uid in index.pods:
+            return await self._send(sent)
+        index.upsert(pod)
+        try:
+            return await self._send(sent)
+        finally:
+            index.delete(pod)
+
+    async def _send(self, sent: Sent) -> Answer:
         body: Any = _in_pieces(sent.body, sent.in_pieces) if sent.in_pieces else io.BytesIO(sent.body)
         async with (
             asyncio.timeout(PATIENCE),
@@ -106,13 +140,10 @@ class World:
             return Answer(response.status, _read(text), text)
 
     async def come_to_rest(self) -> None:
-        """Let every effect end: assumptions run out, and pods that never were are shown and taken away again."""
+        """Let every effect end: with the pods nothing of them stays."""
         index = self.service.index
         await until(lambda: not index.assumed.held)
-        for pod, _ in [*index.rejected]:
-            index.upsert(msgspec.structs.replace(pod, node="", finished=False))
-            index.delete(pod)
-        await until(lambda: not index.assumed.held)
+        await until(lambda: counted(index)["nominated"] == self.before["nominated"])
 
     def problems(self) -> list[str]:
         """What is not as it was before the first request, and what is counted wrongly."""
@@ -140,6 +171,7 @@ async def world_of(settings: Settings) -> AsyncIterator[World]:
     """The service with these settings, ready, before the recorded cluster."""
     async with ApiServer() as api:
         api.store.load(cluster())
+        api.faults = ReadOnly()
         server = msgspec.structs.replace(settings.server, bind_address=FREE_PORT)
         chosen = msgspec.structs.replace(settings, server=server)
         async with service_running(chosen, api.url, seed=1) as (url, service), aiohttp.ClientSession() as session:

@@ -32,7 +32,7 @@ TOP_FIELDS: Final = {
 }
 IN_NO_FIELD: Final = ("is nested too deeply", "is not UTF-8")
 SOON: Final = {"expiry": "1s", "wait": "5ms", "failureGrace": "100ms"}
-SOON_UNKNOWN: Final[Json] = {"unknownPodWait": "5ms"}  # most pods that are asked about are not in the cluster
+SOON_UNKNOWN: Final[Json] = {"unknownPodWait": "5ms"}  # of pods whose request cannot be decoded here
 BINDING: Final[Json] = {"paths": {"bind": "/bind"}}
 MODES: Final = {
     "decisive, executing": settings(
@@ -166,6 +166,13 @@ def test_a_recorded_request_is_answered(ask: Ask, verb: str) -> None:
     for request in BODIES[verb]:
         body = orjson.dumps(request)
         check(verb, body, ask(Sent("POST", f"/{verb}", body)))
+
+
+def test_recorded_requests_are_decided_by_the_rules(ask: Ask) -> None:
+    """The index holds the pods of the requests, so that the fuzzed ones reach the decision as well."""
+    answers = [ask(Sent("POST", "/filter", orjson.dumps(request))).json for request in BODIES["filter"]]
+    assert [answer["Error"] for answer in answers if answer["Error"]] == []
+    assert any(answer["FailedNodes"] or answer["FailedAndUnresolvableNodes"] for answer in answers)
 
 
 THOUSANDS: Final = 5000
