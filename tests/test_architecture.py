@@ -12,6 +12,7 @@ PACKAGE = ROOT / "extender"
 MODULES = sorted([*PACKAGE.rglob("*.py"), *(ROOT / "tests").rglob("*.py")])
 PURE_FLOORS = ("model", "wire", "index", "rules", "verbs", "settings.py", "policy_settings.py")
 LONGEST_FILE = 400
+SHORT_FILE = 60
 MOST_PUBLIC_METHODS = 20
 # Rooms without a purpose of their own fill with whatever fits nowhere else.
 VAGUE_NAMES = {"utils", "util", "common", "helpers", "helper", "misc"}
@@ -45,6 +46,13 @@ def imported_names(tree: ast.Module) -> Iterator[str]:
 def test_every_module_has_a_docstring_and_at_most_400_lines(path: Path) -> None:
     assert ast.get_docstring(tree_of(path)), "a module says what its job is"
     assert len(path.read_text("utf-8").splitlines()) <= LONGEST_FILE, "look for the second idea in this file"
+
+
+def test_at_most_a_tenth_of_the_modules_is_short() -> None:
+    """A reader opens each of them for little. One that is short needs a reason to stand alone."""
+    modules = [path for path in modules_below("") if path.name != "__init__.py"]
+    short = [name_of(path) for path in modules if len(path.read_text("utf-8").splitlines()) < SHORT_FILE]
+    assert len(short) <= len(modules) * 0.1, short
 
 
 @pytest.mark.parametrize("path", [path for path in MODULES if path.name == "__init__.py"], ids=name_of)

@@ -3,7 +3,8 @@
 import asyncio
 import time
 
-from extender.simulator.clocks import JumpingClock, LoopStalls
+from extender.simulator.process_usage import LoopStalls
+from extender.simulator.scenario.simulated_cluster import JumpingClock
 from tests.fakes import until
 
 

@@ -9,8 +9,8 @@ from typing import NamedTuple, TypeAlias
 
 from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS, Kind
 from extender.simulator.apiserver.store import ADDED, Change, Store, Stored
-from extender.simulator.clocks import LoopStalls
 from extender.simulator.json_objects import JsonObject
+from extender.simulator.process_usage import LoopStalls
 
 WATCHED = (PODS, NODES, NAMESPACES)
 

@@ -4,6 +4,8 @@
 `begin`, because the extender reads this cluster and the scheduler calls the extender.
 """
 
+import asyncio
+import time
 from collections.abc import Sequence
 from random import Random
 from types import TracebackType
@@ -13,7 +15,6 @@ from extender.simulator.apiserver.fault_points import Faults, SlowBindings, Slow
 from extender.simulator.apiserver.kinds import PODS
 from extender.simulator.apiserver.server import ApiServer, ApiServerSettings
 from extender.simulator.apiserver.store import Stored
-from extender.simulator.clocks import JumpingClock
 from extender.simulator.json_objects import JsonObject, is_finished, is_terminating
 from extender.simulator.scenario.fault_injector import FaultInjector
 from extender.simulator.scenario.language import BIND_PATH, Play, SchedulerPart
@@ -23,6 +24,35 @@ from extender.simulator.scheduler.loop import LoopSettings, SchedulingLoop, no_p
 from extender.simulator.scheduler.preemption import Preemption
 
 _INITIAL_VERSION = 100_000  # versions that are reset stay below it for the whole run
+
+
+class JumpingClock:
+    """A monotonic clock that can jump ahead, as after the machine was suspended. Implements ``kube.timing.Clock``."""
+
+    def __init__(self) -> None:
+        self._ahead = 0.0
+        self._jumped = asyncio.Event()
+
+    def now(self) -> float:
+        """Seconds of the monotonic clock plus all jumps."""
+        return time.monotonic() + self._ahead
+
+    def jump(self, seconds: float) -> None:
+        """Advances the clock, and wakes every sleep that ends before the new time."""
+        self._ahead += seconds
+        jumped, self._jumped = self._jumped, asyncio.Event()
+        jumped.set()
+
+    async def sleep(self, seconds: float) -> None:
+        """Waits for so many seconds of this clock; for 0, until the next iteration of the event loop."""
+        until = self.now() + seconds
+        await asyncio.sleep(0)
+        while (left := until - self.now()) > 0:
+            try:
+                async with asyncio.timeout(left):
+                    await self._jumped.wait()
+            except TimeoutError:
+                continue
 
 
 class SimulatedCluster:
