@@ -93,7 +93,7 @@ def test_settings_written_as_a_document_are_read_back_the_same() -> None:
 
 
 @pytest.mark.parametrize("document", [None, [], "mode: offload", 3], ids=repr)
-def test_anything_but_a_mapping_is_refused(document: object) -> None:
+def test_anything_but_a_mapping_is_rejected(document: object) -> None:
     assert problems_of(document) == [f"expected a mapping, got {type(document).__name__}"]
 
 
@@ -101,7 +101,7 @@ def test_a_document_must_say_what_it_is() -> None:
     assert problems_of({}) == ["apiVersion: is missing", "kind: is missing"]
 
 
-def test_every_problem_is_told_not_only_the_first() -> None:
+def test_every_problem_is_reported_not_only_the_first() -> None:
     document = HEAD | {"mode": "offlaod", "server": {"maxInFlight": 0, "bindAdress": ":1"}, "answers": 5}
     assert problems_of(document) == [
         "mode: expected offload or augment, got 'offlaod'",
@@ -139,7 +139,7 @@ def test_every_problem_is_told_not_only_the_first() -> None:
         ("assumedPods.doubt", "0s", "must be more than zero"),
     ],
 )
-def test_a_wrong_value_is_refused_with_its_path(path: str, value: object, problem: str) -> None:
+def test_a_wrong_value_is_rejected_with_its_path(path: str, value: object, problem: str) -> None:
     assert problems_of(nested(path, value)) == [f"{path}: {problem}"]
 
 
@@ -152,12 +152,12 @@ def test_a_wrong_value_is_refused_with_its_path(path: str, value: object, proble
         ({"certFile": "a.crt", "keyFile": "a.key", "clients": {"admin": ["me"]}}, "clients: needs clientCAFile"),
     ],
 )
-def test_half_of_the_files_for_https_is_refused(tls: dict[str, object], problem: str) -> None:
+def test_half_of_the_files_for_https_is_rejected(tls: dict[str, object], problem: str) -> None:
     assert problems_of(nested("server.tls", tls)) == [f"server.tls.{problem}"]
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:65536", "::1:80"])
-def test_an_address_that_cannot_be_listened_on_is_refused(address: str) -> None:
+def test_an_address_that_cannot_be_listened_on_is_rejected(address: str) -> None:
     (problem,) = problems_of(nested("server.bindAddress", address))
     assert problem.startswith("server.bindAddress: expected an address such as ")
 
@@ -230,7 +230,7 @@ def test_the_in_tree_score_scale_needs_offload_mode() -> None:
     ]
 
 
-def test_offload_mode_with_both_rules_off_is_refused() -> None:
+def test_offload_mode_with_both_rules_off_is_rejected() -> None:
     off = {"enabled": False}
     document = HEAD | {"rules": {"interPodAffinity": off, "topologySpread": off}}
     assert problems_of(document) == ["rules: mode offload with both rules off leaves nothing to decide"]
@@ -271,7 +271,7 @@ OWN_FILES = {"certFile": "/tls.crt", "keyFile": "/tls.key"}
         ),
     ],
 )
-def test_what_the_api_server_would_refuse_of_the_webhook_is_refused(changes: dict[str, object], problem: str) -> None:
+def test_what_the_api_server_would_reject_of_the_webhook_is_rejected(changes: dict[str, object], problem: str) -> None:
     assert problems_of(nested("policies", changes)) == [f"policies.{problem}"]
 
 

@@ -125,7 +125,7 @@ def test_a_mode_that_breaks_a_constraint_fails_the_check_by_name(
     assert any(line.startswith("missed: few via http (pods 30, mode decisive): violations is") for line in missed)
 
 
-def test_a_burst_without_a_size_is_refused_before_anything_is_played(
+def test_a_burst_without_a_size_is_rejected_before_anything_is_played(
     path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["bench", write_modes(path, steps=[{"settle": {}}])]) == 1
@@ -142,7 +142,7 @@ def test_a_burst_without_a_size_is_refused_before_anything_is_played(
     ],
     ids=["a wrong field", "an unknown label", "no file to compare with", "another file to compare with"],
 )
-def test_wrong_use_is_told_before_anything_is_played(
+def test_wrong_use_is_reported_before_anything_is_played(
     path: Path, capsys: pytest.CaptureFixture[str], parts: dict[str, Any], arguments: list[str], problem: str
 ) -> None:
     assert main(["bench", write(path, **parts), *arguments]) == 1
@@ -165,7 +165,7 @@ def test_a_file_of_the_project_that_is_nowhere_is_named(tmp_path: Path, monkeypa
         own_file("scenarios/none")
 
 
-def test_two_scenarios_of_one_name_are_refused(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_scenarios_of_one_name_are_rejected(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name = write(path)
     assert main(["bench", name, name]) == 1
     assert "small: two scenarios have this name" in capsys.readouterr().err

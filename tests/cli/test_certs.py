@@ -97,21 +97,21 @@ def test_a_second_run_renews_under_the_same_authority(tmp_path: Path) -> None:
     second["server.crt"].verify_directly_issued_by(first["ca.crt"])
 
 
-def test_an_authority_whose_key_is_not_there_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_authority_whose_key_is_not_there_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made(tmp_path)
     (tmp_path / "authority" / "ca.key").unlink()
     assert main(["certs", "--out", str(tmp_path)]) == 1
     assert capsys.readouterr().err == f"extender: {tmp_path}/authority/ca.key: No such file or directory\n"
 
 
-def test_a_key_of_another_authority_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_key_of_another_authority_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made(tmp_path)
     (tmp_path / "authority" / "ca.key").write_bytes((tmp_path / "client.key").read_bytes())
     assert main(["certs", "--out", str(tmp_path)]) == 1
     assert capsys.readouterr().err == f"extender: {tmp_path}/authority: the key is not that of the certificate\n"
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     assert main(["certs", "--out", str(tmp_path / "file" / "folder")]) == 1
     assert "Not a directory" in capsys.readouterr().err

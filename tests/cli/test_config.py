@@ -58,7 +58,7 @@ def test_of_several_files_one_bad_one_is_enough_for_exit_code_1(
     ],
     ids=["broken", "a field twice", "empty", "two documents"],
 )
-def test_what_is_not_one_yaml_mapping_is_refused_with_its_place(
+def test_what_is_not_one_yaml_mapping_is_rejected_with_its_place(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, problem: str
 ) -> None:
     path = write(tmp_path, text)

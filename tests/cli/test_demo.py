@@ -30,7 +30,7 @@ def test_once_plays_the_scenario_to_its_verdict(capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-async def test_without_a_terminal_it_prints_lines_until_it_is_told_to_end(number: signal.Signals) -> None:
+async def test_without_a_terminal_it_prints_lines_until_it_is_reported_to_end(number: signal.Signals) -> None:
     process = await asyncio.create_subprocess_exec(*DEMO, stdout=PIPE)
     assert process.stdout
     seen = ""
@@ -77,7 +77,7 @@ async def _drain(terminal: int) -> None:
         return
 
 
-def test_a_page_shows_pods_skew_and_refusals() -> None:
+def test_a_page_shows_pods_skew_and_rejections() -> None:
     pods = [
         PodRow("team/web-0", "web", "n1", "z1", ""),
         PodRow("team/web-1", "web", "", "", "0/2 nodes are available."),
@@ -94,7 +94,7 @@ def test_a_page_shows_pods_skew_and_refusals() -> None:
     assert "A step" in text
 
 
-def test_an_address_that_cannot_be_had_is_told_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_address_that_cannot_be_had_is_reported_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         assert main(["demo", "--bind-address", address]) == 1
@@ -103,7 +103,7 @@ def test_an_address_that_cannot_be_had_is_told_in_a_line(capsys: pytest.CaptureF
     assert "extender: --bind-address: " in capsys.readouterr().err
 
 
-def test_a_demo_that_is_not_there_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_demo_that_is_not_there_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     missing = str(tmp_path / "scenario.yaml")
     assert main(["demo", "--scenario", missing]) == 1
     assert f"extender: {missing}: No such file or directory" in capsys.readouterr().err

@@ -178,7 +178,7 @@ async def test_missing_permissions_are_named_one_by_one(tmp_path: Path) -> None:
     ]
 
 
-async def test_another_account_is_asked_about_with_its_groups(tmp_path: Path) -> None:
+async def test_another_account_is_requested_with_its_groups(tmp_path: Path) -> None:
     async with set_up(tmp_path) as setup:
         await setup.doctor("--as", "system:serviceaccount:kube-system:placement-extender")
         spec = setup.api.asked[0]
@@ -208,7 +208,7 @@ async def test_a_scheduler_that_keeps_its_plugins_is_found(tmp_path: Path) -> No
     assert (checks(document), code) == ([*kept, ("info", "scheduler")], 1)  # and it asks for scores, which are none
 
 
-async def test_the_lease_of_replicas_is_read_and_leave_for_it_asked_about(tmp_path: Path) -> None:
+async def test_the_lease_of_replicas_is_read_and_leave_for_it_requested(tmp_path: Path) -> None:
     election = {"enabled": True, "leaseNamespace": "default"}
     async with set_up(tmp_path, leaderElection=election) as setup:
         code, document = await setup.doctor()
@@ -273,7 +273,7 @@ async def test_the_chain_of_certificates_is_proven_by_asking(
     assert checks(document)[0][1] == ("tls" if len(files) < 3 else "called")
 
 
-async def test_a_key_that_every_account_may_read_is_told(tmp_path: Path) -> None:
+async def test_a_key_that_every_account_may_read_is_reported(tmp_path: Path) -> None:
     async with secured(tmp_path) as url:
         (tmp_path / "client.key").chmod(0o644)
         given = [f"--{name}-file={tmp_path / file}" for name, file in (("ca", "ca.crt"), ("key", "client.key"))]

@@ -50,7 +50,7 @@ def test_a_snapshot_may_come_from_standard_input(monkeypatch: pytest.MonkeyPatch
     assert [found.name for found in read_snapshot("-", Limits()).objects] == ["web-1"]
 
 
-def test_a_snapshot_that_cannot_be_read_is_refused_with_file_and_field(tmp_path: Path) -> None:
+def test_a_snapshot_that_cannot_be_read_is_rejected_with_file_and_field(tmp_path: Path) -> None:
     path = tmp_path / "cluster.json"
     path.write_bytes(b'{"kind":"List","items":7}')
     with pytest.raises(CommandError, match=r"cluster\.json: items: expected"):

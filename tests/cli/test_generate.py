@@ -131,7 +131,7 @@ def test_files_can_be_put_into_the_document(tmp_path: Path, capsys: pytest.Captu
     assert base64.b64decode(stanza["tlsConfig"]["caData"]) == b"an authority"
 
 
-def test_https_without_an_authority_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_https_without_an_authority_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = written(tmp_path, server={"tls": TLS})
     assert "--ca-file is needed" in rejected(capsys, "--config", config)
 
@@ -143,9 +143,9 @@ def test_a_client_certificate_that_the_extender_asks_for_must_be_named(
     assert "--cert-file and --key-file are needed" in rejected(capsys, "--config", config, *TRUST[:2])
 
 
-def test_a_service_without_tls_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_service_without_tls_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     assert "set server.tls first" in rejected(capsys, "--layout", "service")
 
 
-def test_a_mode_beside_a_configuration_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mode_beside_a_configuration_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "the configuration sets the mode" in rejected(capsys, "--config", written(tmp_path), "--mode", "augment")

@@ -60,7 +60,7 @@ def test_a_wrong_address_is_explained(capsys: pytest.CaptureFixture[str]) -> Non
     assert 'expected an address such as "127.0.0.1:8888"' in capsys.readouterr().err
 
 
-def test_what_a_command_cannot_do_is_told_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_command_cannot_do_is_reported_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "--config", "/nowhere/extender.yaml"]) == 1
     assert capsys.readouterr().err == "extender: /nowhere/extender.yaml: No such file or directory\n"
 

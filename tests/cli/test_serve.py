@@ -166,7 +166,7 @@ async def test_a_request_in_flight_is_finished_before_it_ends(tmp_path: Path) ->
             assert await process.wait() == 0
 
 
-async def test_an_address_in_use_is_told_without_a_traceback(tmp_path: Path) -> None:
+async def test_an_address_in_use_is_reported_without_a_traceback(tmp_path: Path) -> None:
     async with serving("--snapshot", snapshot(tmp_path)) as (_, url):
         address = url.removeprefix("http://")
         command = ("-m", "extender", "serve", "--snapshot", snapshot(tmp_path), "--bind-address", address)
@@ -177,7 +177,7 @@ async def test_an_address_in_use_is_told_without_a_traceback(tmp_path: Path) -> 
     assert b"Traceback" not in told
 
 
-async def test_a_kubeconfig_that_is_not_there_is_told_without_a_traceback(tmp_path: Path) -> None:
+async def test_a_kubeconfig_that_is_not_there_is_reported_without_a_traceback(tmp_path: Path) -> None:
     config = configuration(tmp_path, kube={"kubeconfig": "/nowhere/kubeconfig"})
     command = ("-m", "extender", "serve", "--config", config)
     process = await asyncio.create_subprocess_exec(sys.executable, *command, stderr=PIPE)

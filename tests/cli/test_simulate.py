@@ -34,7 +34,7 @@ def _scenario(folder: Path, **parts: Any) -> str:
     return str(path)
 
 
-def test_the_real_service_refuses_what_has_no_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_real_service_rejects_what_has_no_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", _scenario(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     reason = "0/3 nodes are available: 3 node(s) didn't match pod anti-affinity rules."
@@ -55,7 +55,7 @@ def test_a_report_is_one_json_document(tmp_path: Path, capsys: pytest.CaptureFix
     assert captured.err.splitlines()[-1] == "placed 3, pending 1, violations 0"
 
 
-def test_an_expectation_that_fails_is_told_and_gives_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_expectation_that_fails_is_reported_and_gives_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     steps = [{"settle": {"calm": "50ms"}}, {"expect": {"placed": 9}}]
     assert main(["simulate", _scenario(tmp_path, steps=steps)]) == 1
     out = capsys.readouterr().out
@@ -89,7 +89,7 @@ def test_the_scenario_sets_the_extender(tmp_path: Path, capsys: pytest.CaptureFi
         ({"steps": [{"arrive": {"template": "web", "count": 1, "namespaces": "x"}}]}, 'no namespace matches "x"'),
     ],
 )
-def test_a_scenario_that_cannot_be_played_is_told_in_a_line(
+def test_a_scenario_that_cannot_be_played_is_reported_in_a_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], parts: dict[str, Any], message: str
 ) -> None:
     assert main(["simulate", _scenario(tmp_path, **parts)]) == 1

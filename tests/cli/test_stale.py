@@ -36,7 +36,7 @@ async def stale_checks(url: str) -> list[str]:
 
 
 @pytest.mark.parametrize("policy", ["error", "pass"])
-async def test_a_silent_cluster_is_told_or_everything_passes(tmp_path: Path, policy: str) -> None:
+async def test_a_silent_cluster_is_reported_or_everything_passes(tmp_path: Path, policy: str) -> None:
     async with ApiServer(ApiServerSettings(bookmark_every=60.0)) as api:
         api.store.load([dict(found) for found in PENDING])
         kubeconfig = str(api.write_kubeconfig(tmp_path / "kubeconfig"))

@@ -54,7 +54,7 @@ async def test_a_pod_that_comes_and_goes_between_two_lists_is_answered_for_and_g
             await until(lambda: not service.index.assumed.held)
 
 
-async def test_a_pod_that_is_asked_about_after_its_deletion_is_refused_and_takes_no_place() -> None:
+async def test_a_pod_that_is_requested_after_its_deletion_is_rejected_and_takes_no_place() -> None:
     async with ApiServer() as api:
         api.store.load([dict(found) for found in OBJECTS])
         async with service_running(DECISIVE, api.url, seed=1) as (url, service):

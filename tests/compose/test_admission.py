@@ -130,7 +130,7 @@ async def test_a_pod_that_no_policy_selects_is_stored_as_it_was_sent(cluster: Cl
     assert cluster.api.admission.calls["mutate.policies.placement.extender.dev", "answered"] == 1
 
 
-async def test_a_bad_policy_is_refused_with_its_field_and_a_good_one_is_not(cluster: Cluster) -> None:
+async def test_a_bad_policy_is_rejected_with_its_field_and_a_good_one_is_not(cluster: Cluster) -> None:
     code, answer = await cluster.apply(policy("PodSchedulingPolicy", tolerations=[{"key": "a", "operator": "Is"}]))
     assert (code, answer["reason"]) == (422, "Invalid")
     assert "spec.tolerations[0].operator" in answer["message"]
@@ -138,7 +138,7 @@ async def test_a_bad_policy_is_refused_with_its_field_and_a_good_one_is_not(clus
     assert code == 201
 
 
-async def test_exempt_namespaces_are_not_even_asked_about(cluster: Cluster) -> None:
+async def test_exempt_namespaces_are_not_even_requested(cluster: Cluster) -> None:
     await cluster.client.post(
         "/apis/placement.extender.dev/v1alpha1/clusterpodschedulingpolicies",
         policy(namespaceSelector={}, podSelector={}, schedulerName="ours"),

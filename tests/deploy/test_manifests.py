@@ -44,7 +44,7 @@ def test_every_document_is_valid_by_the_schema_of_its_kind(name: str) -> None:
         kubernetes_validate.validate(document, KUBERNETES, strict=True)
 
 
-def test_the_schemas_refuse_a_field_that_does_not_exist() -> None:
+def test_the_schemas_reject_a_field_that_does_not_exist() -> None:
     (deployment,) = of_kind(overlay("service"), "Deployment")
     broken = {**deployment, "spec": {**deployment["spec"], "replica": 2}}
     with pytest.raises(kubernetes_validate.ValidationError):

@@ -334,7 +334,7 @@ def test_the_lease_needs_permissions_in_its_namespace_and_by_its_name() -> None:
     }
 
 
-def test_a_refused_watch_is_cured_by_a_permission() -> None:
+def test_a_rejected_watch_is_cured_by_a_permission() -> None:
     facts = replace(GOOD, readiness={"namespaces": "watch of namespaces rejected: 403 namespaces is forbidden"})
     assert [found.remedy for found in diagnose(facts)] == [
         "grant the service's account that permission; deploy/base has the roles"

@@ -196,7 +196,7 @@ CALLS: dict[str, tuple[str, str, Any, str]] = {
 }
 
 
-async def test_every_other_write_to_a_pod_is_refused_by_the_policy(held: Held) -> None:
+async def test_every_other_write_to_a_pod_is_rejected_by_the_policy(held: Held) -> None:
     said = {name: await rejection(held.api, *call) for name, call in CALLS.items()}
     assert {name: text for name, text in said.items() if "ValidatingAdmissionPolicy" not in text} == {}
     assert {name: text for name, text in said.items() if "expression" in text} == {}, (

@@ -26,7 +26,7 @@ def apart(number: int, **spec: Any) -> JsonObject:
 
 @pytest.mark.parametrize("in_names", [True, False], ids=["names", "whole nodes"])
 @pytest.mark.parametrize("placement", ["decisive", "cooperative"])
-async def test_questions_in_names_and_in_whole_nodes_are_answered_alike(
+async def test_requests_in_names_and_in_whole_nodes_are_answered_alike(
     cluster: Cluster, placement: str, *, in_names: bool
 ) -> None:
     await cluster.add_nodes(zones=3, per_zone=2)

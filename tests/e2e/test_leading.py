@@ -126,7 +126,7 @@ async def test_the_leader_dies_amid_a_burst_and_the_other_goes_on_without_a_viol
     assert await cluster.faults() == []
 
 
-async def test_a_leader_that_is_told_to_end_hands_over_without_waiting_for_its_lease(cluster: Cluster) -> None:
+async def test_a_leader_that_is_reported_to_end_hands_over_without_waiting_for_its_lease(cluster: Cluster) -> None:
     with two_replicas(cluster, settings(leaseDuration="10m", renewDeadline="5m", retryPeriod="1s")) as both:
         front = Front(both)
         leader = await front.leader()

@@ -54,7 +54,7 @@ async def test_the_apiserver_takes_every_manifest(cluster: Cluster, name: str) -
     assert done.stdout.count("(server dry run)") == len(own)
 
 
-async def test_under_the_roles_pods_are_placed_and_preempted_and_no_write_is_refused(
+async def test_under_the_roles_pods_are_placed_and_preempted_and_no_write_is_rejected(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     await cluster.add_nodes(zones=1, per_zone=3)
@@ -216,7 +216,7 @@ async def test_under_the_roles_every_write_is_allowed(cluster: Cluster, tmp_path
 
 
 @pytest.mark.parametrize("name", [name for name in CALLS if name != "set_condition"])
-async def test_without_its_rule_a_write_is_refused(cluster: Cluster, tmp_path: Path, name: str) -> None:
+async def test_without_its_rule_a_write_is_rejected(cluster: Cluster, tmp_path: Path, name: str) -> None:
     rule, call = CALLS[name]
     if name == "update_lease":
         lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "placement-extender"}}

@@ -26,7 +26,7 @@ def web(number: int, where: str) -> JsonObject:
     return pod(f"web-{number}", where, labels=WEB, affinity=anti_affinity(term(HOSTNAME, namespaces=TEAM_A, app="web")))
 
 
-async def test_pods_of_two_namespaces_keep_apart_and_one_too_many_is_refused_with_our_reason(cluster: Cluster) -> None:
+async def test_pods_of_two_namespaces_keep_apart_and_one_too_many_is_rejected_with_our_reason(cluster: Cluster) -> None:
     await cluster.add_nodes(zones=3, per_zone=2)
     await cluster.api.create(namespace("a1", team="a"), namespace("a2", team="a"))
     pods = [web(number, f"a{number % 2 + 1}") for number in range(6)]

@@ -46,7 +46,7 @@ async def seconds_until_bound(cluster: Cluster, asking: JsonObject) -> float | N
     return cluster.board.bound_at[key_of(asking)] - began
 
 
-async def test_pods_that_fit_one_node_of_a_thousand_are_steered_to_it(cluster: Cluster) -> None:
+async def test_pods_that_fit_one_node_of_a_thousand_are_nominated_elsewhere_to_it(cluster: Cluster) -> None:
     await anchors(cluster)
     async with cluster.scheduled(percentageOfNodesToScore=10) as extender:
         waited = [await seconds_until_bound(cluster, drawn(number)) for number in range(ASKING)]

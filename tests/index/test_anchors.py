@@ -129,7 +129,7 @@ class TestLabelKeys:
         assert near(index, asked) == [{"n1": 1}]
 
 
-def test_a_selection_that_no_question_reads_does_not_note_namespaces_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_selection_that_no_request_reads_does_not_note_namespaces_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selections, "MOST_STALE", 3)
     index, asked = spaces(), pod_json(near=[term(namespace_selector=matching(team="a"), app="app7")])
     question_of(index, asked)

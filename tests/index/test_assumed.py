@@ -118,7 +118,7 @@ class TestSeveralNodes:
         index.upsert(ending)
         assert not is_undetermined(index)
 
-    def test_a_question_that_is_put_later_is_pending_as_well(self) -> None:
+    def test_a_request_that_is_put_later_is_pending_as_well(self) -> None:
         index = assumed(zoned(), WEB, "n1", "n2")
         assert is_undetermined(index)
 
@@ -201,7 +201,7 @@ class TestDoubt:
         index = assumed(self.doubted("n1"), WEB, "n2", now=6.0)
         assert (near(index, NEAR_WEB), is_undetermined(index), audit(index)) == ([{"z2": 1}], False, [])
 
-    def test_a_question_need_not_wait_for_it_any_more(self) -> None:
+    def test_a_request_need_not_wait_for_it_any_more(self) -> None:
         index, told = assumed(zoned(), WEB, "n1", "n2", now=0.0), list[int]()
         index.assumed.changes.subscribe(lambda _: told.append(index.assumed.several))
         index.assumed.review(5.0, self.LIMITS)
@@ -217,7 +217,7 @@ class TestGone:
         assumed(index, WEB, "n1")
         assert (near(index, NEAR_WEB), index.statistics()["assumed_pods"]) == ([{}], 0)
 
-    def test_it_is_not_remembered_as_refused_either(self) -> None:
+    def test_it_is_not_cached_as_rejected_either(self) -> None:
         index = zoned(waiting := pod("web", app="web"))
         index.delete(waiting)
         index.rejected.add(WEB, None)
@@ -229,14 +229,14 @@ class TestGone:
         index.upsert(waiting)
         assert near(assumed(index, WEB, "n1"), NEAR_WEB) == [{"z1": 1}]
 
-    def test_only_the_last_ones_are_remembered(self) -> None:
+    def test_only_the_last_ones_are_cached(self) -> None:
         held, uids = DeletedPods(()), [f"u{number}" for number in range(100_000)]
         for uid in uids:
             held.add(uid)
         assert all(uid in held for uid in uids[-5_000:])
         assert sum(uid in held for uid in uids) <= MOST_DELETED
 
-    def test_a_deletion_that_is_told_again_and_again_makes_no_other_forgotten(self) -> None:
+    def test_a_deletion_that_is_reported_again_and_again_makes_no_other_forgotten(self) -> None:
         held, uids = DeletedPods(()), [f"u{number}" for number in range(2_000)]
         for uid in uids:
             held.add(uid)

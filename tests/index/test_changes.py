@@ -80,7 +80,7 @@ class TestPods:
         assert index.view.dependency_version(question) > before
         assert (near(index, NEAR_WEB), audit(index)) == ([{"z1": 1}], [])
 
-    def test_subscribers_are_told_of_an_ended_assumption_when_the_binding_counts(self) -> None:
+    def test_subscribers_are_reported_of_an_ended_assumption_when_the_binding_counts(self) -> None:
         index, seen = zoned(), list[object]()
         index.assume(pod("web", app="web"), ("n1",), 0.0)
         index.assumed.changes.subscribe(lambda _: seen.append(near(index, NEAR_WEB)))
@@ -327,7 +327,7 @@ def test_a_node_that_only_pods_mention_can_go_without_harm() -> None:
     assert near(index, NEAR_WEB) == [{"z1": 1}]
 
 
-def test_a_count_below_nought_is_told_as_drift() -> None:
+def test_a_count_below_nought_is_reported_as_drift() -> None:
     group = question_of(zoned(pod("web", on="n1", app="web")), NEAR_WEB).affinity[0]
     assert isinstance(group, Group)
     with pytest.raises(IndexDriftError, match="zone=z1 make -1"):

@@ -18,7 +18,7 @@ def zoned() -> ClusterIndex:
     return index_of(node("n1", zone="z1"), node("n2", zone="z2"), pod("web", on="n1", app="web"))
 
 
-def test_replicas_put_one_question() -> None:
+def test_replicas_put_one_request() -> None:
     index = zoned()
     first = question_of(index, pod_json("asking-1", near=NEAR_WEB))
     assert question_of(index, pod_json("asking-2", near=NEAR_WEB)) is first
@@ -71,7 +71,7 @@ def test_constraints_are_shared_only_where_the_same_nodes_are_eligible() -> None
     ],
     ids=["other pod", "counted pod", "node", "term that selects others"],
 )
-def test_a_question_lives_through_changes_of_counts(unrelated: object) -> None:
+def test_a_request_lives_through_changes_of_counts(unrelated: object) -> None:
     index = zoned()
     compiled = question_of(index, pod_json(near=NEAR_WEB))
     index.upsert(unrelated)  # type: ignore[arg-type]  # as the test gives it
@@ -95,7 +95,7 @@ def test_a_question_lives_through_changes_of_counts(unrelated: object) -> None:
         ),
     ],
 )
-def test_a_question_is_put_anew_when_it_must_count_something_else(asked: Json, change: object) -> None:
+def test_a_request_is_put_anew_when_it_must_count_something_else(asked: Json, change: object) -> None:
     index = zoned()
     before = question_of(index, asked)
     index.upsert(change)  # type: ignore[arg-type]  # as the test gives it
@@ -145,7 +145,7 @@ class TestGrounds:
 class TestTooMany:
     """No more questions are kept than there is room for."""
 
-    def test_an_old_question_goes_for_a_new_one_and_takes_its_groups_along(
+    def test_an_old_request_goes_for_a_new_one_and_takes_its_groups_along(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(compiled_constraints, "MOST_COMPILED", 3)
@@ -155,7 +155,7 @@ class TestTooMany:
         sizes = index.statistics()
         assert (sizes["compiled_constraints"], sizes["term_groups"]) == (3, 3)
 
-    def test_a_topology_key_goes_with_the_last_question_over_it_and_is_right_when_it_comes_back(
+    def test_a_topology_key_goes_with_the_last_request_over_it_and_is_right_when_it_comes_back(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(compiled_constraints, "MOST_COMPILED", 1)
@@ -180,7 +180,7 @@ class TestTooMany:
         index.delete(lonely)
         assert list(index.topology.keys) == before
 
-    def test_a_question_that_was_dropped_counts_right_when_it_is_put_again(
+    def test_a_request_that_was_dropped_counts_right_when_it_is_put_again(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(compiled_constraints, "MOST_COMPILED", 1)
@@ -191,7 +191,7 @@ class TestTooMany:
         index.upsert(pod("web-2", on="n2", app="web"))
         assert near(index, asked) == [{"z1": 1, "z2": 1}]
 
-    def test_the_question_unused_for_longest_goes_first(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_request_unused_for_longest_goes_first(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(compiled_constraints, "MOST_COMPILED", 2)
         index = zoned()
         often, once = pod_json(app="often", near=NEAR_WEB), pod_json(app="once")

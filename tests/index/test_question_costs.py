@@ -96,7 +96,7 @@ UNRELATED = [
 
 
 @pytest.mark.parametrize("change", UNRELATED)
-def test_a_change_that_does_not_concern_a_question_costs_none_of_its_terms(work: Calls, change: Object) -> None:
+def test_a_change_that_does_not_concern_a_request_costs_none_of_its_terms(work: Calls, change: Object) -> None:
     index, asked = zoned(), pod_json(near=many(50), app="web")
     compiled = question_of(index, asked)
     index.upsert(change)
@@ -125,7 +125,7 @@ def test_default_constraints_are_deduced_again_only_where_their_workloads_change
     assert audit(index) == []
 
 
-def test_terms_of_existing_pods_that_come_and_go_leave_the_question_s_own_groups(work: Calls) -> None:
+def test_terms_of_existing_pods_that_come_and_go_leave_the_request_s_own_groups(work: Calls) -> None:
     index, asked = zoned(), pod_json(near=many(50), app="web")
     compiled = question_of(index, asked)
     index.upsert(repelling := pod("repelling", on="n2", apart=[term("zone", app="web")]))
@@ -149,7 +149,7 @@ def test_own_labels_of_a_namespace_decide_anew_whether_a_pod_matches_itself() ->
     assert seen == [True, False, True]
 
 
-def test_members_in_a_relabelled_namespace_are_corrected_when_the_question_is_put_again() -> None:
+def test_members_in_a_relabelled_namespace_are_corrected_when_the_request_is_put_again() -> None:
     index = zoned()
     asked = pod_json(near=[term("zone", namespace_selector=matching(team="a"), app="web")])
     seen = [near(index, asked)]
@@ -168,7 +168,7 @@ def test_services_leave_nothing_of_their_namespace_behind() -> None:
     assert (workloads.objects, workloads._services, workloads._service_versions) == ({}, {}, {})
 
 
-def test_every_question_can_be_dropped_at_once() -> None:
+def test_every_request_can_be_dropped_at_once() -> None:
     index = zoned()
     for number in range(3):
         question_of(index, pod_json(near=many(3), spreads=[spread("zone", app="web")], app=f"a{number}"))

@@ -37,7 +37,7 @@ def large(number: int, terms: int = 50) -> Json:
     return pod_json(apart=odd)
 
 
-def test_large_questions_go_for_others_before_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_requests_go_for_others_before_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled_constraints, "MOST_BYTES", 1_200_000)
     index, most = cluster(), 0
     for number in range(30):
@@ -48,7 +48,7 @@ def test_large_questions_go_for_others_before_there_are_too_many(monkeypatch: py
     assert audit(index) == []
 
 
-def test_a_question_that_is_too_large_by_itself_is_answered_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_that_is_too_large_by_itself_is_answered_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled_constraints, "MOST_BYTES", 50_000)
     index = cluster()
     for number in range(5):
@@ -57,7 +57,7 @@ def test_a_question_that_is_too_large_by_itself_is_answered_alone(monkeypatch: p
     assert len(index.counts.compiler) == 1
 
 
-def test_columns_of_scopes_are_charged_once_however_many_questions_share_them(
+def test_columns_of_scopes_are_charged_once_however_many_requests_share_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     index = cluster(200)
@@ -73,7 +73,7 @@ def test_columns_of_scopes_are_charged_once_however_many_questions_share_them(
     assert index.counts.compiler.bytes <= shared
 
 
-def test_everything_is_given_back_with_the_last_question() -> None:
+def test_everything_is_given_back_with_the_last_request() -> None:
     index = cluster()
     question_of(index, large(1))
     question_of(index, pod_json(spreads=[spread("zone", app="web")]))
@@ -81,7 +81,7 @@ def test_everything_is_given_back_with_the_last_question() -> None:
     assert (index.counts.compiler.bytes, index.topology.scope_cells) == (0, 0)
 
 
-def test_what_is_remembered_of_a_refusal_does_not_keep_a_question_that_was_dropped() -> None:
+def test_what_is_cached_of_a_rejection_does_not_keep_a_request_that_was_dropped() -> None:
     """Neither the nodes tried in vain, nor the answer, nor the list of refused pods."""
     index = cluster(2)
     verb = FilterVerb(index.view, SETTINGS)

@@ -30,7 +30,7 @@ def test_a_change_has_the_object_before_and_after() -> None:
     assert seen == [Change(None, service), Change(service, None)]
 
 
-def test_a_subscriber_to_one_pod_is_told_of_that_pod_until_it_unsubscribes() -> None:
+def test_a_subscriber_to_one_pod_is_reported_of_that_pod_until_it_unsubscribes() -> None:
     index, seen = index_of(node("n1")), list[object]()
     waiting, placed, other = pod("web"), pod("web", on="n1"), pod("other")
     index.pod_changes.subscribe(waiting.uid, seen.append)
@@ -42,7 +42,7 @@ def test_a_subscriber_to_one_pod_is_told_of_that_pod_until_it_unsubscribes() -> 
     assert len(index.pod_changes) == 0
 
 
-def test_every_subscriber_is_told_also_where_one_unsubscribes_meanwhile() -> None:
+def test_every_subscriber_is_reported_also_where_one_unsubscribes_meanwhile() -> None:
     index, seen = index_of(), list[str]()
 
     def once(_change: object) -> None:

@@ -89,7 +89,7 @@ def test_a_failure_inside_leaves_no_trace_either() -> None:
     assert audit(held) == []
 
 
-def test_only_pods_that_a_question_counts_are_counted_for_it() -> None:
+def test_only_pods_that_a_request_counts_are_counted_for_it() -> None:
     there, other = web("w1", on="n1"), contender("other", on="n1", app="db")
     held = cluster(stage("n1"), there, other)
     compiled = held.view.compiled(ASKING.signature)

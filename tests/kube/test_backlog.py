@@ -87,7 +87,7 @@ async def test_who_finds_nothing_unread_does_not_wait() -> None:
 
 
 @pytest.mark.parametrize("ending", ["reached", "emptied", "broken off"])
-async def test_a_question_waits_for_what_lay_there_and_not_for_what_comes_meanwhile(ending: str) -> None:
+async def test_a_request_waits_for_what_lay_there_and_not_for_what_comes_meanwhile(ending: str) -> None:
     found = Socket()
     found.read(100, 5.0, left=50)
     assert found.backlog.is_behind

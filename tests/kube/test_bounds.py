@@ -63,7 +63,7 @@ async def test_a_page_that_is_too_large_is_asked_for_again_in_parts(api: Scripte
     assert feed.status.restarts == {}
 
 
-async def test_an_object_that_is_too_large_for_a_page_is_told_and_tried_again_later(
+async def test_an_object_that_is_too_large_for_a_page_is_reported_and_tried_again_later(
     api: ScriptedApi, following: Following
 ) -> None:
     api.script(PATH, *[cut_short([heavy("huge", 30_000)])] * 6)
@@ -141,7 +141,7 @@ async def test_of_an_answer_that_is_too_large_no_more_is_read(api: ScriptedApi, 
     assert sent < 20_000_000
 
 
-async def test_of_a_refusal_only_the_beginning_is_read(api: ScriptedApi, session: Session) -> None:
+async def test_of_a_rejection_only_the_beginning_is_read(api: ScriptedApi, session: Session) -> None:
     api.script("/long", body(b"x" * 50_000_000, 403))
     with pytest.raises(Rejected, match=r"^403 x+$"):
         await session.reads.call("GET", "/long")

@@ -76,7 +76,7 @@ async def test_a_token_file_that_is_away_for_a_moment_costs_a_warning(
     assert await token_of(configuration) == "Bearer third"
 
 
-async def test_outside_a_pod_the_service_account_is_refused_with_a_reason(
+async def test_outside_a_pod_the_service_account_is_rejected_with_a_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
@@ -146,7 +146,7 @@ async def test_a_kubeconfig_that_cannot_be_used_is_named(tmp_path: Path, content
         await load_configuration(Access(kubeconfig=str(path)), FakeClock())
 
 
-async def test_certificates_that_cannot_be_read_are_told_at_the_start(tmp_path: Path) -> None:
+async def test_certificates_that_cannot_be_read_are_reported_at_the_start(tmp_path: Path) -> None:
     for name in ("cert", "key"):
         (tmp_path / name).write_text("this is no certificate")
     user: dict[str, object] = {"client-certificate": "cert", "client-key": "key"}

@@ -82,7 +82,7 @@ def server() -> Iterator[Server]:
     found.close()
 
 
-async def test_what_the_server_told_while_the_loop_stood_still_counts_before_a_question_is_answered(
+async def test_what_the_server_told_while_the_loop_stood_still_counts_before_a_request_is_answered(
     server: Server,
 ) -> None:
     clock, sink = FakeClock(), FakeSink[Namespace]()

@@ -38,7 +38,7 @@ def test_a_long_line_is_joined_once() -> None:
 
 
 @given(st.integers(1, 40), st.lists(st.integers(1, 60), min_size=1), st.integers(1, 30))
-def test_a_line_is_given_or_refused_by_its_length_whatever_the_cuts(longest: int, sizes: list[int], cut: int) -> None:
+def test_a_line_is_given_or_rejected_by_its_length_whatever_the_cuts(longest: int, sizes: list[int], cut: int) -> None:
     data = b"".join(b"x" * size + b"\n" for size in sizes)
     splitter, found = LineSplitter(longest), list[bytes]()
     pieces = [data[start : start + cut] for start in range(0, len(data), cut)]

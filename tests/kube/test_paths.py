@@ -16,7 +16,7 @@ def test_the_path_of_a_pod() -> None:
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_what_is_no_name_is_refused_wherever_it_stands(name: str) -> None:
+def test_what_is_no_name_is_rejected_wherever_it_stands(name: str) -> None:
     paths: list[Callable[[], str]] = [
         lambda: pod_path(PodRef(name, "web", "u")),
         lambda: pod_path(PodRef("team-a", name, "u")),

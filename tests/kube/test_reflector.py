@@ -32,7 +32,7 @@ from tests.kube.scripted import (
 PATH = NAMESPACES.path
 
 
-async def test_a_list_in_pages_is_told_at_once_and_the_watch_goes_on_from_it(
+async def test_a_list_in_pages_is_reported_at_once_and_the_watch_goes_on_from_it(
     api: ScriptedApi, following: Following
 ) -> None:
     api.script(PATH, page(namespace("a"), version="7", token="next"), page(namespace("b"), version="7"))
@@ -45,7 +45,7 @@ async def test_a_list_in_pages_is_told_at_once_and_the_watch_goes_on_from_it(
     assert 300 <= int(asked["timeoutSeconds"]) <= 600
 
 
-async def test_the_recorded_pages_and_watch_of_a_real_apiserver_are_told_completely(
+async def test_the_recorded_pages_and_watch_of_a_real_apiserver_are_reported_completely(
     api: ScriptedApi, session: Session, clock: FakeClock
 ) -> None:
     """Three pages (the recording has two of them), then 109 events and a bookmark, deletions among them."""

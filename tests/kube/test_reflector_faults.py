@@ -65,7 +65,7 @@ async def test_a_version_that_is_of_no_more_use_leads_to_a_new_list_after_a_paus
     assert (feed.status.relists, feed.status.error) == (1, "")
 
 
-async def test_events_before_an_error_event_are_told_and_later_ones_are_not(
+async def test_events_before_an_error_event_are_reported_and_later_ones_are_not(
     api: ScriptedApi, following: Following
 ) -> None:
     api.script(
@@ -183,7 +183,7 @@ async def test_a_server_error_is_tried_again_as_it_was_and_a_second_one_lists_an
 
 
 @pytest.mark.parametrize(("code", "text"), [(403, "namespaces is forbidden"), (404, "no such resource")])
-async def test_what_the_server_does_not_give_us_is_told_and_tried_again(
+async def test_what_the_server_does_not_give_us_is_reported_and_tried_again(
     api: ScriptedApi, following: Following, code: int, text: str
 ) -> None:
     api.script(PATH, status(code, text))
@@ -234,7 +234,7 @@ async def test_a_server_that_will_not_say_how_far_it_is_is_watched_all_the_same(
     assert feed.status.restarts == {}
 
 
-async def test_a_question_for_our_version_that_is_not_answered_is_given_up(
+async def test_a_request_for_our_version_that_is_not_answered_is_given_up(
     api: ScriptedApi, following: Following
 ) -> None:
     api.script(PATH, page(version="5"), watch(event("ADDED", namespace("a", 6))))

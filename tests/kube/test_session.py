@@ -36,7 +36,7 @@ async def test_what_is_compressed_although_it_was_not_asked_for_is_not_inflated(
     assert await session.reads.call("GET", "/api/v1/x") == bomb
 
 
-async def test_a_refusal_is_raised_with_its_text(api: ScriptedApi, session: Session) -> None:
+async def test_a_rejection_is_raised_with_its_text(api: ScriptedApi, session: Session) -> None:
     api.script("/api/v1/x", status(403, "not yours", "Forbidden"))
     with pytest.raises(Rejected, match="403 not yours"):
         await session.writes.call("POST", "/api/v1/x", body={"a": 1})

@@ -36,7 +36,7 @@ STREAMING = WatchOptions()
 IMPATIENT = WatchOptions(initial_silence=0.05)
 
 
-async def test_the_recorded_stream_of_a_real_apiserver_is_told_as_one_list(
+async def test_the_recorded_stream_of_a_real_apiserver_is_reported_as_one_list(
     api: ScriptedApi, session: Session, clock: FakeClock
 ) -> None:
     lines = recorded_lines("watchlist-pods")
@@ -97,7 +97,7 @@ async def test_changes_among_the_initial_events_are_part_of_the_list(api: Script
         pytest.param(status(400, "unknown parameter"), id="400"),
     ],
 )
-async def test_a_server_that_refuses_is_read_in_pages_from_then_on(
+async def test_a_server_that_rejects_is_read_in_pages_from_then_on(
     api: ScriptedApi, following: Following, rejection: Reply
 ) -> None:
     api.script(PATH, rejection, page(namespace("a"), version="5"), watch(error_event(410)), page(version="6"), watch())

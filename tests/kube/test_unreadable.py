@@ -195,7 +195,7 @@ async def test_others_have_their_turn_while_a_large_object_is_simplified(
 # -- single reads ---------------------------------------------------------------------------------------------------
 
 
-async def test_the_newest_version_is_told_whatever_the_one_object_is(
+async def test_the_newest_version_is_reported_whatever_the_one_object_is(
     api: ScriptedApi, session: Session, clock: FakeClock
 ) -> None:
     api.script(PATH, body(listed(deep("a"), version="7")), body(listed(odd("b"), version="8")))

@@ -65,7 +65,7 @@ async def test_a_version_that_is_too_old_to_tell_is_an_error_or_not_quiet(cluste
         assert not await found.is_quiet_since(before)
 
 
-async def test_a_watch_that_is_refused_or_cut_at_once_proves_nothing(api: ScriptedApi, session: Session) -> None:
+async def test_a_watch_that_is_rejected_or_cut_at_once_proves_nothing(api: ScriptedApi, session: Session) -> None:
     found = WatchFreshness(session.reads, NAMESPACES, SystemClock())
     api.script(NAMESPACES.path, watch(then=END), status(410, "too old"), watch(bookmark(7)))
     assert not await found.is_quiet_since("5")

@@ -248,13 +248,13 @@ async def test_nothing_is_tried_twice(api: ScriptedApi, scripted: Writer) -> Non
     assert len(api.requests) == 1
 
 
-async def test_a_refusal_keeps_the_server_s_words(api: ScriptedApi, scripted: Writer) -> None:
+async def test_a_rejection_keeps_the_server_s_words(api: ScriptedApi, scripted: Writer) -> None:
     api.script(PATH, status(403, 'pods "web" is forbidden', "Forbidden"))
     with pytest.raises(Rejected, match='pods "web" is forbidden'):
         await scripted.delete(POD)
 
 
-async def test_each_call_is_told_by_name_with_its_result_and_its_time(plane: ApiServer) -> None:
+async def test_each_call_is_reported_by_name_with_its_result_and_its_time(plane: ApiServer) -> None:
     told: list[tuple[str, str, float]] = []
     async with open_session(Access(host=plane.url), FakeClock()) as session:
         writer = Writer(session.writes, "placement-extender", "one", observe=lambda *call: told.append(call))

@@ -50,7 +50,7 @@ def test_a_cluster_that_was_emptied_has_no_counts_and_no_numbers(history: list[S
 
 
 @given(histories(), st.lists(st.integers(0, 100), max_size=12))
-def test_groups_go_with_the_last_question_that_asked_for_them(history: list[Step], order: list[int]) -> None:
+def test_groups_go_with_the_last_request_that_asked_for_them(history: list[Step], order: list[int]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compiled_constraints, "MOST_COMPILED", 1)
         index, cluster = built([*history, Ask(pod_json("plain"))])

@@ -32,7 +32,7 @@ def test_answers_are_those_of_an_index_that_was_never_changed(chosen: Settings, 
 
 
 @given(history=histories())
-def test_counts_are_true_while_questions_are_forgotten_for_new_ones(history: list[Step]) -> None:
+def test_counts_are_true_while_requests_are_forgotten_for_new_ones(history: list[Step]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compiled_constraints, "MOST_COMPILED", 1)
         index, cluster = ClusterIndex(WHOLE_ANSWERS.rules), Cluster()

@@ -113,7 +113,7 @@ def standing() -> ClusterIndex:
 
 @pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.parametrize("together", [False, True], ids=["one by one", "all at once"])
-def test_pods_that_were_asked_about_and_deleted_leave_no_entry(
+def test_pods_that_were_requested_and_deleted_leave_no_entry(
     monkeypatch: pytest.MonkeyPatch, make: Callable[[int], Pod], *, together: bool
 ) -> None:
     monkeypatch.setattr(compiled_constraints, "MOST_IDLE", 0)
@@ -181,7 +181,7 @@ def test_objects_of_other_kinds_leave_no_entry() -> None:
     assert entries(index) <= before + 32
 
 
-def test_a_few_questions_of_pods_that_have_gone_are_kept_for_the_next_replica(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_few_requests_of_pods_that_have_gone_are_kept_for_the_next_replica(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled_constraints, "MOST_IDLE", 3)
     index, kept = standing(), {}
     before = len(index.counts.compiler)
@@ -210,7 +210,7 @@ def test_constraints_stay_compiled_while_pods_are_bound_with_further_labels() ->
     assert sum(index.view.compiled(made.signature) is kept for kept, made in compiled) == len(templates)
 
 
-def test_idle_questions_are_kept_within_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_requests_are_kept_within_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled_constraints, "MOST_IDLE_BYTES", 0)
     index = standing()
     before = len(index.counts.compiler)
@@ -221,7 +221,7 @@ def test_idle_questions_are_kept_within_their_bytes(monkeypatch: pytest.MonkeyPa
     assert len(index.counts.compiler) == before
 
 
-def test_a_question_whose_pods_are_back_is_idle_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_whose_pods_are_back_is_idle_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled_constraints, "MOST_IDLE", 1)
     index, made = standing(), asking(1)
     index.upsert(made)

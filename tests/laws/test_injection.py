@@ -119,7 +119,7 @@ def test_an_update_that_changes_nothing_gets_no_patch(spec: Json, policies: list
 
 
 @given(SPECS, POLICIES)
-def test_a_pod_that_is_asked_about_again_gets_no_further_patch(spec: Json, policies: list[Policy]) -> None:
+def test_a_pod_that_is_requested_again_gets_no_further_patch(spec: Json, policies: list[Policy]) -> None:
     first = ask(verb(*policies), pod(spec)).obj
     assert ask(verb(*policies), first).patch == []
 

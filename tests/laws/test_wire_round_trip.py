@@ -73,13 +73,13 @@ def test_full_nodes_that_pass_go_back_unchanged(pod: Json, bodies: list[Json], d
 
 
 @given(ANYTHING, st.sampled_from([decode_args, decode_preemption_args]))
-def test_any_json_is_read_or_refused_with_a_wire_error(value: object, decode: Callable[[bytes], object]) -> None:
+def test_any_json_is_read_or_rejected_with_a_wire_error(value: object, decode: Callable[[bytes], object]) -> None:
     for body in (value, {"Pod": value, "NodeNames": value}, {"Pod": {"metadata": value, "spec": value}}):
         with suppress(WireError):
             assert decode(orjson.dumps(body)) is not None
 
 
 @given(st.binary(max_size=60))
-def test_any_bytes_are_refused_with_a_wire_error(body: bytes) -> None:
+def test_any_bytes_are_rejected_with_a_wire_error(body: bytes) -> None:
     with pytest.raises(WireError):
         decode_args(body)

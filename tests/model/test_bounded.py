@@ -88,7 +88,7 @@ def test_the_sizes_of_what_is_kept_add_up_and_never_exceed_the_bound(
         assert cache.bytes == sum(last[key] for key in last if cache.get(key) is not None) <= most
 
 
-def test_a_function_is_asked_again_only_for_what_is_not_kept() -> None:
+def test_a_function_is_called_again_only_for_what_is_not_kept() -> None:
     asked: list[str] = []
 
     @cached(10 * FAIR_SHARE, lambda text: len(text))  # noqa: PLW0108 (len takes more than texts)

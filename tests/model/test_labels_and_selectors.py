@@ -94,7 +94,7 @@ def test_added_pairs_are_anded_and_never_wake_the_null_selector() -> None:
         ("app", "In", ["a", "b!"]),
     ],
 )
-def test_what_the_api_refuses_is_no_requirement(key: str, operator: str, values: list[str]) -> None:
+def test_what_the_api_rejects_is_no_requirement(key: str, operator: str, values: list[str]) -> None:
     with pytest.raises(SelectorError):
         requirement(key, operator, values)
 

@@ -109,7 +109,7 @@ def test_cpu_is_counted_in_thousandths(text: str, amount: int) -> None:
         "\u0661",  # an Arabic one is no digit to Go
     ],
 )
-def test_what_is_no_quantity_is_refused(text: str) -> None:
+def test_what_is_no_quantity_is_rejected(text: str) -> None:
     with pytest.raises(QuantityError, match="is not a quantity"):
         parse_quantity(text)
 

@@ -23,7 +23,7 @@ def test_a_duration_is_read_as_go_reads_it(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "15", "s", "1m 30s", "-1s", "1d", "1s!", "1e3s"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_what_is_no_duration_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="expected a duration"):
         Duration.parse(text)
 
@@ -41,7 +41,7 @@ def test_a_size_is_a_number_of_bytes(text: str, count: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "Mi", "1.5Mi", "-1", "1KB", "1 Mi"])
-def test_what_is_no_size_is_refused(text: str) -> None:
+def test_what_is_no_size_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="expected a size"):
         ByteSize.parse(text)
 

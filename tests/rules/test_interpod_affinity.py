@@ -131,7 +131,7 @@ class TestFirstPod:
 class TestAntiAffinity:
     """Own terms, term by term; and the terms of pods that are there."""
 
-    def test_the_domains_of_matching_pods_are_refused_and_nodes_without_the_key_are_not(self) -> None:
+    def test_the_domains_of_matching_pods_are_rejected_and_nodes_without_the_key_are_not(self) -> None:
         index = cluster(pod("web", on="n1", app="web"), pod("lost", on="bare", app="web"))
         asked = pod_json(apart=[WEB])
         assert passing(index, asked) == ["bare", "n3"]
@@ -158,7 +158,7 @@ class TestAntiAffinity:
     def test_an_existing_pod_on_a_node_without_the_key_keeps_nobody_away(self) -> None:
         assert len(passing(cluster(pod("hermit", on="bare", apart=[WEB])), pod_json(app="web"))) == 4
 
-    def test_own_anti_affinity_is_told_before_that_of_others_and_affinity_before_both(self) -> None:
+    def test_own_anti_affinity_is_reported_before_that_of_others_and_affinity_before_both(self) -> None:
         index = cluster(pod("hermit", on="n1", app="web", apart=[WEB]))
         assert reason(index, pod_json(app="web", apart=[WEB]), "n1") is Reason.ANTI_AFFINITY
         needy = pod_json(app="web", near=[term("zone", app="db")], apart=[WEB])

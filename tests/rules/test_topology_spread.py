@@ -41,7 +41,7 @@ class TestSkew:
             ((5, 5, 5), 1, ["n1", "n2", "n3"]),
         ],
     )
-    def test_fuller_domains_are_refused(self, counts: tuple[int, ...], max_skew: int, passes: list[str]) -> None:
+    def test_fuller_domains_are_rejected(self, counts: tuple[int, ...], max_skew: int, passes: list[str]) -> None:
         asked = pod_json(app="web", spreads=[spread("zone", max_skew, app="web")])
         assert passing(index_of(*zones(*counts)), asked) == passes
 
@@ -50,7 +50,7 @@ class TestSkew:
         assert passing(index, pod_json(app="db", spreads=[HARD])) == ["n1", "n2"]
         assert passing(index, SKEWED) == ["n2"]
 
-    def test_a_node_without_the_key_is_refused_for_good(self) -> None:
+    def test_a_node_without_the_key_is_rejected_for_good(self) -> None:
         index = index_of(*zones(0), node("bare"))
         assert reason(index, SKEWED, "bare") is Reason.SPREAD_LABEL_MISSING
         assert reason(index_of(*zones(1, 0)), SKEWED, "n1") is Reason.SPREAD_SKEW
@@ -70,14 +70,14 @@ class TestSkew:
         )
         assert (found.skew, found.text) == (8, "node(s) didn't match pod topology spread constraints")
 
-    def test_the_first_constraint_that_fails_is_told(self) -> None:
+    def test_the_first_constraint_that_fails_is_reported(self) -> None:
         index = index_of(*zones(1, 0))
         asked = pod_json(app="web", spreads=[HARD, spread("rack", app="web")])
         assert reason(index, asked, "n1") is Reason.SPREAD_LABEL_MISSING
         index = index_of(node("n1", zone="z1", rack="r"), node("n2", zone="z2", rack="r"), pod("w", on="n1", app="web"))
         assert reason(index, asked, "n1") is Reason.SPREAD_SKEW
 
-    def test_every_hard_constraint_must_hold_and_soft_ones_refuse_nobody(self) -> None:
+    def test_every_hard_constraint_must_hold_and_soft_ones_reject_no_node(self) -> None:
         index = index_of(*zones(1, 0))
         assert passing(index, pod_json(app="web", spreads=[HARD, spread("host", 5, app="web")])) == ["n2"]
         assert passing(index, pod_json(app="web", spreads=[spread(hard=False, app="web")])) == ["n1", "n2"]

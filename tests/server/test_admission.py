@@ -134,7 +134,7 @@ MALFORMED: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("case", MALFORMED)
-async def test_what_is_no_review_is_told_so(scene: Scene, case: str) -> None:
+async def test_a_body_that_is_no_review_is_an_error(scene: Scene, case: str) -> None:
     body, problem = MALFORMED[case]
     status, answer = await post(scene, body)
     assert status == 400
@@ -149,14 +149,14 @@ async def test_an_object_of_3_mb_beside_its_old_version_is_read(scene: Scene) ->
     assert status == 200
 
 
-async def test_a_body_above_the_limit_is_refused_before_it_is_sent(scene: Scene) -> None:
+async def test_a_body_above_the_limit_is_rejected_before_it_is_sent(scene: Scene) -> None:
     async with wire(scene.url) as connection:
         await connection.send(b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (MAX_BODY_BYTES + 1))
         assert await connection.status() == 413
     assert scene.count("mutate", "malformed", "other") == 1
 
 
-async def test_a_compressed_body_is_refused(scene: Scene) -> None:
+async def test_a_compressed_body_is_rejected(scene: Scene) -> None:
     body = gzip.compress(orjson.dumps(REVIEW))
     status, answer = await post(scene, body, headers={"Content-Encoding": "gzip"})
     assert (status, answer["error"]) == (415, 'request bodies must not be compressed (Content-Encoding "gzip")')

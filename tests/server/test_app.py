@@ -22,7 +22,7 @@ async def test_a_free_port_is_found_and_told() -> None:
         assert (await answer.json())["NodeNames"] == ["node-a", "node-bb"]
 
 
-async def test_a_question_that_is_still_arriving_when_we_stop_is_answered() -> None:
+async def test_a_request_that_is_still_arriving_when_we_stop_is_answered() -> None:
     body, begun, stopping = json.dumps(BY_NAMES).encode(), asyncio.Event(), asyncio.Event()
 
     async def slowly() -> AsyncIterator[bytes]:

@@ -54,7 +54,7 @@ def test_files_that_hold_something_else_are_named(pki: Pki) -> None:
     assert problem_of(pki.tls) == f"server.tls.keyFile {pki.tls.key_file}: holds no private key in PEM form"
 
 
-def test_a_key_of_another_certificate_is_told_as_that(pki: Pki) -> None:
+def test_a_key_of_another_certificate_is_reported_as_that(pki: Pki) -> None:
     Path(pki.tls.key_file).write_bytes(pki.scheduler().key_pem)
     assert problem_of(pki.tls) == (
         f"server.tls.keyFile {pki.tls.key_file}: is not the key of the certificate in"
@@ -62,24 +62,24 @@ def test_a_key_of_another_certificate_is_told_as_that(pki: Pki) -> None:
     )
 
 
-def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(pki: Pki) -> None:
+def test_a_key_with_a_password_is_rejected_without_a_prompt(pki: Pki) -> None:
     key = pki.scheduler().key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
     Path(pki.tls.key_file).write_bytes(key)
     assert problem_of(pki.tls).startswith(f"server.tls.keyFile {pki.tls.key_file}: is protected by a password")
 
 
-def test_an_expired_certificate_is_told_with_its_end(pki: Pki) -> None:
+def test_an_expired_certificate_is_reported_with_its_end(pki: Pki) -> None:
     pki.put_server(pki.authority.issue("extender", LONG_AGO, 5, SERVER, LOOPBACK))
     end = (LONG_AGO + timedelta(days=5)).strftime("%Y-%m-%dT%H:%M:%SZ")
     assert problem_of(pki.tls) == f'server.tls.certFile {pki.tls.cert_file}: certificate "extender" expired on {end}'
 
 
-def test_a_certificate_of_tomorrow_is_told_with_its_begin(pki: Pki) -> None:
+def test_a_certificate_of_tomorrow_is_reported_with_its_begin(pki: Pki) -> None:
     pki.put_server(pki.authority.issue("extender", NOW + timedelta(days=1), 5, SERVER, LOOPBACK))
     assert '"extender" is not valid before ' in problem_of(pki.tls)
 
 
-def test_an_authority_that_has_expired_is_refused_unless_another_stands_beside_it(pki: Pki) -> None:
+def test_an_authority_that_has_expired_is_rejected_unless_another_stands_beside_it(pki: Pki) -> None:
     old = Authority.make("old", LONG_AGO, 5)
     pki.put_clients_of(old)
     assert 'clients.crt: certificate "old" expired on ' in problem_of(pki.tls)
@@ -87,7 +87,7 @@ def test_an_authority_that_has_expired_is_refused_unless_another_stands_beside_i
     assert ServerTls(pki.tls).ends["client_ca"] == pytest.approx((NOW + timedelta(days=10)).timestamp(), abs=1)
 
 
-def test_a_clients_certificate_in_place_of_its_authority_is_told(pki: Pki) -> None:
+def test_a_clients_certificate_in_place_of_its_authority_is_reported(pki: Pki) -> None:
     pki.put_clients_of(pki.authority)
     Path(pki.tls.client_ca_file).write_bytes(pki.authority.issue("someone", NOW, 5, CLIENT).certificate_pem)
     assert problem_of(pki.tls).startswith(f"server.tls.clientCAFile {pki.tls.client_ca_file}: certificate ")

@@ -37,7 +37,7 @@ async def test_every_path_answers_that_it_needs_a_length_and_closes(method: str,
         assert await connection.closed()
 
 
-async def test_what_is_refused_before_its_chunks_are_seen_closes_as_well() -> None:
+async def test_what_is_rejected_before_its_chunks_are_seen_closes_as_well() -> None:
     refused = head_of("POST", "/filter", Transfer_Encoding="chunked", Expect="miracles") + CHUNKS[:6000]
     async with listening(app_with(), Address("127.0.0.1:0")) as url, wire(url) as connection:
         await connection.send(refused)

@@ -43,7 +43,7 @@ def traced() -> Iterator[None]:
 @pytest.mark.usefixtures("traced")
 @pytest.mark.parametrize(("method", "path"), PATHS)
 @pytest.mark.parametrize("encoding", BOMBS)
-async def test_a_bomb_is_refused_and_never_inflated(url: str, method: str, path: str, encoding: str) -> None:
+async def test_a_bomb_is_rejected_and_never_inflated(url: str, method: str, path: str, encoding: str) -> None:
     async with wire(url) as connection:
         tracemalloc.reset_peak()
         begun, _ = tracemalloc.get_traced_memory()
@@ -59,7 +59,7 @@ async def test_a_bomb_is_refused_and_never_inflated(url: str, method: str, path:
 
 
 @pytest.mark.parametrize("encoding", ["gzip, identity", "identity, gzip", "x-gzip", "gzip\xff", ""])
-async def test_every_other_form_than_the_bodys_own_is_refused(url: str, encoding: str) -> None:
+async def test_every_other_form_than_the_bodys_own_is_rejected(url: str, encoding: str) -> None:
     async with wire(url) as connection:
         await connection.send(whole("POST", "/prioritize", b"{}", Content_Encoding=encoding))
         assert await connection.status() == 415

@@ -55,7 +55,7 @@ async def test_filter_tells_what_it_cannot_read_in_its_error(
 
 @pytest.mark.parametrize("verb", ["prioritize", "preempt"])
 @pytest.mark.parametrize(("body", "field"), BAD_BODIES.values(), ids=BAD_BODIES)
-async def test_the_other_verbs_refuse_it_as_bad_request_with_the_field(
+async def test_the_other_verbs_reject_it_as_bad_request_with_the_field(
     aiohttp_client: AiohttpClient, verb: str, body: bytes, field: str
 ) -> None:
     client = await aiohttp_client(app_with())
@@ -67,7 +67,7 @@ async def test_the_other_verbs_refuse_it_as_bad_request_with_the_field(
 
 
 @pytest.mark.parametrize("verb", VERBS)
-async def test_another_method_is_refused_with_the_right_one(aiohttp_client: AiohttpClient, verb: str) -> None:
+async def test_another_method_is_rejected_with_the_right_one(aiohttp_client: AiohttpClient, verb: str) -> None:
     client = await aiohttp_client(app_with())
     answer = await client.get(f"/{verb}")
     assert (answer.status, answer.headers["Allow"]) == (HTTPStatus.METHOD_NOT_ALLOWED, "POST")
@@ -80,7 +80,7 @@ async def test_an_unknown_path_is_not_found(aiohttp_client: AiohttpClient) -> No
     assert (answer.status, await answer.json()) == (HTTPStatus.NOT_FOUND, {"error": "Not Found"})
 
 
-async def test_a_body_over_the_limit_is_refused_by_naming_the_setting(aiohttp_client: AiohttpClient) -> None:
+async def test_a_body_over_the_limit_is_rejected_by_naming_the_setting(aiohttp_client: AiohttpClient) -> None:
     client = await aiohttp_client(app_with(server=Server(max_body_bytes=ByteSize(1024))))
     text = "request body is larger than server.maxBodyBytes (1Ki)"
     assert await filter_error(client, b" " * 2000) == text

@@ -72,7 +72,7 @@ async def passed(client: Client, verb: str) -> Any:
     return found.get("NodeNames") or found.get("NodeNameToMetaVictims") if isinstance(found, dict) else found
 
 
-async def test_a_decision_that_does_not_come_in_time_is_told_in_the_pods_condition(
+async def test_a_decision_that_does_not_come_in_time_is_reported_in_the_pods_condition(
     aiohttp_client: AiohttpClient,
 ) -> None:
     client = await aiohttp_client(app_with(Verbs(never, scores_by_length, every_candidate), server=short()))
@@ -93,7 +93,7 @@ async def test_or_everything_passes_if_the_settings_say_so(
     assert await fallbacks(client) == ['extender_fallbacks_total{answer="pass",reason="deadline",verb="filter"} 1.0']
 
 
-async def test_a_question_that_was_given_up_leaves_its_place_to_the_next(aiohttp_client: AiohttpClient) -> None:
+async def test_a_request_that_was_given_up_leaves_its_place_to_the_next(aiohttp_client: AiohttpClient) -> None:
     client = await aiohttp_client(app_with(Verbs(never, scores_by_length, every_candidate), server=short(most=1)))
     for _ in range(3):
         assert (await (await client.post("/filter", json=BY_NAMES)).json())["Error"] == LATE_TEXT
@@ -125,7 +125,7 @@ async def test_on_an_old_picture_every_verb_passes_if_the_settings_say_so(
     assert await fallbacks(client) == [f'extender_fallbacks_total{{answer="pass",reason="stale",verb="{verb}"}} 1.0']
 
 
-async def test_on_an_old_picture_filter_tells_so_and_the_others_are_told_to_wait(aiohttp_client: AiohttpClient) -> None:
+async def test_on_an_old_picture_filter_answers_an_error_and_the_others_503(aiohttp_client: AiohttpClient) -> None:
     decisions = Verbs(nothing_decided, nothing_decided, nothing_decided)
     client = await aiohttp_client(app_with(decisions, stale()))
     answer = await client.post("/filter", json=BY_NAMES)
@@ -172,7 +172,7 @@ async def test_a_decision_is_kept_back_once_another_replica_may_answer(aiohttp_c
     assert await answer.json() == {"error": "not ready: leadership; /readyz?verbose tells more"}
 
 
-async def test_a_question_in_flight_is_answered_although_the_service_is_stopping(aiohttp_client: AiohttpClient) -> None:
+async def test_a_request_in_flight_is_answered_although_the_service_is_stopping(aiohttp_client: AiohttpClient) -> None:
     readiness = Switch()
 
     async def stopped_meanwhile(args: ExtenderArgs) -> FilterResult:
@@ -196,7 +196,7 @@ def test_many_answers_without_a_decision_are_one_line_with_their_number(caplog: 
 
 
 @pytest.mark.parametrize("policy", ["error", "pass"])
-async def test_a_question_that_cannot_be_decided_tells_that_the_pod_s_last_attempt_failed(
+async def test_a_request_that_cannot_be_decided_shows_that_the_pod_s_last_attempt_failed(
     aiohttp_client: AiohttpClient, policy: Policy
 ) -> None:
     failed: list[Pod] = []

@@ -45,7 +45,7 @@ async def test_readiness_is_a_metric_read_at_each_scrape(aiohttp_client: Aiohttp
     assert 'extender_ready{check="pods"} 1.0' in await (await client.get("/metrics")).text()
 
 
-async def test_questions_are_counted_by_the_form_of_their_nodes(aiohttp_client: AiohttpClient) -> None:
+async def test_requests_are_counted_by_the_form_of_their_nodes(aiohttp_client: AiohttpClient) -> None:
     client = await aiohttp_client(app_with())
     for body in (BY_NAMES, BY_NODES, BY_NODES):
         await client.post("/filter", json=body)

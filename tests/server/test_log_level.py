@@ -33,7 +33,9 @@ async def test_the_level_can_be_changed_while_it_runs_and_read_back(aiohttp_clie
     assert await (await client.get("/debug/loglevel")).text() == "debug"
 
 
-async def test_a_word_that_is_no_level_changes_nothing_and_is_told_the_levels(aiohttp_client: AiohttpClient) -> None:
+async def test_a_word_that_is_no_level_is_an_error_with_the_levels_and_changes_nothing(
+    aiohttp_client: AiohttpClient,
+) -> None:
     client = await aiohttp_client(app_with())
     answer = await client.put("/debug/loglevel", data="loud")
     assert answer.status == HTTPStatus.BAD_REQUEST

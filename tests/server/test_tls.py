@@ -87,7 +87,7 @@ async def test_without_a_client_ca_nobody_needs_a_certificate(pki: Pki) -> None:
         assert await answer(url, pki.client()) == ["node-a", "node-bb"]
 
 
-async def test_a_client_without_a_certificate_is_refused_before_its_question_is_read(pki: Pki) -> None:
+async def test_a_client_without_a_certificate_is_rejected_before_its_request_is_read(pki: Pki) -> None:
     async with served(pki.verifying()) as url, new_connections(pki.client()) as session:
         response = await session.post(f"{url}/filter", data=b"{no json")
         assert response.status == HTTPStatus.UNAUTHORIZED

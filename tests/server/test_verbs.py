@@ -96,7 +96,7 @@ async def test_unknown_fields_are_ignored_as_go_does(aiohttp_client: AiohttpClie
     assert (await answer.json())["NodeNames"] == ["node-a", "node-bb"]
 
 
-async def test_requests_nodes_and_refusals_are_counted(aiohttp_client: AiohttpClient) -> None:
+async def test_requests_nodes_and_rejections_are_counted(aiohttp_client: AiohttpClient) -> None:
     async def nothing_passes(args: ExtenderArgs) -> FilterResult:
         texts = dict.fromkeys(args.node_names or (), Reason.AFFINITY.text)
         return FilterResult((), unresolvable=texts, reasons=frozenset((Reason.AFFINITY,)))
@@ -111,7 +111,7 @@ async def test_requests_nodes_and_refusals_are_counted(aiohttp_client: AiohttpCl
     assert 'extender_request_duration_seconds_count{verb="filter"} 1.0' in page
 
 
-async def test_a_pod_that_cannot_be_decided_is_told_in_the_error_and_counted(aiohttp_client: AiohttpClient) -> None:
+async def test_a_pod_that_cannot_be_decided_is_reported_in_the_error_and_counted(aiohttp_client: AiohttpClient) -> None:
     async def gives_up(_: ExtenderArgs) -> FilterResult:
         return FilterResult((), error="pod has constraints that cannot be parsed")
 

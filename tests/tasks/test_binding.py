@@ -61,7 +61,7 @@ async def test_a_bound_pod_counts_on_its_node_before_the_watch_tells() -> None:
     assert index.assumed.several == 0
 
 
-async def test_a_failed_binding_is_told_and_the_pod_counts_nowhere() -> None:
+async def test_a_failed_binding_is_reported_and_the_pod_counts_nowhere() -> None:
     index, writer = cluster(), FakeWriter(failures=[Conflict("pod w is already assigned to node n1")])
     assert "already assigned" in await BindService(index, writer, FakeClock()).bind(ARGS)
     assert index.assumed.held == {}

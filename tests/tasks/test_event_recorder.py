@@ -55,7 +55,7 @@ class Stage:
             await asyncio.gather(job, return_exceptions=True)
 
 
-async def test_events_are_told_in_order_and_a_refused_one_is_lost() -> None:
+async def test_events_are_reported_in_order_and_a_rejected_one_is_lost() -> None:
     stage = Stage(refuses="b")
     async with stage.running():
         for name in "abc":

@@ -116,7 +116,7 @@ async def test_a_pod_asked_again_is_sent_elsewhere_than_where_it_did_not_arrive(
     assert len(played.index.assumed.held) == 1
 
 
-async def test_two_questions_about_one_pod_at_once_leave_one_assumption_and_the_later_answer_avoids_the_first() -> None:
+async def test_two_requests_about_one_pod_at_once_leave_one_assumption_and_the_later_answer_avoids_the_first() -> None:
     """A scheduler that gave up waiting asks again while the first question is still being answered."""
     played = Played("decisive")
     played.index.assume(decoded("other", {}), ("n1", "n2"), now=0.0)
@@ -130,7 +130,7 @@ async def test_two_questions_about_one_pod_at_once_leave_one_assumption_and_the_
     assert audit(played.index) == []
 
 
-async def test_a_question_waits_for_the_pod_that_it_hangs_on() -> None:
+async def test_a_request_waits_for_the_pod_that_its_result_depends_on() -> None:
     played = Played("cooperative", wait=30)
     await played.ask("w0", APART)
     waiting = asyncio.create_task(played.ask("w1", APART))
@@ -172,7 +172,7 @@ async def test_a_pod_whose_node_is_unknown_satisfies_no_affinity_and_ends_the_fi
     assert await played.ask("w1", NEAR) == ["n2"]
 
 
-async def test_a_question_that_hangs_on_nobody_never_waits() -> None:
+async def test_a_request_that_depends_on_no_pod_never_waits() -> None:
     played = Played("cooperative", wait=30)
     await played.ask("w0", APART)
     other = {"metadata": {"name": "x", "uid": "x", "namespace": "other"}, "spec": {}}
@@ -188,7 +188,7 @@ EXISTING = {"metadata": {"name": "n1", "labels": {HOST: "n1"}}}
 
 
 @pytest.mark.parametrize("is_shown", [True, False])
-async def test_a_question_about_nodes_that_do_not_exist_is_answered_and_changes_nothing(*, is_shown: bool) -> None:
+async def test_a_request_about_nodes_that_do_not_exist_is_answered_and_changes_nothing(*, is_shown: bool) -> None:
     """An autoscaler tries what would be, also for pods that do not exist yet."""
     played = Played("decisive")
     if is_shown:
@@ -199,7 +199,7 @@ async def test_a_question_about_nodes_that_do_not_exist_is_answered_and_changes_
     assert (played.index.assumed.held, len(played.index.rejected)) == ({}, 1)
 
 
-async def test_a_question_about_a_template_takes_no_place_away_from_a_pod_on_its_way() -> None:
+async def test_a_request_about_a_template_does_not_affect_assumed_pods() -> None:
     played = Played("decisive")
     (node,) = await played.ask("w0", APART)
     body = {"Pod": _pod("w0", APART), "Nodes": {"items": [TEMPLATE]}}
@@ -208,7 +208,7 @@ async def test_a_question_about_a_template_takes_no_place_away_from_a_pod_on_its
     assert audit(played.index) == []
 
 
-async def test_whole_nodes_that_all_exist_make_it_a_question_of_a_scheduler() -> None:
+async def test_a_request_with_whole_nodes_that_all_exist_is_that_of_a_scheduler() -> None:
     played = Played("decisive")
     body = decode_args(orjson.dumps({"Pod": _pod("w0", APART), "Nodes": {"items": [EXISTING]}}))
     assert (await played.filter_service.filter(body)).error == "cannot decide: the watch does not show this pod yet"
@@ -236,7 +236,7 @@ async def test_a_late_report_of_failure_ends_the_assumption_and_an_early_one_doe
     assert audit(played.index) == []
 
 
-async def test_a_refusal_counts_also_where_it_is_the_first_that_the_watch_shows_of_the_pod() -> None:
+async def test_a_rejection_counts_also_where_it_is_the_first_that_the_watch_shows_of_the_pod() -> None:
     played = Played("decisive")
     pod = decoded("w0", APART)
     played.index.assume(pod, ("n1",), now=0.0)
@@ -256,7 +256,7 @@ async def test_an_assumption_expires() -> None:
     assert played.index.statistics()["pod_signatures"] == 0
 
 
-async def test_a_question_that_is_refused_tells_all_the_same_that_the_last_attempt_failed() -> None:
+async def test_a_request_that_is_rejected_still_shows_that_the_last_attempt_failed() -> None:
     """A pod whose binding failed would raise the minimum of its zone for as long as nothing can be answered."""
     played = Played("decisive")
     await played.ask("w0", SPREAD)
@@ -288,7 +288,7 @@ async def test_pods_that_do_not_exist_take_no_place_and_keep_no_other_pod_out() 
     assert await played.ask("w0", APART) != []
 
 
-async def test_a_question_under_another_name_does_not_end_the_assumption_of_the_pod_that_has_the_uid() -> None:
+async def test_a_request_under_another_name_does_not_end_the_assumption_of_the_pod_that_has_the_uid() -> None:
     played = Played("decisive")
     await played.ask("w0", APART)
     forged = _pod("w0", APART) | {"metadata": {"name": "other", "namespace": "ns", "uid": "w0"}}
@@ -308,7 +308,7 @@ async def test_what_a_request_says_of_a_pod_is_not_believed() -> None:
     assert list((await played.filter_service.filter(decode_args(orjson.dumps(body)))).passed) == []
 
 
-async def test_a_pod_that_is_bound_while_its_question_waits_is_not_decided_on() -> None:
+async def test_a_pod_that_is_bound_while_its_request_waits_is_not_decided_on() -> None:
     played = Played("cooperative", wait=30)
     await played.ask("w0", APART)
     waiting = asyncio.create_task(played.ask("w1", APART))

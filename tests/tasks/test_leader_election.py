@@ -309,7 +309,7 @@ async def test_who_could_not_answer_leaves_the_lease_to_others(clock: SteppedClo
         await until_leading(clock, one.leadership)
 
 
-async def test_a_refusal_is_remembered_for_whoever_asks_and_logged_once(
+async def test_a_rejection_is_kept_for_all_callers_and_logged_once(
     clock: SteppedClock, leases: Leases, caplog: pytest.LogCaptureFixture
 ) -> None:
     one = replica("one", leases)

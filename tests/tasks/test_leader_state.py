@@ -118,7 +118,7 @@ async def test_a_job_runs_once_in_every_term_and_is_cancelled_with_it() -> None:
         await running
 
 
-async def test_what_a_job_left_behind_is_refused_in_the_next_term() -> None:
+async def test_writes_of_an_earlier_term_are_rejected_in_the_next() -> None:
     inner, turns = FakeWriter(), Turns()
     job = Job(LeaderWriter(inner, turns))
     running = asyncio.create_task(run_while_leading(turns, job.run))

@@ -137,7 +137,7 @@ def pod(name: str, spec: JsonObject) -> JsonObject:
     return {"metadata": {"name": name, "namespace": "ns", "uid": name, "labels": {"app": "web"}}, "spec": spec}
 
 
-async def test_a_pod_refused_on_the_whole_sample_is_nominated_to_the_node_that_would_take_it() -> None:
+async def test_a_pod_rejected_on_the_whole_sample_is_nominated_to_the_node_that_would_take_it() -> None:
     scene = Scene()
     assert not scene.ask("asking", APART, "n0", "n1").passed
     async with scene.running():
@@ -167,7 +167,7 @@ async def test_a_pod_that_is_nominated_elsewhere_is_nothing_to_rely_on_before_it
     assert audit(scene.index) == []
 
 
-async def test_a_node_that_would_refuse_the_pod_in_tree_is_no_place_to_nominate_to() -> None:
+async def test_a_node_that_would_reject_the_pod_in_tree_is_no_place_to_nominate_to() -> None:
     scene = Scene()
     scene.node("n3", taints=[{"key": "gpu", "effect": "NoSchedule"}])
     scene.ask("asking", APART, "n0", "n1")

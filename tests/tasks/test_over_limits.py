@@ -54,7 +54,7 @@ def test_every_limit_has_a_count_also_where_no_pod_is_above_it() -> None:
     assert {"affinityTerms", "podBytes", "tolerations"} < OverLimits(FakeIndex(), FakeClock()).counts().keys()
 
 
-def test_each_shape_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_signature_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     clock = FakeClock()
     found = OverLimits(FakeIndex(), clock)
     signature = above()
@@ -66,7 +66,7 @@ def test_each_shape_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     assert told(caplog) == [("pod is above a limit", f"team-a/pod-{number}", text) for number in (1, 3)]
 
 
-def test_a_flood_of_shapes_is_told_by_its_first(caplog: pytest.LogCaptureFixture) -> None:
+def test_of_many_signatures_the_first_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     found = OverLimits(FakeIndex(), FakeClock())
     for number in range(100):
         found.upsert(pod(number, above()))

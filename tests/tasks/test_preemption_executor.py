@@ -134,7 +134,7 @@ async def test_a_failure_that_lasts_is_given_up_at_the_deadline(verb: str, name:
 
 
 @pytest.mark.parametrize(("verb", "name"), VITAL)
-async def test_what_the_apiserver_refuses_for_good_is_not_tried_again(verb: str, name: str) -> None:
+async def test_what_the_apiserver_rejects_for_good_is_not_tried_again(verb: str, name: str) -> None:
     scene = Scene()
     scene.api.fail(verb, name, Rejected("403 may not", status=403))
     with pytest.raises(GaveUpError, match="may not"):

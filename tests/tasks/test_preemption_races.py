@@ -94,7 +94,7 @@ async def test_pod2_of_higher_priority_takes_the_same_victims_and_pod1_looks_els
     assert set(s.filter(**POD1).unresolvable) == {"n1"}
 
 
-async def test_a_second_question_for_pod1_starts_nothing_and_keeps_the_nomination() -> None:
+async def test_a_second_request_for_pod1_starts_nothing_and_keeps_the_nomination() -> None:
     s = await scene_with_pod1_preempting()
     answers = [s.filter(**POD1) for _ in range(3)]
     s.preempt({"n1": ["low"]}, **POD1)

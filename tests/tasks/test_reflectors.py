@@ -116,7 +116,7 @@ async def test_what_a_later_list_holds_and_cannot_be_read_stays_as_it_was(fed: F
     assert sorted(key for key in fed.index.objects if key.startswith("pods/")) == ["pods/uid-1", "pods/uid-3"]
 
 
-async def test_a_later_list_is_told_of_once_it_is_applied_with_the_time_it_was_asked_for(fed: Fed) -> None:
+async def test_a_later_list_is_reported_after_it_is_applied_with_the_time_it_was_asked_for(fed: Fed) -> None:
     await fed.all_in()
     fed.index.calls.clear()
     fed.feeds["pods"].status.list_begun = 42.0
@@ -188,7 +188,7 @@ async def test_a_pump_that_died_in_its_first_list_leaves_nothing_of_it_behind(fe
     assert sorted(fed.index.objects) == ["pods/uid-20", "pods/uid-3"]
 
 
-async def test_a_feed_that_dies_is_told_to_the_supervisor(fed: Fed) -> None:
+async def test_a_reflector_that_fails_is_reported_to_the_supervisor(fed: Fed) -> None:
     await fed.all_in()
     fed.feeds["pods"].fail(RuntimeError("feed is upset"))
     with pytest.raises(RuntimeError, match="feed is upset"):
@@ -298,7 +298,7 @@ async def test_statuses_are_those_of_the_feeds(fed: Fed) -> None:
 
 
 @pytest.mark.parametrize("made", [DisruptionBudget, partial(Workload, "Service")], ids=["budgets", "services"])
-async def test_objects_of_one_name_in_two_namespaces_are_told_apart(
+async def test_objects_of_one_name_in_two_namespaces_are_distinguished(
     fed: Fed, made: Callable[[str, str], Object]
 ) -> None:
     a, b = made("a", "web"), made("b", "web")
@@ -313,7 +313,7 @@ async def test_objects_of_one_name_in_two_namespaces_are_told_apart(
     assert (after_a_list, fed.index.objects) == ([b], {})
 
 
-async def test_before_a_question_all_that_has_arrived_is_taken_in() -> None:
+async def test_before_a_request_all_that_has_arrived_is_taken_in() -> None:
     fed = Fed()
     await fed.all_in()
     await until(lambda: fed.reflectors.freshness.is_ready)

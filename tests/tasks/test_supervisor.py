@@ -94,7 +94,7 @@ async def test_the_way_down_goes_step_by_step_while_jobs_still_run(supervisor: S
     assert log.lines == ["feed runs", "not ready", "in flight", "feed over"]
 
 
-async def test_a_restartable_job_that_fails_is_told_counted_and_started_again_with_growing_pauses(
+async def test_a_restartable_job_that_fails_is_reported_counted_and_started_again_with_growing_pauses(
     supervisor: Supervisor, log: Log, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     supervisor.add("feed", log.job("feed", *(RuntimeError(f"upset {number}") for number in range(4))))
@@ -184,7 +184,7 @@ async def test_a_second_stop_does_not_wait_for_what_is_in_flight(supervisor: Sup
     assert log.lines == ["waiting for answers"]
 
 
-async def test_a_job_that_fails_on_the_way_down_is_told_and_not_started_again(
+async def test_a_job_that_fails_on_the_way_down_is_reported_and_not_started_again(
     supervisor: Supervisor, log: Log, caplog: pytest.LogCaptureFixture
 ) -> None:
     stopping = asyncio.Event()

@@ -181,7 +181,7 @@ async def test_versions_that_are_no_numbers_must_be_the_same(stand: Stand) -> No
     await stand.ready_after()
 
 
-async def test_failures_on_the_way_are_told_and_tried_again(stand: Stand) -> None:
+async def test_failures_on_the_way_are_reported_and_tried_again(stand: Stand) -> None:
     await stand.begins(GIVEN_BACK, "500")
     stand.cluster.failures = [Unreachable("connection refused")] * 10
     await stand.clock.pass_by(SETTLE + 0.1)
@@ -213,7 +213,7 @@ async def test_a_standby_says_who_leads_and_what_troubles_it(stand: Stand) -> No
     assert stand.missing == "standby, the leader is dead; connection refused"
 
 
-async def test_changes_are_told_to_all_who_wait(stand: Stand) -> None:
+async def test_changes_notify_all_subscribers(stand: Stand) -> None:
     await stand.begins(DEAD, "500")
     waiting = [asyncio.ensure_future(stand.takeover.wait_for_change()) for _ in range(2)]
     await stand.ready_after()

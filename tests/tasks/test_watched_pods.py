@@ -67,7 +67,7 @@ async def test_a_gated_pod_is_waited_for_until_the_watch_shows_it_without_gates(
     assert await task is shown
 
 
-async def test_a_pod_that_the_watch_does_not_show_in_time_is_refused_for_the_moment() -> None:
+async def test_a_pod_that_the_watch_does_not_show_in_time_is_rejected_for_the_moment() -> None:
     looking = Looking(wait=0.01)
     assert await looking.pods.find(pod("web")) is Unconfirmed.NOT_SHOWN
     assert looking.pods.rejected()["not_shown"] == 1
@@ -82,14 +82,14 @@ async def test_a_pod_that_the_watch_does_not_show_in_time_is_refused_for_the_mom
         ({"terminating": True}, Unconfirmed.DELETED),
     ],
 )
-async def test_what_no_event_can_cure_is_refused_at_once(fields: dict[str, Any], why: Unconfirmed) -> None:
+async def test_what_no_event_can_cure_is_rejected_at_once(fields: dict[str, Any], why: Unconfirmed) -> None:
     looking = Looking()
     looking.show(**fields)
     assert await looking.pods.find(pod("web")) is why
     assert looking.pods.waits == 0
 
 
-async def test_a_pod_that_was_deleted_is_refused_at_once_also_if_it_goes_while_it_is_waited_for() -> None:
+async def test_a_pod_that_was_deleted_is_rejected_at_once_also_if_it_goes_while_it_is_waited_for() -> None:
     looking = Looking()
     looking.show(gates=["quota"])
     task = await looking.asked(pod("web"))

@@ -67,7 +67,7 @@ def test_a_line_inside_a_request_bears_its_number() -> None:
     assert (inside["request_id"], outside.get("request_id")) == (17, None)
 
 
-def test_an_exception_is_told_with_its_traceback_in_one_object() -> None:
+def test_an_exception_is_reported_with_its_traceback_in_one_object() -> None:
     stream = io.StringIO()
     configure("info", "json", stream)
     try:

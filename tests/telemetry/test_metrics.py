@@ -65,7 +65,7 @@ def test_the_duration_buckets_reach_from_a_tenth_of_a_millisecond_past_a_second(
     assert (float(bounds[0]), float(bounds[-2]), bounds[-1]) == (0.0001, 1.6384, "+Inf")
 
 
-def test_the_build_is_told() -> None:
+def test_the_build_is_reported() -> None:
     assert 'extender_build_info{python_version="3.' in full_page()
     assert 'version="1.2.3"} 1.0' in full_page()
 
@@ -114,7 +114,7 @@ def test_a_figure_that_was_reported_stands_on_the_page(line: str) -> None:
     assert line in full_page().splitlines()
 
 
-def test_the_time_of_the_last_answer_is_told() -> None:
+def test_the_time_of_the_last_answer_is_reported() -> None:
     found = re.search(r'extender_last_request_timestamp_seconds\{verb="filter"\} (\S+)', full_page())
     assert found
     assert abs(time.time() - float(found[1])) < 3600

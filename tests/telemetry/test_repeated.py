@@ -12,7 +12,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, int]]:
     return [(vars(record)["reason"], vars(record)["times"]) for record in caplog.records]
 
 
-def test_the_first_of_each_kind_is_told_and_the_others_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_first_of_each_kind_is_reported_and_the_others_are_counted(caplog: pytest.LogCaptureFixture) -> None:
     now = [0.0]
     warnings = RepeatedWarnings(logging.getLogger("extender.test"), "rejected", now=lambda: now[0])
     for reason in ("forbidden", "forbidden", "malformed", "forbidden"):

@@ -82,7 +82,7 @@ def test_a_run_that_is_abandoned_on_a_node_leaves_no_trace_and_no_victims(monkey
     assert audit(index) == []
 
 
-def test_nodes_that_were_not_judged_are_tried_when_the_pod_is_asked_about_again(
+def test_nodes_that_were_not_tried_are_tried_at_the_next_request_for_the_pod(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     index, pod = crowd(40, spared=30), preemptor(3)

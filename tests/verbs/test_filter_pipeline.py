@@ -85,7 +85,7 @@ class TestBegin:
         )
         assert told(plan) == ("n1", ["w2", "w1"])
 
-    def test_only_asked_nodes_are_chosen_as_the_scheduler_has_refused_the_others(self) -> None:
+    def test_only_requested_nodes_are_selected_as_the_scheduler_has_rejected_the_others(self) -> None:
         more = [contender("full", on="n2", cpu=4000, priority=1)]
         assert told(Asker(*WEB_EVERYWHERE, *more).ask("n1").plan) == ("n1", ["w1"])
 
@@ -139,7 +139,7 @@ class TestHopeless:
             view.node_names[node] for node in asker.verb.unhelpful.without(args.pod, sorted(view.known.values()), view)
         ]
 
-    def test_it_is_remembered_while_nothing_changes(self) -> None:
+    def test_it_is_cached_while_nothing_changes(self) -> None:
         asker = Asker(*self.BLOCKED, self.LOW)
         args = asking(contender_json("asking", **LONELY), "n1")
         before = self.left(asker, args)
@@ -154,7 +154,7 @@ class TestHopeless:
         asker.decide(asking(contender_json("another", **LONELY), "n2"))
         assert self.left(asker, args) == []
 
-    def test_a_node_that_helped_is_not_remembered(self) -> None:
+    def test_a_node_that_helped_is_not_cached(self) -> None:
         asker = Asker(*WEB_EVERYWHERE)
         args = asking(contender_json("asking", **LONELY), "n1", "n2")
         assert asker.decide(args).plan
@@ -178,7 +178,7 @@ class TestHopeless:
         asker.index.upsert(change)
         assert "n1" in self.left(asker, args)
 
-    def test_another_priority_is_another_question(self) -> None:
+    def test_another_priority_is_another_request(self) -> None:
         asker = Asker(*self.BLOCKED, self.LOW)
         asker.ask()
         assert told(asker.ask(**LONELY | {"priority": IMPORTANT + 1}).plan) == ("n1", ["w1"])
@@ -203,7 +203,7 @@ class TestHopeless:
 class TestWait:
     """While a plan runs, the pod is let through wherever it fits and waits for its node where it fits nowhere."""
 
-    def test_the_awaited_node_alone_is_told_as_one_where_preemption_helps(self) -> None:
+    def test_only_the_nominated_node_is_reported_as_one_where_preemption_helps(self) -> None:
         asker = Asker(*WEB_EVERYWHERE)
         asker.index.nominate_in_memory(contender("asking"), "n1", ["uid-w1"])
         assert asker.ask() == FilterDecision(
@@ -258,7 +258,7 @@ class TestNominated:
         own = contender("asking", app="web", nominated="n1", **LONELY)
         assert list(Asker(stage("n1"), own).ask(**LONELY | {"app": "web", "nominated": "n1"}).result.passed) == ["n1"]
 
-    def test_a_pod_kept_out_of_every_node_is_told_why(self) -> None:
+    def test_a_pod_rejected_on_every_node_gets_the_reasons(self) -> None:
         coming = contender("coming", app="web", priority=IMPORTANT, nominated="n1")
         assert Asker(stage("n1"), coming).ask().result == FilterResult((), {}, texts(n1=Reason.NOMINATED))
 

@@ -43,7 +43,7 @@ def test_texts_are_given_only_when_nothing_passes_and_for_every_name() -> None:
     assert ask(two_nodes("n1", "n2"), LONELY, "n1", "n2") == FilterResult((), unresolvable={"n1": text, "n2": text})
 
 
-def test_what_eviction_could_cure_is_told_as_incurable() -> None:
+def test_what_eviction_could_cure_is_reported_as_incurable() -> None:
     """A plain refusal makes the scheduler try preemption that cannot see our rules, and retry in a hot loop."""
     assert Reason.ANTI_AFFINITY.code is Code.UNSCHEDULABLE
     assert ask(two_nodes("n1"), LONELY, "n1").failed == {}
@@ -64,7 +64,7 @@ def test_a_name_that_the_index_does_not_know_never_passes() -> None:
     assert ask(two_nodes(), pod_json(), "ghost") == FilterResult((), unresolvable={"ghost": Reason.UNKNOWN_NODE.text})
 
 
-def test_a_name_that_the_index_does_not_know_has_its_own_text_where_every_node_is_refused() -> None:
+def test_a_name_that_the_index_does_not_know_has_its_own_text_where_every_node_is_rejected() -> None:
     told = ask(two_nodes("n1", "n2"), LONELY, "n1", "ghost").unresolvable
     assert told == {"n1": Reason.ANTI_AFFINITY.text, "ghost": Reason.UNKNOWN_NODE.text}
 
@@ -84,7 +84,7 @@ def test_nothing_asked_is_nothing_answered() -> None:
     assert ask_nodes(two_nodes(), LONELY, []) == FilterResult(())
 
 
-def test_terms_that_cannot_be_read_refuse_every_node_with_one_text() -> None:
+def test_terms_that_cannot_be_read_reject_every_node_with_one_text() -> None:
     asked = pod_json(apart=[term("host", selector=UNREADABLE)])
     result = ask(two_nodes(), asked, "n1", "n2")
     assert (list(result.passed), result.failed, result.error) == ([], {}, "")
@@ -94,7 +94,7 @@ def test_terms_that_cannot_be_read_refuse_every_node_with_one_text() -> None:
     assert result.reasons == {Reason.MALFORMED_POD}
 
 
-def test_several_unreadable_lists_are_told_together() -> None:
+def test_several_unreadable_lists_are_reported_together() -> None:
     broken = term("host", selector=UNREADABLE)
     (text,) = ask(two_nodes(), pod_json(near=[broken], apart=[broken]), "n1").unresolvable.values()
     assert text.startswith("parsing pod: [requiredAffinityTerms: ")
@@ -107,11 +107,11 @@ def test_hard_constraints_that_cannot_be_read_are_an_error_of_the_pod() -> None:
     assert result.error.startswith("get constraints from pod: obtaining pod's hard topology spread constraints: ")
 
 
-def test_soft_constraints_that_cannot_be_read_refuse_nobody() -> None:
+def test_soft_constraints_that_cannot_be_parsed_reject_no_node() -> None:
     assert ask(two_nodes(), pod_json(spreads=[spread(hard=False, selector=UNREADABLE)]), "n1").passed == ["n1"]
 
 
-def test_of_two_refusals_the_spread_s_is_told_as_the_scheduler_asks_it_first() -> None:
+def test_of_two_rejections_that_of_spread_is_reported_as_the_scheduler_runs_it_first() -> None:
     index = index_of(node("n1", zone="z1"), node("n2", zone="z2"), pod("web", on="n1", app="web"))
     asked = pod_json(app="web", apart=[term("host", app="web")], spreads=[spread("zone", app="web")])
     assert ask(index, asked, "n1").unresolvable == {"n1": Reason.SPREAD_SKEW.text}
@@ -151,13 +151,13 @@ class TestFullNodes:
         result = ask_nodes(two_nodes("n2"), LONELY, [node_json("n1"), node_json("n1"), node_json("n2")])
         assert set(result.passed) == {"n1"}
 
-    def test_refusals_name_the_nodes_of_the_request(self) -> None:
+    def test_rejections_name_the_nodes_of_the_request(self) -> None:
         asked = pod_json(near=[term("zone", app="web")])
         assert ask_nodes(two_nodes(), asked, [node_json("new")]).unresolvable == {"new": Reason.AFFINITY.text}
 
 
 @pytest.mark.parametrize("mode", ["augment", "offload with one rule"])
-def test_a_rule_that_is_switched_off_refuses_nobody(mode: str) -> None:
+def test_a_disabled_rule_rejects_no_node(mode: str) -> None:
     sections = (
         {"mode": "augment"}
         if mode == "augment"
@@ -200,7 +200,7 @@ class TestDecisive:
         result = filter_nodes(asking(LONELY, nodes=nodes), two_nodes().view, self.DECISIVE, 0, avoid="n3")
         assert len(result.passed) == 1
 
-    def test_refusals_are_those_of_the_other_placement(self) -> None:
+    def test_rejections_are_those_of_the_other_placement(self) -> None:
         index = two_nodes("n1", "n2")
         decisive = filter_nodes(asking(LONELY, "n1", "n2"), index.view, self.DECISIVE, 0)
         assert decisive == ask(index, LONELY, "n1", "n2")

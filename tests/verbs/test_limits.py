@@ -26,7 +26,7 @@ def filtered(index: ClusterIndex, body: Json, *names: str, under: Settings = OFF
     return filter_nodes(asking(body, *names), index.view, under, seed=0)
 
 
-def test_offload_refuses_it_on_every_node_with_the_limit_and_the_pods_number() -> None:
+def test_offload_rejects_it_on_every_node_with_the_limit_and_the_pods_number() -> None:
     index = index_of(node("n1"), node("n2"))
     found = filtered(index, pod_json(apart=MANY), "n1", "n2", "ghost")
     assert (found.passed, found.failed, found.unresolvable) == ((), {}, dict.fromkeys(("n1", "n2", "ghost"), TEXT))

@@ -21,7 +21,7 @@ def found(index: ClusterIndex, asked: Json, seed: int = 0) -> tuple[str, bool]:
     return find_node_elsewhere(PODS.decode_object(orjson.dumps(asked)), index.view, Settings(), seed)
 
 
-def test_equally_good_nodes_take_turns_so_that_pods_refused_together_do_not_all_go_to_one() -> None:
+def test_equally_good_nodes_take_turns_so_that_pods_rejected_together_do_not_all_go_to_one() -> None:
     index = cluster(*(stage(f"n{number}") for number in range(4)))
     chosen = [found(index, contender_json("asking", **LONELY), seed)[0] for seed in range(8)]
     assert set(chosen[:4]) == {"n0", "n1", "n2", "n3"}
@@ -38,12 +38,12 @@ def test_in_an_empty_cluster_there_is_no_node() -> None:
     assert found(index_of(), contender_json("asking", **LONELY)) == ("", False)
 
 
-def test_where_no_node_passes_our_rules_no_other_is_told_of() -> None:
+def test_where_no_node_passes_our_rules_none_is_reported() -> None:
     index = cluster(stage("n1"), contender("web", on="n1", app="web"))
     assert found(index, contender_json("asking", **LONELY)) == ("", False)
 
 
-def test_a_node_that_passes_our_rules_and_has_no_room_is_told_apart_from_none() -> None:
+def test_a_node_that_passes_our_rules_and_has_no_room_is_distinguished_from_none() -> None:
     index = cluster(stage("n1", cpu=1000))
     assert found(index, contender_json("asking", cpu=2000, **LONELY)) == ("", True)
 

@@ -89,7 +89,7 @@ class TestExecute:
     def test_a_candidate_that_needs_no_victims_at_all_is_no_plan(self) -> None:
         assert decide({"n1": []}, stage(), pod=LONELY) == PreemptionDecision()
 
-    def test_a_second_question_for_the_same_pod_starts_nothing_while_a_plan_runs(self) -> None:
+    def test_a_second_request_for_the_same_pod_starts_nothing_while_a_plan_runs(self) -> None:
         assert decide({"n1": ["a"], "n2": ["b"]}, *FULL, promised="n1") == PreemptionDecision()
 
     @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ class TestAdvise:
         assert answered == {"n1": (["uid-a"], 2), "n2": (["uid-b"], 2)}
         assert decision.plan is None
 
-    def test_candidates_on_which_our_rules_still_refuse_are_dropped(self) -> None:
+    def test_candidates_on_which_our_rules_still_reject_are_dropped(self) -> None:
         blocking = contender("web", on="n1", app="web")
         decision = decide({"n1": ["a"], "n2": ["b"]}, *FULL, blocking, pod=LONELY, by=ADVISE)
         assert [each.node for each in decision.candidates] == ["n2"]

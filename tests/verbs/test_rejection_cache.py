@@ -69,7 +69,7 @@ class Asker:
         return self.asked - self.memory.hits
 
 
-def test_a_refusal_is_given_again_byte_for_byte_without_deciding() -> None:
+def test_a_rejection_is_given_again_byte_for_byte_without_deciding() -> None:
     asker = Asker()
     first, second = asker.ask(), asker.ask()
     assert (asker.decided, asker.memory.hits) == (1, 1)
@@ -78,7 +78,7 @@ def test_a_refusal_is_given_again_byte_for_byte_without_deciding() -> None:
     assert orjson.loads(encode_filter(second))["FailedAndUnresolvableNodes"].keys() == {"n1", "n2"}
 
 
-def test_a_pod_that_does_not_concern_the_question_leaves_the_memory_good() -> None:
+def test_a_pod_that_does_not_concern_the_request_keeps_the_cached_rejection_valid() -> None:
     asker = Asker()
     asker.ask()
     asker.put("other", on="n1", app="batch")
@@ -103,7 +103,7 @@ def test_a_change_of_the_grounds_is_decided_anew(change: str) -> None:
     assert list(answer.passed) == {"pod gone": ["n1"], "namespace relabelled": ["n1", "n2"], "node added": []}[change]
 
 
-def test_a_refusal_because_of_a_pod_whose_node_is_not_known_is_decided_anew_every_time() -> None:
+def test_a_rejection_because_of_a_pod_whose_node_is_not_known_is_decided_anew_every_time() -> None:
     asker = Asker()
     coming = PODS.decode_object(
         orjson.dumps({"metadata": {"name": "w", "uid": "w", "namespace": "ns", "labels": {"app": "web"}}})
@@ -114,7 +114,7 @@ def test_a_refusal_because_of_a_pod_whose_node_is_not_known_is_decided_anew_ever
     assert (asker.decided, len(asker.memory), asker.memory.hits) == (2, 0, 0)
 
 
-def test_other_names_are_another_question() -> None:
+def test_other_names_are_another_request() -> None:
     asker = Asker()
     asker.ask("n1")
     asker.ask("n2")
@@ -167,7 +167,7 @@ def test_what_is_said_of_every_node_is_decided_at_once_and_takes_no_memory() -> 
     assert {reason.text for reason in first.reasons} == set(first.unresolvable.values())
 
 
-def test_what_a_refusal_keeps_of_its_pod_counts() -> None:
+def test_what_a_rejection_keeps_of_its_pod_counts() -> None:
     """Else a few large templates, refused once, would be kept for ever."""
     asker = Asker()
     asker.ask()

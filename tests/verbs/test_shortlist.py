@@ -54,7 +54,7 @@ def test_equal_nodes_are_drawn_fairly_over_the_seeds(most: int) -> None:
     assert Counter(name for names in drawn for name in names) == dict.fromkeys(TEN, 2 * most)
 
 
-def test_a_question_no_longer_than_the_list_keeps_its_order() -> None:
+def test_a_request_no_longer_than_the_list_keeps_its_order() -> None:
     index = index_of(*map(node, TEN))
     assert shortlist(index, pod_json(), TEN[::-1], 10, seed=4) == TEN[::-1]
 

@@ -83,7 +83,7 @@ def test_the_ranks_are_those_of_the_best_nodes(
 
 
 @pytest.mark.parametrize("refusing", range(12))
-def test_as_many_nodes_are_found_as_are_wanted_however_many_refuse(refusing: int) -> None:
+def test_as_many_nodes_are_found_as_are_wanted_however_many_reject(refusing: int) -> None:
     """Where few attract, the rest is looked up a piece at a time; no piece may be the last too early."""
     index = ClusterIndex(Settings().rules)
     names = [f"n{number}" for number in range(NODES_THERE)]

@@ -66,7 +66,7 @@ def test_a_pod_of_a_megabyte_leaves_nothing_when_it_is_gone(body_of: Callable[[i
     assert retained(lambda number: orjson.dumps(body_of(number)), 5) < MEBI // 4
 
 
-def test_a_long_refusal_is_kept_as_its_beginning_and_still_told_from_another() -> None:
+def test_a_long_rejection_is_kept_as_its_start_and_still_distinguished_from_another() -> None:
     def rejection(message: str) -> str:
         condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
         body = big({}) | {"status": {"conditions": [condition]}}
@@ -84,7 +84,7 @@ def test_many_small_templates_leave_no_more_than_the_caches_may_hold() -> None:
     assert retained(line_of, 8_000) < 16 * MEBI
 
 
-def test_a_long_quantity_is_not_remembered() -> None:
+def test_a_long_quantity_is_not_cached() -> None:
     def line_of(number: int) -> bytes:
         return orjson.dumps(big({"containers": [{"resources": {"requests": {"cpu": "0" * 50_000 + str(number + 2)}}}]}))
 

@@ -151,7 +151,7 @@ def test_victims_sent_in_both_forms_are_taken_from_the_full_one() -> None:
     assert args.candidates == [Candidate("a", (Victim("uid-p", 7),), 1), Candidate("b", (Victim("u"),))]
 
 
-def test_the_bytes_of_the_names_tell_equal_questions() -> None:
+def test_equal_bytes_of_names_are_equal_requests() -> None:
     bodies = [orjson.dumps({"Pod": POD, "NodeNames": names}) for names in (["a", "b"], ["a", "b"], ["b", "a"])]
     first, same, other = (decode_args(body).raw_names() for body in bodies)
     assert (first == same, first == other) == (True, False)

@@ -115,7 +115,7 @@ def test_an_error_line_carries_a_status_and_no_object(name: str) -> None:
     assert (event.status.code, event.status.reason) == (410, "Expired")
 
 
-def test_the_status_of_a_refused_request_tells_when_to_come_back() -> None:
+def test_the_status_of_a_rejected_request_has_the_time_to_retry() -> None:
     body = orjson.loads((RECORDINGS / "error-list-future.json").read_bytes())["body"]
     status = decode_status(orjson.dumps(body))
     assert (status.code, status.reason, status.retry_after_seconds) == (504, "Timeout", 1)

@@ -108,7 +108,7 @@ CASES: Final[dict[str, tuple[int, Any, str]]] = {
 
 
 @pytest.mark.parametrize("limit", CASES)
-def test_a_pod_at_the_limit_is_within_it_and_one_above_is_told_with_its_number(limit: str) -> None:
+def test_a_pod_at_the_limit_is_within_it_and_one_above_is_reported_with_its_number(limit: str) -> None:
     most, fields_of, text = CASES[limit]
     assert told(pod_json(**fields_of(most)), HUGE) == ""
     assert told(pod_json(**fields_of(most + 1)), HUGE) == f"{text}, limits.{limit} is {most}"
@@ -120,7 +120,7 @@ def test_every_limit_has_a_case() -> None:
     assert names == {*CASES, "podBytes"}
 
 
-def test_a_pod_above_the_bytes_is_told_so_and_not_parsed() -> None:
+def test_a_pod_above_the_bytes_is_marked_and_not_parsed() -> None:
     """Its constraints are no JSON at all here, which nothing notices."""
     body = pod_json(app="web")
     line = orjson.dumps(body).replace(b'"spec":{}', b'"spec":{"affinity":{"x":[%s1]}}' % (b"1," * 40_000))

@@ -34,7 +34,7 @@ TOO_MUCH = {
 
 
 @pytest.mark.parametrize(("body", "problem"), TOO_MUCH.values(), ids=TOO_MUCH)
-def test_more_is_refused_by_its_field(body: bytes, problem: str) -> None:
+def test_more_is_rejected_by_its_field(body: bytes, problem: str) -> None:
     with pytest.raises(WireError, match=problem):
         decode_args(body)
 
@@ -52,7 +52,7 @@ def test_more_is_refused_by_its_field(body: bytes, problem: str) -> None:
         ),
     ],
 )
-def test_more_candidates_or_victims_are_refused(fields: dict[str, object], problem: str) -> None:
+def test_more_candidates_or_victims_are_rejected(fields: dict[str, object], problem: str) -> None:
     with pytest.raises(WireError, match=problem):
         decode_preemption_args(asked(**fields))
 
@@ -77,7 +77,7 @@ def test_requests_are_counted_by_number_and_not_by_their_bytes() -> None:
     ],
     ids=["containers", "containers and init containers", "requests", "overhead and requests of the pod"],
 )
-def test_a_pod_with_more_containers_or_requests_is_refused(spec: dict[str, object]) -> None:
+def test_a_pod_with_more_containers_or_requests_is_rejected(spec: dict[str, object]) -> None:
     body = orjson.dumps({"Pod": {"metadata": {"uid": "u"}, "spec": spec}, "NodeNames": []})
     with pytest.raises(WireError, match=r"Pod\.spec: holds more than 20000 containers and resource requests"):
         decode_args(body)

@@ -82,7 +82,7 @@ def nodes_that_pass(request: Json) -> list[str]:
 
 
 @each_of("filter-names")
-def test_a_filter_question_by_names_gets_the_names_that_pass(index: ClusterIndex, question: Json) -> None:
+def test_a_filter_request_by_names_gets_the_names_that_pass(index: ClusterIndex, question: Json) -> None:
     args = decode_args(orjson.dumps(question))
     passed = read_filter(encode_filter(filter_nodes(args, index.view, EVERY_NODE, 0)), asked_names(question))
     assert passed.names == nodes_that_pass(question)
@@ -90,7 +90,7 @@ def test_a_filter_question_by_names_gets_the_names_that_pass(index: ClusterIndex
 
 
 @each_of("filter-nodes")
-def test_a_filter_question_with_nodes_gets_these_nodes_back_unchanged(index: ClusterIndex, question: Json) -> None:
+def test_a_filter_request_with_nodes_gets_these_nodes_back_unchanged(index: ClusterIndex, question: Json) -> None:
     args = decode_args(orjson.dumps(question))
     passed = read_filter(
         encode_filter_nodes(filter_nodes(args, index.view, EVERY_NODE, 0), args), asked_names(question)
@@ -113,7 +113,7 @@ def test_the_settings_as_they_come_answer_a_part_of_what_passes(index: ClusterIn
 
 
 @each_of("prioritize-names", "prioritize-nodes")
-def test_a_prioritize_question_gets_a_score_for_each_node_or_none_at_all(index: ClusterIndex, question: Json) -> None:
+def test_a_prioritize_request_gets_a_score_for_each_node_or_none_at_all(index: ClusterIndex, question: Json) -> None:
     args = decode_args(orjson.dumps(question))
     names = asked_names(question)
     scores = read_priorities(encode_priorities(prioritize_nodes(args, index.view, EVERY_NODE)), names)
@@ -122,7 +122,7 @@ def test_a_prioritize_question_gets_a_score_for_each_node_or_none_at_all(index: 
 
 
 @each_of("preempt-names", "preempt-nodes")
-def test_a_preempt_question_gets_its_candidates_back_while_our_rules_agree(index: ClusterIndex, question: Json) -> None:
+def test_a_preempt_request_gets_its_candidates_back_while_our_rules_agree(index: ClusterIndex, question: Json) -> None:
     args = decode_preemption_args(orjson.dumps(question))
     asked = asked_victims(question)
     peers = [pod for pod in listed(PODS) if pod["metadata"]["labels"].get("app") == "urgent"]
@@ -147,7 +147,7 @@ def test_full_victims_are_read_with_priority_and_start(question: Json) -> None:
         assert [victim.uid for victim in candidate.victims] == [pod["metadata"]["uid"] for pod in raw]
 
 
-def test_some_recorded_question_is_refused_and_some_scored(index: ClusterIndex) -> None:
+def test_some_recorded_request_is_rejected_and_some_scored(index: ClusterIndex) -> None:
     """Guards the tests above: each of their branches is taken."""
     filters = recorded("filter-names").values()
     assert {bool(nodes_that_pass(request)) for request in filters} == {True, False}

@@ -82,7 +82,7 @@ def test_deep_nesting_and_bytes_that_are_no_utf8_leave_nothing_out() -> None:
     ],
     ids=["empty", "an array", "no kind", "a single object"],
 )
-def test_what_is_no_list_is_refused(body: bytes, problem: str) -> None:
+def test_what_is_no_list_is_rejected(body: bytes, problem: str) -> None:
     with pytest.raises(WireError) as rejected:
         decode_snapshot(body)
     assert str(rejected.value) == problem

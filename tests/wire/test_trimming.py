@@ -88,12 +88,12 @@ class TestPods:
         ],
         ids=["rejected", "scheduled", "scheduled and not ready", "not ready", "nothing said"],
     )
-    def test_only_a_pod_whose_scheduling_failed_is_refused(self, conditions: list[Json], *, rejection: bool) -> None:
+    def test_only_a_pod_whose_scheduling_failed_is_rejected(self, conditions: list[Json], *, rejection: bool) -> None:
         body = pod_json("a")
         body["status"]["conditions"] = conditions
         assert read(body).rejection == ("Unschedulable: 0/3" if rejection else "")
 
-    def test_the_refusal_of_a_pod_that_has_a_node_is_history(self) -> None:
+    def test_the_rejection_of_a_pod_that_has_a_node_is_history(self) -> None:
         body = pod_json("a", on="n1")
         body["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": "r", "message": "m"}]
         assert not read(body).rejection
@@ -198,7 +198,7 @@ class TestConstraints:
         ],
         ids=["operator", "no values", "values", "key", "prefix", "value", "value of NotIn", "long key"],
     )
-    def test_what_the_api_would_refuse_cannot_be_parsed(self, selector: Json) -> None:
+    def test_what_the_api_would_reject_cannot_be_parsed(self, selector: Json) -> None:
         assert pod("a", apart=[term("zone", selector=selector)]).signature.affinity.errors
         assert pod("a", apart=[term("zone", namespace_selector=selector, app="a")]).signature.affinity.errors
         assert pod("a", spreads=[spread(selector=selector)]).signature.spread.hard_error

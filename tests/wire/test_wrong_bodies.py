@@ -146,7 +146,7 @@ def test_violations_that_nobody_can_count_are_named_by_their_path(violations: by
     assert caught.value.path == "NodeNameToMetaVictims[...].NumPDBViolations"
 
 
-def test_a_bind_body_without_a_field_is_told_which() -> None:
+def test_a_bind_body_without_a_field_is_an_error_with_the_field() -> None:
     with pytest.raises(WireError, match=r"^PodUID: is missing$") as caught:
         decode_binding_args(b'{"PodNamespace":"a","PodName":"b","Node":"c"}')
     assert caught.value.path == "PodUID"

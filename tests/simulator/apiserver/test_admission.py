@@ -165,7 +165,7 @@ async def test_validating_webhooks_see_what_the_mutating_ones_made(
     assert hook.requests[0]["object"]["metadata"]["labels"] == {"from": "webhook"}
 
 
-async def test_a_webhook_is_asked_again_when_a_later_one_changes_the_object(client: Client, api: ApiServer) -> None:
+async def test_a_webhook_is_called_again_when_a_later_one_changes_the_object(client: Client, api: ApiServer) -> None:
     async with webhook() as first, webhook(patching(add("/metadata/labels", {"by": "second"}))) as second:
         register(api, entry(first, reinvocationPolicy="IfNeeded"), entry(second, "two.example.com"))
         await client.post(DEFAULT, pod("a"))

@@ -108,7 +108,7 @@ async def test_a_malformed_version_gets_500_as_from_the_real_server(client: Clie
     assert (code, body["message"], "reason" in body) == (500, message, False)
 
 
-async def test_a_match_without_a_version_is_refused(client: Client) -> None:
+async def test_a_match_without_a_version_is_rejected(client: Client) -> None:
     code, body = await client.get(PODS, resourceVersionMatch="Exact")
     assert (code, body["reason"]) == (422, "Invalid")
 

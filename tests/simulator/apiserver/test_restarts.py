@@ -60,7 +60,7 @@ def test_old_numbers_do_not_come_back_when_the_past_is_trimmed() -> None:
     assert (table.floor, len(table.changes)) == (floor + 1, 1)
 
 
-async def test_a_watch_from_the_earlier_history_is_told_nothing_and_a_list_says_why(api: ApiServer) -> None:
+async def test_a_watch_from_the_earlier_history_gets_no_events_and_a_list_an_error(api: ApiServer) -> None:
     async with connect(api.url) as client:
         for number in range(20):
             api.operations.create(POD_KIND, pod(f"p{number}"))
@@ -90,7 +90,7 @@ async def test_the_next_page_of_a_list_from_before_is_expired(client: Client, ap
     assert code == 410
 
 
-async def test_connections_are_cut_and_nobody_is_refused_where_it_is_never_down(client: Client, api: ApiServer) -> None:
+async def test_connections_are_cut_and_none_is_rejected_where_it_is_never_down(client: Client, api: ApiServer) -> None:
     stream = await client.watch(PODS, resourceVersion=api.store.version)
     await api.restart()
     with pytest.raises(aiohttp.ClientError):

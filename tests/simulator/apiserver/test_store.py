@@ -53,7 +53,7 @@ def test_loaded_objects_have_identity_but_no_history() -> None:
     assert Store(seed=7).new_uid() == Store(seed=7).new_uid() != Store(seed=8).new_uid()
 
 
-def test_loading_under_a_watch_is_refused() -> None:
+def test_loading_under_a_watch_is_rejected() -> None:
     store = Store()
     store.table(PODS).listen(lambda: None)
     with pytest.raises(RuntimeError, match="load objects before the first watch"):

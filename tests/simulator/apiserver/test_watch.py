@@ -70,7 +70,7 @@ async def test_watchlist_ends_what_is_there_with_a_bookmark(client: Client, api:
     }
 
 
-async def test_watchlist_without_a_match_is_refused_in_the_real_words(client: Client) -> None:
+async def test_watchlist_without_a_match_is_rejected_in_the_real_words(client: Client) -> None:
     code, body = await client.get(PODS, watch="true", sendInitialEvents="true")
     problem = "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
     assert (code, body["message"]) == (

@@ -166,7 +166,7 @@ async def test_status_and_spec_are_written_through_different_doors(client: Clien
     assert (through_main["spec"]["priority"], through_main["status"]["nominatedNodeName"]) == (6, "n1")
 
 
-async def test_an_unknown_kind_of_patch_and_a_broken_body_are_refused(client: Client) -> None:
+async def test_an_unknown_kind_of_patch_and_a_broken_body_are_rejected(client: Client) -> None:
     await client.post(DEFAULT, pod("a"))
     assert (await client.patch(f"{DEFAULT}/a", {}, "application/apply-patch+yaml"))[0] == 415
     async with client.session.post(DEFAULT, data=b"{") as response:
@@ -187,6 +187,6 @@ async def test_access_reviews_allow(client: Client) -> None:
     assert (code, review["status"]["allowed"], review["spec"]) == (201, True, asked["spec"])
 
 
-async def test_a_method_that_fits_no_resource_is_refused(client: Client) -> None:
+async def test_a_method_that_fits_no_resource_is_rejected(client: Client) -> None:
     assert (await client.request("DELETE", NODES))[0] == 405
     assert (await client.request("DELETE", f"{NODES}/n9"))[0] == 404

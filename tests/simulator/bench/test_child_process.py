@@ -34,7 +34,7 @@ def break_off(pipe: Connection) -> None:
     pipe.close()
 
 
-def test_calls_are_answered_and_what_is_told_comes_first() -> None:
+def test_calls_are_answered_and_notifications_come_first() -> None:
     child = Child(double)
     try:
         assert child.receive() == "ready"

@@ -36,7 +36,7 @@ def test_pods_beyond_the_room_of_a_selector_carry_no_terms() -> None:
     assert Counter(pod is not None and pod.signature.affinity.is_empty for pod in found) == {False: 12, True: 18}
 
 
-def test_a_question_names_known_nodes_once_and_windows_move_on() -> None:
+def test_a_request_names_known_nodes_once_and_windows_move_on() -> None:
     cluster = SyntheticCluster(load())
     requests = RequestMaker(cluster, 10, seed=1)
     asked = [decode_args(requests.filter_body(cluster.incoming_pod(number))).node_names or [] for number in range(20)]
@@ -44,7 +44,7 @@ def test_a_question_names_known_nodes_once_and_windows_move_on() -> None:
     assert len({tuple(names) for names in asked}) > 10
 
 
-def test_a_pod_with_a_node_selector_is_asked_about_on_fitting_nodes_only() -> None:
+def test_a_request_for_a_pod_with_a_node_selector_has_matching_nodes_only() -> None:
     cluster = SyntheticCluster(load(requests={"nodeSelectorShare": 1}))
     nodes = {node.name: node for line in cluster.node_lines() if (node := NODES.decode_event(line).object)}
     args = decode_args(RequestMaker(cluster, 200, seed=1).filter_body(cluster.incoming_pod(0)))
@@ -53,7 +53,7 @@ def test_a_pod_with_a_node_selector_is_asked_about_on_fitting_nodes_only() -> No
     assert all(args.pod.signature.node_affinity.matches(node.name, node.labels) for node in named)
 
 
-def test_a_prioritize_question_names_what_filter_let_through() -> None:
+def test_a_prioritize_request_names_what_filter_let_through() -> None:
     cluster = SyntheticCluster(load())
     body = RequestMaker(cluster, 10, seed=1).prioritize_body(cluster.incoming_pod(0), ["node-3", "node-1"])
     assert decode_args(body).node_names == ["node-3", "node-1"]

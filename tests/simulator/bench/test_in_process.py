@@ -45,7 +45,7 @@ def test_what_is_not_measured_has_no_figure() -> None:
     assert not {"apply.eventsPerSecond", "retry.mean", "relabel.max"} & only.figures.keys()
 
 
-def test_answered_pods_are_bound_and_counted_before_the_next_question() -> None:
+def test_answered_pods_are_bound_and_counted_before_the_next_request() -> None:
     small, subject = load(), make_subject()
     cluster = SyntheticCluster(small)
     fill(cluster, subject)
@@ -59,7 +59,7 @@ def test_answered_pods_are_bound_and_counted_before_the_next_question() -> None:
     assert not subject.index.assumed.held, "each was seen on its node"
 
 
-def test_the_herd_is_refused_and_leaves_nothing_behind() -> None:
+def test_retried_pods_are_rejected_and_leave_nothing_behind() -> None:
     alone = {
         "requiredDuringSchedulingIgnoredDuringExecution": [
             {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"color": "nobody"}}}

@@ -53,7 +53,7 @@ def test_every_shipped_scenario_is_legal_has_something_short_and_its_burst_besid
     ],
     ids=["an unknown field", "nothing to play", "an unknown dimension"],
 )
-def test_a_fault_is_refused_with_its_path(parts: dict[str, Any], problem: str) -> None:
+def test_a_fault_is_rejected_with_its_path(parts: dict[str, Any], problem: str) -> None:
     with pytest.raises(DocumentError) as raised:
         parse_modes(document(**parts))
     assert raised.value.problems[0].startswith(problem)
@@ -101,7 +101,7 @@ def test_speeds_of_several_seeds_are_joined_by_the_median_and_faults_add_up() ->
     assert join(runs) == {"bound.perSecond": 20.0, "violations": 3}
 
 
-def test_speeds_are_told_as_multiples_of_the_decisive_mode_s() -> None:
+def test_speeds_are_ratios_to_mode_decisive() -> None:
     decisive = {"bound.perSecond": 100.0, "decided.perSecond": 200.0}
     found = ratios({"bound.perSecond": 50.0, "decided.perSecond": 20.0}, decisive)
     assert found == {"boundOfDecisive": 0.5, "decidedOfDecisive": 0.1}

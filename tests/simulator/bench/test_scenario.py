@@ -41,7 +41,7 @@ def test_every_shipped_scenario_is_legal_and_has_something_short(path: Path) -> 
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_fault_is_refused_with_its_path(parts: dict[str, Any], problem: str) -> None:
+def test_a_fault_is_rejected_with_its_path(parts: dict[str, Any], problem: str) -> None:
     with pytest.raises(DocumentError) as raised:
         parse_bench(document(**({"cluster": {}} | parts)))
     assert len(raised.value.problems) == 1

@@ -87,7 +87,7 @@ def test_the_oracle_gives_the_real_schedulers_answers(name: str) -> None:
     assert differing == []
 
 
-def test_every_kind_of_refusal_has_its_code_and_reason() -> None:
+def test_every_kind_of_rejection_has_its_code_and_reason() -> None:
     nodes = [node("free", "z1"), node("near", "z2"), node("shared", "z3"), node("shy", "z4"), node("bare")]
     pods = [
         pod("cache", on="near", labels={"app": "cache"}),

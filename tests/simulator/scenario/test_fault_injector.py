@@ -90,7 +90,7 @@ async def test_a_watch_ends_properly_and_loses_what_was_to_come(client: Client, 
 
 
 @pytest.mark.parametrize("form", ["event", "status"])
-async def test_a_watch_is_told_410_when_it_begins(client: Client, api: ApiServer, form: str) -> None:
+async def test_a_watch_gets_410_at_its_start(client: Client, api: ApiServer, form: str) -> None:
     strike(api, "expire", form=form)
     stream = await watching(client, api)
     found: JsonObject = await stream.response.json(content_type=None)

@@ -79,13 +79,13 @@ def test_a_run_without_some_pods_says_what_the_others_cost(tmp_path: Path, capsy
     assert report["residentMegabytes"] > 0
 
 
-def test_answers_about_the_pods_in_question_do_not_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_answers_for_the_compared_pods_do_not_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", scenario(tmp_path), "--without", "", "-o", "json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert (report["placed"], report["pending"], report["answers"]["count"]) == (2, 1, 2)
 
 
-def test_what_is_worse_than_the_scenario_allows_is_told_and_gives_1(
+def test_what_is_worse_than_the_scenario_allows_is_reported_and_gives_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["simulate", scenario(tmp_path, maxSlowdown=1e-6)]) == 1
@@ -94,7 +94,7 @@ def test_what_is_worse_than_the_scenario_allows_is_told_and_gives_1(
     assert lines[-1] == "placed 2, pending 1, violations 0"
 
 
-def test_a_run_without_them_that_fails_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_without_them_that_fails_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = scenario(tmp_path)
     Path(path).write_text(Path(path).read_text().replace("count: 3", "count: 0"))
     assert main(["simulate", path]) == 1

@@ -91,11 +91,11 @@ def test_a_list_in_a_template_may_be_written_once_and_repeated() -> None:
         ({"forever": [{"pause": {"tiem": "1s"}}]}, 'forever[0].pause.tiem: unknown field, did you mean "time"?'),
     ],
 )
-def test_a_fault_is_told_with_the_path_of_its_field(parts: dict[str, Any], problem: str) -> None:
+def test_a_fault_is_reported_with_the_path_of_its_field(parts: dict[str, Any], problem: str) -> None:
     assert any(found.startswith(problem) for found in _problems(**parts)), _problems(**parts)
 
 
-def test_all_faults_of_steps_are_told_at_once() -> None:
+def test_all_faults_of_steps_are_reported_at_once() -> None:
     assert len(_problems(steps=[{"settle": 3}, {"pause": {}}, {"arrive": {"count": 1}}])) == 3
 
 

@@ -148,7 +148,7 @@ async def test_a_queue_that_does_not_come_to_rest_fails_the_run() -> None:
         )
 
 
-async def test_a_step_that_fits_nothing_is_told_with_its_path() -> None:
+async def test_a_step_that_fits_nothing_is_reported_with_its_path() -> None:
     with pytest.raises(StepFailed, match=r'steps\[0\]\.arrive: no namespace matches "nowhere"'):
         async with playing(_arrive(namespaces="nowhere")):
             pass

@@ -28,7 +28,7 @@ def _decisions(there: Cluster) -> list[str]:
     ],
     ids=["taint", "cordon", "selector", "resources"],
 )
-async def test_the_own_filters_refuse_in_the_real_words(obstacle: JsonObject, asked: JsonObject, reason: str) -> None:
+async def test_the_own_filters_reject_in_the_real_words(obstacle: JsonObject, asked: JsonObject, reason: str) -> None:
     async with cluster(obstacle) as there:
         there.create(asked)
         await there.quiet()
@@ -217,7 +217,7 @@ def _change(there: Cluster, event: str) -> None:
         "node bigger",
     ],
 )
-async def test_a_pod_refused_by_the_extender_is_woken_by(event: str) -> None:
+async def test_a_pod_rejected_by_the_extender_is_requeued_by(event: str) -> None:
     extender = FakeExtender(refuse_all)
     async with cluster(node("n1"), pod("old", on="n1"), extender=extender) as there:
         there.create(pod("a"))
@@ -227,7 +227,7 @@ async def test_a_pod_refused_by_the_extender_is_woken_by(event: str) -> None:
         await until(lambda: extender.filters_for("a"))
 
 
-async def test_a_pod_refused_by_the_extender_is_not_woken_by_namespaces() -> None:
+async def test_a_pod_rejected_by_the_extender_is_not_requeued_by_namespaces() -> None:
     extender = FakeExtender(refuse_all)
     async with cluster(node("n1"), pod("old", on="n1"), extender=extender) as there:
         there.create(pod("a"))

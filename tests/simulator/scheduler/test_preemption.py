@@ -140,7 +140,7 @@ class Grudge:
         pytest.param(False, ["low-0"], ["asking", "low-0", "low-1"], True, id="before"),
     ],
 )
-async def test_a_node_that_only_the_extender_refuses_is_a_candidate_without_victims(
+async def test_a_node_that_only_the_extender_rejects_is_a_candidate_without_victims(
     victims: list[str], left: list[str], *, sends_empty_candidates: bool, fails: bool
 ) -> None:
     grudge = Grudge(*victims)

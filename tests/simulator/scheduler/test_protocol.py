@@ -82,7 +82,7 @@ async def test_the_case_of_field_names_does_not_matter() -> None:
         assert there.node_of("a") == "n2"
 
 
-async def test_unresolvable_refusals_win_over_the_others_in_the_message() -> None:
+async def test_unresolvable_rejections_win_over_the_others_in_the_message() -> None:
     maps = {"FailedNodes": {"n1": "curable", "n2": "curable"}, "FailedAndUnresolvableNodes": {"n2": "incurable"}}
     async with cluster(*NODES, extender=FakeExtender(lambda _: {"NodeNames": [], **maps})) as there:
         there.create(pod("a"))
@@ -133,7 +133,7 @@ async def test_the_extender_sees_only_what_the_own_filters_left() -> None:
     assert extender.filters_for("b") == []
 
 
-async def test_a_nominated_node_is_asked_about_first_and_alone() -> None:
+async def test_filter_is_called_first_with_the_nominated_node_alone() -> None:
     extender = FakeExtender(refuse_all)
     async with cluster(*NODES, extender=extender) as there:
         there.create(pod("a"))
@@ -168,7 +168,7 @@ def _nominate_and_release(obj: JsonObject) -> None:
     del obj["spec"]["schedulingGates"]
 
 
-async def test_a_refusal_is_asked_again_once_for_the_status_it_caused() -> None:
+async def test_a_rejected_pod_is_tried_again_once_for_the_status_of_its_rejection() -> None:
     extender = FakeExtender(refuse_all)
     async with cluster(*NODES, extender=extender) as there:
         there.create(pod("a"))
