@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import orjson
 import pytest
 
 from extender.index.cluster import ClusterIndex
 from extender.model.labels import ZONE
 from extender.model.objects import Object
 from extender.model.rejections import Reason, Rejection
+from extender.rules.catalog import other_nodes
+from extender.wire.kinds import PODS
 from tests.builders import Json, index_of, matching, namespace, node, pod, pod_json, term, weighted
 from tests.rules.judging import against_all, normalized, parts, passing, raw, reason
 
@@ -46,6 +50,27 @@ class TestParts:
         found = parts(index, pod_json(app="web"), "n2")
         assert found is not None
         assert (found.reason, found.count, found.blamed) == (Reason.EXISTING_ANTI_AFFINITY, 1, ("default/keeper",))
+
+
+class TestOtherNodes:
+    """Where victims of a preemption may be besides the node itself: the other nodes of a domain that is rejected."""
+
+    @pytest.mark.parametrize(
+        ("objects", "fields", "expected"),
+        [
+            pytest.param([pod("web", on="n2", app="web")], {"apart": [WEB]}, {"n2"}, id="own anti-affinity"),
+            pytest.param([pod("keeper", on="n2", apart=[WEB])], {"app": "web"}, {"n2"}, id="of existing pods"),
+            pytest.param([pod("web", on="n3", app="web")], {"apart": [WEB]}, set(), id="another domain"),
+            pytest.param([pod("web", on="n1", app="web")], {"near": [WEB]}, set(), id="affinity"),
+        ],
+    )
+    def test_they_are_those_of_domains_that_anti_affinity_rejects(
+        self, objects: list[Object], fields: dict[str, Any], expected: set[str]
+    ) -> None:
+        index = cluster(*objects)
+        compiled = index.view.compiled(PODS.decode_object(orjson.dumps(pod_json(**fields))).signature)
+        found = other_nodes(compiled, index.view.known["n1"])
+        assert {index.view.node_names[number] for number in found} == expected
 
 
 class TestRequiredAffinity:
