@@ -10,7 +10,7 @@ more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import count
@@ -50,7 +50,7 @@ class _Compiled:
 
     While ``versions`` are the current ones nothing can have changed. ``namespace`` is the pod's as it was read: its
     labels decide which terms of existing pods select the pod. ``workloads`` is what default constraints were deduced
-    from. ``without_group`` are the topology keys of own terms that no node carried: these terms have no group yet. ``size`` is an estimate of bytes. ``in_use``: used again since they were made or last considered for
+    from. ``lacks_groups``: own terms over keys that no node carried have no group yet. ``size`` is an estimate of bytes. ``in_use``: used again since they were made or last considered for
     eviction.
     """
 
@@ -59,8 +59,8 @@ class _Compiled:
     namespace: Namespace | None
     workloads: tuple[int, Workload | None]
     required: TermSelection | None = None
-    terms: list[tuple[TermSelection, Sequence[str]]] = field(default_factory=list)
-    without_group: tuple[str, ...] = ()
+    terms: list[tuple[TermSelection, list[str]]] = field(default_factory=list)
+    lacks_groups: bool = False
     spreads: list[SpreadKey] = field(default_factory=list)
     size: int = 0
     in_use: bool = False
@@ -132,8 +132,8 @@ class ConstraintCompiler:
         if versions[1] != known.versions[1]:
             for selection, _ in known.terms:
                 self._terms.refresh(selection)
-        given_back: list[tuple[TermSelection, Sequence[str]]] = []
-        if versions[3] != known.versions[3] and any(map(self._terms.is_carried, known.without_group)):
+        given_back: list[tuple[TermSelection, list[str]]] = []
+        if versions[3] != known.versions[3] and known.lacks_groups:
             given_back, known.terms = known.terms, []
             parts |= self._affinity(signature, known)
         elif namespace is not known.namespace:
@@ -201,7 +201,7 @@ class ConstraintCompiler:
         self._release(compiled.terms, compiled.spreads)
         shrink(self._compiled)
 
-    def _release(self, terms: Iterable[tuple[TermSelection, Sequence[str]]], spreads: Iterable[SpreadKey]) -> None:
+    def _release(self, terms: Iterable[tuple[TermSelection, list[str]]], spreads: Iterable[SpreadKey]) -> None:
         """Gives groups back; in a correction after the new ones are acquired, so that those that both need live on."""
         for selection, keys in terms:
             self._terms.release(selection, keys)
@@ -225,40 +225,48 @@ class ConstraintCompiler:
         return held
 
     def _affinity(self, signature: PodSignature, held: _Compiled) -> dict[str, object]:
-        def groups(terms: Sequence[AffinityTerm], keys: Sequence[str]) -> tuple[TermSelection, list[GroupView]]:
-            selection = self._terms.acquire(terms, keys)
-            held.terms.append((selection, keys))
-            return selection, [selection.groups[key] for key in keys]
+        """The groups of a pod's own terms.
 
-        def group(term: AffinityTerm) -> GroupView:
-            return groups((term,), (term.topology_key,))[1][0]
-
-        wanted = signature.affinity
-        # An anti-affinity or preferred term over a key that no node carries concerns no node, and needs no group until
-        # one does. Required affinity over such a key rejects every node, so all its groups are there.
-        concerned = (*wanted.required_anti, *(each.term for each in (*wanted.preferred, *wanted.preferred_anti)))
-        own_keys = dict.fromkeys(term.topology_key for term in concerned)
-        held.without_group = tuple(key for key in own_keys if not self._terms.is_carried(key))
-        missing = frozenset(held.without_group)
-        near: list[GroupView] = []
+        An anti-affinity or preferred term over a key that no node carries concerns no node, and gets no group before one
+        does. Required affinity over such a key rejects every node, so it has all its groups.
+        """
+        wanted, is_carried = signature.affinity, self._terms.is_carried
+        anti = dict.fromkeys(term for term in wanted.required_anti if is_carried(term.topology_key))
+        preferences = [
+            (sign * preferred.weight, preferred.term)
+            for sign, terms in ((1, wanted.preferred), (-1, wanted.preferred_anti))
+            for preferred in terms
+        ]
+        held.lacks_groups = not all(is_carried(term.topology_key) for term in wanted.required_anti) or not all(
+            is_carried(term.topology_key) for _, term in preferences
+        )
+        affinity: list[GroupView] = []
         if wanted.required:
             # Every term counts the pods that match all of them, so terms over the same key share one group.
-            keys = tuple(dict.fromkeys(term.topology_key for term in wanted.required))
-            held.required, near = groups(wanted.required, keys)
+            keys = list(dict.fromkeys(term.topology_key for term in wanted.required))
+            held.required = self._terms.acquire(wanted.required, keys)
+            held.terms.append((held.required, keys))
+            affinity = [held.required.groups[key] for key in keys]
         return {
-            "affinity": tuple(near),
+            "affinity": tuple(affinity),
             "affinity_errors": wanted.errors,
             "matches_itself": _matches_itself(held.required, signature),
-            "anti": tuple(
-                group(term) for term in dict.fromkeys(wanted.required_anti) if term.topology_key not in missing
-            ),
+            "anti": tuple(self._group(term, held) for term in anti),
             "preferences": tuple(
-                WeightedGroup(sign * preferred.weight, group(preferred.term))
-                for sign, terms in ((1, wanted.preferred), (-1, wanted.preferred_anti))
-                for preferred in terms
-                if preferred.term.topology_key not in missing
+                WeightedGroup(weight, self._group(term, held))
+                for weight, term in preferences
+                if is_carried(term.topology_key)
             ),
         }
+
+    def _group(self, term: AffinityTerm, held: _Compiled) -> GroupView:
+        key = term.topology_key
+        selection = self._terms.acquire((term,), (key,))
+        if held.terms and held.terms[-1][0] is selection:  # many terms may differ in their key only
+            held.terms[-1][1].append(key)
+        else:
+            held.terms.append((selection, [key]))
+        return selection.groups[key]
 
     def _inverse(self, signature: PodSignature) -> dict[str, object]:
         settings = self._rules.inter_pod_affinity
