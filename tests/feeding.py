@@ -1,4 +1,4 @@
-"""Lists and changes into an index on the service's own path (``tasks.feeding``), each finished when the call returns."""
+"""Lists and changes into an index on the service's own path (``tasks.reflectors``), each finished when the call returns."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A complete list brings an index from any state to the one in which it would be had it known nothing else.
 
-The lists and changes go the way that they go in the service, through ``tasks.feeding``.
+The lists and changes go the way that they go in the service, through ``tasks.reflectors``.
 """
 
 from __future__ import annotations
