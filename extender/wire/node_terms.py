@@ -63,11 +63,11 @@ def _part(name: str, source: str, item: Any) -> tuple[str, Any, Clause, Size]:
 def normal_form(values: Iterable[JsonObject]) -> tuple[NodeTerm, ...]:
     """The terms that a disjunction needs: without those that match no node, and without those that another one covers.
 
-    Where no term can match a node the first one is left, which says so. O(terms² × clauses).
+    Where no term can match a node one is left, which says so: one with requirements if there is any. O(terms² × clauses).
     """
     terms = [node_term(each) for each in values]
     possible = [each for each in terms if each.clauses and not are_contradictory(each.clauses)]
-    kept = possible or terms[:1]
+    kept = possible or [each for each in terms if each.clauses][:1] or terms[:1]
     return tuple(kept[number] for number in absorb([each.clauses for each in kept]))
 
 

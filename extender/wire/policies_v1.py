@@ -144,9 +144,16 @@ def _invalid(found: JsonObject, group: str, errors: list[FieldError]) -> Invalid
     return InvalidPolicy(
         key=key,
         errors=tuple(map(str, errors)),
-        failure_policy=FailurePolicy.FAIL if spec.get("failurePolicy") == "Fail" else FailurePolicy.IGNORE,
+        failure_policy=FailurePolicy.FAIL if _must_not_be_missed(spec) else FailurePolicy.IGNORE,
         scope=_scope(key.namespace, spec, kind) if readable else None,
     )
+
+
+def _must_not_be_missed(spec: JsonObject) -> bool:
+    """Whether no pod is to be admitted while the policy cannot be applied. One that only audits never refuses a pod."""
+    when = spec.get("when") or _DEFAULT_WHEN
+    acts = not isinstance(when, list | tuple) or Moment.ADMISSION in when
+    return spec.get("failurePolicy") == "Fail" and spec.get("mode") != "Audit" and acts
 
 
 def _scope(namespace: str, spec: JsonObject, kind: str) -> Scope:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any, Final
 
 from hypothesis import strategies as st
@@ -89,18 +89,30 @@ SPECS = _scheduling_fields(["default-scheduler", "own"]).map(lambda spec: {"cont
 DIRECTIVES = _scheduling_fields(["one", "two"])
 
 
-def _policies(directives: list[Json], group: str, conflict: str, generation: int) -> list[Policy]:
-    behaviour: Json = {} if group == KUPID_GROUP else {"targets": "Both", "conflictPolicy": conflict}
-    return [
-        policy(f"p{number}", group=group, generation=generation, **(each | behaviour))
-        for number, each in enumerate(directives)
-    ]
+def _policies(directives: list[Json], group: str, conflicts: tuple[str, ...], generation: int) -> list[Policy]:
+    made = []
+    for number, each in enumerate(directives):
+        behaviour: Json = {"targets": "Both", "conflictPolicy": conflicts[number]}
+        spec = each | ({} if group == KUPID_GROUP else behaviour)
+        made.append(policy(f"p{number}", group=group, generation=generation, **spec))
+    return made
 
 
-POLICIES = st.builds(
-    _policies,
-    st.one_of(st.tuples(DIRECTIVES), st.tuples(DIRECTIVES, DIRECTIVES), st.just(())).map(list),
-    st.sampled_from([GROUP, KUPID_GROUP]),
-    st.sampled_from(["KeepPod", "Override"]),
-    st.integers(1, 3),
-)
+CONFLICTS: Final = list(product(["KeepPod", "Override"], repeat=3))
+SEVERAL: Final = st.one_of(
+    st.tuples(DIRECTIVES),
+    st.tuples(DIRECTIVES, DIRECTIVES),
+    st.tuples(DIRECTIVES, DIRECTIVES, DIRECTIVES),
+    st.just(()),
+).map(list)
+
+
+def _lists(conflicts: list[tuple[str, ...]]) -> st.SearchStrategy[list[Policy]]:
+    return st.builds(
+        _policies, SEVERAL, st.sampled_from([GROUP, KUPID_GROUP]), st.sampled_from(conflicts), st.integers(1, 3)
+    )
+
+
+POLICIES = _lists(CONFLICTS)
+ALIKE = _lists([CONFLICTS[0], CONFLICTS[-1]])
+"""Policies that all do the same where they contradict a pod."""

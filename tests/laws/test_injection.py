@@ -17,7 +17,7 @@ from extender.verbs.admit.injection import Injection
 from extender.wire.kinds import PODS
 from tests.builders import Json
 from tests.laws.cases import case, meets_its_case
-from tests.laws.injecting import NODES, POLICIES, SPECS
+from tests.laws.injecting import ALIKE, NODES, POLICIES, SPECS
 from tests.policies import REQUIRED, kupid_policy, requiring
 from tests.verbs.admit.reviewing import ask, pod, template_spec, verb, workload
 
@@ -37,7 +37,7 @@ def admitted(spec: Json) -> set[int]:
     return {number for number, labels in enumerate(NODES) if matches("n", labels)}
 
 
-@given(SPECS, POLICIES, st.booleans())
+@given(SPECS, ALIKE, st.booleans())
 def test_applying_policies_again_changes_nothing(spec: Json, policies: list[Policy], is_pod: bool) -> None:  # noqa: FBT001 (drawn)
     once = injected(spec, policies, is_pod=is_pod)
     assert orjson.dumps(injected(once, policies, is_pod=is_pod)) == orjson.dumps(once)

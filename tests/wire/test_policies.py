@@ -163,6 +163,14 @@ def test_a_policy_that_is_not_valid_is_named_with_every_error_and_its_scope() ->
     assert not invalid.may_select(subject(app="db"))
 
 
+@pytest.mark.parametrize("spec", [{"mode": "Audit"}, {"when": ["Scheduling"]}, {"failurePolicy": "Ignore"}])
+def test_an_invalid_policy_that_would_change_no_pod_at_admission_refuses_none(spec: Json) -> None:
+    fields: Json = {"failurePolicy": "Fail"} | spec
+    with pytest.raises(PolicyError) as refused:
+        decode_policy(orjson.dumps(policy_json(nodeName="Bad Name", **fields)))
+    assert refused.value.invalid.failure_policy is FailurePolicy.IGNORE
+
+
 def test_a_policy_whose_selector_cannot_be_read_may_concern_every_pod_of_its_namespace() -> None:
     with pytest.raises(PolicyError) as refused:
         decode_policy(orjson.dumps(policy_json("bad", "shop", podSelector={"matchLabels": "app=web"})))

@@ -16,6 +16,7 @@ from extender.model.policies import (
     DEFAULT_SERVICE_ACCOUNT,
     EXEMPT_LABEL,
     INJECTED_ANNOTATION,
+    ConflictPolicy,
     FailurePolicy,
     JsonObject,
     Mode,
@@ -253,7 +254,30 @@ class AdmitVerb:
         return [each for each in self._policies.select(subject, Moment.ADMISSION) if each.targets is not other]
 
     def _apply(self, injection: Injection, policies: list[Policy], findings: _Findings) -> list[Changes]:
-        applied = []
+        applied: list[Changes] = []
+        self._apply_each(injection, policies, applied, findings)
+        if any(_has_overridden(each) for each in applied):
+            for each in applied:
+                self._apply_where_it_gave_way(injection, each, applied, findings)
+        findings.changes += applied
+        return applied
+
+    def _apply_where_it_gave_way(
+        self, injection: Injection, changes: Changes, applied: list[Changes], findings: _Findings
+    ) -> None:
+        """Applies a policy once more that kept what the pod had: a later policy may have overridden that."""
+        settled = [each for each in changes.conflicts if each.resolution is ConflictPolicy.OVERRIDE]
+        if len(settled) < len(changes.conflicts):
+            again: list[Changes] = []
+            self._apply_each(injection, [changes.policy], again, findings)
+            changes.conflicts = [*settled, *(conflict for each in again for conflict in each.conflicts)]
+            for each in again:
+                each.conflicts = []
+            applied += (each for each in again if not each.is_empty)
+
+    def _apply_each(
+        self, injection: Injection, policies: list[Policy], applied: list[Changes], findings: _Findings
+    ) -> None:
         for policy in policies:
             try:
                 if policy.mode is Mode.AUDIT:
@@ -264,9 +288,8 @@ class AdmitVerb:
                 findings.changes += applied
                 raise DeniedError(FORBIDDEN, f"rejected by {error}") from error
             except Exception as error:  # noqa: BLE001 (the other policies are applied; the policy is named in the answer)
-                _fail(policy.key, policy.failure_policy, f"{type(error).__name__}: {error}", findings)
-        findings.changes += applied
-        return applied
+                strict = policy.failure_policy if policy.mode is Mode.ENFORCE else FailurePolicy.IGNORE
+                _fail(policy.key, strict, f"{type(error).__name__}: {error}", findings)
 
     def _heed_invalid(self, subject: Subject, findings: _Findings) -> None:
         for each in self._policies.invalid_for(subject):
@@ -291,6 +314,10 @@ def _annotated(obj: JsonObject, text: str) -> JsonObject:
 def _must_not_be_missed(policy: Policy, namespace: str) -> bool:
     is_near = policy.key.namespace in ("", namespace)
     return is_near and policy.failure_policy is FailurePolicy.FAIL and policy.acts(Moment.ADMISSION)
+
+
+def _has_overridden(changes: Changes) -> bool:
+    return any(each.resolution is ConflictPolicy.OVERRIDE for each in changes.conflicts)
 
 
 def _fail(key: PolicyKey, failure_policy: FailurePolicy, text: str, findings: _Findings) -> None:

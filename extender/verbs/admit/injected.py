@@ -64,7 +64,7 @@ _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
 def read_records(annotations: Any) -> dict[str, Record]:
     """The records of an object's annotations, by pointer; empty where there are none, or none that can be read."""
     text = annotations.get(INJECTED_ANNOTATION) if isinstance(annotations, dict) else None
-    if not isinstance(text, str) or not text:
+    if not isinstance(text, str):
         return {}
     try:
         return _DECODER.decode(text)
@@ -225,7 +225,7 @@ def _match(term: NodeTerm, injected: Sequence[_Injected]) -> _Injected | None:
     """The injected term that a term is, or was before the user added to it; else one of which it holds what was added."""
     for tests in (
         lambda each: each.clauses == term.clauses,
-        lambda each: each.clauses and each.clauses <= term.clauses,
+        lambda each: each.clauses and each.clauses < term.clauses,
         lambda each: each.added.clauses and each.added.clauses <= term.clauses,
     ):
         found = next(filter(tests, injected), None)

@@ -142,18 +142,17 @@ class NodeDirectives:
         if not self._can_match(terms):
             keys = {part.key for each in terms for part in each.clauses}
             present = state.spec.get("nodeSelector") or {}
-            taken = {
-                key: present[key] for key in present if key in keys and not state.is_claimed(f"nodeSelector[{key}]")
-            }
-            if not taken:
+            left = {k: v for k, v in present.items() if k not in keys or state.is_claimed(f"nodeSelector[{k}]")}
+            if not self._can_match(terms, left):  # policies that apply first exclude them
                 return
-            changes.replaced["nodeSelector"] = taken
-            state.spec = put(state.spec, ("nodeSelector",), {k: v for k, v in present.items() if k not in taken})
+            changes.replaced["nodeSelector"] = {key: present[key] for key in present if key not in left}
+            state.spec = put(state.spec, ("nodeSelector",), left)
         self._replace_terms(terms, changes)
 
-    def _can_match(self, terms: list[JoinedTerm]) -> bool:
-        """Whether a node can match one of the terms together with the node selector (no terms: the selector alone)."""
-        pairs = self._state.spec.get("nodeSelector") or {}
+    def _can_match(self, terms: list[JoinedTerm], pairs: Mapping[str, str] | None = None) -> bool:
+        """Whether a node can match one of the terms together with a node selector: that of the pod unless one is given."""
+        if pairs is None:
+            pairs = self._state.spec.get("nodeSelector") or {}
         wanted = {key: clause(LABEL, key, "In", (str(value),)) for key, value in pairs.items()}
         for each in terms:
             keys = {part.key for part in each.clauses if part.source == LABEL} & wanted.keys()

@@ -46,9 +46,7 @@ def why_not(kind: str, operation: str, obj: JsonObject, templates: Mapping[str, 
     if operation not in (CREATE, UPDATE):
         return f"nothing is injected at {operation}"
     if operation == UPDATE and kind in _IMMUTABLE:
-        return (
-            f"the pod template of a {kind} cannot be changed" if kind != POD else "the spec of a pod cannot be changed"
-        )
+        return f"{kind} is injected when it is created, as it cannot be changed later"
     if obj["metadata"].get("deletionTimestamp"):
         return "the object is being deleted"
     if kind in _COPIES and controller_of(obj):

@@ -52,7 +52,11 @@ def policy_terms(terms: Iterable[NodeTerm]) -> list[JoinedTerm]:
 
 def is_satisfied(mine: Iterable[JoinedTerm], theirs: Sequence[NodeTerm]) -> bool:
     """Whether each term of an object already contains one of the policy's."""
-    return all(any(other.clauses <= each.clauses for other in theirs) for each in mine if each.clauses)
+    return all(_contains_one(each, theirs) for each in mine if each.clauses)
+
+
+def _contains_one(mine: JoinedTerm, theirs: Sequence[NodeTerm]) -> bool:
+    return any(other.clauses and other.clauses <= mine.clauses for other in theirs)
 
 
 def join(mine: list[JoinedTerm], theirs: Sequence[NodeTerm], most: int, budget: Budget) -> list[JoinedTerm]:
@@ -69,7 +73,7 @@ def join(mine: list[JoinedTerm], theirs: Sequence[NodeTerm], most: int, budget: 
             continue
         if not budget.spend(len(theirs)):
             raise TooManyTermsError(_TOO_MUCH_WORK)
-        if any(other.clauses <= each.clauses for other in theirs):
+        if _contains_one(each, theirs):
             joined.setdefault(each.clauses, each)
             continue
         changed = True
@@ -113,6 +117,8 @@ def _in_order(
 
 def _product(mine: JoinedTerm, other: NodeTerm) -> JoinedTerm | None:
     """Both terms as one, None where no node can match it or where they cannot be written as one term."""
+    if not other.clauses:
+        return None
     value, added = dict(mine.value), {name: list(items) for name, items in mine.added.items()}
     size = mine.size
     for name, content, clause, more in other.parts:
@@ -137,9 +143,9 @@ def _product(mine: JoinedTerm, other: NodeTerm) -> JoinedTerm | None:
 def impossible_term(mine: list[JoinedTerm], theirs: Sequence[NodeTerm]) -> list[JoinedTerm]:
     """One term that no node matches and that holds the requirements of both sides, to show the contradiction."""
     first = next((each for each in mine if each.clauses), None)
-    if first is None:
-        return mine[:1] or policy_terms(theirs[:1])
-    lacking = [part for part in theirs[0].parts if part[2] not in first.clauses] if theirs else []
+    if first is None or not theirs[0].clauses:
+        return mine[:1] if first is None else policy_terms(theirs[:1])
+    lacking = [part for part in theirs[0].parts if part[2] not in first.clauses and part[2].source != OPAQUE]
     value, added = dict(first.value), dict(first.added)
     for name, content, _, _ in lacking:
         value[name] = [*(value.get(name) or ()), content]

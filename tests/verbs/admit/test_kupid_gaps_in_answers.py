@@ -19,9 +19,16 @@ from tests.verbs.admit.reviewing import Answer, ask, pod, verb, workload
 ZONE_A, ZONE_B = (node_term(expression("zone", "In", zone)) for zone in "ab")
 
 
-def broken(failure_policy: str, selector: Json | None = None) -> Any:
+def broken(failure_policy: str, selector: Json | None = None, mode: str = "Enforce") -> Any:
     """A policy that fails by itself while it is applied, as no valid one does."""
-    made = policy("broken", podSelector=selector or {}, priority=1, failurePolicy=failure_policy, schedulerName="x")
+    made = policy(
+        "broken",
+        podSelector=selector or {},
+        priority=1,
+        failurePolicy=failure_policy,
+        mode=mode,
+        schedulerName="x",
+    )
     object.__setattr__(made.directives, "node_selector", 3)
     return made
 
@@ -41,6 +48,9 @@ class TestFailure:
         assert found.response["allowed"] is False
         assert (found.response["status"]["code"], found.response["status"]["reason"]) == (500, "InternalError")
         assert "ClusterPodSchedulingPolicy/broken" in found.message
+
+    def test_a_policy_that_only_audits_refuses_nothing(self) -> None:
+        assert ask(verb(broken("Fail", mode="Audit")), pod()).response["allowed"] is True
 
     def test_a_policy_that_does_not_select_the_pod_does_not_matter(self) -> None:
         assert ask(verb(broken("Fail", matching(app="db"))), pod()).response["allowed"] is True
@@ -129,8 +139,37 @@ class TestValidation:
             assert warning.endswith("ClusterPodSchedulingPolicy/other applies first")
         apart: Json = {"podSelector": matching(app="db"), "affinity": requiring(ZONE_B)}
         assert review_policy(policy_json(**apart), other).warnings == []
+        later: Json = {"when": ["Release"], "affinity": requiring(ZONE_B)}
+        assert review_policy(policy_json(**later), other).warnings == []
         agreeing: Json = {"affinity": requiring(node_term(expression("zone", "In", "a", "b")))}
         assert review_policy(policy_json(**agreeing), other).warnings == []
+
+    @pytest.mark.parametrize(
+        ("mine", "its", "field"),
+        [
+            ({"schedulerName": "a"}, {"schedulerNames": ["b", "c"]}, "spec.schedulerName"),
+            ({"schedulerName": "a"}, {"schedulerNames": ["a", "c"]}, ""),
+            ({"nodeName": "a", "schedulerName": "x"}, {"nodeName": "b", "schedulerName": "y"}, "spec.nodeName"),
+            ({"priorityClassName": "a"}, {"priorityClassName": "b"}, "spec.priorityClassName"),
+            ({"nodeSelector": {"a": "b"}}, {"nodeSelector": {"a": "c"}}, "spec.nodeSelector[a]"),
+            ({"nodeSelector": {"a": "b"}}, {"nodeSelector": {"b": "c"}}, ""),
+            ({"affinity": requiring(ZONE_A, ZONE_B)}, {"affinity": requiring(ZONE_B)}, ""),
+        ],
+    )
+    def test_only_fields_that_exclude_each_other_contradict(self, mine: Json, its: Json, field: str) -> None:
+        texts = [
+            each for each in review_policy(policy_json(**mine), policy("its", **its)).warnings if "contradicts" in each
+        ]
+        assert [each.partition(": contradicts")[0] for each in texts] == ([field] if field else [])
+
+    def test_policies_of_different_namespaces_and_one_and_the_same_policy_do_not_contradict(self) -> None:
+        wanted = policy_json("p", "shop", nodeSelector={"a": "b"})
+        others = [policy("p", "bank", nodeSelector={"a": "c"}), policy("p", "shop", nodeSelector={"a": "c"})]
+        assert review_policy(wanted, *others).warnings == []
+
+    def test_at_most_five_contradictions_are_named(self) -> None:
+        others = [policy(f"p{number}", nodeSelector={"a": str(number)}) for number in range(9)]
+        assert len(review_policy(policy_json(nodeSelector={"a": "x"}), *others).warnings) == 5
 
     def test_an_invalid_policy_can_lose_its_finalizer(self) -> None:
         old = policy_json("old", nodeName="Bad Name")

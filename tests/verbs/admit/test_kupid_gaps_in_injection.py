@@ -15,8 +15,9 @@ import pytest
 
 from extender.model.policies import INJECTED_ANNOTATION
 from extender.policy_settings import Policies
+from extender.wire.kinds import PODS
 from tests.builders import Json
-from tests.policies import REQUIRED, expression, node_term, policy, requiring
+from tests.policies import REQUIRED, expression, kupid_policy, node_term, policy, requiring
 from tests.verbs.admit.reviewing import LABELS, ask, pod, template_spec, verb, workload
 
 ZONE_A, ZONE_B = (node_term(expression("zone", "In", zone)) for zone in "ab")
@@ -144,6 +145,19 @@ class TestRequiredAffinity:
         own = pod({"affinity": requiring({}, ZONE_A)})
         found = ask(verb(policy(affinity=requiring(node_term(expression("pool", "Exists"))))), own).obj["spec"]
         assert terms_of(found) == [{}, node_term(expression("zone", "In", "a"), expression("pool", "Exists"))]
+
+    @pytest.mark.parametrize(
+        "never", [[{}], [{}, node_term(expression("a", "Exists"), expression("a", "DoesNotExist"))]]
+    )
+    def test_a_policy_whose_terms_match_no_node_widens_nothing(self, never: list[Json]) -> None:
+        own = pod({"affinity": requiring(ZONE_A)})
+        kept = ask(verb(policy(affinity=requiring(*never))), own)
+        assert kept.obj == own
+        assert "no node can match" in kept.warnings[0]
+        combined = ask(verb(kupid_policy(affinity=requiring(*never))), own).obj["spec"]
+        read = PODS.decode_object(orjson.dumps({"metadata": {"name": "p", "uid": "u"}, "spec": combined}))
+        assert not read.signature.node_affinity.matches("n", {"zone": "a"})
+        assert not read.signature.node_affinity.matches("n", {"zone": "a", "a": "b"})
 
     def test_more_terms_than_the_cap_are_a_conflict_with_the_number(self) -> None:
         mine = [node_term(expression("rack", "In", f"r{number}")) for number in range(5)]
