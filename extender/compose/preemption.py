@@ -18,7 +18,7 @@ from extender.kube.session import Session
 from extender.kube.timing import BackoffOptions, Clock
 from extender.kube.writer import Writer
 from extender.model.objects import Pod
-from extender.model.plans import PreemptionPlan
+from extender.model.preemption import PreemptionPlan
 from extender.settings import Preemption, Settings
 from extender.tasks.preemption.event_recorder import EventRecorder
 from extender.tasks.preemption.executor import ExecutorOptions, PreemptionExecutor

@@ -13,10 +13,9 @@ from extender.index.claims.nominations import Nominations
 from extender.index.counts.counts import Counts
 from extender.index.counts.groups import IndexDriftError
 from extender.index.nodes.topology import NodePods, Topology
-from extender.index.objects.budgets import Budgets
 from extender.index.objects.changes import PodSubscribers
 from extender.index.objects.namespaces import Namespaces
-from extender.index.objects.workloads import Workloads
+from extender.index.objects.workloads import Budgets, Workloads
 from extender.index.policies import PolicyTable
 from extender.index.reader import IndexReader
 from extender.index.view import ClusterView, Subscribable

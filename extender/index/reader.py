@@ -13,9 +13,8 @@ from extender.index.claims.nominations import Nominations
 from extender.index.counts.counts import Counts
 from extender.index.counts.what_if import CountTrials
 from extender.index.nodes.topology import NodePods, Topology
-from extender.index.objects.budgets import Budgets
 from extender.index.objects.namespaces import Namespaces
-from extender.index.objects.workloads import Workloads
+from extender.index.objects.workloads import Budgets, Workloads
 from extender.index.view import Subscribable
 from extender.model.objects import Pod
 

@@ -11,7 +11,7 @@ from typing import Protocol
 from aiohttp import web
 
 from extender.model.objects import Pod
-from extender.model.victims import Candidate
+from extender.model.preemption import Candidate
 from extender.server.request_checks import BodyMemory, Deadlines, Turns
 from extender.settings import Settings
 from extender.telemetry.logs import RepeatedWarning, RepeatedWarnings

@@ -12,7 +12,7 @@ from typing import Protocol
 from extender.kube.effects import Lease, PodCondition, PodEvent, PodRef
 from extender.kube.watch.reflector_values import ReflectorStatus
 from extender.model.objects import Object, Pod
-from extender.model.plans import PreemptionPlan
+from extender.model.preemption import PreemptionPlan
 
 
 class Clock(Protocol):

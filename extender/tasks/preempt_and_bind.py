@@ -13,7 +13,7 @@ from extender.index.view import ClusterView
 from extender.kube.effects import PodRef
 from extender.kube.errors import KubeError
 from extender.model.objects import Pod
-from extender.model.victims import Candidate
+from extender.model.preemption import Candidate
 from extender.settings import Settings
 from extender.tasks.filter_service import AssumingIndex
 from extender.tasks.ports import Clock, ClusterWriter, PlanTarget

@@ -15,8 +15,8 @@ import orjson
 from msgspec import Raw
 
 from extender.model.objects import Node, Pod
+from extender.model.preemption import Candidate, Victim
 from extender.model.rejections import Reason
-from extender.model.victims import Candidate, Victim
 from extender.settings import Limits
 from extender.wire.constraints import decode
 from extender.wire.errors import UNREADABLE, WireError, from_msgspec

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.model.objects import Object
-from extender.model.victims import Candidate
+from extender.model.preemption import Candidate
 from extender.verbs.dry_run.victims import DryRun
 from extender.verbs.preempt.offered_candidates import best_offer
 from tests.builders import preempting

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import Object, Pod
-from extender.model.plans import PreemptionPlan
+from extender.model.preemption import PreemptionPlan
 from extender.rules import catalog
 from extender.rules.frames import IndexFrame
 from extender.verbs.filter.pipeline import FilterVerb

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.model.victims import Candidate, Victim
+from extender.model.preemption import Candidate, Victim
 from extender.wire.errors import WireError
 from extender.wire.extender_v1 import (
     FilterResult,

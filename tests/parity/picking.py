@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from extender.model.victims import Candidate, Victim, best_candidates
+from extender.model.preemption import Candidate, Victim, best_candidates
 
 Case = dict[str, Any]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from aiohttp import web
 from aiohttp.test_utils import TestClient
 
-from extender.model.victims import Candidate
+from extender.model.preemption import Candidate
 from extender.server.app import make_app
 from extender.server.collaborators import Verbs
 from extender.settings import Kube, Server, Settings

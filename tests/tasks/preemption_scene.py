@@ -15,7 +15,7 @@ from typing import Any
 
 from extender.kube.timing import BackoffOptions
 from extender.model.objects import Object, Pod
-from extender.model.plans import PreemptionPlan
+from extender.model.preemption import PreemptionPlan
 from extender.settings import Settings
 from extender.tasks.preemption.event_recorder import EventRecorder
 from extender.tasks.preemption.executor import ExecutorOptions, PreemptionExecutor

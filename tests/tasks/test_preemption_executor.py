@@ -12,7 +12,7 @@ import pytest
 from extender.kube.errors import Conflict, Expired, KubeError, NotFound, Rejected, Throttled, Unreachable
 from extender.kube.timing import BackoffOptions
 from extender.model.objects import Object
-from extender.model.plans import PreemptionPlan
+from extender.model.preemption import PreemptionPlan
 from extender.tasks.preemption.event_recorder import EventRecorder
 from extender.tasks.preemption.executor import ExecutorOptions, PreemptionExecutor, PreemptorNotPendingError
 from extender.tasks.preemption.retrying_writer import GaveUpError, RateLimiter, RetryingWriter

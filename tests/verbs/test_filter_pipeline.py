@@ -9,7 +9,7 @@ import pytest
 
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import Object
-from extender.model.plans import PreemptionPlan
+from extender.model.preemption import PreemptionPlan
 from extender.model.rejections import Reason
 from extender.settings import Settings
 from extender.verbs.filter.pipeline import FilterDecision, FilterVerb

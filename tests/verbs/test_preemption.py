@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from extender.model.objects import Object
-from extender.model.plans import PreemptionPlan
+from extender.model.preemption import PreemptionPlan
 from extender.settings import Settings, default_settings
 from extender.verbs.preempt.decision import PreemptionDecision, decide_preemption
 from tests.builders import preempting, settings, term

@@ -5,7 +5,7 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from extender.model.victims import Candidate, Victim
+from extender.model.preemption import Candidate, Victim
 from extender.wire.extender_v1 import (
     FilterResult,
     decode_args,

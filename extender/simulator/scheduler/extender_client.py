@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import aiohttp
 import orjson
 
-from extender.model.victims import Candidate
+from extender.model.preemption import Candidate
 from extender.simulator.json_objects import JsonObject
 from extender.simulator.scheduler.cache import NodeState
 from extender.simulator.scheduler.fit import UNRESOLVABLE, UNSCHEDULABLE, Rejection

@@ -16,7 +16,7 @@ from typing import Any
 
 import aiohttp
 
-from extender.model.victims import Candidate, Victim, best_candidates
+from extender.model.preemption import Candidate, Victim, best_candidates
 from extender.simulator.apiserver.disruption_budgets import disruptions_allowed, matching_budgets
 from extender.simulator.apiserver.kinds import PODS
 from extender.simulator.apiserver.store import Store

@@ -19,7 +19,7 @@ from typing import Final
 from extender.index.view import ClusterView
 from extender.kube.effects import PodCondition, PodEvent, PodRef
 from extender.model.objects import Pod
-from extender.model.plans import PreemptionPlan
+from extender.model.preemption import PreemptionPlan
 from extender.tasks.ports import Clock, ClusterWriter
 from extender.tasks.preemption.event_recorder import EventRecorder
 from extender.tasks.preemption.retrying_writer import GaveUpError, RetryingWriter

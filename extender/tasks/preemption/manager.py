@@ -20,7 +20,7 @@ from typing import Final, Protocol
 
 from extender.index.view import ClusterView
 from extender.model.objects import Pod
-from extender.model.plans import PreemptionPlan
+from extender.model.preemption import PreemptionPlan
 from extender.tasks.ports import Clock
 from extender.tasks.preemption.executor import PreemptionExecutor, PreemptorNotPendingError
 from extender.tasks.preemption.preemptor_requeue import FollowUp, PreemptorRequeuer

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 
 from extender.index.view import ClaimsView, ClusterView, IndexReaders, NodeNumber, NodesView, ObjectsView
 from extender.model.objects import Pod
-from extender.model.plans import PreemptionPlan
-from extender.model.victims import best_candidates
+from extender.model.preemption import PreemptionPlan, best_candidates
 from extender.rules import catalog
 from extender.rules.node_fit import conflicting_nominated_pods
 from extender.settings import Settings

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 
 from extender.index.view import ClusterView, NodeNumber, ObjectsView, WhatIfView
 from extender.model.objects import Node, Pod, PodSignature
-from extender.model.victims import Candidate, Victim
+from extender.model.preemption import Candidate, Victim
 from extender.rules import catalog
 from extender.rules.frames import IndexFrame
 from extender.rules.node_fit import conflicting_nominated_pods

@@ -12,7 +12,7 @@ import msgspec
 
 from extender.index.view import ClusterView
 from extender.model.objects import Pod
-from extender.model.plans import PreemptionPlan
+from extender.model.preemption import PreemptionPlan
 from extender.rules import catalog
 from extender.rules.frames import BestCaseFrame, Frame, WorstCaseFrame
 from extender.settings import Settings

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 from extender.index.view import ClusterView, NodeNumber
 from extender.model.bounded import BoundedCache
 from extender.model.objects import Pod, PodSignature
-from extender.model.plans import PreemptionPlan
+from extender.model.preemption import PreemptionPlan
 from extender.model.rejections import Reason
 from extender.rules import catalog
 from extender.rules.catalog import Dependencies, dependencies

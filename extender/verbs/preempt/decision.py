@@ -21,8 +21,7 @@ from dataclasses import dataclass, replace
 
 from extender.index.view import ClusterView
 from extender.model.objects import Pod
-from extender.model.plans import PreemptionPlan
-from extender.model.victims import Candidate
+from extender.model.preemption import Candidate, PreemptionPlan
 from extender.settings import Settings
 from extender.verbs.dry_run.candidates import NodeSearch, found_beside_nominated, node_of_running_plan, plan_of
 from extender.verbs.dry_run.victims import DryRun, Removal

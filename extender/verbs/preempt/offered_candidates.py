@@ -13,7 +13,7 @@ from heapq import heapify, heappop, heappush
 
 from extender.index.view import NodeNumber, ObjectsView
 from extender.model.objects import Pod
-from extender.model.victims import Candidate, RemovalRank, removal_rank
+from extender.model.preemption import Candidate, RemovalRank, removal_rank
 from extender.verbs.dry_run.victims import DryRun, Removal, importance
 from extender.wire.extender_v1 import PreemptionArgs
 

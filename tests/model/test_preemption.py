@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from extender.model.victims import Candidate, Victim, best_candidates
+from extender.model.preemption import Candidate, Victim, best_candidates
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

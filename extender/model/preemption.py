@@ -1,4 +1,4 @@
-"""Victims of a preemption on one node, and which candidate node the scheduler prefers.
+"""Victims of a preemption on one node, which candidate node the scheduler prefers, and the plan that is executed.
 
 https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/
 The order of the criteria is that of kube-scheduler's ``pickOneNodeForPreemption``.
@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
+
+from extender.model.objects import Pod
 
 _PRIORITY_OFFSET = 2**31
 _LATEST = datetime.max.replace(tzinfo=UTC)
@@ -65,3 +67,19 @@ def best_candidates(candidates: Iterable[Candidate]) -> list[Candidate]:
     ranked = [(candidate.rank(), candidate) for candidate in candidates if candidate.victims]
     least = min((rank for rank, _ in ranked), default=None)
     return [candidate for rank, candidate in ranked if rank == least]
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionPlan:
+    """A plan, complete before any write: the preemptor gets ``node`` once the victims are deleted.
+
+    ``victims``: most important first, never empty; with ``preemption.crossNode`` some may be on other nodes.
+    ``displaced``: pods of lower priority that are nominated to the node and lose that. ``pdb_violations``: how many
+    victims are taken although a disruption budget protects them.
+    """
+
+    preemptor: Pod
+    node: str
+    victims: tuple[Pod, ...]
+    displaced: tuple[Pod, ...] = ()
+    pdb_violations: int = 0
