@@ -80,7 +80,7 @@ class IndexFrame(CertainFrame):
 
     def is_covered_by(self, group: GroupView) -> bool:
         """Whether no node lacks the key and no domain is empty. O(1)."""
-        return not group.key.lacking and len(group.counts) == len(group.key.nodes_in)
+        return len(group.counts) == len(group.key.nodes_in) and not group.key.lacking
 
 
 class RequestFrame(CertainFrame):

@@ -102,10 +102,10 @@ class SpreadFilter(msgspec.Struct, frozen=True, gc=False):
 def _rejects_all(compiled: CompiledConstraints, clauses: Sequence[HardClause], frame: Frame) -> Rejection | None:
     """Skew, where one constraint rejects every domain and no node lacks a key. O(constraints × distinct counts)."""
     groups = [each.group for each in compiled.hard]
-    if any(group.key.lacking for group in groups):
-        return None
     full = (frame.is_covered_by(g) and g.smallest() > c.limit for g, c in zip(groups, clauses, strict=True))
-    return _SKEW_EVERYWHERE if any(full) else None
+    if any(full) and not any(group.key.lacking for group in groups):
+        return _SKEW_EVERYWHERE
+    return None
 
 
 def global_minimum(least: int, domains: int, min_domains: int) -> int:
