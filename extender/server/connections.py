@@ -26,7 +26,7 @@ Job = Callable[[], Awaitable[None]]
 
 _LOG = logging.getLogger(__name__)
 _BACKLOG: Final = 512
-_AT_ONCE: Final = 32
+_AT_ONCE: Final = 8  # connections in one iteration of the event loop; a TLS handshake takes 2 ms
 _SWEEP_SECONDS: Final = 0.25
 _EXHAUSTED_SECONDS: Final = 0.1  # where the process has no file descriptors left
 _CLOSING_SECONDS: Final = 2.0  # for the other side to answer the end of a TLS session

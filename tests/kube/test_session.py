@@ -36,6 +36,27 @@ async def test_what_is_compressed_although_it_was_not_asked_for_is_not_inflated(
     assert await session.reads.call("GET", "/api/v1/x") == bomb
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\n \r\n" * 10_000 + b"0\r\n\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\n" * 10_000 + b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}",
+    ],
+    ids=["chunks of one byte", "interim answers"],
+)
+async def test_an_answer_in_many_tiny_parts_is_given_up(clock: FakeClock, content: bytes) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(content)
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        host, port = server.sockets[0].getsockname()
+        async with open_session(Access(host=f"http://{host}:{port}"), clock) as session:
+            with pytest.raises(Unreachable):
+                await session.reads.call("GET", "/api/v1/x")
+
+
 async def test_a_rejection_is_raised_with_its_text(api: ScriptedApi, session: Session) -> None:
     api.script("/api/v1/x", status(403, "not yours", "Forbidden"))
     with pytest.raises(Rejected, match="403 not yours"):
