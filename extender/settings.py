@@ -18,6 +18,7 @@ from extender.policy_settings import Policies
 API_VERSION: Final = "placement.extender.dev/v1alpha1"
 KIND: Final = "ExtenderConfiguration"
 DEFAULT_NAMESPACE: Final = "kube-system"  # of the Lease, outside of a pod: the namespace of kube-scheduler
+# A verb at one of these paths would hide the service's own endpoint.
 OWN_PATHS: Final = frozenset({"/livez", "/readyz", "/healthz", "/metrics", "/configz", "/version", "/debug/loglevel"})
 
 LEADER_JITTER: Final = 1.2  # as in client-go: a wait lasts 1 to 1.2 times the setting
@@ -65,7 +66,7 @@ class Paths(Section, frozen=True):
         taken = set(OWN_PATHS)
         for verb in self.__struct_fields__:
             path = getattr(self, verb)
-            if verb == "bind" and not path:
+            if verb == "bind" and not path:  # disabled
                 continue
             if not re.fullmatch(r"(/[A-Za-z0-9._~-]+)+", path):
                 raise ValueError(f'{verb}: expected a path such as "/filter", got "{path}"')
@@ -123,12 +124,12 @@ class Server(Section, frozen=True):
 
     bind_address: Address = Address("127.0.0.1:8888")
     max_body_bytes: ByteSize = ByteSize(8 * 2**20)
-    request_timeout: Duration = Duration(4)
+    request_timeout: Duration = Duration(4)  # below the scheduler's httpTimeout, 5 s by default
     on_deadline: Literal["error", "pass"] = "error"
-    max_in_flight: Annotated[int, Meta(ge=1)] = 100
+    max_in_flight: Annotated[int, Meta(ge=1)] = 100  # a scheduler sends one call at a time, and a bind for each pod
     max_connections: Annotated[int, Meta(ge=1)] = 1024
     max_connections_per_peer: Annotated[int, Meta(ge=1)] = 512
-    idle_timeout: Duration = Duration(120)
+    idle_timeout: Duration = Duration(120)  # above the 90 s after which Go's client closes an idle connection
     tls: Tls = Tls()
     paths: Paths = Paths()
 
@@ -153,9 +154,9 @@ class Backoff(Section, frozen=True):
 class Watch(Section, frozen=True):
     """How reflectors list and watch. `inactivity_timeout` counts from the last event or bookmark."""
 
-    inactivity_timeout: Duration = Duration(150)
-    list_page_size: Annotated[int, Meta(ge=1)] = 500
-    watch_list: bool = True
+    inactivity_timeout: Duration = Duration(150)  # two missed bookmarks, which come every minute
+    list_page_size: Annotated[int, Meta(ge=1)] = 500  # as in client-go
+    watch_list: bool = True  # KEP-3157; pages are listed where the API server does not support it
     backoff: Backoff = Backoff()
 
     def __post_init__(self) -> None:
@@ -260,9 +261,9 @@ class AssumedPods(Section, frozen=True):
     """How long a pod stays assumed without a binding, and how long a request waits for the node of an assumed pod."""
 
     enabled: bool = True
-    expiry: Duration = Duration(120)
-    wait: Duration = Duration(1)
-    failure_grace: Duration = Duration(2)
+    expiry: Duration = Duration(120)  # longer than slow volume binding
+    wait: Duration = Duration(1)  # far below request_timeout, and above the usual time of a binding
+    failure_grace: Duration = Duration(2)  # an earlier failure belongs to the pod's previous attempt
     doubt: Duration = Duration(5)
 
     def __post_init__(self) -> None:
@@ -320,6 +321,7 @@ class LeaderElection(Section, frozen=True):
         require_positive(self, "lease_duration", "renew_deadline", "retry_period")
         if self.lease_duration % 1:
             raise ValueError("leaseDuration: the Lease holds whole seconds only")
+        # A leader must have stopped before another replica may take over.
         if self.lease_duration <= self.renew_deadline:
             raise ValueError(f'leaseDuration: must be more than renewDeadline, "{self.renew_deadline}"')
         if self.renew_deadline <= self.retry_period * LEADER_JITTER:
@@ -376,6 +378,7 @@ def settings_document(settings: Settings) -> dict[str, Any]:
 
 def _with_mode_defaults(document: object) -> object:
     """A copy without nulls, with the defaults that depend on the mode written out."""
+    # Written out before the document is decoded, because msgspec's defaults cannot depend on another field.
     resolved = without_nulls(document)
     if not isinstance(resolved, dict):
         return resolved

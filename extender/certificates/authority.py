@@ -56,6 +56,7 @@ class Authority:
         """Creates a self-signed authority."""
         key = ec.generate_private_key(ec.SECP256R1())
         draft = _draft(name, key, now, now + timedelta(days=days)).issuer_name(_subject(name))
+        # path_length 0: what it signs cannot sign further certificates.
         draft = draft.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         draft = draft.add_extension(_usage(signs=True), critical=True)
         return cls(Pair(draft.sign(key, SHA256()), key))
@@ -80,6 +81,7 @@ class Authority:
     ) -> Pair:
         """Issues a certificate for a common name and, for servers, the host names and addresses in `names`."""
         key = ec.generate_private_key(ec.SECP256R1())
+        # A certificate that outlives its authority would fail verification before its own end.
         issuer, end = self.pair.certificate, min(now + timedelta(days=days), self.end)
         draft = _draft(name, key, now, end).issuer_name(issuer.subject)
         draft = draft.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)

@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
         results = results_of(list(_play(loads_of(workloads, arguments.label))))
     except ChildError as error:
         raise CommandError(str(error)) from None
-    if arguments.out:
+    if arguments.out:  # before the bounds are checked: the results of most of an hour must not be lost
         Path(arguments.out).write_bytes(encode_results(results))
     checked = check_bounds([each.scenario for each in workloads], results.rows)
     is_json = arguments.output == "json"
@@ -84,6 +84,7 @@ def _print(results: Results, earlier: Results | None, *, as_json: bool) -> None:
     if as_json:
         sys.stdout.buffer.write(encode_results(results))
         sys.stdout.flush()
+    # Not a terminal: rich would fold the tables to 80 columns.
     console = Console(stderr=as_json, width=None if sys.stdout.isatty() else _WIDTH)
     if not as_json:
         for table in tables(results):

@@ -60,6 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         authority = _authority(authority_folder, folder / "ca.crt", now)
+        # The certificate of the authority is public, and clients need it next to their own.
         _write(folder / "ca.crt", authority.pair.certificate_pem, _PUBLIC)
         server = authority.issue(arguments.names[0], now, arguments.days, SERVER, arguments.names)
         _write_pair(folder, "server", server)
@@ -87,7 +88,7 @@ def _authority(folder: Path, in_use: Path, now: datetime) -> Authority:
     """The authority in the folder, or a new one unless a certificate of another one is in use."""
     certificate, key = folder / "ca.crt", folder / "ca.key"
     if not certificate.exists() and not key.exists():
-        if in_use.exists():
+        if in_use.exists():  # running clients and servers trust another authority
             raise CommandError(
                 f"{in_use} exists, but its key is not in {folder}: give the key's folder with --authority, "
                 "or remove this file to create a new authority"
@@ -106,6 +107,7 @@ def _authority(folder: Path, in_use: Path, now: datetime) -> Authority:
 
 
 def _write_pair(folder: Path, name: str, pair: Pair) -> None:
+    # A service that reloads between the two writes finds a mismatch, and keeps the certificate that it has.
     _write(folder / f"{name}.key", pair.key_pem, _SECRET)
     _write(folder / f"{name}.crt", pair.certificate_pem, _PUBLIC)
 

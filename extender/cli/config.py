@@ -91,7 +91,7 @@ def _add_generate(actions: Commands) -> None:
 def validate_files(arguments: argparse.Namespace) -> int:
     """Returns 0 if every file is valid, else 1."""
     files: Sequence[str] = arguments.files
-    return max([_validate(file) for file in files])
+    return max([_validate(file) for file in files])  # all files, also after an invalid one
 
 
 def _validate(file: str) -> int:

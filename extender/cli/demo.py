@@ -39,7 +39,7 @@ def add_parser(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0 after Ctrl-C; with --once as `extender simulate`."""
-    configure("error", "text")
+    configure("error", "text")  # other log lines would break the table
     path = arguments.scenario or str(own_file(_SCENARIO))
     if arguments.once:
         return simulate(path, arguments.seed)
@@ -64,6 +64,7 @@ async def _show(path: str, seed: int | None, address: Address) -> None:
         SimulatedCluster(play, used, read_objects(play, path)) as simulated,
         service_running(settings, simulated.api.url, used, simulated.clock) as (url, _),
     ):
+        # The scheduler starts last, because it calls the extender for the first pod.
         await simulated.begin(url)
         screen: Screen = LiveScreen(simulated, url) if sys.stdout.isatty() else LinePrinter(simulated, url)
         player = Player(simulated, screen.narrate)
@@ -95,5 +96,5 @@ async def _until_signal(*work: Awaitable[None]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
-    for task in done:
+    for task in done:  # raises the error of a job that has failed
         task.result()

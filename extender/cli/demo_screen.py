@@ -122,6 +122,7 @@ def page(seen: Overview, url: str, titles: list[str]) -> Panel:
 
 def _pod_table(seen: Overview) -> Table:
     table = Table("pod", "node", "zone", "message", title="Pods", title_justify="left", box=None, pad_edge=False)
+    # Pending pods come first, because the page is cut at the height of the terminal.
     for row in sorted(seen.pods, key=lambda row: (bool(row.node), row.app, row.name)):
         style = "dim" if row.message == TERMINATING else "" if row.node else "yellow"
         table.add_row(row.name, row.node or "pending", row.zone, row.message, style=style)

@@ -100,6 +100,7 @@ def examine(arguments: argparse.Namespace) -> tuple[list[Finding], list[str]]:
     url = arguments.url or _address(facts.settings)
     try:
         state = read_service(url, Trust(arguments.ca_file, arguments.cert_file, arguments.key_file))
+        # From here on the settings are those of the running service; the file may have changed since its start.
         facts = _with_service(facts, state)
         findings += examine_differences(configured, state.settings) if configured is not None else ()
         checked.append(f"service {url}")
@@ -158,6 +159,7 @@ class _ClusterAccess:
 def _address(settings: Settings) -> str:
     """The URL of a service with these settings, from its own machine."""
     bound = settings.server.bind_address
+    # A service that listens on all addresses is reachable on loopback.
     host = "127.0.0.1" if bound.host in _EVERYWHERE else bound.host
     scheme = "https" if settings.server.tls.cert_file else "http"
     return f"{scheme}://[{host}]:{bound.port}" if ":" in host else f"{scheme}://{host}:{bound.port}"
@@ -170,6 +172,7 @@ def _with_service(facts: Facts, state: ServiceState) -> Facts:
 
 def _with_cluster(facts: Facts, cluster: _ClusterAccess, profiles: frozenset[str]) -> tuple[Facts, list[Finding]]:
     """Adds the facts of the API server, or returns a finding if it cannot be read."""
+    # A list of all pods is expensive, and is used only to explain why filter was never called.
     is_called = facts.samples is None or facts.total("extender_requests_total", verb="filter") > 0
     try:
         found = run_on_loop(_read_cluster(cluster, facts.settings, reads_pods=not is_called))

@@ -76,6 +76,7 @@ def is_file(path: str) -> bool:
 
 def access_to(kube: Kube) -> Access:
     """Access by the kubeconfig of the settings, else the service account of this pod, else the default kubeconfig."""
+    # The kubelet sets the variable in every pod; client-go recognizes a pod by it as well.
     if not (kube.kubeconfig or kube.context) and "KUBERNETES_SERVICE_HOST" in os.environ:
         return Access(in_cluster=True, account_folder=ACCOUNT_FOLDER)
     default = os.environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())

@@ -58,6 +58,7 @@ def scenario_settings(play: Play, path: str, address: Address = FREE_PORT) -> Se
         settings = parse_settings(document)
     except DocumentError as error:
         raise CommandError(*(f"{path}: extender.{problem}" for problem in error.problems)) from None
+    # Otherwise every binding of the run would get 404.
     if play.scenario.scheduler.bind and settings.server.paths.bind != BIND_PATH:
         raise CommandError(f"{path}: scheduler.bind: needs extender.server.paths.bind: {BIND_PATH}")
     server = msgspec.structs.replace(settings.server, bind_address=address)

@@ -47,7 +47,7 @@ def add_parser(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0 after a stop by a signal."""
-    return_large_blocks()
+    return_large_blocks()  # before anything large is allocated
     settings = _settings(arguments)
     configure(settings.logging.level, settings.logging.format)
     if arguments.snapshot:
@@ -104,6 +104,7 @@ async def _run(service: Service, supervisor: Supervisor) -> None:
             await server.enter_async_context(service.listening(tls))
         except OSError as error:
             raise CommandError(f"cannot listen on {service.settings.server.bind_address}: {error}") from None
+        # In this order: no new requests, then the answers, then their writes, and last the Lease that permits writes.
         supervisor.add_drain("readiness", block_readiness, 1.0)
         supervisor.add_drain("answers in flight", server.aclose, _ANSWERS_IN_FLIGHT_SECONDS)
         if service.preemption is not None:

@@ -84,7 +84,7 @@ def _get(url: str, context: ssl.SSLContext | None) -> _Answer:
         with _opener(context).open(url, timeout=_SECONDS) as answer:
             return _Answer(answer.read().decode(), answer.headers.get("Date", ""))
     except urllib.error.HTTPError as error:
-        if "/readyz" in url:
+        if "/readyz" in url:  # 503 with the failing checks is an answer
             return _Answer(error.read().decode(), "")
         raise _rejection(url, error.code) from None
     except urllib.error.URLError as error:

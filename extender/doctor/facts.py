@@ -80,6 +80,7 @@ class Facts:
     @property
     def leader(self) -> str:
         """The leader, if the service is a healthy standby; else empty, also if another readiness check fails."""
+        # A standby fails exactly this check; any other failing check is a problem also of a standby.
         failing = {name: problem for name, problem in (self.readiness or {}).items() if problem}
         problem = failing.pop(_LEADERSHIP, "")
         if failing or not problem.startswith(_HEALTHY_STANDBY) or ";" in problem:

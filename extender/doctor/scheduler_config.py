@@ -53,6 +53,7 @@ def examine_scheduler(document: Document, settings: Settings, nodes: int = 0) ->
 def _ours(stanzas: Sequence[Document], settings: Settings) -> Document | None:
     """The extenders entry with the port of this service, else the only entry."""
     port = settings.server.bind_address.port
+    # Behind a Service the port of the URL is another one, so a single entry is taken to be ours.
     at_port = [stanza for stanza in stanzas if _port(stanza) == port]
     if at_port:
         return at_port[0]
@@ -122,6 +123,7 @@ def _transport(stanza: Document, settings: Settings) -> Iterator[Finding]:
 
 
 def _weight(stanza: Document) -> Iterator[Finding]:
+    # Without a prioritizeVerb kube-scheduler ignores the weight.
     weight = stanza.get("weight", 1) if stanza.get("prioritizeVerb") else 1
     if not isinstance(weight, int) or weight < 1:
         yield _error(f"weight is {weight}: kube-scheduler rejects it with a prioritizeVerb", "set 1")
@@ -163,6 +165,7 @@ def _fallback(stanza: Document, settings: Settings) -> Iterator[Finding]:
 
 
 def _plugins(document: Document, settings: Settings) -> Iterator[Finding]:
+    # Extenders apply to all profiles, so each profile must fit the mode.
     profiles = document.get("profiles") or [{"schedulerName": "default-scheduler"}]
     for profile in profiles:
         name, plugins = profile.get("schedulerName", "default-scheduler"), profile.get("plugins") or {}
@@ -171,6 +174,7 @@ def _plugins(document: Document, settings: Settings) -> Iterator[Finding]:
             is_off = plugin in everywhere or "*" in everywhere
             ours = settings.mode == "offload" and rule.is_enabled(settings.rules)
             if ours and not is_off:
+                # Disabled at filter and score only, the plugin still recounts all pods in preFilter.
                 partly = plugin in _disabled(plugins, "filter") | _disabled(plugins, "score")
                 state = "disabled at some extension points only" if partly else "enabled"
                 problem = f"profile {name}: {plugin} is {state}, so it counts all pods as well as the extender"

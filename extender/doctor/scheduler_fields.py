@@ -95,6 +95,7 @@ def _unknown(section: object, known: frozenset[str], path: str) -> Iterator[Find
 
 
 def _suggestion(field: str, known: frozenset[str]) -> str:
+    # A wrong case is the most frequent mistake, so names are compared without it.
     by_case = {name.lower(): name for name in known}
     close = get_close_matches(field.lower(), by_case, n=1, cutoff=0.8)
     return f"write {by_case[close[0]]}" if close else "remove it"

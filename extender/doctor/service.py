@@ -83,6 +83,7 @@ def _not_called(facts: Facts) -> Finding:
 
 
 def _forms(facts: Facts) -> Iterator[Finding]:
+    # An autoscaler sends whole nodes as well, so some of them are normal.
     whole = facts.total("extender_requests_by_form_total", form="nodes")
     if whole > facts.total("extender_requests_by_form_total", form="names"):
         remedy = (
@@ -104,6 +105,7 @@ def _failures(facts: Facts) -> Iterator[Finding]:
             continue
         when = f"{ago(facts.now - last)} ago"
         remedy = _FAILURES.get(reason, "see the service's log")
+        # An error is certain only if no request was decided after it: a later decision shows that the cause is gone.
         if last > decided:
             problem = f"the last request failed {when}: {reason} ({count:.0f} since the start)"
             yield Finding(_severity(reason), "failures", problem, remedy)
@@ -152,6 +154,7 @@ def _writes(facts: Facts) -> Iterator[Finding]:
     name = "extender_last_api_write_timestamp_seconds"
     for one in facts.series(name):
         call, result = one.labels["call"], one.labels["result"]
+        # A success after the last rejection shows that the permission was granted meanwhile.
         is_over = facts.latest(name, call=call, result="ok") > one.value
         if result != "forbidden" or is_over:
             continue
@@ -162,6 +165,7 @@ def _writes(facts: Facts) -> Iterator[Finding]:
 
 def _settings(facts: Facts) -> Iterator[Finding]:
     settings, server = facts.settings, facts.settings.server
+    # Only processes of this machine can connect to loopback.
     is_local = server.bind_address.host in {"127.0.0.1", "::1", "localhost"}
     if not is_local and not server.tls.client_ca_file:
         problem = f"the service answers every client that can connect to {server.bind_address}"

@@ -79,6 +79,7 @@ def _lease(facts: Facts) -> Iterator[Finding]:
         return
     if not facts.lease_holder:
         yield Finding("error", "lease", "no replica holds the Lease, so none answers", "see the logs of the replicas")
+    # Far longer than leaseDuration, because the clocks of this machine and of the leader may differ.
     elif facts.lease_age > _LEASE_SILENT_SECONDS:
         problem = f"{facts.lease_holder} holds the Lease but has not renewed it for {ago(facts.lease_age)}"
         remedy = "no replica runs, or none may update the Lease (deploy/base/lease.yaml)"

@@ -41,6 +41,7 @@ def _preempts(settings: Settings) -> bool:
     return settings.preemption.mode == "execute"
 
 
+# Preemption nominates and requeues as well, so these permissions are needed even if rejectedPods is off.
 def _nominates(settings: Settings) -> bool:
     return settings.rejected_pods.nominate_elsewhere or _preempts(settings)
 

@@ -112,6 +112,7 @@ def _pod_affinity(parsed: AffinityJson, namespace: str) -> PodAffinity:
     affinity, anti_affinity = parsed.pod_affinity, parsed.pod_anti_affinity
     if affinity is None and anti_affinity is None:
         return NO_AFFINITY
+    # kube-scheduler parses the four lists separately and reports each that fails.
     errors: list[str] = []
     terms = _Terms(namespace)
 
@@ -148,6 +149,7 @@ class _Terms:
         parts = (
             parsed.topology_key,
             self._shared(_label_selector(parsed.label_selector)),
+            # A term covers the pod's own namespace only if it has neither names nor a selector.
             self._shared(names) if names or chosen is not None else self._own_namespace,
             chosen,
         )
@@ -168,6 +170,7 @@ class _Terms:
 def _node_affinity(parsed: NodeAffinityJson | None) -> tuple[NodeAffinity, tuple[PreferredNodeTerm, ...]]:
     if parsed is None:
         return NodeAffinity(), ()
+    # None means no requirement; an empty tuple is a requirement that no node satisfies.
     terms = None if parsed.required is None else tuple(map(_node_term, parsed.required.node_selector_terms or ()))
     preferred = tuple(PreferredNodeTerm(p.weight, _node_term(p.preference)) for p in parsed.preferred or ())
     return NodeAffinity(terms=terms), preferred
@@ -180,6 +183,7 @@ def _node_term(parsed: NodeTermJson) -> NodeSelectorTerm:
             fields=_clauses(field_requirement, parsed.match_fields),
         )
     except SelectorError:
+        # A term that cannot be parsed matches no node, like an empty one, while other terms may match.
         return NodeSelectorTerm()
 
 
@@ -200,6 +204,7 @@ def parse_spread(raw: bytes, labels: Labels) -> SpreadConstraints:
     parsed = decode(_SPREAD, raw, "spec.topologySpreadConstraints")
     if not parsed:
         return NO_SPREAD
+    # Parsed separately: a bad soft constraint does not stop the filter, as kube-scheduler parses each kind where it needs it.
     hard, hard_error = _constraints([c for c in parsed if c.when_unsatisfiable == "DoNotSchedule"], labels)
     soft, soft_error = _constraints([c for c in parsed if c.when_unsatisfiable == "ScheduleAnyway"], labels)
     return SpreadConstraints(hard, soft, own=True, hard_error=hard_error, soft_error=soft_error)
@@ -213,6 +218,7 @@ def _constraints(parsed: list[SpreadJson], labels: Labels) -> tuple[tuple[Spread
 
 
 def _constraint(parsed: SpreadJson, labels: Labels) -> SpreadConstraint:
+    # A key that the pod lacks is ignored (KEP-3243).
     keys = {key: labels[key] for key in parsed.match_label_keys or () if key in labels}
     return SpreadConstraint(
         max_skew=parsed.max_skew,
@@ -220,6 +226,7 @@ def _constraint(parsed: SpreadJson, labels: Labels) -> SpreadConstraint:
         hard=parsed.when_unsatisfiable == "DoNotSchedule",
         selector=_label_selector(parsed.label_selector).and_in(keys),
         min_domains=1 if parsed.min_domains is None else parsed.min_domains,
+        # The two policies have different defaults (KEP-3094).
         honor_affinity=parsed.node_affinity_policy in (None, "Honor"),
         honor_taints=parsed.node_taints_policy == "Honor",
     )

@@ -26,12 +26,14 @@ class WireError(ValueError):
 
 def from_msgspec(error: Exception, prefix: str = "") -> WireError:
     """Converts one of the ``UNREADABLE`` errors; the path has Kubernetes' notation, such as ``Pod.spec.priority``."""
+    # For these two msgspec does not report where they are.
     if isinstance(error, UnicodeDecodeError):
         return WireError(prefix, "is not UTF-8")
     if isinstance(error, RecursionError):
         return WireError(prefix, "is nested too deeply")
     found = _AT.match(str(error))
     problem, path = (found["problem"], found["path"] or "") if found else (str(error), "")
+    # msgspec's path ends at the parent of a missing field.
     if missing := _MISSING.fullmatch(problem):
         problem, path = "is missing", f"{path}.{missing['field']}"
     if problem[1:2].islower():  # "JSON is malformed" keeps its capitals

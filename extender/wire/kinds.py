@@ -121,6 +121,7 @@ def decode_status(body: bytes) -> Status:
     try:
         parsed = _STATUS.decode(body)
     except UNREADABLE:
+        # A proxy may answer with HTML; the HTTP status alone then decides what to do.
         return Status()
     after = parsed.details.retry_after_seconds if parsed.details else 0
     return Status(parsed.code, parsed.reason or "", parsed.message or "", after)
@@ -161,6 +162,7 @@ class Kind(Generic[T]):
         self.name = name
         self.path = path
         self._trim = trim
+        # One decoder for envelope and object reads the bytes of the object once.
         event = msgspec.defstruct("EventJson", [("type", str), ("object", json)])
         self._events = msgspec.json.Decoder(event)
         self._objects = msgspec.json.Decoder(json)
@@ -181,6 +183,7 @@ class Kind(Generic[T]):
 
     def decode_event(self, line: bytes) -> Event[T]:
         """Decodes one line of a WATCH. Raises ``WireError``. Fast if ``type`` is first, as the API server writes it."""
+        # They have no object of this kind, so the decoder below would parse the line in vain.
         if line.startswith((b'{"type":"BOOKMARK"', b'{"type":"ERROR"')):
             return self._decode_mark(line)
         try:

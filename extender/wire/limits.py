@@ -35,6 +35,7 @@ def excess_parts(
     limits: Limits,
 ) -> Excess | None:
     """The first limit that a pod exceeds, or None. O(terms + requirements)."""
+    # Counted after parsing: the parsed form has no duplicates of namespaces, and its size is what the index has to keep.
     terms = list(_terms(affinity))
     constraints = (*spread.hard, *spread.soft)
     selectors = [*_selectors(terms), *(each.selector for each in constraints)]

@@ -50,6 +50,7 @@ def simplify(body: bytes) -> Generator[None, None, bytes]:
         start, end = found.span(1)
         size = end - start
         if size and body[start] in _OPENING:
+            # Only a value after a colon can be managedFields; the search for its key is skipped for all others.
             if hidden < 0 and (depth + size > DEEPEST_READ or body[start - 1] in _COLON):
                 hidden, keep = _hidden_from(body, start, depth, size)
                 if hidden >= 0:
@@ -61,6 +62,7 @@ def simplify(body: bytes) -> Generator[None, None, bytes]:
                 done, hidden = end - (hidden - depth), -1
         if number % _RUNS_PER_STEP == 0:
             yield
+    # A body that ends inside of a hidden value is cut there: the decoder then reports it as malformed.
     if hidden < 0:
         kept.append(body[done:])
     return b"".join(kept)

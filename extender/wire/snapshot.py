@@ -88,6 +88,7 @@ def _read_item(
 
 
 def _decode(kind: Kind[Any], item: bytes) -> Object:
+    # Simplifying costs more than decoding, and almost every object is decoded by the first attempt.
     try:
         found: Object = kind.decode_object(item)
     except WireError:

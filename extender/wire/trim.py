@@ -128,6 +128,7 @@ def trim_pod(raw: PodJson, limits: Limits = DEFAULT_LIMITS) -> Pod:
 
 def _rejection(conditions: bytes) -> str:
     """Reason and message of PodScheduled=False. Read for pods without a node only."""
+    # A search in the bytes costs less than parsing all conditions.
     if b'"PodScheduled"' not in conditions:
         return ""
     for condition in decode(_CONDITIONS, conditions, "status.conditions") or ():
@@ -169,6 +170,7 @@ def _signature(template: Template, *, counts: bool) -> PodSignature:
     """
     namespace, *parts, limits = template
     size = sum(map(len, parts))
+    # Compared before anything is parsed, so that a pod of a megabyte costs no more than its bytes.
     if size > limits.pod_bytes:
         return _large_signature(namespace, template[1] if counts else b"", excess_bytes(size, limits))
     held = _held_by(len(namespace) + size)
@@ -244,6 +246,7 @@ def _summed_bytes(
 def _summed(
     containers: tuple[bytes, ...], init: tuple[tuple[bool, bytes], ...], overhead: bytes, pod_level: bytes
 ) -> Resources:
+    # An init container runs together with the sidecars that were started before it, so each is a peak of its own.
     running = total(map(_parsed, containers))
     peaks: list[Resources] = []
     sidecars: dict[str, int] = {}
@@ -311,6 +314,7 @@ def trim_workload(raw: WorkloadJson, kind: str) -> Workload:
     """Converts a workload with its selector, which is a plain map in services and replication controllers."""
     meta = raw.metadata or _NO_META
     selector = bytes(raw.spec.selector) if raw.spec else b""
+    # The core group is older than LabelSelector: its selectors are maps.
     parse = _map_selector if kind in ("Service", "ReplicationController") else parse_label_selector
     return Workload(kind, meta.namespace or "", meta.name or "", parse(selector, "spec.selector"))
 
