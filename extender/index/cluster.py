@@ -19,6 +19,7 @@ from extender.index.objects.workloads import Budgets, Workloads
 from extender.index.policies import PolicyTable
 from extender.index.reader import IndexReader
 from extender.index.view import ClusterView, Subscribable
+from extender.model.bounded import shrink
 from extender.model.objects import DisruptionBudget, Namespace, Node, Object, Pod, Workload
 from extender.model.policies import InvalidPolicy, Policy, PolicyObject
 from extender.settings import Rules
@@ -133,6 +134,7 @@ class ClusterIndex:
             return False
         if new is None:
             del self.pods[uid]
+            shrink(self.pods)
         else:
             self.pods[uid] = new
         if new is None or new.node:
@@ -247,6 +249,7 @@ class KnownObjects:
         key = found.uid if type(found) is Pod else found.key  # most events are of pods, and a property costs a call
         if is_deleted:
             self._objects.pop(key, None)
+            shrink(self._objects)
             return self._index.delete(found)
         changed = self._index.upsert(found)
         if changed or key not in self._objects:

@@ -8,9 +8,10 @@ Counted over all containers that can be reached from the index, so a table that 
 from __future__ import annotations
 
 import gc
+import sys
 import tracemalloc
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 
 import pytest
 
@@ -26,7 +27,12 @@ ROUNDS = 60
 
 def entries(index: ClusterIndex) -> int:
     """How many entries all containers of the index have together; what the objects of the API hold is left out."""
-    found, seen = 0, set[int]()
+    return sum(map(len, containers(index)))
+
+
+def containers(index: ClusterIndex) -> Iterator[Sized]:
+    """Every container that can be reached from the index, but not through objects of the API."""
+    seen = set[int]()
     left: list[object] = [index]
     while left:
         each = left.pop()
@@ -34,14 +40,13 @@ def entries(index: ClusterIndex) -> int:
             continue
         seen.add(id(each))
         if isinstance(each, dict):
-            found += len(each)
+            yield each
             left += [*each, *each.values()]
         elif isinstance(each, (list, tuple, set, frozenset, array)):
-            found += len(each)
+            yield each
             left += [] if isinstance(each, array) else each
         elif type(each).__module__.startswith("extender.index"):
             left += list(_parts(each))
-    return found
 
 
 def _parts(each: object) -> Iterator[object]:
@@ -134,6 +139,23 @@ def test_pods_that_were_requested_and_deleted_leave_no_entry(
     assert entries(index) <= before + 32  # node numbers that columns have room for
     assert index.statistics() == sizes
     assert audit(index) == []
+
+
+def test_tables_that_have_emptied_give_their_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dictionary that only loses entries stays as large as it ever was."""
+    monkeypatch.setattr(compiled_constraints, "MOST_IDLE", 0)
+    index, here = standing(), list[Pod]()
+    before = sum(map(sys.getsizeof, containers(index)))
+    for number in range(1_000):
+        near = [term(f"example.com/{number}-{each}", app=f"a{number}") for each in range(5)]
+        here.append(made := unlimited(pod_json(f"p{number}", on="n1", app=f"a{number}", near=near)))
+        index.upsert(made)
+        index.view.compiled(made.signature)
+    grown = sum(map(sys.getsizeof, containers(index)))
+    for made in here:
+        index.delete(made)
+    assert grown > before + 2**20
+    assert sum(map(sys.getsizeof, containers(index))) < before + 2**17
 
 
 def bytes_of(make: Callable[[int], Pod], *, asked: bool) -> int:
