@@ -9,10 +9,12 @@ from __future__ import annotations
 from typing import Final
 
 OPERATIONS: Final = 6000
+CLAUSES_READ: Final = 12_000
+"""How many clauses are read to find contradictions. Beyond that none are found, and the requirements are joined."""
 
 
 class Budget:
-    """Operations that are left. One operation compares or makes one node selector term, or reads one clause."""
+    """Operations that are left. An operation compares two node selector terms, or reads one clause."""
 
     def __init__(self, operations: int = OPERATIONS) -> None:
         self.left = operations

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from operator import sub
 from typing import Final
 
-from extender.model.clauses import LABEL, Clause, are_contradictory, clause
+from extender.model.clauses import LABEL, Clause, are_contradictory
 from extender.model.policies import ConflictPolicy, JsonObject, NodeTerm, Size
+from extender.verbs.admit.budget import CLAUSES_READ, Budget
 from extender.verbs.admit.changes import Changes, short
 from extender.verbs.admit.spec_edits import get, put
 from extender.verbs.admit.spec_state import SpecState
@@ -33,6 +34,8 @@ class NodeDirectives:
         self._state = state
         self._original_terms = get(state.spec, _TERMS_PATH)
         self._terms: list[JoinedTerm] | None = None
+        self._witness: int | None = None  # the position of a term that the node selector does not exclude
+        self._detection = Budget(CLAUSES_READ)
 
     def save(self) -> list[JoinedTerm] | None:
         """What `restore` needs."""
@@ -41,6 +44,7 @@ class NodeDirectives:
     def restore(self, saved: list[JoinedTerm] | None) -> None:
         """Takes back every change since `save`."""
         self._terms = saved
+        self._witness = None
 
     def terms_record(self) -> JsonObject | None:
         """What happened to the required node terms, for the annotation; None where nothing did."""
@@ -52,7 +56,12 @@ class NodeDirectives:
         """Adds the pairs whose keys are missing. A key with another value, or that excludes every node, is a conflict."""
         state = self._state
         present = state.spec.get("nodeSelector") or {}
-        added = {key: value for key, value in pairs.items() if self._is_wanted(key, value, present.get(key), changes)}
+        added: dict[str, str] = {}
+        for key, value in pairs.items():
+            if present.get(key) != value and self._is_to_be_written(
+                key, value, {**present, **added} if added else present, changes
+            ):
+                added[key] = value
         replaced = {key: present[key] for key in added if key in present}
         fresh = {key: value for key, value in added.items() if key not in present}
         size = Size(pod_bytes=len(canonical(fresh)), node_requirements=len(fresh)) if fresh else Size()
@@ -60,28 +69,20 @@ class NodeDirectives:
             changes.added["nodeSelector"] = added
             if replaced:
                 changes.replaced["nodeSelector"] = {**changes.replaced.get("nodeSelector", {}), **replaced}
-            state.put(("nodeSelector",), {**(state.spec.get("nodeSelector") or {}), **added})
+            state.put(("nodeSelector",), {**present, **added})
+        elif added:
+            added, self._witness = {}, None
         for key, value in pairs.items():
             if added.get(key, present.get(key)) == value:
                 state.claim(f"nodeSelector[{key}]")
 
-    def _is_wanted(self, key: str, value: str, found: str | None, changes: Changes) -> bool:
-        """Whether a pair is to be written: it is missing and possible, or overrides another value."""
-        if found == value:
-            return False
-        if found is not None:
-            message = f'the pod has "{short(found)}", the policy "{short(value)}"'
+    def _is_to_be_written(self, key: str, value: str, present: Mapping[str, str], changes: Changes) -> bool:
+        """Whether a pair that is missing, or that has another value, is to be written: it is possible, or overrides."""
+        if key in present:
+            message = f'the pod has "{short(present[key])}", the policy "{short(value)}"'
             if self._state.conflict(changes, f"nodeSelector[{key}]", message) is not ConflictPolicy.OVERRIDE:
                 return False
-        return self._is_possible(key, value, changes)
-
-    def _is_possible(self, key: str, value: str, changes: Changes) -> bool:
-        """Whether a required term admits a label. To override, the pod's own terms are taken away where none does."""
-        terms = self._required_terms()
-        if not terms or changes.policy.conflict_policy is ConflictPolicy.COMBINE:
-            return True
-        wanted = clause(LABEL, key, "In", (value,))
-        if any(self._agrees(each, wanted) for each in terms):
+        if changes.policy.conflict_policy is ConflictPolicy.COMBINE or self._admits(key, value, present):
             return True
         message = f'no required node term of the pod admits {short(key)}="{short(value)}"'
         if self._state.conflict(changes, NODE_TERMS, message) is not ConflictPolicy.OVERRIDE:
@@ -89,12 +90,39 @@ class NodeDirectives:
         self._replace_terms([], changes)
         return True
 
-    def _agrees(self, term: JoinedTerm, wanted: Clause) -> bool:
-        """Whether a node can match the term and have the label. Taken for granted where the budget is spent."""
-        if not self._state.budget.spend(len(term.clauses)):
+    def _admits(self, key: str, value: str, present: Mapping[str, str]) -> bool:
+        """Whether a required term can still match with one more pair; also where none could without it.
+
+        One term that can match is remembered. Pairs are only added, so a term that was passed over is out for good, and
+        all pairs of all policies together cost O(terms + pairs), until the terms change.
+        """
+        terms = self._required_terms()
+        left = {name: each for name, each in present.items() if name != key} if key in present else present
+        if self._witness is None or key in present:
+            self._witness = self._first_possible(terms, 0, left)
+        at = self._witness
+        if at == len(terms) or self._is_possible(terms[at], {key: value}, about=key):
             return True
-        about = [each for each in term.clauses if each.key == wanted.key and each.source == LABEL]
-        return bool(term.clauses) and not (about and are_contradictory([*about, wanted]))
+        at = self._first_possible(terms, at + 1, {**left, key: value})
+        if at < len(terms):
+            self._witness = at
+        return at < len(terms)
+
+    def _first_possible(self, terms: list[JoinedTerm], start: int, pairs: Mapping[str, str]) -> int:
+        """The position of the first term from a position on that can match together with pairs, else their number."""
+        return next((at for at in range(start, len(terms)) if self._is_possible(terms[at], pairs)), len(terms))
+
+    def _is_possible(self, term: JoinedTerm, pairs: Mapping[str, str], about: str = "") -> bool:
+        """Whether a node can match a term together with pairs; of the term, only the clauses about one key where it is given.
+
+        Taken for granted once so many clauses have been read that looking on would delay the admission.
+        """
+        if not self._detection.spend(1 + len(term.clauses)):
+            return True
+        clauses = [each for each in term.clauses if each.key == about] if about else term.clauses
+        keys = {each.key for each in clauses if each.source == LABEL} & pairs.keys()
+        selected = (Clause(LABEL, key, "In", (str(pairs[key]),)) for key in keys)
+        return bool(term.clauses) and not are_contradictory([*clauses, *selected])
 
     def _required_terms(self) -> list[JoinedTerm]:
         """The terms as they are now; empty where there are none."""
@@ -146,6 +174,7 @@ class NodeDirectives:
             if not self._can_match(terms, left):  # policies that apply first exclude them
                 return
             changes.replaced["nodeSelector"] = {key: present[key] for key in present if key not in left}
+            self._witness = None
             state.spec = put(state.spec, ("nodeSelector",), left)
         self._replace_terms(terms, changes)
 
@@ -153,14 +182,7 @@ class NodeDirectives:
         """Whether a node can match one of the terms together with a node selector: that of the pod unless one is given."""
         if pairs is None:
             pairs = self._state.spec.get("nodeSelector") or {}
-        wanted = {key: clause(LABEL, key, "In", (str(value),)) for key, value in pairs.items()}
-        for each in terms:
-            keys = {part.key for part in each.clauses if part.source == LABEL} & wanted.keys()
-            if not self._state.budget.spend(len(each.clauses)):
-                return True
-            if each.clauses and not are_contradictory([*each.clauses, *(wanted[key] for key in keys)]):
-                return True
-        return False
+        return any(self._is_possible(each, pairs) for each in terms)
 
     def _replace_terms(self, terms: list[JoinedTerm], changes: Changes) -> None:
         if self._state.fits(self._growth(terms), NODE_TERMS, changes):
@@ -175,7 +197,7 @@ class NodeDirectives:
         return Size(*map(sub, then, now))
 
     def _write_terms(self, terms: list[JoinedTerm]) -> None:
-        self._terms = terms
+        self._terms, self._witness = terms, None
         values = [each.value for each in self._terms]
         if values:
             self._state.put(_TERMS_PATH, values)
