@@ -190,6 +190,7 @@ _RESULTS: Final = {
     "too_large": "malformed",
     "compressed": "malformed",
     "broken_body": "malformed",
+    "no_length": "malformed",
     "not_ready": "not_ready",
     "overloaded": "overloaded",
     "timeout": "deadline",

@@ -55,10 +55,10 @@ def make_app(
 
 @asynccontextmanager
 async def listening(app: web.Application, address: Address, tls: ServerTls | None = None) -> AsyncIterator[str]:
-    """Serve on an address until the block is left; yields the base URL, with the real port where 0 was asked for.
+    """Serves on an address until the block is left; yields the base URL, with the real port where 0 was asked for.
 
-    Without `tls` it is plain HTTP. Raises OSError when the address is not available. On leaving, requests in flight are
-    finished first.
+    Without `tls` it is plain HTTP. Raises OSError when the address is not available. On leaving, requests in
+    flight are finished first.
     """
     found = app[COLLABORATORS]
     limits = listening_limits(found.settings.server, found.settings.server.request_timeout)

@@ -37,8 +37,8 @@ class Verbs:
 
     A decision is a synchronous function, so it sees one state of the index. Before it, filter and preempt may wait for
     the watch to show the pod, and filter for the assumed pods that it depends on. ``catch_up`` is awaited before each: it
-    returns once all events that have arrived by then are in the index; None for a service that follows no cluster. ``attempt_failed`` takes the pod of a request that
-    is not decided.
+    returns once all events that have arrived by then are in the index. It is None in a service that follows no cluster.
+    ``attempt_failed`` takes the pod of a request that is not decided.
     """
 
     filter: Callable[[ExtenderArgs], Awaitable[FilterResult]]
@@ -81,7 +81,7 @@ class Collaborators:
     deadlines: Deadlines
     turns: Turns = field(default_factory=Turns)
     in_flight: int = 0
-    rejected: RepeatedWarnings = field(default_factory=lambda: RepeatedWarnings(_LOG, "request refused"))
+    rejected: RepeatedWarnings = field(default_factory=lambda: RepeatedWarnings(_LOG, "request rejected"))
     undecided: RepeatedWarning = field(
         default_factory=lambda: RepeatedWarning(_LOG, "answering although nothing could be decided")
     )

@@ -41,7 +41,7 @@ def peer_of(address: str) -> str:
 
 @dataclass(eq=False, slots=True)
 class ConnectionSlot:
-    """One connection. Times are those of the loop's clock; `blocked` is since when its answer has not been taken."""
+    """One connection. Times are those of the loop's clock; `blocked`: since when its client has not read its answer."""
 
     peer: str
     since: float

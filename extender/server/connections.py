@@ -51,13 +51,13 @@ class ConnectionLimits:
 class Connection(web.RequestHandler):
     """One connection of the framework, which reports its stage to its slot."""
 
-    __slots__ = ("_connections", "_is_refused", "_unread", "slot")
+    __slots__ = ("_connections", "_is_rejected", "_unread", "slot")
 
     def __init__(self, server: web.Server, connections: "Connections", slot: ConnectionSlot, **options: Any) -> None:
         super().__init__(server, loop=asyncio.get_running_loop(), **options)
         self._connections = connections
         self.slot = slot
-        self._is_refused = False
+        self._is_rejected = False
         self._unread: StreamReader | None = None
 
     def enter(self, stage: Stage) -> None:
@@ -76,13 +76,13 @@ class Connection(web.RequestHandler):
         self._connections.slots.release(self.slot)
         super().connection_lost(exc)
         if self._unread is not None:
-            self._unread.feed_eof()  # else its task would wait for the rest of the body although nothing can come
+            self._unread.feed_eof()  # else the task would wait for the rest of the body, which cannot arrive
 
     def data_received(self, data: bytes) -> None:
-        """The first byte after an answer begins the head of the next request, and its last byte ends it.
+        """Parses what has arrived. The first byte after an answer begins the head of the next request.
 
-        Parsed in pieces, so that parsing can stop where a body turns out to be in chunks: each chunk costs 3 µs, and a socket
-        gives up to 256 KiB at once. Bytes of a body with a length cost next to nothing.
+        The parser gets the data in pieces, so that it can stop at the head of a request whose body is in chunks. A chunk
+        costs 3 µs, and one read of a socket returns up to 256 KiB. The bytes of a body with a length cost almost nothing.
         """
         slot = self.slot
         if slot.stage is Stage.IDLE:
@@ -95,8 +95,8 @@ class Connection(web.RequestHandler):
         self._parse(data[start:])
 
     def _parse(self, data: bytes) -> None:
-        """Feed the parser, unless the connection is closed, or about to be as its request is in chunks."""
-        if self._is_refused or self.transport is None:
+        """Feeds the parser, unless the connection is closed, or will be because its request is in chunks."""
+        if self._is_rejected or self.transport is None:
             return
         super().data_received(data)
         if not self._messages:
@@ -104,10 +104,10 @@ class Connection(web.RequestHandler):
         if self.slot.stage is Stage.SILENT:
             # A complete head is no longer silent: its handler has yet to begin, and would act for a connection that is closed.
             self.enter(Stage.READING)
-        self._is_refused = getattr(self._messages[-1][0], "chunked", False)
+        self._is_rejected = getattr(self._messages[-1][0], "chunked", False)
 
     def resume_reading(self, resume_parser: bool = True) -> None:  # noqa: FBT001, FBT002 (the framework's signature)
-        """Called for each piece of a body that is read. Where nothing is paused there is nothing to parse again."""
+        """Called for each piece of a body that is read. Unless reading is paused, the parser holds nothing back."""
         if self._reading_paused:
             super().resume_reading(resume_parser)
 
@@ -118,16 +118,16 @@ class Connection(web.RequestHandler):
         self._connections.bound_answers()
 
     def resume_writing(self) -> None:
-        """The client has read most of it."""
+        """The client has read most of its answer."""
         super().resume_writing()
         self.slot.blocked = None
 
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """Once the answer is written the connection is idle, or closed where its request is in chunks."""
-        if self._is_refused:
-            resp.force_close()  # nothing is parsed any more
+        """Writes the answer. After it the connection is idle, or is closed where its request is in chunks."""
+        if self._is_rejected:
+            resp.force_close()  # what follows is not parsed
         try:
             return await super().finish_response(request, resp, start_time)
         finally:
@@ -159,10 +159,10 @@ class Connection(web.RequestHandler):
         self._connections.warnings.warn(("framework", args[0]), problem=str(args[0]), error=type(error).__name__)
 
 
-def _piece(data: bytes) -> int:
-    """How many bytes of a head, and of what follows it, to parse at once: few, unless the body is known to have a length."""
-    start = data.lower()
-    return _BODY_PIECE if b"\r\n\r\n" in start and b"transfer-encoding" not in start else _HEAD_PIECE
+def _piece(start: bytes) -> int:
+    """How many bytes to parse at once of data that starts so: few, unless it holds a whole head of a body with a length."""
+    folded = start.lower()
+    return _BODY_PIECE if b"\r\n\r\n" in folded and b"transfer-encoding" not in folded else _HEAD_PIECE
 
 
 def enter_stage(request: web.Request, stage: Stage) -> None:
@@ -184,7 +184,7 @@ class Connections:
 
     @asynccontextmanager
     async def accepting(self, address: Address, tls: ssl.SSLContext | None) -> AsyncIterator[tuple[str, int]]:
-        """Accept until the block is left; yields the host and the port. Raises OSError when the address cannot be had."""
+        """Accepts until the block is left; yields the host and the port. Raises OSError when the address is not available."""
         sockets = await _sockets(address)
         loop = asyncio.get_running_loop()
         sweep = loop.create_task(_run_repeatedly(self._sweep))
@@ -204,7 +204,7 @@ class Connections:
     def bound_answers(self) -> None:
         """Closes connections with unread answers beyond the limit."""
         for slot in self.slots.beyond(self._limits.waiting_bytes):
-            self._close(slot, "answers that are not taken hold too much")
+            self._close(slot, "unread answers hold too much memory")
 
     def _accept(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
         """Accepts a number of waiting connections, then lets other tasks run."""
@@ -262,7 +262,7 @@ class Connections:
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
             for slot in self.slots.overdue(loop.time(), self._limits.seconds):
-                self._close(slot, "nothing came, or nothing was taken, in time")
+                self._close(slot, "no request, or no reading of the answer, in time")
 
     def _close(self, slot: ConnectionSlot, problem: str) -> None:
         self.warnings.warn(problem, problem=problem, peer=slot.peer, connections=len(self.slots))
@@ -271,7 +271,7 @@ class Connections:
 
 
 def _end(task: asyncio.Task[None]) -> None:
-    """Close a connection that is in its handshake."""
+    """Closes a connection that is in its handshake."""
     task.cancel()
 
 

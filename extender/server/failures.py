@@ -76,7 +76,7 @@ class Failure:
 
     @property
     def concerns_the_pod(self) -> bool:
-        """Whether the text belongs into the condition of the pod; if not it concerns only the client."""
+        """Whether the text belongs in the condition of the pod. Otherwise it concerns only the client."""
         return self.reason not in _FOR_THE_CLIENT_ONLY
 
     @property
@@ -102,7 +102,7 @@ def _of_state(error: Exception, limits: Server) -> Failure | None:
     """Failures of the state of the service, for any request."""
     match error:
         case NotReady():
-            text = f"not ready: {error}; /readyz?verbose tells more"
+            text = f"not ready: {error}; /readyz?verbose lists the checks"
             return Failure(HTTPStatus.SERVICE_UNAVAILABLE, "not_ready", text, headers=_LATER)
         case Stale():
             return Failure(HTTPStatus.SERVICE_UNAVAILABLE, "stale", f"cannot decide: {error}", headers=_LATER)
@@ -110,7 +110,7 @@ def _of_state(error: Exception, limits: Server) -> Failure | None:
             text = f"not decided within server.requestTimeout ({limits.request_timeout})"
             return Failure(HTTPStatus.GATEWAY_TIMEOUT, "deadline", text)
         case Abandoned():
-            return Failure(HTTPStatus.REQUEST_TIMEOUT, "abandoned", "the caller did not wait for the answer")
+            return Failure(HTTPStatus.REQUEST_TIMEOUT, "abandoned", "the client did not wait for the answer")
         case Overloaded():
             return Failure(HTTPStatus.SERVICE_UNAVAILABLE, "overloaded", f"overloaded: {error}", headers=_LATER)
     return None

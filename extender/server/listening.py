@@ -47,7 +47,7 @@ async def listening_within(
     limits: ListeningLimits,
     bodies: BodyMemory,
 ) -> AsyncIterator[str]:
-    """Serve on an address until the block is left; yields the base URL, with the real port where 0 was asked for.
+    """Serves on an address until the block is left; yields the base URL, with the real port where 0 was asked for.
 
     Raises OSError when the address is not available. On leaving, requests in flight are finished first.
     """
@@ -72,7 +72,7 @@ async def listening_within(
 
 
 async def _finished(bodies: BodyMemory) -> None:
-    """Return when nothing is being read or answered; no request lasts longer than its deadline.
+    """Returns when nothing is being read or answered; no request lasts longer than its deadline.
 
     The framework waits for handlers, too, but once it has begun to it drops what still arrives of their bodies.
     """

@@ -156,7 +156,7 @@ def _log_failure(error: Exception, request: web.Request) -> Failure:
     if failure.status == HTTPStatus.INTERNAL_SERVER_ERROR:
         _LOG.error("request failed", extra=fields, exc_info=error)
     elif failure.is_temporary or isinstance(error, Late):  # its fallback logs the latter
-        _LOG.debug("request refused", extra=fields)
+        _LOG.debug("request rejected", extra=fields)
     else:
         resource = request.match_info.route.resource
         app.rejected.warn((failure.reason, resource and resource.canonical), **fields)

@@ -1,11 +1,12 @@
-"""The checks of a request before its handler: who sends it, how its body is encoded, how much memory and time it takes.
+"""The checks of a request before its handler, and what it may use: its client, its encoding, its memory and its time.
 
 OpenSSL has verified a client certificate against server.tls.clientCAFile before a request is seen; a wrong or expired one
 is rejected in the handshake. kube-scheduler has no other means of authentication. `settings.Clients` gives roles to the
 names in certificates.
 
 kube-scheduler sends every body with a Content-Length and without compression. Other bodies are rejected before a byte of
-them is read (`connections` does not parse chunks). The memory of all bodies together is limited by `BodyMemory`.
+them is read (`connections` does not parse chunks). `BodyMemory` limits the memory of all bodies together, `Deadlines` the
+time of a request, and `Turns` the work in one iteration of the event loop.
 """
 
 import asyncio
@@ -46,7 +47,7 @@ class PeerCertificate(TypedDict, total=False):
 
 
 def check_client(request: web.Request, tls: Tls) -> None:
-    """Raise NoCertificate, UnknownName or NotLocal where the client must not have an answer.
+    """Raises NoCertificate, UnknownName or NotLocal where the client must not have an answer.
 
     The kubelet's probes have no certificate, and their answer is no secret. Without a client CA every client that reaches
     the port is answered; only changes of the service are limited to this machine.
@@ -70,7 +71,7 @@ def check_client(request: web.Request, tls: Tls) -> None:
 
 
 def _check_role(names: Sequence[str], role: Role, clients: Clients) -> None:
-    """Raise UnknownName unless one of the names has the role; an admin has them all."""
+    """Raises UnknownName unless one of the names has the role; an admin has them all."""
     if not clients.named:
         return
     by_role: Mapping[Role, Sequence[str]] = {"scheduler": clients.scheduler, "metrics": clients.metrics, "admin": ()}
@@ -113,7 +114,7 @@ def _shortened(names: Sequence[str]) -> str:
 
 
 def check_encoding(request: web.Request) -> None:
-    """Raise NoLength where the body comes in chunks, and Compressed where it has a content coding.
+    """Raises NoLength where the body comes in chunks, and Compressed where it has a content coding.
 
     https://www.rfc-editor.org/rfc/rfc9112#section-6.1 , https://www.rfc-editor.org/rfc/rfc9110#section-8.4
     """
@@ -154,7 +155,7 @@ class BodyMemory:
         return len(self._held)
 
     def acquire(self, request: web.BaseRequest) -> HeldBody:
-        """Memory for one request. The caller releases it."""
+        """Memory for one request; `release` must follow."""
         held = HeldBody(request)
         self._held[held] = None
         return held
@@ -184,7 +185,7 @@ class BodyMemory:
 class Turns:
     """Gives each piece of long work an iteration of the event loop of its own: decoding a large body, deciding it, metrics.
 
-    Requests that are complete at once would otherwise be handled in one iteration, and hold up all others for their sum.
+    Otherwise all requests that are complete at the same time are handled in one iteration, and others wait for all of them.
     """
 
     def __init__(self) -> None:
@@ -192,9 +193,10 @@ class Turns:
         self._is_taken = False
 
     async def take(self, *, ahead: bool = False) -> None:
-        """Return in an iteration in which no other call returns. Does not wait where nothing else is to be done.
+        """Returns in an iteration in which no other call returns; at once where no other call waits.
 
-        ``ahead`` of all others: what is half done holds memory, which the garbage collector traverses again and again.
+        ``ahead``: before the calls that wait already. Work that is half done holds objects, which the garbage collector
+        visits again and again.
         """
         loop = asyncio.get_running_loop()
         if self._is_taken:
@@ -206,7 +208,7 @@ class Turns:
             loop.call_soon(self._pass_on)
 
     def _pass_on(self) -> None:
-        while self._waiting and self._waiting[0].done():  # cancelled: its time was over, or its client has gone
+        while self._waiting and self._waiting[0].done():  # cancelled by the deadline or the shutdown
             self._waiting.popleft()
         self._is_taken = bool(self._waiting)
         if self._waiting:
@@ -225,28 +227,28 @@ class Deadline:
         self.is_over = False
 
     def __enter__(self) -> None:
-        """The time begins."""
+        """Starts the time."""
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 (for the type checker: only coroutines get here)
         self._task = task
         self._deadlines.add(self)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """An end for another reason, such as the shutdown, stays what it is."""
+        """Raises TimeoutError where the time is over. A cancellation for another reason, such as the shutdown, stays one."""
         self._deadlines.remove(self)
         if self.is_over and self._task.uncancel() == 0 and kind is asyncio.CancelledError:
             raise TimeoutError
 
     def expire(self) -> None:
-        """Ends the request where it waits."""
+        """Cancels the request at the point where it waits."""
         self.is_over = True
         self._task.cancel()
 
 
 class Deadlines:
-    """The deadlines of all requests. Each is `seconds` long, so they end in the order in which they began.
+    """The deadlines of all requests. Each lasts `seconds`, so they end in the order in which they began.
 
-    So one timer is enough, that of the oldest. `asyncio.timeout` starts and cancels one for each request, at 5 µs.
+    One timer is enough, that of the oldest. `asyncio.timeout` starts and cancels a timer for each request, at 5 µs.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -255,7 +257,7 @@ class Deadlines:
         self._is_armed = False
 
     def add(self, deadline: Deadline) -> None:
-        """Ends it after its time, unless it is removed before."""
+        """Starts a deadline, which expires unless it is removed before."""
         loop = asyncio.get_running_loop()
         deadline.end = loop.time() + self._seconds
         self._running[deadline] = None
@@ -263,7 +265,7 @@ class Deadlines:
             self._arm(loop, deadline)
 
     def remove(self, deadline: Deadline) -> None:
-        """The request is answered. Idempotent."""
+        """Stops a deadline, as its request is answered. Idempotent."""
         self._running.pop(deadline, None)
 
     def _arm(self, loop: asyncio.AbstractEventLoop, oldest: Deadline) -> None:
@@ -283,7 +285,7 @@ class Deadlines:
 
 
 async def read_body(request: web.Request, limit: int, setting: str, bodies: BodyMemory, held: HeldBody) -> bytes:
-    """The whole body. Raises NoLength, Compressed, Overloaded, or TooLarge, before it is read if its header tells so.
+    """The whole body. Raises NoLength, Compressed or TooLarge before a byte of it is read, and Overloaded.
 
     `setting` is where the limit comes from, for the text of the error.
     """

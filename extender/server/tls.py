@@ -84,7 +84,7 @@ class ServerTls:
             _LOG.warning("every account of this machine may read the private key", extra={"file": self._tls.key_file})
 
     def _keep_old(self, error: TlsError) -> None:
-        """Count and log a failure once, however often the same files are polled."""
+        """Counts and logs a failure once, however often the same files are polled."""
         problem, self.unusable = str(error), {**_USABLE, error.cause: 1.0}
         if problem != self._problem:
             self.reloads["failed"] += 1
@@ -106,7 +106,7 @@ def _context_of(tls: Tls) -> ssl.SSLContext:
     context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
     context.set_alpn_protocols(["http/1.1"])
     try:
-        context.load_cert_chain(tls.cert_file, tls.key_file, password=_refuse_password)
+        context.load_cert_chain(tls.cert_file, tls.key_file, password=_reject_password)
         if tls.client_ca_file:
             # Optional, as probes of the kubelet bring no certificate; `peers` rejects all others without one.
             context.verify_mode = ssl.CERT_OPTIONAL
@@ -116,6 +116,6 @@ def _context_of(tls: Tls) -> ssl.SSLContext:
     return context
 
 
-def _refuse_password() -> Never:
+def _reject_password() -> Never:
     """Without this callback OpenSSL would ask at the terminal."""
     raise TlsError(Cause.PASSWORD, "server.tls.keyFile: is protected by a password, which a service cannot ask for")

@@ -36,7 +36,7 @@ async def filter_nodes(request: web.Request) -> web.Response:
     args = decode_args(request[BODY], app.settings.limits)
     metrics.record_request(_count(args), by_names=args.nodes is None)
     try:
-        await _prepare_decision(request, app, lambda: _filtered(FilterResult(_asked(args)), args))
+        await _prepare_decision(request, app, lambda: _filtered(FilterResult(_requested(args)), args))
     except Stale:
         app.verbs.attempt_failed(args.pod)  # the new request alone shows that the last attempt failed
         raise
@@ -98,7 +98,7 @@ async def _prepare_decision(request: web.Request, app: Collaborators, passing: C
 
 
 async def _check_client_waits(request: web.Request) -> None:
-    """Raise Abandoned where the client does not wait for the answer any more. One system call where it does (1 µs).
+    """Raises Abandoned where the client does not wait for the answer any more. One system call where it does (1 µs).
 
     A request may have been unread for longer than the scheduler waits (extenders[].httpTimeout). Then the pod is back in
     the queue, and may have been sent again by another connection; an answer now would assume a pod that is never bound.
@@ -129,7 +129,7 @@ def _filtered(result: FilterResult, args: ExtenderArgs) -> web.Response:
     return _json(encode_filter(result) if args.nodes is None else encode_filter_nodes(result, args))
 
 
-def _asked(args: ExtenderArgs) -> list[str]:
+def _requested(args: ExtenderArgs) -> list[str]:
     """The names of all nodes of a request."""
     return [node.name for node in args.nodes] if args.nodes is not None else list(args.node_names or ())
 

@@ -148,7 +148,7 @@ async def test_one_of_two_answers_and_the_other_says_who(api: ApiServer, tmp_pat
         holder = lease(api)["holderIdentity"]
         await standby.says(f"standby, the leader is {holder}")
         status, answer = await standby.filtered()
-        assert (status, answer) == (503, {"error": "not ready: leadership; /readyz?verbose tells more"})
+        assert (status, answer) == (503, {"error": "not ready: leadership; /readyz?verbose lists the checks"})
         assert (await leader.filtered())[0] == HTTPStatus.OK
         # The other keeps up: whoever is bound now is known to it as well.
         api.operations.create(PODS, pod("web-1", on="node-0"))

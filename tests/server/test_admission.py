@@ -175,7 +175,7 @@ async def test_a_review_that_does_not_arrive_is_given_up_before_the_api_server_d
 async def test_before_the_policies_are_known_nothing_is_decided(scene: Scene) -> None:
     scene.state.problems["policies"] = "0 of 2 kinds are listed"
     status, answer = await post(scene, REVIEW)
-    assert (status, answer["error"]) == (503, "not ready: policies; /readyz?verbose tells more")
+    assert (status, answer["error"]) == (503, "not ready: policies; /readyz?verbose lists the checks")
     assert scene.mutating.seen == []
     assert scene.count("mutate", "not_ready", "other") == 1
 

@@ -148,7 +148,7 @@ async def test_what_was_never_complete_is_not_an_old_picture(aiohttp_client: Aio
     client = await aiohttp_client(app_with(readiness=Switch({"pods": "listing"}), kube=Kube(on_stale="pass")))
     answer = await client.post("/filter", json=BY_NAMES)
     assert answer.status == HTTPStatus.SERVICE_UNAVAILABLE
-    assert await answer.json() == {"error": "not ready: pods; /readyz?verbose tells more"}
+    assert await answer.json() == {"error": "not ready: pods; /readyz?verbose lists the checks"}
 
 
 async def test_who_is_not_ready_closes_the_connection_so_that_the_next_finds_another(
@@ -169,7 +169,7 @@ async def test_a_decision_is_kept_back_once_another_replica_may_answer(aiohttp_c
     client = await aiohttp_client(app_with(Verbs(loses_the_lease, scores_by_length, every_candidate), readiness))
     answer = await client.post("/filter", json=BY_NAMES)
     assert answer.status == HTTPStatus.SERVICE_UNAVAILABLE
-    assert await answer.json() == {"error": "not ready: leadership; /readyz?verbose tells more"}
+    assert await answer.json() == {"error": "not ready: leadership; /readyz?verbose lists the checks"}
 
 
 async def test_a_request_in_flight_is_answered_although_the_service_is_stopping(aiohttp_client: AiohttpClient) -> None:

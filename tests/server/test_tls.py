@@ -133,7 +133,7 @@ async def test_a_name_outside_the_list_is_forbidden_and_told_to_both_sides(
         text = "the client certificate's names (system:kube-scheduler-2) are not among server.tls.clients.scheduler"
         assert await response.json() == {"error": text}
         await session.post(f"{url}/prioritize", json=BY_NAMES)
-    warnings = [vars(record)["problem"] for record in caplog.records if record.message == "request refused"]
+    warnings = [vars(record)["problem"] for record in caplog.records if record.message == "request rejected"]
     assert warnings == [text, text]  # one for each path
 
 
