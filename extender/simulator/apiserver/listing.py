@@ -67,6 +67,7 @@ def _rows_at(store: Store, table: Table, version: int) -> list[Stored] | None:
 
 def _cut(table: Table, selection: Selection, page: Page, first: int, limit: int) -> Page:
     rows = page.rows
+    # The rows are shared with the table, so the usual list costs no copy.
     if selection.is_whole and not limit:
         return Page(rows[first:] if first else rows, page.version)
     taken: list[Stored] = []
@@ -87,6 +88,7 @@ def _with_more(table: Table, selection: Selection, page: Page, taken: list[Store
         remaining = sum(1 for stored in page.rows[place:] if selection.holds(stored))
     if remaining == 0:
         return Page(taken, page.version)
+    # Kept even if the history still has this version: rebuilding the rows for each page would cost O(changes).
     table.keep(page.version, page.rows)
     return Page(taken, page.version, _token(page.version, f"/{taken[-1].key}\0"), remaining)
 

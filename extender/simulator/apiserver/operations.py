@@ -93,9 +93,11 @@ class Operations:
         check_preconditions(target, old, wanted)
         _keep(metadata, old["metadata"])
         if kind.has_status:
+            # A write of the status ignores the spec, and the other way round.
             _take_over(new, old, {"spec"} if target.subresource == "status" else {"status"})
         if new == old:  # nothing changed: no new version, no event
             return stored
+        # The generation counts changes of the spec; status and metadata do not change it.
         if new.get("spec") != old.get("spec") and "generation" in metadata:
             metadata["generation"] += 1
         return self.store.put(kind, new)

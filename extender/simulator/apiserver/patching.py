@@ -56,6 +56,7 @@ def _merge(old: Any, patch: Any) -> Any:
 
 
 def _strategic(old: Any, patch: Any, field: str = "") -> Any:
+    # The field's name is enough here; the real server takes the merge key from the type's schema.
     if isinstance(patch, list) and field in _MERGE_KEYS:
         return _strategic_list(old or [], patch, _MERGE_KEYS[field])
     if not isinstance(patch, dict):

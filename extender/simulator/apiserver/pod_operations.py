@@ -37,6 +37,7 @@ class PodOperations:
         annotations = {**(pod["metadata"].get("annotations") or {}), **(metadata.get("annotations") or {})}
         if annotations:
             pod["metadata"]["annotations"] = annotations
+        # As the API server does with the feature gate ClearingNominatedNodeNameAfterBinding (KEP-5278).
         pod["status"].pop("nominatedNodeName", None)
         set_condition(pod, {"type": "PodScheduled", "status": "True"})
         self.store.put(PODS, pod)
@@ -47,6 +48,7 @@ class PodOperations:
         check_preconditions(target, pod, options.get("preconditions") or {})
         grace = self._grace(pod, options)
         metadata = pod["metadata"]
+        # A second deletion can only shorten the grace period.
         if not is_terminating(pod) or grace < metadata.get("deletionGracePeriodSeconds", 0):
             if not is_terminating(pod):
                 metadata["generation"] = metadata.get("generation", 1) + 1
@@ -65,6 +67,7 @@ class PodOperations:
         if len(budgets) > 1:
             message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
             raise api_errors.ApiError(500, "InternalError", message)
+        # Budgets protect healthy pods; the eviction of any other pod does not change what they count.
         if node_of(pod) and not is_terminating(pod) and not is_finished(pod):
             for budget in budgets:
                 if disruptions_allowed(self.store, budget) < 1:

@@ -68,6 +68,7 @@ class ApiServer:
 
     async def start(self, port: int = 0) -> None:
         """Listens on 127.0.0.1; port 0 means a free port."""
+        # handler_cancellation: a watch whose client is gone would otherwise wait for its next event.
         self._server = web.Server(self._answer, request_factory=_request, handler_cancellation=True)
         self._is_stopping = False
         self._runner = web.ServerRunner(self._server, access_log=None, shutdown_timeout=2.0)
@@ -195,6 +196,7 @@ class ApiServer:
         page = listing.list_page(self.store, self.store.table(target.kind), query, selection)
         await self.faults.before_page(call)
         opening, pieces = listing.head(page, selection), listing.chunks(page, selection)
+        # One piece with a Content-Length is much faster than a chunked stream, and most lists are short.
         if len(page.rows) <= listing.CHUNK:
             return web.Response(body=opening + b"".join(pieces), content_type=_JSON)
         response = await _stream(request)
@@ -236,7 +238,7 @@ class ApiServer:
         while not (timer.is_over or self._is_stopping):
             is_due = await timer.bookmark_due()
             lines = watch.new_lines()
-            if lines is None:
+            if lines is None:  # too slow: the client has to start a new watch
                 return
             if is_due and watch.may_bookmark:
                 lines.append(watch.bookmark())

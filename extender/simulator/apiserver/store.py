@@ -115,6 +115,7 @@ class Table:
         """The position after the changes up to that version; None if the history does not reach back so far."""
         if version < self.floor:
             return None
+        # Versions before the reset are larger than those after it, so the binary search must not see them.
         first = max(0, self.reset_at - self.dropped)
         return self.dropped + bisect_right(self.changes, version, first, key=lambda change: change.stored.version)
 
@@ -136,6 +137,7 @@ class Table:
 
     def fill(self, rows: Iterable[Stored], version: int) -> None:
         """Adds many objects without history: readers of older versions have to list again."""
+        # Listeners are told of changes only, so they would never see objects that are loaded now.
         if self._listeners:
             raise RuntimeError(f"{self.kind.plural}: load objects before the first watch, which would miss them")
         self.objects.update((stored.key, stored) for stored in rows)
@@ -147,6 +149,7 @@ class Table:
     def forget(self, count: int) -> None:
         """Drops the oldest changes, and the snapshots of versions before them."""
         if count:
+            # Changes before the reset have versions of another history, so they do not move the floor.
             if self.dropped + count > self.reset_at:
                 self.floor = self.changes[count - 1].stored.version
             del self.changes[:count]
@@ -238,6 +241,7 @@ class Store:
         key = key_of(kind, obj)
         stored = self._encode(kind, key, obj)
         table = self.tables[kind]
+        # Whether the key exists, not what the caller intends, decides about the event: watchers must see a valid sequence.
         table.record(MODIFIED if key in table.objects else ADDED, stored, time.monotonic())
         return stored
 

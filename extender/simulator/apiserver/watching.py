@@ -29,6 +29,7 @@ class Watch:
         self.selection = selection
         self.slow_after = slow_after
         self.wants_initial = query.initial_events if query.initial_events is not None else query.version == 0
+        # Version 0 means "any version": the watch starts with the present objects, as from the watch cache.
         position = table.end if query.version == 0 or query.initial_events else table.position_of(query.version)
         self.is_expired = position is None
         self.position = position or 0

@@ -120,6 +120,7 @@ class InterPodAffinity:
             return set()
         first, *others = self.affinity_terms
         domains: set[Domain] = set()
+        # A pod counts for affinity only if it matches all terms at once, unlike for anti-affinity.
         for placed in self._selected(first):
             if all(term.selects_for_incoming(placed.pod, self.state.namespaces) for term in others):
                 domains |= self._domains(placed, self.affinity_terms)
@@ -178,6 +179,7 @@ class TopologySpread:
             if domain is None:
                 return SPREAD_UNLABELLED
             least = min(counts.values(), default=0)
+            # With fewer domains than minDomains the global minimum is 0 (KEP-3022).
             if len(counts) < (constraint.get("minDomains") or 1):
                 least = 0
             selector = effective_selector(constraint, self.pod)
@@ -208,6 +210,7 @@ class TopologySpread:
 
         def is_eligible(name: str) -> bool:
             node = self.state.nodes[name]
+            # A node must have the keys of all constraints to count for any of them.
             if any(self.state.domain(name, key) is None for key in keys):
                 return False
             if honors_affinity and not matches_node_affinity(self.pod, node):

@@ -54,6 +54,7 @@ class ClusterState:
         namespace = self._namespace_by_key[key] = namespace_of(pod)
         self.by_namespace.setdefault(namespace, {})[key] = placed
         terms = required_pod_terms(pod, ANTI_AFFINITY)
+        # kube-scheduler ignores the anti-affinity of an existing pod whose terms it cannot parse.
         if terms and are_parsable(pod, required_of=ANTI_AFFINITY):
             self.repelling[key] = placed, [self._term(raw, namespace) for raw in terms]
 

@@ -54,6 +54,7 @@ def violations(journal: Journal, *, lag: float = 0.25) -> list[Violation]:
         else:
             felt = journal.stalls.without_stalls
             since = felt(entry.requested_at) - lag
+            # Changes older than the request and the lag had to be known; only newer ones may be missing.
             recent = [item for item in recent if felt(item.change.at) >= since]
             failed = {uid: each for uid, each in failed.items() if felt(each[0]) >= since and uid != entry.uid}
             status = replay.check(entry, recent, [each for _, each in failed.values()])

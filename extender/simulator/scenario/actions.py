@@ -50,7 +50,7 @@ async def arrive(simulated: SimulatedCluster, step: Arrive) -> None:
             await asyncio.sleep(0)
         namespace = namespaces[number % len(namespaces)]
         name = _free_name(simulated, namespace, step.name or template)
-        with simulated.api.store.working():
+        with simulated.api.store.working():  # not the extender's processor time
             pod = make_pod(simulated.play.templates[template], name, namespace, number)
             simulated.api.operations.create(PODS, pod)
 

@@ -58,7 +58,7 @@ class FaultInjector(Faults):
         """Never answers, or rejects the request."""
         await self._always.before_answer(call)
         self._pause_process(call)
-        if not call.is_watch and self._draw(HalfOpen, call):
+        if not call.is_watch and self._draw(HalfOpen, call):  # a watch becomes half open between its lines
             await asyncio.Event().wait()
         if throttle := self._draw(Throttle, call):
             raise api_errors.too_many_requests("too many requests, please try again later", throttle.retry_after)
@@ -97,6 +97,7 @@ class FaultInjector(Faults):
         lines = await self._always.watch_lines(call, lines)
         self._pause_process(call)
         if self._draw(LoseBookmarks, call):
+            # Without the bookmark that ends the initial events the client could never become ready.
             lines = [line for line in lines if b'"BOOKMARK"' not in line or _INITIAL_END in line]
         if not lines:
             return lines

@@ -288,6 +288,7 @@ def parse_scenario(document: object) -> Play:
     steps = _read_steps(scenario.steps, "steps", problems)
     forever = _read_steps(scenario.forever, "forever", problems)
     faults = read_conditions(scenario.faults, "faults", problems)
+    # Checked here and not when a step runs, so that a typing error does not show after minutes.
     problems += _unknown_templates(scenario, (*steps, *forever))
     if problems:
         raise DocumentError(problems)

@@ -123,6 +123,7 @@ class SchedulerCache:
         if not node:
             changed = self.nominate(uid, (pod.get("status") or {}).get("nominatedNodeName") or "", claim_of(pod))
             return [Event.NOMINATION_CHANGED] if changed else []
+        # The event of a pod's own binding confirms the assumption; it is an addition for other pods all the same.
         was_known = uid in self.where and uid not in self.assumed
         self.assumed.discard(uid)
         self.nominate(uid, "", Claim({}, 0))
@@ -135,7 +136,7 @@ class SchedulerCache:
         state = self.nodes.get(name)
         if change.type == DELETED:
             self._order = None
-            if state is not None:
+            if state is not None:  # its pods count again if a node of this name returns
                 self._on_unknown_nodes[name] = self.nodes.pop(name).claims
             return [Event.NODE_DELETED]
         if state is None:

@@ -116,7 +116,7 @@ class SchedulingLoop:
                 self._take(kind, Change("ADDED", stored, None, b"", 0.0))
             self._positions[kind] = table.end
         self._stops = [table.listen(self._wake.set) for _, table in self._tables]
-        connector = aiohttp.TCPConnector(limit=0)
+        connector = aiohttp.TCPConnector(limit=0)  # one connection for each binding under way
         self._session = aiohttp.ClientSession(connector=connector)
         self._writer = PodWriter(self._session, self._api_url)
         self._extender = ExtenderClient(self._entry, self._session) if self._entry else None
@@ -244,6 +244,7 @@ class SchedulingLoop:
     async def _choose(self, pod: JsonObject) -> str:
         fit = Fit(pod, self.cache)
         nominated = self.cache.nodes.get((pod.get("status") or {}).get("nominatedNodeName") or "")
+        # kube-scheduler evaluates the nominated node first, and samples other nodes only if it does not pass.
         if nominated is not None and fit.rejection(nominated) is None:
             passed = await self._ask(pod, [nominated], {})
             if passed:
@@ -252,6 +253,7 @@ class SchedulingLoop:
         sample = self._sample(fit, rejections)
         passed = await self._ask(pod, sample, rejections)
         if not passed:
+            # An extender may drop a node without a reason, so it counts as a rejecting plugin if it was called at all.
             plugins = {rejection.plugin for rejection in rejections.values()}
             raise FitError(rejections, plugins | ({EXTENDER} if sample else set()))
         return await self._best(pod, fit, passed)
@@ -278,6 +280,7 @@ class SchedulingLoop:
     async def _ask(self, pod: JsonObject, nodes: list[NodeState], rejections: dict[str, Rejection]) -> list[NodeState]:
         if not nodes or self._extender is None:
             return nodes
+        # The API server runs in this thread as well; its share is subtracted at both ends.
         begun, worked = time.monotonic(), time.thread_time() - self._store.worked
         try:
             answer = await self._extender.filter(pod, nodes)
@@ -296,6 +299,7 @@ class SchedulingLoop:
             return passed[0].name
         points = await self._extender.prioritize(pod, passed) if self._extender else {}
         scores = {state.name: fit.score(state) + points.get(state.name, 0) for state in passed}
+        # A random one of the best nodes, as in selectHost; the seed makes it reproducible.
         highest = max(scores.values())
         return self._rng.choice([name for name, score in scores.items() if score == highest])
 
@@ -305,6 +309,7 @@ class SchedulingLoop:
         pod = queued.pod
         if queued.uid not in self.queue.pods:  # deleted meanwhile
             return
+        # Assumed before the binding starts, so that the next decision counts the pod.
         self.cache.assume(pod, node)
         self.journal.decided(requested_at, time.monotonic(), queued.uid, pod, node)
         self._spawn(self._bind(queued, node, self._rng.uniform(*self.settings.bind_delay)))
@@ -352,5 +357,6 @@ class SchedulingLoop:
         self._background.discard(task)
         self._last_activity = time.monotonic()
         if not task.cancelled() and (error := task.exception()) is not None:
+            # A bug in a background task must fail the run, not only this pod.
             self._failures.append(error)
             self._main.cancel()

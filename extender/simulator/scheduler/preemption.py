@@ -108,11 +108,13 @@ class Preemption:
         rejection = rejections.get(node or "")
         if not node or rejection is None or rejection.code == UNRESOLVABLE:
             return True
+        # While victims of this pod's earlier preemption terminate, another preemption would delete more than needed.
         return not any(_is_victim(each) and _priority(each) < _priority(pod) for each in nodes.get(node, []))
 
     def _candidates(
         self, pod: JsonObject, states: list[NodeState], nodes: dict[str, list[JsonObject]]
     ) -> list[tuple[Candidate, list[JsonObject]]]:
+        # As calculateNumCandidates of kube-scheduler, with a random start so that not the same nodes are always tried.
         wanted = max(len(states) * _LEAST_PERCENT // 100, _LEAST_NODES)
         turn = self._rng.randrange(len(states)) if states else 0
         fit = Fit(pod, self._cache)
@@ -137,6 +139,7 @@ class Preemption:
         fits = fit.rejection(state) is None
         lower.sort(key=_importance)
         violating = self._violating(lower) if fits else set()
+        # Pods whose budget would be violated are reprieved first, and within each group the most important ones.
         for each in sorted(lower, key=lambda victim: uid_of(victim) not in violating):
             state.claim(uid_of(each), claims[uid_of(each)])
             if fits and fit.rejection(state) is not None:

@@ -67,7 +67,7 @@ class SchedulingQueue:
             queued = self.pods[uid] = QueuedPod(pod, now)
             self._sort_in(queued, now)
             return
-        queued.pod = pod
+        queued.pod = pod  # also of a pod in backoff, which is scheduled with its newest spec
         if self.gated.pop(uid, None) is not None:
             self._sort_in(queued, now)
         elif uid in self.waiting and EXTENDER in queued.plugins:
@@ -87,6 +87,7 @@ class SchedulingQueue:
             *_, ticket, queued = heapq.heappop(self._active)
             if self._take(queued, ticket):
                 return queued
+        # As popFromBackoffQ of kube-scheduler (1.33); pods after an error keep their whole backoff.
         for entry in sorted(self._backoff):
             _, ticket, queued = entry
             if not queued.is_error and self._take(queued, ticket):
@@ -95,6 +96,7 @@ class SchedulingQueue:
 
     def reject(self, queued: QueuedPod, plugins: Collection[str], now: float) -> None:
         """Lets a pod wait for an event that one of these plugins requeues it for."""
+        # Without a rejecting plugin, as in a cluster without nodes, only a new node can help.
         queued.plugins = frozenset(plugins) or frozenset({""})
         queued.is_error = False
         queued.since = now

@@ -69,6 +69,7 @@ class BenchApiServer:
         while True:
             await asyncio.sleep(_TICK_SECONDS)
             now = time.monotonic()
+            # At most a second's worth of events is caught up after a pause.
             due = min(due + self._rate * (now - last), self._rate)
             last = now
             self.flood(int(due))

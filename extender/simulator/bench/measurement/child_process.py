@@ -25,7 +25,7 @@ class Child:
     """A process that runs `target(pipe, *arguments)` and answers calls until it is stopped."""
 
     def __init__(self, target: Callable[..., None], *arguments: object) -> None:
-        context = multiprocessing.get_context("spawn")
+        context = multiprocessing.get_context("spawn")  # a fork would share this process's memory, which is measured
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=target, args=(theirs, *arguments), daemon=True)
         self._name = target.__name__

@@ -63,6 +63,7 @@ class RemotePlayer:
         due = time.perf_counter()
         for _ in range(count):
             self._request(requests, times)
+            # At most a second is caught up, so that a slow phase is not followed by a burst.
             due = max(due + (1 / settings.per_second if settings.per_second else 0.0), time.perf_counter() - 1)
             time.sleep(max(0.0, due - time.perf_counter()))
         return times

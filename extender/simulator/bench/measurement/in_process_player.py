@@ -68,6 +68,7 @@ class Player:
             return
         self._echo(body, len(passed), times.echo)
         self._echo(body, None, times.echo_all)
+        # A request for scores follows only where it would in a cluster.
         if len(passed) > 1:  # as the scheduler, which does not score a single node
             self._prioritize(decisions, requests.prioritize_body(pod, passed), times)
         self._place(pod, passed[0], times)

@@ -32,6 +32,7 @@ class SyntheticCluster:
         self.nodes = [node_name(number) for number in range(self.part.nodes)]
         self.writer = PodWriter(load.scenario.template)
         self._plain = PodWriter(PLAIN)
+        # Coprime to the number of nodes, so that a selector's pods reach every node before one gets a second.
         self._step = next(n for n in range(7, 7 + self.part.nodes + 1) if math.gcd(n, self.part.nodes) == 1)
         self._reach = min(self.part.namespaces, max(1, _SPREAD_OF_SELECTORS // load.selectors))
 
