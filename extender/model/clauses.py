@@ -37,11 +37,21 @@ def clause(source: str, key: str, operator: str, values: Iterable[str] = ()) -> 
 
 def are_contradictory(clauses: Iterable[Clause]) -> bool:
     """Whether no object can satisfy all of them. True only where that is certain. O(clauses + values)."""
-    by_key: dict[tuple[str, str], list[Clause]] = {}
+    first: dict[tuple[str, str], Clause] = {}
+    groups: dict[
+        tuple[str, str], list[Clause]
+    ] = {}  # only of those that can contradict: of two clauses, or with a bound
     for each in clauses:
-        if each.source != OPAQUE:
-            by_key.setdefault((each.source, each.key), []).append(each)
-    return any(_contradict(group) for group in by_key.values())
+        if each.source == OPAQUE:
+            continue
+        key = (each.source, each.key)
+        if key in first:
+            groups.setdefault(key, [first[key]]).append(each)
+            continue
+        first[key] = each
+        if each.operator == Operator.LT:
+            groups[key] = [each]
+    return any(map(_contradict, groups.values()))
 
 
 def _contradict(group: list[Clause]) -> bool:

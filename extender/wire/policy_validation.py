@@ -6,6 +6,7 @@ warning (`verbs/admit/policy_warnings.py`).
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Final
 
 from extender.model.labels import is_dns_subdomain, is_label_key
@@ -168,6 +169,7 @@ def _check_limits(found: Problems, spec: JsonObject, limits: Limits) -> None:
             found.add(ErrorType.TOO_MANY, _LIMITED[name], f"{limit_name(name)} is {most}", count)
 
 
+@cache
 def limit_name(name: str) -> str:
     """A limit as the configuration names it: ``limits.affinityTerms``."""
     first, *rest = name.split("_")

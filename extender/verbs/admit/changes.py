@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from extender.model.policies import ConflictPolicy, JsonObject, Policy
+from extender.model.policies import ConflictPolicy, JsonObject, Policy, PolicyKey
 from extender.settings import Limits
 from extender.wire.limits import DEFAULT_LIMITS
 from extender.wire.node_terms import NODE_TERMS
@@ -17,7 +17,7 @@ _SHOWN: Final = 64
 class Conflict:
     """A pod and a policy that contradict each other in one field; ``resolution``: what was done."""
 
-    policy: str
+    policy: PolicyKey
     field: str
     message: str
     resolution: ConflictPolicy

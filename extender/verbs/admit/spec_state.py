@@ -81,7 +81,7 @@ class SpecState:
                 ConflictPolicy.KEEP_POD,
                 f"{message}; that is the value of a policy that applies first",
             )
-        found = Conflict(str(changes.policy.key), where, message, resolution)
+        found = Conflict(changes.policy.key, where, message, resolution)
         if resolution is ConflictPolicy.REJECT:
             raise RejectedError(found)
         changes.conflicts.append(found)
