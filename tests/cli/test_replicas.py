@@ -179,6 +179,7 @@ async def test_who_stops_gives_the_lease_back_and_the_next_need_not_wait_for_its
 async def test_what_is_in_flight_is_answered_before_the_lease_is_given_back(api: ApiServer, tmp_path: Path) -> None:
     api.store.load([json.loads(json.dumps(APART))])
     body, held = json.dumps(QUESTION | {"NodeNames": ["node-0"]}).encode(), asyncio.Event()
+    length = {"Content-Length": str(len(body))}
 
     async def slowly() -> AsyncIterator[bytes]:
         yield body[:10]
@@ -187,7 +188,7 @@ async def test_what_is_in_flight_is_answered_before_the_lease_is_given_back(api:
 
     async with replicas(api, tmp_path, number=1) as (only,), aiohttp.ClientSession() as session:
         await the_ready_one([only])
-        question = asyncio.create_task(session.post(f"{only.url}/filter", data=slowly()))
+        question = asyncio.create_task(session.post(f"{only.url}/filter", data=slowly(), headers=length))
         await only.shows("extender_requests_in_flight 1.0")
         only.process.send_signal(signal.SIGTERM)
         await eventually(lambda: not is_listening(only.url))
