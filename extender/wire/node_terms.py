@@ -29,7 +29,7 @@ _REQUIREMENT_FIELDS: Final = frozenset({"key", "operator", "values"})
 
 
 def value_at(spec: JsonObject, path: str) -> Any:
-    """What stands at a dotted path, None where a part of it is missing or no object."""
+    """The value at a dotted path; None if a part of it is missing or not an object."""
     value: Any = spec
     for name in path.split("."):
         value = value.get(name) if isinstance(value, dict) else None

@@ -254,7 +254,7 @@ class ApiServer:
         return self.operations.create(kind, obj, namespace=namespace)
 
     async def _write_admitted(self, request: web.BaseRequest, target: Target, body: Any) -> web.StreamResponse:
-        """A creation, or an update of what was read before the webhooks were asked; a patch is applied again if that changed."""
+        """A creation, or an update of the object that was read before the webhooks were called; retries a patch if it changed."""
         if request.method == "POST" and not target.name:
             return _object(target.kind, await self.create(target.kind, body, target.namespace), code=201)
         for attempt in range(_PATCH_ATTEMPTS):

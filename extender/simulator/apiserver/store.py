@@ -137,7 +137,7 @@ class Table:
 
     def fill(self, rows: Iterable[Stored], version: int) -> None:
         """Adds many objects without history: readers of older versions have to list again."""
-        # Listeners are told of changes only, so they would never see objects that are loaded now.
+        # Listeners see changes only, so they would miss objects that are loaded now.
         if self._listeners:
             raise RuntimeError(f"{self.kind.plural}: load objects before the first watch, which would miss them")
         self.objects.update((stored.key, stored) for stored in rows)
