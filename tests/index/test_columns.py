@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -109,6 +110,18 @@ def test_terms_over_keys_that_no_node_carries_cost_other_pods_nothing() -> None:
     counts_of_signature = index.counts.signatures.find(web.signature, terminating=False)
     assert counts_of_signature is not None
     assert (counts_of_signature.groups, question_of(index, pod_json(app="web")).inverse) == ({}, ())
+    assert audit(index) == []
+
+
+@pytest.mark.parametrize("kind", ["near", "apart", "prefers", "avoids"])
+def test_terms_of_each_kind_get_their_count_with_the_first_node_that_carries_the_key(kind: str) -> None:
+    index = cluster(5)
+    carried: Json = odd("rack", app="web")
+    terms: dict[str, Any] = {kind: [weighted(7, carried) if kind in ("prefers", "avoids") else carried]}
+    index.upsert(pod("owner", on="n1", **terms))
+    assert list(index.counts.terms.owned()) == []
+    index.upsert(node("n1", zone="z1", labels={"example.com/rack": "r1"}))
+    assert [dict(group.counts) for group in index.counts.terms.owned()] == [{1: 1}]
     assert audit(index) == []
 
 
