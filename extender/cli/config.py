@@ -131,7 +131,7 @@ def scheduler_configuration(settings: Settings, layout: str, trust: Trust, host:
         *_profiles(settings, layout),
         "",
         "extenders: # they apply to all profiles of this scheduler",
-        *_stanza(settings, layout, trust, host),
+        *_extender_entry(settings, layout, trust, host),
     ]
     return "\n".join(lines) + "\n"
 
@@ -200,7 +200,7 @@ def _disabled(settings: Settings) -> list[str]:
     return [plugin for plugin, rule in catalog.replaced_plugins() if rule.is_enabled(settings.rules)]
 
 
-def _stanza(settings: Settings, layout: str, trust: Trust, host: str) -> Iterator[str]:
+def _extender_entry(settings: Settings, layout: str, trust: Trust, host: str) -> Iterator[str]:
     server, paths = settings.server, settings.server.paths
     scheme = "https" if server.tls.cert_file else "http"
     offload = settings.mode == "offload"

@@ -32,12 +32,12 @@ def examine_scheduler(document: Document, settings: Settings, nodes: int = 0) ->
                 f"kind is {document.get('kind')}, not KubeSchedulerConfiguration", "give the scheduler's --config file"
             )
         ]
-    stanzas = document.get("extenders") or []
+    entries = document.get("extenders") or []
     unread = list(examine_fields(document))
-    ours = _ours(stanzas, settings)
+    ours = _ours(entries, settings)
     if ours is None:
         remedy = "add the extenders entry that `extender config generate` prints"
-        return [*unread, _error(f"none of the {len(stanzas)} extenders has the port and paths of this service", remedy)]
+        return [*unread, _error(f"none of the {len(entries)} extenders has the port and paths of this service", remedy)]
     return [
         *unread,
         *_verbs(ours, settings),
@@ -50,29 +50,29 @@ def examine_scheduler(document: Document, settings: Settings, nodes: int = 0) ->
     ]
 
 
-def _ours(stanzas: Sequence[Document], settings: Settings) -> Document | None:
+def _ours(entries: Sequence[Document], settings: Settings) -> Document | None:
     """The extenders entry with the port of this service, else the only entry."""
     port = settings.server.bind_address.port
     # Behind a Service the port of the URL is another one, so a single entry is taken to be ours.
-    at_port = [stanza for stanza in stanzas if _port(stanza) == port]
+    at_port = [entry for entry in entries if _port(entry) == port]
     if at_port:
         return at_port[0]
-    return stanzas[0] if len(stanzas) == 1 and stanzas[0].get("filterVerb") else None
+    return entries[0] if len(entries) == 1 and entries[0].get("filterVerb") else None
 
 
-def _port(stanza: Document) -> int | None:
+def _port(entry: Document) -> int | None:
     try:
-        return urlsplit(str(stanza.get("urlPrefix", ""))).port
+        return urlsplit(str(entry.get("urlPrefix", ""))).port
     except ValueError:
         return None
 
 
-def _verbs(stanza: Document, settings: Settings) -> Iterator[Finding]:
-    paths, prefix = settings.server.paths, urlsplit(str(stanza.get("urlPrefix", ""))).path.rstrip("/")
+def _verbs(entry: Document, settings: Settings) -> Iterator[Finding]:
+    paths, prefix = settings.server.paths, urlsplit(str(entry.get("urlPrefix", ""))).path.rstrip("/")
     port = settings.server.bind_address.port
-    if port and _port(stanza) != port:
+    if port and _port(entry) != port:
         yield _warning(
-            f"urlPrefix is {stanza.get('urlPrefix')}, but the extender listens on port {port}",
+            f"urlPrefix is {entry.get('urlPrefix')}, but the extender listens on port {port}",
             "nothing to do behind a Service with another port; else correct urlPrefix",
         )
     for field, path, need in (
@@ -84,7 +84,7 @@ def _verbs(stanza: Document, settings: Settings) -> Iterator[Finding]:
         ),
         ("preemptVerb", paths.preempt, "set it: without it the scheduler preempts on nodes that the extender rejects"),
     ):
-        verb = stanza.get(field)
+        verb = entry.get(field)
         is_vain = field == "prioritizeVerb" and not has_scores(settings)
         if not verb:
             if not is_vain:
@@ -97,21 +97,21 @@ def _verbs(stanza: Document, settings: Settings) -> Iterator[Finding]:
             yield _error(
                 f"{field} leads to {prefix}/{verb}, but the extender answers at {path}", "make it equal to server.paths"
             )
-    if stanza.get("managedResources"):
+    if entry.get("managedResources"):
         problem = "managedResources is set: the scheduler calls the extender only for pods that request them"
         yield _warning(problem, "remove it")
 
 
-def _transport(stanza: Document, settings: Settings) -> Iterator[Finding]:
-    address, tls = urlsplit(str(stanza.get("urlPrefix", ""))), stanza.get("tlsConfig") or {}
-    secure = address.scheme == "https" or bool(stanza.get("enableHTTPS"))
+def _transport(entry: Document, settings: Settings) -> Iterator[Finding]:
+    address, tls = urlsplit(str(entry.get("urlPrefix", ""))), entry.get("tlsConfig") or {}
+    secure = address.scheme == "https" or bool(entry.get("enableHTTPS"))
     if secure != bool(settings.server.tls.cert_file):
         ours = "HTTPS" if settings.server.tls.cert_file else "plain HTTP"
-        yield _error(f"urlPrefix is {stanza.get('urlPrefix')}, but the extender serves {ours}", "use the same for both")
+        yield _error(f"urlPrefix is {entry.get('urlPrefix')}, but the extender serves {ours}", "use the same for both")
     if secure and (tls.get("insecure") or not (tls.get("caFile") or tls.get("caData"))):
         problem = "https without a CA: kube-scheduler does not verify the extender's certificate, and does not log that"
         yield _error(problem, "set tlsConfig.caFile or caData, and remove insecure")
-    if secure and not stanza.get("enableHTTPS"):
+    if secure and not entry.get("enableHTTPS"):
         yield _error("urlPrefix is https but enableHTTPS is not set: tlsConfig is not used", "set enableHTTPS: true")
     if secure and settings.server.tls.client_ca_file and not (tls.get("certFile") or tls.get("certData")):
         yield _error("the extender requires a client certificate, but tlsConfig has none", "set certFile and keyFile")
@@ -122,9 +122,9 @@ def _transport(stanza: Document, settings: Settings) -> Iterator[Finding]:
         yield Finding("info", _CHECK, problem, "use the Service's clusterIP for such a scheduler")
 
 
-def _weight(stanza: Document) -> Iterator[Finding]:
+def _weight(entry: Document) -> Iterator[Finding]:
     # Without a prioritizeVerb kube-scheduler ignores the weight.
-    weight = stanza.get("weight", 1) if stanza.get("prioritizeVerb") else 1
+    weight = entry.get("weight", 1) if entry.get("prioritizeVerb") else 1
     if not isinstance(weight, int) or weight < 1:
         yield _error(f"weight is {weight}: kube-scheduler rejects it with a prioritizeVerb", "set 1")
     elif weight > _LARGEST_WEIGHT:
@@ -132,10 +132,10 @@ def _weight(stanza: Document) -> Iterator[Finding]:
         yield _warning(problem, "set 1 to 10")
 
 
-def _limits(stanza: Document, settings: Settings) -> Iterator[Finding]:
-    if not stanza.get("nodeCacheCapable") and misspelt(stanza, "nodeCacheCapable") is None:
+def _limits(entry: Document, settings: Settings) -> Iterator[Finding]:
+    if not entry.get("nodeCacheCapable") and misspelt(entry, "nodeCacheCapable") is None:
         yield _warning("nodeCacheCapable is off: every request contains whole nodes", "set nodeCacheCapable: true")
-    limit = _seconds(stanza.get("httpTimeout"))
+    limit = _seconds(entry.get("httpTimeout"))
     if limit is not None and limit <= settings.server.request_timeout:
         problem = (
             f"httpTimeout ({limit:g}s) is not longer than server.requestTimeout ({settings.server.request_timeout})"
@@ -153,13 +153,13 @@ def _seconds(text: object) -> float | None:
         return None
 
 
-def _fallback(stanza: Document, settings: Settings) -> Iterator[Finding]:
-    if settings.mode == "offload" and stanza.get("ignorable"):
+def _fallback(entry: Document, settings: Settings) -> Iterator[Finding]:
+    if settings.mode == "offload" and entry.get("ignorable"):
         problem = (
             "ignorable is on in offload mode: while the extender is down pods are placed without their constraints"
         )
         yield _error(problem, "set ignorable: false")
-    if settings.mode == "augment" and not stanza.get("ignorable"):
+    if settings.mode == "augment" and not entry.get("ignorable"):
         problem = "ignorable is off in augment mode: while the extender is down no pod is placed"
         yield _warning(problem, "set ignorable: true; the in-tree plugins still apply the constraints")
 

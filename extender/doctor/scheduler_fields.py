@@ -71,11 +71,11 @@ def examine_fields(document: Document) -> Iterator[Finding]:
     yield from _unknown(document.get("clientConnection"), _CONNECTION, "clientConnection.")
     for number, profile in enumerate(document.get("profiles") or ()):
         yield from _unknown(profile, _PROFILE, f"profiles[{number}].")
-    for number, stanza in enumerate(document.get("extenders") or ()):
+    for number, entry in enumerate(document.get("extenders") or ()):
         path = f"extenders[{number}]."
-        yield from _unknown(stanza, _EXTENDER, path)
-        yield from _unknown(stanza.get("tlsConfig"), _TLS, f"{path}tlsConfig.")
-        yield from _duration(stanza.get("httpTimeout"), f"{path}httpTimeout")
+        yield from _unknown(entry, _EXTENDER, path)
+        yield from _unknown(entry.get("tlsConfig"), _TLS, f"{path}tlsConfig.")
+        yield from _duration(entry.get("httpTimeout"), f"{path}httpTimeout")
 
 
 def misspelt(section: Document, name: str) -> str | None:

@@ -85,13 +85,13 @@ def expired(message: str, *, continue_token: str = "") -> ApiError:
     return ApiError(410, "Expired", message, metadata={"continue": continue_token} if continue_token else None)
 
 
-def too_large_version(asked: int, current: int) -> ApiError:
+def too_large_version(requested: int, current: int) -> ApiError:
     """504: a resourceVersion that has not been reached yet."""
     details = {
         "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
         "retryAfterSeconds": 1,
     }
-    message = f"Timeout: Too large resource version: {asked}, current: {current}"
+    message = f"Timeout: Too large resource version: {requested}, current: {current}"
     return ApiError(504, "Timeout", message, details=details)
 
 

@@ -98,8 +98,8 @@ class PodOperations:
     def _grace(pod: JsonObject, options: JsonObject) -> int:
         if not node_of(pod) or is_finished(pod):
             return 0
-        asked = options.get("gracePeriodSeconds")
-        return int(pod["spec"].get("terminationGracePeriodSeconds", 30) if asked is None else asked)
+        requested = options.get("gracePeriodSeconds")
+        return int(pod["spec"].get("terminationGracePeriodSeconds", 30) if requested is None else requested)
 
     def _end_after(self, key: str, delay: float) -> None:
         earlier = self._ending.pop(key, None)

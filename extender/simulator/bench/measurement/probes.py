@@ -63,10 +63,10 @@ def measure_retries(cluster: SyntheticCluster, index: ClusterIndex, decisions: D
 
 
 def _request_all(
-    cluster: SyntheticCluster, index: ClusterIndex, decisions: Decisions, asked: Iterable[tuple[PodId, bytes]]
+    cluster: SyntheticCluster, index: ClusterIndex, decisions: Decisions, requests: Iterable[tuple[PodId, bytes]]
 ) -> tuple[list[int], int]:
     times, rejected = list[int](), 0
-    for pod, body in asked:
+    for pod, body in requests:
         started = thread_time_ns()
         result = decisions.filter(decode_args(body))
         encode_filter(result)

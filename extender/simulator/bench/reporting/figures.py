@@ -55,12 +55,12 @@ class Times:
 
     def figures(self) -> Figures:
         """All figures by name."""
-        asked = len(self.filter)
+        answered = len(self.filter)
         found = shares({"decode": self.decode, "decide": self.decide, "encode": self.encode})
         for name in _TIMED:
             found |= milliseconds(getattr(self, name), name)
         found |= milliseconds(self.echo_all, "echoAll") | milliseconds(self.prioritize_echo, "prioritizeEcho")
-        if asked:
-            found |= {"bytesIn": self.bytes_in / asked, "bytesOut": self.bytes_out / asked}
-            found["requestsPerSecond"] = 1e9 * asked / sum(self.filter)
-        return found | {"rejectedShare": len(self.rejected) / max(1, asked + len(self.rejected))}
+        if answered:
+            found |= {"bytesIn": self.bytes_in / answered, "bytesOut": self.bytes_out / answered}
+            found["requestsPerSecond"] = 1e9 * answered / sum(self.filter)
+        return found | {"rejectedShare": len(self.rejected) / max(1, answered + len(self.rejected))}
