@@ -1,7 +1,7 @@
 """A cache bounded in bytes, for results that are cheap to make again, such as parsed templates.
 
 A bound by number says nothing about memory when one key can be a megabyte. So each entry has a size, what is larger
-than a fair share of the whole is not kept at all, and a further one evicts those that have not been used.
+than a fair share of the whole is not kept at all, and each new entry evicts those that have not been used.
 `shrink` and `Few` are for tables that have no bound: they hold what exists.
 """
 
@@ -62,7 +62,7 @@ class _Entry(Generic[V]):
 def shrink(table: dict[Any, Any]) -> None:
     """Gives back the memory of a table from which most entries were deleted: a dictionary does not do so by itself.
 
-    To be called after deletions, while nothing iterates over the table. Amortised O(1), 0.1 µs where it is full enough.
+    To be called after deletions, while nothing iterates over the table. Amortised O(1), 0.1 µs if it is full enough.
     """
     size = sys.getsizeof(table)
     if size > _SMALL and size > _EMPTY_BYTES_AN_ENTRY * len(table):

@@ -1,4 +1,4 @@
-"""A parsed document, such as a YAML mapping, made into a frozen struct, strictly and with every fault named by its path.
+"""A parsed document, such as a YAML mapping, made into a frozen struct, strictly, and with the path of each problem.
 
 Fields that are unknown or of the wrong type are refused. Knows no file format and no particular document: the
 settings and the scenarios bring their structs. Not for the hot path, where `wire` decodes bytes directly.
@@ -27,7 +27,7 @@ _READERS: Final[dict[type, tuple[Callable[[str], object], str]]] = {
 
 
 class DocumentError(ValueError):
-    """A document that cannot be used; `problems` holds one "path: what is wrong" for each fault."""
+    """A document that cannot be used; `problems` holds one "path: what is wrong" for each problem."""
 
     def __init__(self, problems: Iterable[str]) -> None:
         self.problems = tuple(problems)

@@ -97,7 +97,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def full_name(self) -> str:
-        """``namespace/name``, as logs and people write it."""
+        """``namespace/name``, as in logs."""
         return f"{self.signature.namespace}/{self.name}"
 
 
@@ -146,9 +146,9 @@ class Workload(msgspec.Struct, frozen=True, gc=False):
 
 
 class DisruptionBudget(msgspec.Struct, frozen=True, gc=False):
-    """A PodDisruptionBudget: which pods it protects, and how many of them may be disrupted now.
+    """A PodDisruptionBudget: which pods it protects, and how many may be disrupted now.
 
-    ``disrupted`` are names of pods whose eviction the apiserver has let through already: they are not counted twice.
+    ``disrupted`` are names of pods whose eviction the API server has already admitted: they are not counted twice.
     https://kubernetes.io/docs/concepts/workloads/pods/disruptions/
     """
 
@@ -164,7 +164,7 @@ class DisruptionBudget(msgspec.Struct, frozen=True, gc=False):
         return f"{self.namespace}/{self.name}"
 
     def protects(self, pod: Pod) -> bool:
-        """Whether taking the pod away uses up one of the disruptions that are allowed."""
+        """Whether removing the pod uses up one of the allowed disruptions."""
         return (
             self.namespace == pod.namespace
             and self.selector.matches(pod.signature.labels)

@@ -25,7 +25,7 @@ class Weighed(Protocol):
 
     @property
     def priority(self) -> int:
-        """The more important, the higher."""
+        """Higher is more important."""
 
     @property
     def start_time(self) -> datetime | None:
@@ -63,7 +63,7 @@ class Candidate:
 
 
 def best_candidates(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """The candidates that no other one beats (several only where all five criteria tie); empty for none."""
+    """The candidates with the lowest rank (several only if all five criteria tie); empty for none."""
     ranked = [(candidate.rank(), candidate) for candidate in candidates if candidate.victims]
     least = min((rank for rank, _ in ranked), default=None)
     return [candidate for rank, candidate in ranked if rank == least]

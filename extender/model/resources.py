@@ -41,7 +41,7 @@ class QuantityError(ValueError):
 def parse_quantity(text: str, *, milli: bool = False) -> int:
     """The quantity in units, or in thousandths when ``milli``; fractions round away from zero as Kubernetes does.
 
-    Takes no longer for ``1e999999999`` than for ``1``. Long texts are not remembered.
+    Takes no longer for ``1e999999999`` than for ``1``. Long texts are not cached.
     """
     return _remembered(text, milli) if len(text) <= _USUAL_LENGTH else _parse_quantity(text, milli)
 

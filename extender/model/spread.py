@@ -1,4 +1,4 @@
-"""Topology spread constraints with every default filled in, and the arithmetic of skew.
+"""Topology spread constraints with every default filled in, and how scores weigh and round.
 
 https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constraints/
 KEP-3022 (minDomains), KEP-3094 (inclusion policies), KEP-3243 (matchLabelKeys).

@@ -16,7 +16,7 @@ PREFER_NO_SCHEDULE = "PreferNoSchedule"
 
 
 class Taint(msgspec.Struct, frozen=True, gc=False):
-    """What repels pods from a node."""
+    """Keeps pods off a node."""
 
     key: str = ""
     value: str = ""
@@ -24,7 +24,7 @@ class Taint(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def repels(self) -> bool:
-        """Whether a pod that does not tolerate the taint is kept away (``PreferNoSchedule`` only discourages)."""
+        """Whether a pod that does not tolerate the taint is rejected (``PreferNoSchedule`` only lowers a score)."""
         return self.effect in (NO_SCHEDULE, NO_EXECUTE)
 
 

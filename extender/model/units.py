@@ -1,4 +1,4 @@
-"""Durations, sizes and addresses as people write them: "1m30s", "32Mi", "127.0.0.1:8888".
+"""Durations, sizes and addresses in the form of configuration files: "1m30s", "32Mi", "127.0.0.1:8888".
 
 Text to value and back. Kubernetes resource quantities are another matter (`resources`): a size here is a whole
 number of bytes. Called by the settings and by the scenarios of the embedded control plane.

@@ -44,10 +44,10 @@ DependencyVersion: TypeAlias = Hashable
 
 
 class DeletedPods:
-    """The UIDs of deleted pods, the latest ones: in each bucket of hashes the last `_SLOTS`, of all some 10,000 for sure.
+    """The UIDs of deleted pods, the latest ones: in each bucket of hashes the last `_SLOTS`, so at least some 10,000 in all.
 
     Hashes in one array made beforehand, and no object for each: a small one that is made while a pod is taken apart
-    would lie where the pod was, and keep the allocator from ever giving that memory back. The hash is seeded, so a
+    would take the place of the pod, and keep the allocator from returning that memory. The hash is seeded, so a
     UID is mistaken for another once in 10**15 times.
     """
 
@@ -247,7 +247,7 @@ class AssumedPods:
         self.changes.notify(assumed, doubted)
 
     def extend(self, seconds: float) -> None:
-        """Makes every assumption younger by a time in which this process did not run and read no events. O(assumed pods)."""
+        """Extends every assumption by a time in which this process did not run and read no events. O(assumed pods)."""
         for uid, assumed in self.held.items():
             self.held[uid] = msgspec.structs.replace(assumed, since=assumed.since + seconds)
 

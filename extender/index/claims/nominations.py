@@ -1,4 +1,4 @@
-"""Nominated pods by node: by their status, or in memory by a preemption plan that is being carried out.
+"""Nominated pods by node: by their status, or in memory by a preemption plan that is being executed.
 
 A nomination is ``status.nominatedNodeName`` of a pod without a node (KEP-5278). An in-memory nomination is that of a plan:
 it counts from the moment the plan is submitted, and takes precedence over the status. Both end when the pod gets a node.

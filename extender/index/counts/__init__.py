@@ -1,1 +1,1 @@
-"""Pods per domain: topology, groups, selections, and the compiled constraints that read them."""
+"""Pods per domain: signatures, groups, selections, and the compiled constraints that read them."""

@@ -2,7 +2,8 @@
 
 They stay true without an update, as their groups are counted incrementally. Parts are corrected when *which* groups
 they need may have changed: terms of existing pods came or went, a namespace was relabelled, or a Service or owner from
-which default constraints are deduced changed. The groups of the pod's own terms never change.
+which default constraints are deduced changed. The groups of the pod's own terms change only when a node carries a key
+that no node carried before.
 
 Bounded in number and in bytes, with second-chance eviction: exact least-recently-used order would cost each request
 more.
@@ -98,7 +99,7 @@ class ConstraintCompiler:
         return len(self._compiled)
 
     def find(self, signature: PodSignature) -> CompiledConstraints:
-        """Those of a signature, compiled or corrected where needed. Nothing is compiled for a pod above a limit."""
+        """The compiled constraints of a signature, compiled or corrected if needed. Nothing is compiled for a pod above a limit."""
         if signature.excess is not None:
             return CompiledConstraints(signature, excess=signature.excess if self._rejects_excess else None)
         known = self._compiled.get(signature)
@@ -330,7 +331,7 @@ def _keys_of(topology_keys: tuple[str, ...]) -> frozenset[str]:
 
 
 def _size(compiled: CompiledConstraints) -> int:
-    """Bytes, roughly: the signature, and the groups of its own terms with their counts. O(groups).
+    """An estimate of bytes: the signature, and the groups of its own terms with their counts. O(groups).
 
     A group is charged to each of its users, its counts to all of them together. Those of existing pods' terms are
     charged to none, as these pods need them.

@@ -1,6 +1,6 @@
 """All running counts, joined: which tables a change of pods, nodes and namespaces must reach, and in which order.
 
-Everything here is derived from objects, so that `clear` and a recount bring back the truth after a fault of ours. The
+Everything here is derived from objects, so that `clear` and a recount correct the counts after a bug. The
 order in which a change of a node is applied keeps counts true: take the node's pods out of their groups, move the node,
 put them back.
 """
@@ -86,7 +86,7 @@ class Counts:
         return found
 
     def change_namespace(self, name: str, new: Namespace | None) -> bool:
-        """Sets or removes a namespace; False where it was so before. O(pods that selectors now see differently)."""
+        """Sets or removes a namespace; False if nothing changed. O(pods that selectors now match differently)."""
         old = self._namespaces.objects.get(name)
         if old == new:
             return False

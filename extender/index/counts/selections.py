@@ -102,14 +102,14 @@ class Selection(ABC):
             counts_of_signature.join(group)
 
     def stop(self, group: Group) -> None:
-        """Ends that: the group counts no member any more. O(nodes of the members)."""
+        """The group counts no member any more. O(nodes of the members)."""
         self.live = without_item(self.live, group)
         for counts_of_signature in self.members:
             counts_of_signature.leave(group)
 
 
 class TermSelection(Selection):
-    """The pods that match *all* of the terms at once (upstream does not count required affinity term by term)."""
+    """The pods that match *all* of the terms at once (kube-scheduler does not count required affinity term by term)."""
 
     __slots__ = ("_namespaces", "pod_selectors")
 
@@ -151,7 +151,7 @@ class TermSelection(Selection):
         return next((wanted.namespaces for wanted in self.pod_selectors if wanted.namespace_selector is None), None)
 
     def namespace_selectors(self) -> Iterable[LabelSelector]:
-        """Those of the terms, less the ones that cover everything anyway."""
+        """The namespaceSelectors of the terms, except those that cover every namespace."""
         return {
             wanted.namespace_selector
             for wanted in self.pod_selectors
@@ -181,7 +181,7 @@ class SpreadSelection(Selection):
         return (self.namespace,)
 
     def fixed_namespaces(self) -> Iterable[str] | None:
-        """The one namespace, for ever."""
+        """The one namespace, which never changes."""
         return (self.namespace,)
 
 
@@ -277,7 +277,7 @@ class Selections:
         """Marks the selections for which a namespace begins or ends to match. O(such selections).
 
         Their membership is corrected when it is next read: at once, a relabel that moves 10,000 pods among 2,000
-        compiled constraints would delay every response by 35 ms, and few of these are read soon, if ever.
+        compiled constraints would delay every response by 35 ms, and few of these are read soon.
         """
         for selector in changed:
             for selection in self._by_selector.get(selector, ()):

@@ -79,7 +79,7 @@ class WhatIf:
             self._signatures.put(pod.signature, False, node, -1)
 
     def undo(self) -> None:
-        """Everything is as it was."""
+        """Restores every count and version."""
         self.remove_placed()
         for pod in list(self._taken.values()):
             self.put_back(pod)

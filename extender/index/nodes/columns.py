@@ -1,6 +1,6 @@
 """A number for each node, in memory by how many nodes have one.
 
-Every topology key and every scope has such a column, and a pod may name any keys it likes. So a column that no node is
+Every topology key and every scope has such a column, and a pod may name any keys. So a column that no node is
 in costs nothing (all of them share one list of zeros), one with few nodes costs what these cost, and only one with many
 nodes is a list by node number, which is the fastest to read.
 """
@@ -17,7 +17,7 @@ class SparseColumn(dict[int, int]):
     __slots__ = ()
 
     def __missing__(self, _node: int) -> int:
-        """Not in it."""
+        """The node has no number."""
         return 0
 
 
@@ -52,7 +52,7 @@ class NodeColumn:
         return old
 
     def _fit(self) -> None:
-        """Takes the form for as many nodes as there are in it now."""
+        """Takes the form that suits the number of nodes in the column."""
         size, column = len(self._zeros), self.of_node
         is_dense = isinstance(column, list) and column is not self._zeros
         if not self.filled:
@@ -68,7 +68,7 @@ class NodeColumn:
             self.of_node = SparseColumn((node, number) for node, number in enumerate(column) if number)
 
     def resize(self) -> None:
-        """Makes a list as long as the shared one; to be called where that has changed. No node beyond it is in it."""
+        """Makes a list as long as the shared one, after that has changed. No node beyond it is in the column."""
         column, size = self.of_node, len(self._zeros)
         if isinstance(column, list) and column is not self._zeros:
             del column[size:]

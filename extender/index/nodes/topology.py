@@ -76,7 +76,7 @@ class Topology:
         return len(self.names) - 1
 
     def _resize(self, size: int) -> None:
-        """Makes all columns so long. O(keys + scopes), so it is done for many numbers at once."""
+        """Makes all columns this long. O(keys + scopes), so it is done for many numbers at once."""
         del self._zeros[size:]
         self._zeros.extend([0] * (size - len(self._zeros)))
         for column in (self.itself, *self.keys.values(), *self._scopes.values()):
@@ -160,7 +160,7 @@ class Topology:
     def put(self, number: int, node: Node | None) -> OccupancyChanges:
         """Sets or removes a node. Counts of pods on it must have been taken out before.
 
-        O(labels + scopes over these labels); O(1), and nothing turns, where labels and taints stay as they are.
+        O(labels + scopes over these labels); O(1), without changes of occupancy, if labels and taints stay the same.
         """
         self.version += 1
         old = self.nodes[number]
@@ -220,7 +220,7 @@ class Topology:
 
 
 def same_place(old: Node | None, new: Node | None) -> bool:
-    """Whether nothing changed that decides where the node's pods count: its existence, labels and taints."""
+    """Whether nothing changed that determines where the node's pods count: its existence, labels and taints."""
     if old is None or new is None:
         return old is new
     return (old.labels or NO_LABELS) == (new.labels or NO_LABELS) and old.taints == new.taints

@@ -1,1 +1,1 @@
-"""What the index keeps of objects besides pods and nodes, what was deleted, and the subscribers to changes."""
+"""Objects other than pods and nodes, and the subscribers to changes."""

@@ -1,4 +1,4 @@
-"""Which namespaces each namespaceSelector selects now, with the way back: one relabel touches only its selectors.
+"""Which namespaces each namespaceSelector selects now. A relabel touches only the selectors that it concerns.
 
 KEP-2249. The scheduler resolves selectors in each cycle; here they are resolved once and corrected when a
 Namespace is made, relabelled or removed. A namespace without an object is selected by nothing on this side (only by
