@@ -46,7 +46,7 @@ class Webhook(Section, frozen=True):
     ca_file: str = msgspec.field(default="", name="caFile")
 
     def __post_init__(self) -> None:
-        """Refuse what the API server would refuse, and files without which there is no certificate."""
+        """Rejects what the API server would reject, and missing certificate files."""
         require_positive(self, "timeout")
         if self.timeout % 1 or self.timeout > _LONGEST_TIMEOUT:
             raise ValueError(f"timeout: the API server accepts whole seconds up to {_LONGEST_TIMEOUT}s")
@@ -85,7 +85,7 @@ class Policies(Section, frozen=True):
     webhook: Webhook = Webhook()
 
     def __post_init__(self) -> None:
-        """Refuse kinds, paths and namespaces that no object could have."""
+        """Rejects kinds, paths and namespaces that no object can have."""
         for kind, path in self.templates.items():
             if not _KIND.fullmatch(kind):
                 raise ValueError(f'templates: expected a kind such as "argoproj.io/v1alpha1/Rollout", got "{kind}"')

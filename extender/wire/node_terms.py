@@ -1,4 +1,4 @@
-"""Node selector terms and the elements of scheduling lists, from JSON to what injection compares and counts.
+"""Decodes node selector terms and the elements of scheduling lists to values that injection compares and counts.
 
 Two elements are equal to injection if they have the same key: fields in any order, values of a requirement in any
 order, defaults written out or not.
@@ -42,7 +42,7 @@ def canonical(value: object) -> str:
 
 
 def node_term(value: JsonObject) -> NodeTerm:
-    """A term with its clauses. What is not known here is a clause of its own, so that nothing is taken for equal."""
+    """A term with its clauses. An unknown field becomes a separate clause, so that different terms are never equal."""
     parts: list[tuple[str, Any, Clause, Size]] = []
     for name, content in value.items():
         source = {"matchExpressions": LABEL, "matchFields": FIELD}.get(name)
@@ -72,7 +72,7 @@ def normal_form(values: Iterable[JsonObject]) -> tuple[NodeTerm, ...]:
 
 
 def requirement_clause(source: str, item: Any) -> Clause:
-    """One requirement as a clause; opaque where it has fields or types that are not known."""
+    """One requirement as a clause; opaque if it has unknown fields or types."""
     if isinstance(item, dict) and item.keys() <= _REQUIREMENT_FIELDS:
         key, operator, values = item.get("key"), item.get("operator"), item.get("values") or ()
         if isinstance(key, str) and isinstance(operator, str) and all(isinstance(each, str) for each in values):
@@ -95,7 +95,7 @@ def item_key(path: str, value: Any) -> str:
 
 
 def lengths_of(spec: JsonObject) -> Size:
-    """How long the lists of a pod spec are: less than `counts_of`, and O(1) whatever they hold."""
+    """The lengths of the lists of a pod spec, a part of `counts_of`. O(1)."""
     length = {path: len(_list(value_at(spec, path))) for path in (f"{NODE_TERMS}.nodeSelectorTerms", *LISTS)}
     pairs = spec.get("nodeSelector")
     return Size(
@@ -108,7 +108,7 @@ def lengths_of(spec: JsonObject) -> Size:
 
 
 def counts_of(spec: JsonObject) -> Size:
-    """What a pod spec (or a policy's spec) counts against the limits, less its bytes. O(elements), whatever is wrong."""
+    """The numbers of a pod spec or a policy's spec that limits apply to, without its bytes. O(elements), also if invalid."""
     pairs = spec.get("nodeSelector")
     parts = [Size(node_requirements=len(pairs) if isinstance(pairs, dict) else 0)]
     parts += map(_node_term_counts, _list(value_at(spec, f"{NODE_TERMS}.nodeSelectorTerms")))
@@ -134,7 +134,7 @@ def _node_term_counts(term: Any) -> Size:
 
 
 def value_at_or_none(value: Any, name: str) -> Any:
-    """A field of what may be no object."""
+    """A field of a value; None if the value is not an object."""
     return value.get(name) if isinstance(value, dict) else None
 
 

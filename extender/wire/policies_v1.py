@@ -1,4 +1,4 @@
-"""Scheduling policies from JSON to the model, of our own API group and of kupid's.
+"""Decodes scheduling policies of the extender's API group and of kupid's.
 
 A policy that the API server holds may still be invalid: it may have been stored before the webhook existed, or under an
 older schema. Then decoding raises `PolicyError` with every field error, and what can be said of the policy nevertheless.
@@ -48,7 +48,7 @@ _DEFAULT_WHEN: Final = ("Admission", "Scheduling")
 
 
 class PolicyError(ValueError):
-    """Raised for a policy that is not valid. ``invalid`` names it and holds what is known of it."""
+    """Raised for an invalid policy. ``invalid`` has its name and the parts that could be decoded."""
 
     def __init__(self, invalid: InvalidPolicy, errors: list[FieldError]) -> None:
         super().__init__("; ".join(map(str, errors)))
@@ -71,7 +71,7 @@ def decode_policy(body: bytes, limits: Limits = DEFAULT_LIMITS, *, kind: str = "
 
 
 def _unreadable(body: bytes) -> WireError:
-    """The error of bytes that orjson refuses, in the words of the other decoders."""
+    """Converts the error of bytes that orjson rejects to the text of the other decoders."""
     try:
         msgspec.json.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -80,7 +80,7 @@ def _unreadable(body: bytes) -> WireError:
 
 
 def read_policy(found: JsonObject, limits: Limits = DEFAULT_LIMITS, *, kind: str = "") -> Policy:
-    """A policy from parsed JSON, which it keeps parts of; raises ``PolicyError``."""
+    """Builds a policy from parsed JSON, parts of which it keeps. Raises ``PolicyError``."""
     kind = kind or str(found.get("kind") or "")
     errors = validate(found, limits, kind=kind)
     group = _group(found)
@@ -95,7 +95,7 @@ def read_policy(found: JsonObject, limits: Limits = DEFAULT_LIMITS, *, kind: str
         generation=generation if isinstance(generation, int) else 0,
         priority=spec.get("priority") or 0,
         when=frozenset(map(Moment, spec.get("when") or _DEFAULT_WHEN)),
-        # kupid mutates templates, and pods where its webhook is asked about them.
+        # kupid mutates templates, and pods if its webhook is called for them.
         targets=Targets.BOTH if group == KUPID_GROUP else Targets(spec.get("targets") or Targets.PODS),
         conflict_policy=_conflict_policy(spec, group),
         failure_policy=FailurePolicy(spec.get("failurePolicy") or FailurePolicy.IGNORE),
@@ -105,7 +105,7 @@ def read_policy(found: JsonObject, limits: Limits = DEFAULT_LIMITS, *, kind: str
 
 
 def trim_policy(raw: PolicyJson, limits: Limits, kind: str, group: str) -> PolicyObject:
-    """A watched policy. Its resourceVersion is left out: a change of its status alone changes no decision."""
+    """A watched policy, without its resourceVersion: a change of its status alone changes no decision."""
     meta = raw.metadata or PolicyMetaJson()
     metadata = {"name": meta.name, "namespace": meta.namespace, "generation": meta.generation}
     found = {"apiVersion": f"{group}/{VERSION}", "kind": kind, "metadata": metadata, "spec": raw.spec}
@@ -132,7 +132,7 @@ def _conflict_policy(spec: JsonObject, group: str) -> ConflictPolicy:
 
 
 def _invalid(found: JsonObject, group: str, errors: list[FieldError]) -> InvalidPolicy:
-    """What can be said of a policy with errors: its scope where that part has none, and its failure policy."""
+    """The usable parts of a policy with errors: its scope, if that has no errors, and its failure policy."""
     metadata = found.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
     spec = found.get("spec")
@@ -150,7 +150,7 @@ def _invalid(found: JsonObject, group: str, errors: list[FieldError]) -> Invalid
 
 
 def _must_not_be_missed(spec: JsonObject) -> bool:
-    """Whether no pod is to be admitted while the policy cannot be applied. One that only audits never refuses a pod."""
+    """Whether pods are rejected while the policy cannot be applied. A policy that only audits never rejects a pod."""
     when = spec.get("when") or _DEFAULT_WHEN
     acts = not isinstance(when, list | tuple) or Moment.ADMISSION in when
     return spec.get("failurePolicy") == "Fail" and spec.get("mode") != "Audit" and acts
@@ -183,7 +183,7 @@ def _lists(conditions: JsonObject) -> dict[str, Any]:
 
 
 def _selector(value: JsonObject | None) -> LabelSelector:
-    """A selector that has been validated; absent it selects nothing."""
+    """Decodes a validated selector; an absent one selects nothing."""
     if value is None:
         return NOTHING
     clauses = [
@@ -194,7 +194,7 @@ def _selector(value: JsonObject | None) -> LabelSelector:
 
 
 def read_selector(value: Any, path: str) -> tuple[LabelSelector, list[FieldError]]:
-    """A label selector that has not been validated, with its errors; then it selects nothing."""
+    """Decodes a label selector and returns its errors; an invalid one selects nothing."""
     found = Problems()
     check_label_selector(found, value, path)
     return (NOTHING if found.errors else _selector(value)), found.errors
@@ -232,5 +232,5 @@ def _items(spec: JsonObject) -> dict[str, tuple[Item, ...]]:
 
 
 def is_soft_min_domains(constraint: JsonObject) -> bool:
-    """Whether the API would refuse the constraint in a pod: minDomains needs DoNotSchedule there (KEP-3022)."""
+    """Whether the API server would reject the constraint in a pod: minDomains needs DoNotSchedule (KEP-3022)."""
     return constraint.get("minDomains") is not None and constraint.get("whenUnsatisfiable") != "DoNotSchedule"

@@ -33,7 +33,7 @@ KINDS: Final = (NAMESPACED_KIND, CLUSTER_KIND)
 
 
 def validate(policy: Any, limits: Limits, *, kind: str = "") -> list[FieldError]:
-    """Every error of a policy object; empty where it is valid. ``kind``: where the object itself does not say it."""
+    """Every error of a policy object. ``kind`` is used if the object has none."""
     found = Problems()
     if not isinstance(policy, dict):
         found.add(ErrorType.TYPE_INVALID, "", "must be an object", policy)
@@ -49,7 +49,7 @@ def validate(policy: Any, limits: Limits, *, kind: str = "") -> list[FieldError]
 
 
 def is_policy(group: str, kind: str) -> bool:
-    """Whether an object is a policy, of our group or kupid's."""
+    """Whether an object is a policy of the extender's API group or of kupid's."""
     return group in (GROUP, KUPID_GROUP) and kind in KINDS
 
 
@@ -112,7 +112,7 @@ def _check_conditions(found: Problems, value: Any, path: str) -> None:
 
 
 def _check_names(found: Problems, spec: JsonObject) -> None:
-    """Scheduler names, gates and the priority class."""
+    """Validates scheduler names, gates and the priority class."""
     one = found.read_text(spec.get("schedulerName"), "spec.schedulerName")
     several = found.read_list(spec.get("schedulerNames"), "spec.schedulerNames")
     if one and several:
@@ -136,7 +136,7 @@ def _check_names(found: Problems, spec: JsonObject) -> None:
 
 
 def _check_behaviour(found: Problems, spec: JsonObject) -> None:
-    """When, where and how strictly the policy acts."""
+    """Validates when, where and how strictly the policy acts."""
     for moment, at in found.items(spec.get("when"), "spec.when"):
         found.read_choice(moment, at, list(Moment))
     if spec.get("when") == []:
@@ -162,7 +162,7 @@ _LIMITED: Final = {
 
 
 def _check_limits(found: Problems, spec: JsonObject, limits: Limits) -> None:
-    """A policy that alone brings more than one pod may have would have every pod rejected that it selects."""
+    """Rejects a policy above a limit of pods: every pod that it selects would be rejected."""
     for name, count in size_of(spec)._asdict().items():
         most = getattr(limits, name)
         if count > most:
@@ -171,6 +171,6 @@ def _check_limits(found: Problems, spec: JsonObject, limits: Limits) -> None:
 
 @cache
 def limit_name(name: str) -> str:
-    """A limit as the configuration names it: ``limits.affinityTerms``."""
+    """The name of a limit in the configuration: ``limits.affinityTerms``."""
     first, *rest = name.split("_")
     return f"limits.{first}{''.join(part.capitalize() for part in rest)}"

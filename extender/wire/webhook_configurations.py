@@ -1,4 +1,4 @@
-"""What the two webhook configurations must say under given settings, and whether those of the cluster do.
+"""The required contents of the two webhook configurations, and the comparison with those of the cluster.
 
 Every field that the API server would fill in is written out, so that a configuration can be compared field by field.
 https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#webhook-configuration
@@ -28,7 +28,7 @@ POLICY_RESOURCES: Final = ("podschedulingpolicies", "clusterpodschedulingpolicie
 _SUFFIX: Final = "policies.placement.extender.dev"
 _CREATE: Final = ("CREATE",)
 _CREATE_AND_UPDATE: Final = ("CREATE", "UPDATE")
-# The template of a Job, and nearly all of a pod, cannot be changed: a patch would make the API server refuse the update.
+# The template of a Job and most fields of a pod are immutable: the API server would reject an update with a patch.
 _BUILT_IN: Final = (
     ("", "v1", ("pods",), _CREATE),
     ("", "v1", ("replicationcontrollers",), _CREATE_AND_UPDATE),
@@ -40,14 +40,14 @@ _BUILT_IN: Final = (
 
 @dataclass(frozen=True, slots=True)
 class WebhookTarget:
-    """How the API server reaches the webhook: by ``url``, or where it is empty by a Service."""
+    """The address of the webhook for the API server: ``url``, or a Service if that is empty."""
 
     url: str = ""
     service: str = ""
     namespace: str = ""
 
     def client_config(self, path: str, ca_bundle: bytes | None) -> JsonObject:
-        """The clientConfig for one path; without a bundle the field is left out."""
+        """The clientConfig for one path, without caBundle if there is no bundle."""
         found: JsonObject = (
             {"url": self.url.rstrip("/") + path}
             if self.url
@@ -57,7 +57,7 @@ class WebhookTarget:
 
 
 def target_of(policies: Policies, own_namespace: str) -> WebhookTarget:
-    """How the API server reaches the webhook of these settings."""
+    """The address of the webhook with these settings."""
     webhook = policies.webhook
     if webhook.url:
         return WebhookTarget(url=webhook.url)
@@ -67,7 +67,7 @@ def target_of(policies: Policies, own_namespace: str) -> WebhookTarget:
 def mutating_webhooks(
     policies: Policies, target: WebhookTarget, own_namespace: str, ca_bundle: bytes | None
 ) -> list[JsonObject]:
-    """The webhooks of the MutatingWebhookConfiguration; without a bundle the field is left to another writer."""
+    """The webhooks of the MutatingWebhookConfiguration. Without a bundle another writer sets caBundle."""
     exempt = sorted({*policies.exempt_namespaces, own_namespace} - {""})
     return [
         {
@@ -84,7 +84,7 @@ def mutating_webhooks(
 
 
 def validating_webhooks(policies: Policies, target: WebhookTarget, ca_bundle: bytes | None) -> list[JsonObject]:
-    """The webhooks of the ValidatingWebhookConfiguration. It concerns policies only, so it can fail closed."""
+    """The webhooks of the ValidatingWebhookConfiguration. They are called for policies only, so they can fail closed."""
     groups = [POLICY_GROUP, *([KUPID_GROUP] if policies.kupid else [])]
     return [
         {
@@ -100,7 +100,7 @@ def validating_webhooks(policies: Policies, target: WebhookTarget, ca_bundle: by
 
 
 def differs(wanted: object, found: object) -> bool:
-    """Whether a configuration lacks something that is wanted. Fields that are not wanted are those of other writers."""
+    """Whether a configuration lacks a required field. Other fields belong to other writers."""
     if isinstance(wanted, Mapping):
         if not isinstance(found, Mapping):
             return True
@@ -113,7 +113,7 @@ def differs(wanted: object, found: object) -> bool:
 
 
 def merged(wanted: Sequence[JsonObject], found: object) -> list[JsonObject]:
-    """The wanted webhooks, each with what other writers have set in it: such as matchConditions, or an injected caBundle."""
+    """The required webhooks, with the fields that other writers have set: matchConditions, or an injected caBundle."""
     known = {each.get("name"): each for each in found if isinstance(each, dict)} if isinstance(found, list) else {}
     return [_merged(each, known.get(each["name"], {})) for each in wanted]
 
@@ -150,7 +150,7 @@ def _custom(templates: Mapping[str, str]) -> Iterator[tuple[str, str, tuple[str,
 
 
 def plural_of(kind: str) -> str:
-    """The resource of a kind, by the rule of `meta.UnsafeGuessKindToResource` of the Kubernetes libraries."""
+    """The resource of a kind, by the rule of `meta.UnsafeGuessKindToResource` of apimachinery."""
     name = kind.lower()
     if name.endswith("s"):
         return f"{name}es"
@@ -158,7 +158,7 @@ def plural_of(kind: str) -> str:
 
 
 def _unless(key: str, values: Sequence[str]) -> JsonObject:
-    """A selector of everything but what has one of these labels; of everything where there are none."""
+    """A selector of all objects without these labels; of all objects if there are none."""
     if not values:
         return {}
     return {"matchExpressions": [{"key": key, "operator": "NotIn", "values": list(values)}]}

@@ -1,7 +1,7 @@
-"""Calls the admission webhooks that are registered in the store, as the API server does: mutating, then validating.
+"""Calls the admission webhooks that are registered in the store: mutating ones, then validating ones.
 
-Which webhook a write concerns is decided by rules, namespaceSelector and objectSelector. A webhook that cannot be reached
-in time counts by its failure policy; one that answers with a patch that does not apply makes the write fail.
+Rules, namespaceSelector and objectSelector select the webhooks of a write. If a webhook does not answer in time, its
+failure policy decides; if its patch cannot be applied, the write fails.
 https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/
 """
 
@@ -32,12 +32,12 @@ Address: TypeAlias = tuple[str, int]
 
 
 class _Unanswered(Exception):  # noqa: N818 (a state, not an error)
-    """Raised when a webhook gave no usable answer; the failure policy decides."""
+    """Raised when a webhook has no usable answer; the failure policy decides."""
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A write on its way into the store; ``old`` is None for a creation."""
+    """A write before it is stored; ``old`` is None for a creation."""
 
     operation: str
     target: Target
@@ -45,12 +45,12 @@ class Write:
     old: JsonObject | None = None
 
     def with_object(self, obj: JsonObject) -> "Write":
-        """The same with another object."""
+        """The same write with another object."""
         return Write(self.operation, self.target, obj, self.old)
 
 
 class Admission:
-    """The webhooks of a store. ``services``: by namespace and name where the port of a Service really is.
+    """The webhooks of a store. ``services``: the address of each Service, by namespace and name.
 
     ``calls`` counts calls by (webhook, result): answered, denied, failed_open, failed_closed.
     """
@@ -65,15 +65,15 @@ class Admission:
 
     @property
     def failed_open(self) -> int:
-        """Calls without an answer after which the write went on."""
+        """Calls without an answer after which the write continued."""
         return sum(count for (_, result), count in self.calls.items() if result == "failed_open")
 
     def concerns(self, kind: Kind) -> bool:
-        """Whether any webhook is registered, so that a write of this kind has to ask. O(1)."""
+        """Whether a write of this kind has to look for webhooks: whether any is registered. O(1)."""
         return kind not in _CONFIGURATIONS and any(self._store.table(each).objects for each in _CONFIGURATIONS)
 
     async def admit(self, write: Write) -> JsonObject:
-        """The object as it is to be stored. Raises ApiError where a webhook denies it, or fails closed."""
+        """The object to store. Raises ApiError if a webhook denies the write or fails closed."""
         write = write.with_object(await self._mutate(write))
         for name, webhook in self._webhooks(VALIDATING_WEBHOOKS):
             if self._matches(webhook, write):
@@ -81,13 +81,13 @@ class Admission:
         return write.obj
 
     async def close(self) -> None:
-        """Close the connections to webhooks."""
+        """Closes the connections to webhooks."""
         if self._session is not None:
             await self._session.close()
             self._session = None
 
     async def _mutate(self, write: Write) -> JsonObject:
-        """All mutating webhooks in order; those that ask for it once more if a later one has changed the object."""
+        """Calls the mutating webhooks in order, and again those with a reinvocationPolicy if a later one changed the object."""
         webhooks = list(self._webhooks(MUTATING_WEBHOOKS))
         seen: dict[int, JsonObject] = {}
         for number, (name, webhook) in enumerate(webhooks):
@@ -101,7 +101,7 @@ class Admission:
         return write.obj
 
     def _webhooks(self, kind: Kind) -> Iterator[tuple[str, JsonObject]]:
-        """By the names of their configurations, then in the order in which they stand there."""
+        """The webhooks, ordered by the names of their configurations and then by their position."""
         for stored in self._store.table(kind).latest():
             for webhook in stored.read().get("webhooks") or ():
                 yield str(webhook["name"]), webhook
@@ -118,7 +118,7 @@ class Admission:
         return any(selects(selector, labels_of(each)) for each in (write.obj, write.old) if each is not None)
 
     def _namespace_labels(self, write: Write) -> Mapping[str, str] | None:
-        """Those of the object's namespace, or of itself where it is one; None where there is none to compare."""
+        """The labels of the object's namespace, or of the object if it is one; None for other cluster-scoped objects."""
         if write.target.kind is NAMESPACES:
             return labels_of(write.obj)
         if not write.target.kind.namespaced:
@@ -129,7 +129,7 @@ class Admission:
     # -- the call
 
     async def _ask(self, name: str, webhook: JsonObject, write: Write) -> JsonObject:
-        """The object after one webhook. Raises ApiError."""
+        """Calls one webhook and returns the object after it. Raises ApiError."""
         try:
             response = await self._answer(name, webhook, write)
         except _Unanswered as problem:
@@ -146,7 +146,7 @@ class Admission:
         return _patched(name, write.obj, response)
 
     async def _answer(self, name: str, webhook: JsonObject, write: Write) -> JsonObject:
-        """The response to a review. Raises _Unanswered."""
+        """Sends a review and returns its response. Raises _Unanswered."""
         review = _review(write)
         try:
             async with asyncio.timeout(float(webhook.get("timeoutSeconds", _DEFAULT_TIMEOUT))):
@@ -160,7 +160,7 @@ class Admission:
         return response
 
     async def _post(self, client: JsonObject, review: JsonObject) -> Any:
-        """The answer as JSON. Raises OSError, ClientError or ValueError."""
+        """Sends a request and returns the answer as JSON. Raises OSError, ClientError or ValueError."""
         url, server_name = self._place(client)
         trust = self._trust(client.get("caBundle") or "") if url.startswith("https:") else True
         session = self._session or aiohttp.ClientSession()
@@ -175,7 +175,7 @@ class Admission:
             return orjson.loads(body)
 
     def _place(self, client: JsonObject) -> tuple[str, str | None]:
-        """The URL to call, and the name that the certificate has to have where it is not the URL's."""
+        """The URL to call, and the name in the certificate if it is not that of the URL."""
         if client.get("url"):
             return str(client["url"]), None
         service = client["service"]
@@ -186,7 +186,7 @@ class Admission:
         return f"https://{host}:{port}{service.get('path') or '/'}", f"{service['name']}.{service['namespace']}.svc"
 
     def _trust(self, bundle: str) -> ssl.SSLContext:
-        """For the authorities of a bundle; kept, since a rotation brings a new one rarely."""
+        """The context for the CAs of a bundle; cached, because a rotation is rare."""
         if bundle not in self._trusted:
             try:
                 pem = base64.b64decode(bundle, validate=True).decode("ascii")
