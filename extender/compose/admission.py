@@ -6,7 +6,7 @@ Every replica serves it; only what writes is run while leading. Called by `servi
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -20,7 +20,7 @@ from extender.kube.timing import Clock
 from extender.kube.webhook_objects import WebhookObjects
 from extender.model.node_affinity import NodeAffinity
 from extender.model.units import Address
-from extender.server.admission import AdmissionService, admitting
+from extender.server.admission import AdmissionService, JsonObject, admitting
 from extender.server.webhook_tls import WebhookTls
 from extender.settings import Settings
 from extender.tasks.readiness import ListedOnce, Readiness
@@ -29,6 +29,7 @@ from extender.tasks.webhook.certificates import FileCertificates, OwnCertificate
 from extender.tasks.webhook.configurations import MUTATING, VALIDATING, WebhookConfigurations
 from extender.tasks.webhook.keeper import WebhookKeeper
 from extender.telemetry import scraped
+from extender.telemetry.admission import AdmissionMetrics
 from extender.telemetry.metrics import Metrics
 from extender.verbs.admit.decision import AdmitVerb
 from extender.wire.kinds import NAMESPACES
@@ -55,8 +56,30 @@ class AdmissionPart:
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[str]:
         """Answer the API server until the block is left; yields the base URL. Raises OSError if the address is taken."""
-        async with admitting(self.service, self.address, self.tls.context) as self.url:
+        async with AsyncExitStack() as stack:
+            try:
+                self.url = await stack.enter_async_context(admitting(self.service, self.address, self.tls.context))
+            except OSError as error:
+                raise OSError(error.errno, f"policies.webhook.bindAddress {self.address}: {error.strerror}") from None
             yield self.url
+
+
+class _Counted:
+    """The verb, with what it did counted by kind of policy. A dry run counts too: it costs the same."""
+
+    def __init__(self, verb: AdmitVerb, metrics: AdmissionMetrics) -> None:
+        self._verb = verb
+        self._metrics = metrics
+
+    def decide(self, review: JsonObject) -> JsonObject:
+        """The review with its response."""
+        found = self._verb.admit(review)
+        for each in found.changes:
+            result = "conflict" if each.conflicts else "unchanged" if each.is_empty else "applied"
+            self._metrics.record_policy(each.policy.key.kind, result)
+        for key in found.failed:
+            self._metrics.record_policy(key.kind, "failed")
+        return found.review
 
 
 class _Nodes:
@@ -89,7 +112,9 @@ def admission_of_cluster(
     verb = AdmitVerb(
         index.policies, index.namespaces, policies, settings.limits, own_namespace=namespace, nodes=_Nodes(index)
     )
-    service = AdmissionService(verb, verb, readiness, metrics.admission(), settings.server, policies.webhook.timeout)
+    counts = metrics.admission()
+    counted = _Counted(verb, counts)
+    service = AdmissionService(counted, counted, readiness, counts, settings.server, policies.webhook.timeout)
     objects = WebhookObjects(session.writes, observe=metrics.record_write)
     target = target_of(policies, namespace)
     certificates = _certificates(settings, objects, target, clock, tls, namespace)

@@ -10,10 +10,12 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 WEBHOOKS: Final = ("mutate", "validate")
 # The first three are answers of the webhook. After the others the API server follows the failure policy.
 RESULTS: Final = ("allowed", "patched", "denied", "malformed", "not_ready", "overloaded", "deadline", "failed")
+POLICY_KINDS: Final = ("PodSchedulingPolicy", "ClusterPodSchedulingPolicy")
+POLICY_RESULTS: Final = ("applied", "unchanged", "conflict", "failed")
 KINDS: Final = frozenset(
     {
         *("Pod", "ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob"),
-        *("PodSchedulingPolicy", "ClusterPodSchedulingPolicy"),
+        *POLICY_KINDS,
     }
 )
 _SECONDS: Final = tuple(0.0001 * 2**power for power in range(17))  # 0.1 ms to 6.6 s; the API server waits 10 s
@@ -36,9 +38,23 @@ class AdmissionMetrics:
             buckets=_SECONDS,
             registry=registry,
         )
+        self._policies = Counter(
+            "extender_policy_applications",
+            "Policies that selected an object at admission, by kind of policy and result: applied, unchanged (the "
+            "object had it all), conflict, failed.",
+            ["kind", "result"],
+            registry=registry,
+        )
+        for kind in POLICY_KINDS:
+            for result in POLICY_RESULTS:
+                self._policies.labels(kind, result)
         for webhook, kind in (("mutate", "Pod"), ("validate", "PodSchedulingPolicy")):
             for result in RESULTS:
                 self._reviews.labels(webhook, kind, result)  # rate() needs a value from before the first error
+
+    def record_policy(self, kind: str, result: str) -> None:
+        """Records what became of one policy that selects a reviewed object."""
+        self._policies.labels(kind, result).inc()
 
     def record_review(self, webhook: str, kind: str, result: str, seconds: float) -> None:
         """Records an answered review."""

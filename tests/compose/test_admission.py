@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from extender.compose.embedded import FREE_PORT, service_running
+from extender.compose.embedded import FREE_PORT, StartError, service_running
 from extender.compose.service import Service
 from extender.settings import DEFAULT_NAMESPACE, Settings
 from extender.simulator.apiserver.fault_points import WebhookDown
@@ -25,6 +25,7 @@ from extender.simulator.apiserver.kinds import (
 )
 from extender.simulator.apiserver.server import ApiServer
 from extender.simulator.json_objects import JsonObject
+from extender.telemetry.metrics import read_page
 from tests.builders import settings
 from tests.deploy.building import DEPLOY, load_all
 from tests.deploy.policies.examples import policy
@@ -120,6 +121,19 @@ async def test_a_pod_gets_what_a_policy_directs(cluster: Cluster) -> None:
     assert made["spec"]["schedulerName"] == "ours", "the API server's own default counts as unset"
     assert {"key": "db", "operator": "Exists"} in made["spec"]["tolerations"]
     assert "placement.extender.dev/injected" in made["metadata"]["annotations"]
+
+
+async def test_what_became_of_each_policy_is_counted_by_its_kind(cluster: Cluster) -> None:
+    await cluster.apply(policy("PodSchedulingPolicy", "sets", schedulerName="ours"))
+    await cluster.apply(policy("PodSchedulingPolicy", "disagrees", schedulerName="another", priority=-1))
+    await cluster.apply(policy("PodSchedulingPolicy", "agrees", schedulerName="ours", priority=-2))
+    await cluster.create("one")
+    counts = {
+        labels["result"]: value
+        for name, labels, value in read_page(cluster.service.metrics.render().decode())
+        if name == "extender_policy_applications_total" and labels["kind"] == "PodSchedulingPolicy"
+    }
+    assert counts == {"applied": 1, "conflict": 1, "unchanged": 1, "failed": 0}
 
 
 async def test_a_pod_that_no_policy_selects_is_stored_as_it_was_sent(cluster: Cluster) -> None:
@@ -220,6 +234,14 @@ async def test_readiness_waits_for_policies_and_for_a_certificate(cluster: Clust
     connector = aiohttp.TCPConnector(ssl=False)
     async with aiohttp.ClientSession(url, connector=connector) as session, session.get("/readyz") as answer:
         assert (answer.status, await answer.text()) == (200, "ok")
+
+
+async def test_an_address_that_is_taken_is_named_by_its_setting(cluster: Cluster) -> None:
+    assert cluster.service.admission is not None
+    taken = cluster.service.admission.url.removeprefix("https://")
+    with pytest.raises(StartError, match=f"policies.webhook.bindAddress {taken}: "):
+        async with service_running(enabled(webhook={"bindAddress": taken}), cluster.api.url, seed=2):
+            pytest.fail("two webhooks listen on one port")
 
 
 async def test_without_policies_no_port_is_opened_and_nothing_is_watched() -> None:

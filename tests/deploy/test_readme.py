@@ -9,7 +9,10 @@ import stat
 import subprocess
 from pathlib import Path
 
-from tests.deploy.building import DEPLOY, ROOT, load
+import yaml
+
+from extender.settings import Settings, parse_settings
+from tests.deploy.building import DEPLOY, ROOT, built, load, of_kind
 from tests.deploy.reading import README, blocks, section
 from tests.tools import tool
 
@@ -53,6 +56,24 @@ def test_the_sidecars_kubeconfig_is_readable_by_its_owner_only(tmp_path: Path) -
     assert stat.S_IMODE((folder / "kubeconfig").stat().st_mode) == 0o600
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert {path.name for path in folder.iterdir()} == {"extender.yaml", "kube-scheduler.yaml", "kubeconfig"}
+
+
+def test_the_commands_for_policies_enable_them_in_an_overlay(tmp_path: Path) -> None:
+    shutil.copytree(DEPLOY, tmp_path / "deploy")
+    follow(blocks("Scheduling policies")[0], tmp_path, stand_in(tmp_path / "bin", "kubectl"))
+    documents = built(tmp_path / "deploy" / "overlays" / "service")
+    (configuration,) = of_kind(documents, "ConfigMap")
+    assert parse_settings(yaml.safe_load(configuration["data"]["extender.yaml"])).policies.enabled
+    assert len(of_kind(documents, "CustomResourceDefinition", "MutatingWebhookConfiguration")) == 3
+
+
+def test_the_settings_for_cert_manager_are_settings() -> None:
+    document = yaml.safe_load(blocks("Scheduling policies")[1])
+    head = {"apiVersion": Settings().api_version, "kind": Settings().kind}
+    webhook = parse_settings({**head, **document}).policies.webhook
+    mounts = load(DEPLOY / "policies-cert-manager" / "kustomization.yaml")["patches"][1]["patch"]
+    assert webhook.certificates == "cert-manager"
+    assert f"mountPath: {Path(webhook.cert_file).parent}" in mounts
 
 
 def test_paths_and_links_lead_to_files() -> None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from extender.simulator.json_objects import JsonObject, name_of
+from tests.deploy.building import overlay_with
 from tests.deploy.policies.examples import policy
-from tests.e2e.client import path_of
+from tests.e2e.client import NAMESPACES, path_of
 from tests.e2e.cluster import Cluster
 from tests.e2e.policing import MUTATING, PODS, VALIDATING, Policed, policed
+from tests.e2e.test_overlays import kubectl
 from tests.fakes import PATIENCE
 from tests.simulator.plain import pod
 
@@ -31,6 +34,16 @@ def asked(name: str, **spec: Any) -> JsonObject:
     found = pod(name, labels={"app": "db"}, **spec)
     del found["status"]
     return found
+
+
+@pytest.mark.parametrize("name", ["service", "second-scheduler"])
+async def test_kubectl_applies_the_overlay_with_policies(cluster: Cluster, name: str, tmp_path: Path) -> None:
+    documents = [each for each in overlay_with("policies", name, tmp_path) if each["kind"] != "Namespace"]
+    spaces = {each["metadata"]["namespace"] for each in documents if "namespace" in each["metadata"]}
+    for space in spaces:
+        await cluster.api.request("POST", NAMESPACES, {"metadata": {"name": space}}, allow=[409])
+    said = await kubectl(cluster, "apply", "--dry-run=server", "--validate=strict", documents=documents)
+    assert len(said.splitlines()) == len(documents)
 
 
 @pytest.fixture

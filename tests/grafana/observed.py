@@ -1,7 +1,7 @@
 """A cluster in memory, the extender as processes in front of it, and a real Prometheus that scrapes them.
 
 The load is the demo's, then a round of questions again and again that provokes what the demo does not: errors,
-whole nodes, preempt calls, nominations elsewhere, certificates.
+whole nodes, preempt calls, nominations elsewhere, certificates, policies.
 """
 
 from __future__ import annotations
@@ -19,10 +19,19 @@ import yaml
 
 from extender.cli.main import main
 from extender.cli.scenarios import read_objects, read_scenario
-from extender.settings import API_VERSION, KIND
+from extender.settings import API_VERSION, DEFAULT_NAMESPACE, KIND
 from extender.simulator.apiserver.api_errors import ApiError
 from extender.simulator.apiserver.fault_points import Call, ConnectionCut, Faults
-from extender.simulator.apiserver.kinds import NODES, PODS, Target
+from extender.simulator.apiserver.kinds import (
+    MUTATING_WEBHOOKS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    POLICY_KINDS,
+    SECRETS,
+    VALIDATING_WEBHOOKS,
+    Target,
+)
 from extender.simulator.scenario.play import Player
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 from tests.cli.test_serve import eventually, ready
@@ -31,6 +40,8 @@ from tests.grafana.files import FOLDER
 from tests.simulator.plain import HOSTNAME, anti_affinity, pod, term
 
 SCENARIO = Path(__file__).resolve().parents[2] / "config" / "demo" / "scenario.yaml"
+WEBHOOKS = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
+CONFIGURATION = "placement-extender"
 _ROUNDS_TO_LIVE = 3
 _PODS_TO_LIVE = 30
 
@@ -81,9 +92,12 @@ class Cutting(Faults):
 class Provoked:
     """One round of everything that the demo does not do by itself; each round has pods of its own."""
 
-    def __init__(self, simulated: SimulatedCluster, url: str, late: str, session: aiohttp.ClientSession) -> None:
+    def __init__(
+        self, simulated: SimulatedCluster, url: str, late: str, webhook: str, session: aiohttp.ClientSession
+    ) -> None:
         self._simulated = simulated
         self._url = url
+        self._webhook = webhook
         self._late = late
         self._session = session
         self._cutting = simulated.api.faults = Cutting()
@@ -113,6 +127,29 @@ class Provoked:
         await self._preempt(names[0])
         for verb in ("filter", "prioritize", "preempt"):
             await self._ask(verb, {"Pod": 5})
+        await self._admit()
+
+    async def _admit(self) -> None:
+        """A policy, pods with and without it, a bad policy, a body that is no review, and a configuration changed by hand."""
+        api, number = self._simulated.api, self._number
+        name = f"round-{number}"
+        selector = {"matchLabels": {"app": name}}
+        spec = {"podSelector": selector, "nodeSelector": {"pool": "none"}}
+        policy = {"metadata": {"name": name, "namespace": "lab"}, "spec": spec}
+        await api.create(POLICY_KINDS[0], policy)
+        with suppress(ApiError):
+            await api.create(
+                POLICY_KINDS[0], {"metadata": {"name": "bad", "namespace": "lab"}, "spec": {"when": ["No"]}}
+            )
+        await asyncio.sleep(0.05)  # the watch of policies
+        for app in (name, "other"):
+            await api.create(PODS, pod(f"{app}-{number}", "lab", labels={"app": app}))
+            self._delete("lab", f"{app}-{number}")
+        api.operations.delete(Target(POLICY_KINDS[0], "lab", name), {})
+        async with self._session.post(f"{self._webhook}/mutate", data=b"{", ssl=False) as answer:
+            await answer.read()
+        for kind in WEBHOOKS:
+            api.operations.change(kind, CONFIGURATION, lambda obj: obj["webhooks"][0].update(timeoutSeconds=1))
 
     async def _preempt(self, node: str) -> None:
         """A pod takes the place of another; begun in one round, so that the watch has told of both in the next."""
@@ -171,7 +208,8 @@ async def scene(folder: Path, prometheus: str) -> AsyncIterator[Scene]:
         simulated = await stack.enter_async_context(SimulatedCluster(play, 1, read_objects(play, str(SCENARIO))))
         session = await stack.enter_async_context(aiohttp.ClientSession())
         cluster = {"kube": {"kubeconfig": str(simulated.api.write_kubeconfig(folder / "kubeconfig"))}}
-        plain = await stack.enter_async_context(_service(folder, "plain", cluster))
+        webhook = _webhook(simulated)
+        plain = await stack.enter_async_context(_service(folder, "plain", cluster | _policies(webhook)))
         late = await stack.enter_async_context(_service(folder, "late", cluster | _IN_A_HURRY))
         secured = await stack.enter_async_context(
             _service(folder, "secured", _secured(folder), "--snapshot", _nothing(folder))
@@ -180,7 +218,7 @@ async def scene(folder: Path, prometheus: str) -> AsyncIterator[Scene]:
         targets = {"plain": plain, "late": late, "secured": secured}
         server = await stack.enter_async_context(_prometheus(folder, prometheus, targets, session))
         await simulated.begin(plain)
-        yield Scene(server, simulated, Provoked(simulated, plain, late, session))
+        yield Scene(server, simulated, Provoked(simulated, plain, late, webhook, session))
 
 
 @asynccontextmanager
@@ -213,6 +251,22 @@ _IN_A_HURRY: dict[str, Any] = {
     "rejectedPods": {"nominateElsewhere": False, "requeue": False},
     "leaderElection": {"enabled": True, "leaseNamespace": "lab"},
 }
+
+
+def _webhook(simulated: SimulatedCluster) -> str:
+    """Where the webhook will listen; what deploy/policies applies is there."""
+    operations = simulated.api.operations
+    operations.create(NAMESPACES, {"metadata": {"name": DEFAULT_NAMESPACE}})
+    operations.create(SECRETS, {"metadata": {"name": "placement-extender-webhook"}}, namespace=DEFAULT_NAMESPACE)
+    for kind in WEBHOOKS:
+        operations.create(kind, {"metadata": {"name": CONFIGURATION}, "webhooks": []})
+    return f"https://127.0.0.1:{free_ports(1)[0]}"
+
+
+def _policies(webhook: str) -> dict[str, Any]:
+    """Settings with policies, behind that URL."""
+    address = webhook.removeprefix("https://")
+    return {"policies": {"enabled": True, "webhook": {"bindAddress": address, "url": webhook}}}
 
 
 def _secured(folder: Path) -> dict[str, Any]:

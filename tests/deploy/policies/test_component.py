@@ -98,3 +98,21 @@ def test_the_service_reaches_the_port_of_the_webhook_on_every_replica(documents:
     assert extender["ports"][:-1] == before["ports"] or extender["ports"][1:] == before["ports"]
     (network,) = of_kind(documents, "NetworkPolicy")
     assert {"ports": [{"port": opened["webhook"], "protocol": "TCP"}]} in network["spec"]["ingress"]
+
+
+def test_with_cert_manager_the_certificate_is_mounted_and_the_leader_needs_no_secret(tmp_path: Path) -> None:
+    documents = overlay_with("policies-cert-manager", "service-cert-manager", tmp_path)
+    (certificate,) = [
+        one for one in of_kind(documents, "Certificate") if one["metadata"]["name"] == POLICIES.webhook.service
+    ]
+    target = target_of(POLICIES, certificate["metadata"]["namespace"])
+    assert certificate["spec"]["dnsNames"] == [f"{target.service}.{target.namespace}.svc"]
+    injected = f"{target.namespace}/{certificate['metadata']['name']}"
+    for one in of_kind(documents, "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+        assert one["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": injected}
+        assert one["webhooks"][0]["clientConfig"]["service"]["namespace"] == target.namespace
+    (deployment,) = of_kind(documents, "Deployment")
+    volumes = {each["name"]: each for each in deployment["spec"]["template"]["spec"]["volumes"]}
+    assert volumes["webhook-tls"]["secret"]["secretName"] == certificate["spec"]["secretName"]
+    assert "secrets" not in {resource for _, resource, _ in rules(documents, "ClusterRole", "Role")}
+    assert POLICIES.webhook.secret not in {one["metadata"]["name"] for one in of_kind(documents, "Secret", "Role")}

@@ -1,0 +1,94 @@
+"""The dashboard of the admission webhook: its reviews, its certificates and its configurations. Data only."""
+
+from __future__ import annotations
+
+from tests.grafana.panels import Dashboard, Panel
+from tests.grafana.queries import at, quantile, rate
+
+_UNANSWERED = 'result!~"allowed|patched|denied"'
+_SHARE_STEPS: tuple[tuple[float | None, str], ...] = ((None, "green"), (0.001, "yellow"), (0.01, "red"))
+
+ADMISSION = Dashboard(
+    "admission.json",
+    "Admission of policies",
+    "Reviews of the admission webhook, and what keeps it reachable. Empty unless policies.enabled.",
+    {
+        "Reviews": [
+            Panel(
+                "Reviews of objects",
+                "Reviews per second by kind of object and result. `patched`: a policy was injected.",
+                {"{{kind}} {{result}}": rate("extender_admission_reviews_total", "kind, result", 'webhook="mutate"')},
+                "ops",
+                width=12,
+            ),
+            Panel(
+                "Policies applied",
+                "Policies that selected an object, per second. `unchanged`: it had all of it; `failed`: see the warning.",
+                {"{{kind}} {{result}}": rate("extender_policy_applications_total", "kind, result")},
+                "ops",
+                width=12,
+            ),
+            Panel(
+                "Reviews of policies",
+                "Policies that were written, per second, by result. `denied`: the policy is invalid.",
+                {"{{result}}": rate("extender_admission_reviews_total", "result", 'webhook="validate"')},
+                "ops",
+                width=8,
+            ),
+            Panel(
+                "Reviews without an answer",
+                "Share of reviews after which the API server follows the failure policy, by result.",
+                {
+                    "{{result}}": rate("extender_admission_reviews_total", "result", _UNANSWERED)
+                    + " / on() group_left() "
+                    + rate("extender_admission_reviews_total")
+                },
+                "percentunit",
+                steps=_SHARE_STEPS,
+                width=8,
+            ),
+            Panel(
+                "Time of a review",
+                "From the head of a review to its answer: 99th percentile and median.",
+                {
+                    "{{webhook}} p99": quantile(0.99, "extender_admission_duration_seconds", "webhook"),
+                    "{{webhook}} p50": quantile(0.5, "extender_admission_duration_seconds", "webhook"),
+                },
+                "s",
+                width=8,
+            ),
+        ],
+        "Webhook": [
+            Panel(
+                "Configurations as required",
+                "1 where the leader last found or made the configuration as the settings and the certificates require.",
+                {"{{configuration}}": f"max by (configuration) ({at('extender_webhook_configuration_correct')})"},
+                kind="stat",
+                width=6,
+            ),
+            Panel(
+                "Repairs of configurations",
+                "Writes per second because a configuration was not as required. More than a few: another writer disagrees.",
+                {"{{configuration}}": rate("extender_webhook_configuration_repairs_total", "configuration")},
+                "ops",
+                width=6,
+            ),
+            Panel(
+                "Certificates expire in",
+                "Time to the expiry of the certificate that is served, and of the newest own authority.",
+                {"{{name}}": f"min by (name) ({at('extender_webhook_certificate_expiry_timestamp_seconds')}) - time()"},
+                "s",
+                "stat",
+                6,
+                steps=((None, "red"), (259200, "yellow"), (1209600, "green")),
+            ),
+            Panel(
+                "Steps of certificates",
+                "made, prepared (a new authority beside the old one), switched, pruned; failed: see the log.",
+                {"{{step}}": f"sum by (step) ({at('extender_webhook_certificate_rotations_total')})"},
+                kind="stat",
+                width=6,
+            ),
+        ],
+    },
+)
