@@ -15,7 +15,6 @@ import pytest
 from extender.compose.embedded import FREE_PORT, StartError, service_running
 from extender.compose.service import Service
 from extender.settings import DEFAULT_NAMESPACE, Settings
-from extender.simulator.apiserver.fault_points import WebhookDown
 from extender.simulator.apiserver.kinds import (
     MUTATING_WEBHOOKS,
     NAMESPACES,
@@ -25,6 +24,8 @@ from extender.simulator.apiserver.kinds import (
 )
 from extender.simulator.apiserver.server import ApiServer
 from extender.simulator.json_objects import JsonObject
+from extender.simulator.scenario.fault_injector import FaultInjector
+from extender.simulator.scenario.faults import WebhookDown
 from extender.telemetry.metrics import read_page
 from tests.builders import settings
 from tests.deploy.building import DEPLOY, load_all
@@ -174,7 +175,8 @@ async def test_a_removed_webhook_or_bundle_is_put_back(cluster: Cluster) -> None
 
 async def test_pods_pass_while_the_webhook_is_down_and_the_failures_are_counted(cluster: Cluster) -> None:
     await cluster.apply(policy("PodSchedulingPolicy", schedulerName="ours"))
-    cluster.api.faults = WebhookDown(0.3, Random(7))
+    cluster.api.faults = faults = FaultInjector(Random(7))
+    faults.change([WebhookDown(probability=0.3)])
     names = [(await cluster.create(f"p{number}"))["spec"]["schedulerName"] for number in range(30)]
     assert names.count("default-scheduler") == cluster.api.admission.failed_open > 0
     assert names.count("ours") == 30 - cluster.api.admission.failed_open

@@ -19,7 +19,7 @@ import aiohttp
 import orjson
 
 from extender.simulator.apiserver import api_errors, patching
-from extender.simulator.apiserver.fault_points import Faults
+from extender.simulator.apiserver.fault_points import Call, Faults
 from extender.simulator.apiserver.kinds import MUTATING_WEBHOOKS, NAMESPACES, VALIDATING_WEBHOOKS, Kind, Target
 from extender.simulator.apiserver.store import Store
 from extender.simulator.json_objects import JsonObject, labels_of, selects
@@ -150,7 +150,7 @@ class Admission:
         review = _review(write)
         try:
             async with asyncio.timeout(float(webhook.get("timeoutSeconds", _DEFAULT_TIMEOUT))):
-                await self._faults().before_webhook(name)
+                await self._faults().before_webhook(Call("POST", name, target=write.target))
                 answer = await self._post(webhook["clientConfig"], review)
         except (TimeoutError, OSError, aiohttp.ClientError, ValueError) as error:
             raise _Unanswered(f"{type(error).__name__}: {error}") from None

@@ -62,26 +62,13 @@ class Faults:
         del call
         return lines
 
-    async def before_webhook(self, name: str) -> None:
-        """Before an admission webhook is called: raise OSError for one that cannot be reached, wait for a slow one."""
+    async def before_webhook(self, call: Call) -> None:
+        """Called before an admission webhook is asked about a write; the path is the webhook's name. Raise OSError for one that is down."""
 
     def watch_error(self, call: Call) -> bytes | None:
         """The ERROR line with which a watch starts and ends; None for none."""
         del call
         return None
-
-
-class WebhookDown(Faults):
-    """Admission webhooks that a share of the calls does not reach, drawn from a seed."""
-
-    def __init__(self, share: float, rng: Random) -> None:
-        self._share = share
-        self._rng = rng
-
-    async def before_webhook(self, name: str) -> None:
-        """Refuse the connection for that share."""
-        if self._rng.random() < self._share:
-            raise ConnectionRefusedError(f"{name} is down")
 
 
 class SlowWrites(Faults):

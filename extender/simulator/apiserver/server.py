@@ -251,7 +251,8 @@ class ApiServer:
             namespace = namespace or str((obj.get("metadata") or {}).get("namespace") or "")
             defaulting.complete_for_review(kind, obj, namespace)
             obj = await self.admission.admit(Write("CREATE", Target(kind, namespace), obj))
-        return self.operations.create(kind, obj, namespace=namespace)
+        with self.store.working():
+            return self.operations.create(kind, obj, namespace=namespace)
 
     async def _write_admitted(self, request: web.BaseRequest, target: Target, body: Any) -> web.StreamResponse:
         """A creation, or an update of the object that was read before the webhooks were called; retries a patch if it changed."""

@@ -52,7 +52,7 @@ async def arrive(simulated: SimulatedCluster, step: Arrive) -> None:
         name = _free_name(simulated, namespace, step.name or template)
         with simulated.api.store.working():  # not the extender's processor time
             pod = make_pod(simulated.play.templates[template], name, namespace, number)
-            simulated.api.operations.create(PODS, pod)
+        await simulated.api.create(PODS, pod)
 
 
 def relabel_namespace(simulated: SimulatedCluster, step: RelabelNamespace) -> None:

@@ -34,6 +34,7 @@ from extender.simulator.scenario.faults import (
     Stall,
     Throttle,
     Verb,
+    WebhookDown,
 )
 
 FormT = TypeVar("FormT", bound=Condition)
@@ -87,6 +88,12 @@ class FaultInjector(Faults):
         self._pause_process(call)
         if self._draw(LoseAnswer, call):
             raise ConnectionCut
+
+    async def before_webhook(self, call: Call) -> None:
+        """Rejects the connection to the webhook."""
+        await self._always.before_webhook(call)
+        if self._draw(WebhookDown, call):
+            raise ConnectionRefusedError(f"{call.path} is down")
 
     def watch_error(self, call: Call) -> bytes | None:
         """Starts the watch with 410."""

@@ -133,6 +133,10 @@ class LoseAnswer(Condition, frozen=True):
     """A write is done, but the connection breaks before the answer."""
 
 
+class WebhookDown(Condition, frozen=True):
+    """The API server cannot reach an admission webhook; its failure policy decides. `kinds` are those of the write."""
+
+
 class Restart(_Form, frozen=True):
     """The API server crashes and restarts after a time; with `new_history` its versions restart at a lower number."""
 
@@ -165,6 +169,7 @@ CONDITIONS: Final[dict[str, type[Condition]]] = {
     "pauseProcess": PauseProcess,
     "conflict": Conflict,
     "loseAnswer": LoseAnswer,
+    "webhookDown": WebhookDown,
 }
 ONE_TIME_FAULTS: Final[dict[str, type[OneTimeFault]]] = {"restart": Restart, "jumpClock": JumpClock}
 NAMES: Final = {form: name for name, form in CONDITIONS.items()}

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from extender.certificates.authority import SERVER, Authority
-from extender.simulator.apiserver.fault_points import WebhookDown
 from extender.simulator.apiserver.kinds import MUTATING_WEBHOOKS, PODS, VALIDATING_WEBHOOKS
 from extender.simulator.apiserver.server import ApiServer
 from extender.simulator.json_objects import JsonObject
+from extender.simulator.scenario.fault_injector import FaultInjector
+from extender.simulator.scenario.faults import WebhookDown
 from tests.simulator.client import NAMESPACES, Client
 from tests.simulator.plain import namespace, pod
 from tests.simulator.webhook import Webhook, configuration, entry, patching, webhook
@@ -256,7 +257,8 @@ async def test_a_service_is_called_by_its_name_and_trusted_by_the_bundle(
 
 async def test_a_webhook_can_be_down_for_a_share_of_the_calls(client: Client, api: ApiServer, hook: Webhook) -> None:
     register(api, entry(hook, failurePolicy="Ignore"))
-    api.faults = WebhookDown(0.25, Random(1))
+    api.faults = faults = FaultInjector(Random(1))
+    faults.change([WebhookDown(probability=0.25)])
     for number in range(40):
         assert (await client.post(DEFAULT, pod(f"p{number}")))[0] == 201
     assert api.admission.failed_open + len(hook.requests) == 40

@@ -8,13 +8,14 @@ from typing import Any
 import aiohttp
 import pytest
 
-from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS
+from extender.simulator.apiserver.kinds import MUTATING_WEBHOOKS, NAMESPACES, NODES, PODS
 from extender.simulator.json_objects import JsonObject, labels_of, name_of
 from extender.simulator.scenario.language import parse_scenario
 from extender.simulator.scenario.play import Player, StepFailed
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 from tests.simulator.fake_extender import FakeExtender, refuse_all
 from tests.simulator.plain import HOSTNAME, anti_affinity, term
+from tests.simulator.webhook import configuration, entry, patching, webhook
 
 KEEP_APART = anti_affinity(term(HOSTNAME, app="web"))
 SETTLE: JsonObject = {"settle": {"calm": "50ms", "timeout": "10s"}}
@@ -197,3 +198,17 @@ async def test_a_binding_whose_answer_is_lost_is_a_binding() -> None:
         assert simulated.fault_injector.injected["loseAnswer"] == 3
         report = await player.finish()
     assert (report.last_line, report.decisions) == ("placed 3, pending 0, violations 0", 3)
+
+
+async def test_pods_that_arrive_pass_the_registered_webhooks_but_for_those_that_are_down() -> None:
+    down = {"faults": [{"webhookDown": {"times": 2}}]}
+    async with (
+        webhook(patching({"op": "add", "path": "/metadata/annotations", "value": {"seen": "yes"}})) as found,
+        playing(down, SETTLE, forever=[_arrive(count=5)]) as (player, simulated),
+    ):
+        asked = configuration("one", entry(found, failurePolicy="Ignore"))
+        simulated.api.operations.create(MUTATING_WEBHOOKS, asked)
+        await player.run(simulated.play.forever)
+        annotated = [bool(each.read()["metadata"].get("annotations")) for each in simulated.pods()]
+        assert (annotated.count(True), simulated.api.admission.failed_open) == (3, 2)
+        assert simulated.fault_injector.injected["webhookDown"] == 2
