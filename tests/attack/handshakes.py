@@ -84,14 +84,14 @@ async def _(target: Target) -> str:
     return f"then: probe {await target.status(PROBE)}"
 
 
-@ATTACKS.attack("300 connections left in the middle of an answer", quick=False)
+@ATTACKS.attack("200 connections left in the middle of an answer", quick=False)
 async def _(target: Target) -> str:
     async def leave() -> None:
         with suppress(ConnectionError, ssl.SSLError):
             async with target.wire() as connection:
                 await connection.send(head_of("GET", "/metrics"))
 
-    await asyncio.gather(*(leave() for _ in range(300)))
+    await asyncio.gather(*(leave() for _ in range(200)))
     return f"then: probe {await target.status(PROBE)}"
 
 

@@ -30,17 +30,25 @@ PATIENCE_SECONDS = 10.0
 
 @dataclass(slots=True)
 class Pulse:
-    """Since the last question: the longest standstill in seconds, what the clock showed then, and the number of probes."""
+    """Since the last question, in seconds: the longest standstill, what the clock showed then, and the slowest connection.
+
+    ``probes`` counts those that were answered.
+    """
 
     still: float = 0.0
     clock: float = 0.0
+    connecting: float = 0.0
     probes: int = 0
 
-    def add(self, still: float, clock: float) -> None:
-        """One probe was answered."""
+    def answered(self, still: float, clock: float) -> None:
+        """One probe on an open connection."""
         self.probes += 1
         if still > self.still:
             self.still, self.clock = still, clock
+
+    def connected(self, seconds: float) -> None:
+        """A connection was made."""
+        self.connecting = max(self.connecting, seconds)
 
 
 class Prober:
@@ -86,6 +94,20 @@ class Used:
         return cls(0.0, 0.0)
 
 
+class Timer:
+    """Measures what the service made us wait for: what its loop ran, or all but what both waited for a processor."""
+
+    def __init__(self, process: str) -> None:
+        self._process = process
+        self._ours, self._theirs, self._begun = Used.of("self"), Used.of(process), perf_counter()
+
+    def still_and_clock(self) -> tuple[float, float]:
+        """Seconds since the timer was made: without the waits for a processor, and by the clock."""
+        clock, ours, theirs = perf_counter() - self._begun, Used.of("self"), Used.of(self._process)
+        waited = theirs.waited - self._theirs.waited + ours.waited - self._ours.waited
+        return min(clock, max(theirs.ran - self._theirs.ran, clock - waited)), clock
+
+
 class Connection:
     """One connection that probes go over, made anew where it was closed for others."""
 
@@ -97,42 +119,47 @@ class Connection:
             self._tls.check_hostname, self._tls.verify_mode = False, ssl.CERT_NONE
         self._socket: socket.socket | None = None
 
+    @property
+    def is_open(self) -> bool:
+        """As far as is known."""
+        return self._socket is not None
+
+    def open(self) -> bool:
+        """Connect; False where that failed."""
+        try:
+            plain = socket.create_connection(self._address, PATIENCE_SECONDS)
+            self._socket = self._tls.wrap_socket(plain) if self._tls else plain
+        except OSError as error:
+            return isinstance(error, TimeoutError)  # it has waited for all of it
+        return True
+
     def probe(self) -> bool:
         """One request and its answer; False where the connection was closed instead."""
+        assert self._socket is not None
         try:
-            if self._socket is None:
-                plain = socket.create_connection(self._address, PATIENCE_SECONDS)
-                self._socket = self._tls.wrap_socket(plain) if self._tls else plain
             self._socket.sendall(PROBE)
             received = b""
             while b"\r\n\r\n" not in received:
                 received += (piece := self._socket.recv(2**16))
                 if not piece:
                     raise ConnectionError
-        except TimeoutError:
-            self.close()
-            return True  # it has stood still for all of it
-        except OSError:
-            self.close()
-            return False
-        return True
-
-    def close(self) -> None:
-        """Begin anew."""
-        if self._socket is not None:
+        except OSError as error:
             self._socket.close()
-        self._socket = None
+            self._socket = None
+            return isinstance(error, TimeoutError)  # it has stood still for all of it
+        return True
 
 
 def main(url: str, process: str) -> None:
     """Probe until the input ends."""
     connection, pulse = Connection(url), Pulse()
     while True:
-        ours, theirs, begun = Used.of("self"), Used.of(process), perf_counter()
-        if connection.probe():
-            clock, ours_after, theirs_after = perf_counter() - begun, Used.of("self"), Used.of(process)
-            waited = theirs_after.waited - theirs.waited + ours_after.waited - ours.waited
-            pulse.add(min(clock, max(theirs_after.ran - theirs.ran, clock - waited)), clock)
+        timer = Timer(process)
+        if not connection.is_open and connection.open():
+            pulse.connected(timer.still_and_clock()[0])
+            timer = Timer(process)
+        if connection.is_open and connection.probe():
+            pulse.answered(*timer.still_and_clock())
         if select.select([sys.stdin], [], [], PAUSE_SECONDS)[0]:
             if not sys.stdin.readline():
                 return

@@ -168,14 +168,14 @@ async def _(target: Target) -> str:
     return await _at_once(target, 200, head_of("GET", "/configz"))
 
 
-@ATTACKS.attack("400 questions at once", quick=False)
+@ATTACKS.attack("200 questions at once", quick=False)
 async def _(target: Target) -> str:
-    return await _at_once(target, 400, whole("POST", "/filter", b'{"Pod":{"metadata":{"uid":"u"}},"NodeNames":["a"]}'))
+    return await _at_once(target, 200, whole("POST", "/filter", b'{"Pod":{"metadata":{"uid":"u"}},"NodeNames":["a"]}'))
 
 
-@ATTACKS.attack("400 refused requests that go on sending, each on a connection of its own", quick=False)
+@ATTACKS.attack("200 refused requests that go on sending, each on a connection of its own", quick=False)
 async def _(target: Target) -> str:
-    return await _at_once(target, 400, head_of("POST", "/none", Content_Length="10000000") + b"x" * 100_000)
+    return await _at_once(target, 200, head_of("POST", "/none", Content_Length="10000000") + b"x" * 100_000)
 
 
 async def _at_once(target: Target, number: int, request: bytes) -> str:

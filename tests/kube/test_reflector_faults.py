@@ -107,6 +107,16 @@ async def test_an_error_event_that_names_a_time_in_years_is_waited_for_a_minute(
     assert following.clock.slept == [60.0]
 
 
+async def test_watches_that_each_end_after_an_event_are_slowed_down(api: ScriptedApi, following: Following) -> None:
+    """Otherwise such a server would get a thousand requests a second."""
+    api.script(PATH, page(version="1"))
+    for version in range(2, 15):
+        api.script(PATH, watch(event("ADDED", namespace("a", version)), then=END))
+    following.start()
+    await until(lambda: len(api.watches) == 14)
+    assert following.clock.slept == [0.1, 0.1, 0.1]
+
+
 async def test_pauses_begin_anew_after_a_watch_has_told_something(api: ScriptedApi, following: Following) -> None:
     api.script(PATH, status(500), status(500), status(500), page(version="5"))
     api.script(PATH, watch(event("ADDED", namespace("a", 6)), then=CUT))

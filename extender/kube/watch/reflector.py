@@ -38,6 +38,8 @@ from extender.wire.kinds import Kind
 _LOG = logging.getLogger(__name__)
 _LONGEST_VERSION: Final = 256  # characters; a longer one would make each request longer than a server reads
 _SHORT_WATCH: Final = 1.0  # a watch that ends before this without an event counts as a failure
+_MOST_SHORT_ROUNDS: Final = 10  # in a row that end normally, before there is a pause between them
+_SHORT_PAUSE: Final = 0.1
 _OUTAGES: Final = frozenset({RestartReason.REJECTED, RestartReason.UNDECODABLE, RestartReason.OVERSIZED})
 _INITIAL_TRIES: Final = 3  # streaming lists that may break off before one list is read in pages
 
@@ -74,6 +76,7 @@ class Reflector(Generic[T]):
         self._unreadable: set[str] = set()
         self._initial_failures = 0
         self._doubtful_ends = 0
+        self._short_rounds = 0
         self._had_event = False
         self._has_news = False  # an event or a bookmark, since `last_heard` moved on
         self._is_listing = False
@@ -106,6 +109,7 @@ class Reflector(Generic[T]):
         """Decides between watch and list after an end, then waits as long as it requires."""
         status = self.status
         status.restarts[end.why] += 1
+        self._short_rounds = self._short_rounds + 1 if lasted < _SHORT_WATCH else 0
         text = end.text
         if end.why is RestartReason.REJECTED:
             text = f"{'list' if self._is_listing else 'watch'} of {self.name} rejected: {text}"
@@ -118,6 +122,8 @@ class Reflector(Generic[T]):
         if is_normal or (self._had_event and end.why not in _OUTAGES):  # a bookmark before each bad line is no recovery
             self._backoff.reset()
         if is_normal or end.at_once:
+            if self._short_rounds > _MOST_SHORT_ROUNDS:  # a server that ends each watch after one event
+                await self._clock.sleep(_SHORT_PAUSE)
             return
         status.phase, status.error = Phase.WAITING, text
         wait = max(self._backoff.next(), end.retry_after)
