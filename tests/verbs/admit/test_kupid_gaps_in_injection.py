@@ -106,6 +106,47 @@ class TestConflicts:
         assert "ClusterPodSchedulingPolicy/policy" in rejected.message
         assert field in rejected.message
 
+    @pytest.mark.parametrize(
+        ("own", "directed", "node", "selector"),
+        [
+            ({"nodeSelector": {"zone": "b", "disk": "ssd"}}, {"affinity": requiring(ZONE_A)}, {"zone": "a"}, {"disk": "ssd"}),
+            ({"affinity": requiring(ZONE_B)}, {"nodeSelector": {"zone": "a"}}, {"zone": "a"}, {"zone": "a"}),
+            (
+                {"nodeSelector": {"disk": "ssd"}, "affinity": requiring(ZONE_B)},
+                {"affinity": requiring(node_term(expression("zone", "In", "a"), expression("disk", "Exists")))},
+                {"zone": "a"},
+                {"disk": "ssd"},
+            ),
+            (
+                {
+                    "nodeSelector": {"zone": "b", "disk": "ssd"},
+                    "affinity": requiring(
+                        node_term(expression("zone", "Exists"), expression("disk", "In", "hdd")),
+                        node_term(expression("zone", "In", "b"), expression("disk", "In", "ssd")),
+                    ),
+                },
+                {"nodeSelector": {"zone": "a"}},
+                {"zone": "a"},
+                {"zone": "a", "disk": "ssd"},
+            ),
+        ],
+    )  # fmt: skip
+    def test_an_override_takes_away_all_that_excludes_the_policy_s_nodes_and_no_more(
+        self, own: Json, directed: Json, node: Json, selector: Json
+    ) -> None:
+        found = ask(verb(policy(**directed, conflictPolicy="Override")), pod(own)).obj["spec"]
+        assert found["nodeSelector"] == selector
+        read = PODS.decode_object(orjson.dumps({"metadata": {"name": "p", "uid": "u"}, "spec": found}))
+        assert read.signature.node_affinity.matches("n", node | {"disk": "ssd"})
+        assert not read.signature.node_affinity.matches("n", {"zone": "b", "disk": "ssd"})
+
+    def test_an_override_gives_way_to_policies_that_apply_first(self) -> None:
+        first = policy("a", nodeSelector={"zone": "b"})
+        second = policy("b", affinity=requiring(ZONE_A), conflictPolicy="Override")
+        found = ask(verb(first, second), pod()).obj["spec"]
+        assert found["nodeSelector"] == {"zone": "b"}
+        assert "affinity" not in found
+
     def test_a_conflict_in_one_field_leaves_the_others_of_the_policy(self) -> None:
         directed: Json = {"nodeSelector": {"zone": "a", "disk": "ssd"}, "schedulerName": "ours"}
         found = ask(verb(policy(**directed)), pod({"nodeSelector": {"zone": "b"}})).obj["spec"]
