@@ -230,8 +230,7 @@ class Directives:
     """What a policy directs, prepared for injection.
 
     ``lists`` are elements to append, by the dotted path of the list below the pod's spec; ``soft_min_domains`` are
-    constraints with ScheduleAnyway and minDomains, which the API refuses in a pod: they are scored and never injected.
-    ``affinity_json`` is ``affinity`` as bytes, for `wire.constraints.parse_affinity`.
+    constraints with ScheduleAnyway and minDomains, which the API rejects in a pod: they are scored and never injected.
     """
 
     node_selector: Mapping[str, str] = field(default_factory=dict)
@@ -242,7 +241,6 @@ class Directives:
     required_node_terms: tuple[NodeTerm, ...] | None = None
     lists: Mapping[str, tuple[Item, ...]] = field(default_factory=dict)
     soft_min_domains: tuple[JsonObject, ...] = ()
-    affinity_json: bytes = b""
     nodes: NodeAffinity = ANY_NODE
     preferred_nodes: tuple[PreferredNodeTerm, ...] = ()
 

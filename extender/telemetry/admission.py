@@ -7,7 +7,6 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-WEBHOOKS: Final = ("mutate", "validate")
 # The first three are answers of the webhook. After the others the API server follows the failure policy.
 RESULTS: Final = ("allowed", "patched", "denied", "malformed", "not_ready", "overloaded", "deadline", "failed")
 POLICY_KINDS: Final = ("PodSchedulingPolicy", "ClusterPodSchedulingPolicy")

@@ -9,7 +9,6 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 RESULTS: Final = ("success", "error", "abandoned", "cancelled")
-OUTCOMES: Final = ("bound", "deleted", "failed", "stuck", "replaced", "abandoned", "cancelled")
 _VICTIMS: Final = (0, 1, 2, 4, 8, 16, 32, 64)
 _SECONDS: Final = tuple(0.01 * 2**power for power in range(15))  # 10 ms to 164 s: from one write to a long grace period
 
@@ -62,5 +61,5 @@ class PreemptionMetrics:
         self._execution.labels(result).observe(seconds)
 
     def record_end(self, outcome: str, seconds: float) -> None:
-        """Records the end of a preemption."""
+        """Records the end of a preemption: bound, deleted, failed, stuck, replaced, abandoned or cancelled."""
         self._ended.labels(outcome).observe(seconds)

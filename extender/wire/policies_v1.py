@@ -37,12 +37,11 @@ from extender.model.selectors import EVERYTHING, NOTHING, LabelSelector, parse_s
 from extender.settings import Limits
 from extender.wire.constraints import parse_affinity
 from extender.wire.errors import WireError, from_msgspec
-from extender.wire.field_errors import FieldError, Problems
+from extender.wire.field_errors import FieldError
 from extender.wire.limits import DEFAULT_LIMITS
 from extender.wire.node_terms import LISTS, NODE_TERMS, SPREAD, list_item, normal_form, value_at
 from extender.wire.objects_json import PolicyJson, PolicyMetaJson
 from extender.wire.policy_validation import validate
-from extender.wire.scheduling_fields import check_label_selector
 
 _DEFAULT_WHEN: Final = ("Admission", "Scheduling")
 
@@ -193,13 +192,6 @@ def _selector(value: JsonObject | None) -> LabelSelector:
     return parse_selector(value.get("matchLabels") or {}, clauses)
 
 
-def read_selector(value: Any, path: str) -> tuple[LabelSelector, list[FieldError]]:
-    """Decodes a label selector and returns its errors; an invalid one selects nothing."""
-    found = Problems()
-    check_label_selector(found, value, path)
-    return (NOTHING if found.errors else _selector(value)), found.errors
-
-
 def _directives(spec: JsonObject) -> Directives:
     names = spec.get("schedulerNames") or ([spec["schedulerName"]] if spec.get("schedulerName") else [])
     terms = value_at(spec, f"{NODE_TERMS}.nodeSelectorTerms")
@@ -215,7 +207,6 @@ def _directives(spec: JsonObject) -> Directives:
         required_node_terms=None if terms is None else normal_form(terms),
         lists=_items(spec),
         soft_min_domains=tuple(filter(is_soft_min_domains, spec.get(SPREAD) or ())),
-        affinity_json=affinity,
         nodes=NodeAffinity(node_selector(pairs), required.terms),
         preferred_nodes=preferred,
     )
