@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from extender.rules import catalog
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "extender"
 MODULES = sorted([*PACKAGE.rglob("*.py"), *(ROOT / "tests").rglob("*.py")])
@@ -94,6 +96,12 @@ def test_the_contract_that_hides_the_writable_index_names_all_of_it() -> None:
     parts = {f"extender.index.{path.stem}" for path in (PACKAGE / "index").iterdir() if not path.name.startswith("__")}
     parts -= {"extender.index.view"}
     assert set(contract["forbidden_modules"]) == parts
+
+
+def test_the_contract_on_rules_names_every_rule() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
+    (contract,) = [found for found in contracts if found["name"] == "Rules do not know each other"]
+    assert set(contract["modules"]) == {type(rule).__module__ for rule in (*catalog.RULES, catalog.NODE_FIT)}
 
 
 @pytest.mark.parametrize("path", [path for path in modules_below("") if path != PACKAGE / "cli/files.py"], ids=name_of)

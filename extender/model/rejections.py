@@ -56,7 +56,9 @@ class Reason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Why a rule rejects a pod on one node, in parts; the text is rendered from them only where one is needed.
+    """Why a rule rejects a pod on one node, in parts.
+
+    The text for the scheduler is that of the reason, or ``message``: names and numbers stay parts, see the module.
 
     ``rule`` is the name of the rule. ``message`` is the text of a rejection that holds for every node whatever is on it:
     a limit, or constraints that cannot be parsed. The other parts are those of one node:

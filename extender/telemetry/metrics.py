@@ -135,7 +135,7 @@ class Metrics:
         )
         self.duration = Histogram(
             "extender_request_duration_seconds",
-            "Time from the request's header to the end of the answer.",
+            "Time from the request's header until the answer is ready to be sent.",
             ["verb"],
             buckets=_SECONDS,
             registry=registry,

@@ -88,7 +88,7 @@ OVERVIEW = Dashboard(
             Panel("Calls", "Requests per second.", {"{{verb}}": rate("extender_requests_total", "verb")}, "reqps"),
             Panel(
                 "Latency",
-                "Time from the request's header to the end of the answer.",
+                "Time from the request's header until the answer is ready to be sent.",
                 {
                     "{{verb}} p50": quantile(0.5, "extender_request_duration_seconds"),
                     "{{verb}} p99": quantile(0.99, "extender_request_duration_seconds"),

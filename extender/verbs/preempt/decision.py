@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from extender.index.view import ClusterView
 from extender.model.objects import Pod
 from extender.model.preemption import Candidate, PreemptionPlan
+from extender.rules import catalog
 from extender.settings import Settings
 from extender.verbs.dry_run.candidates import NodeSearch, found_beside_nominated, node_of_running_plan, plan_of
 from extender.verbs.dry_run.victims import DryRun, Removal
@@ -108,5 +109,5 @@ def plan_preemption(args: PreemptionArgs, view: ClusterView, settings: Settings,
 
 def _sees_everything(pod: Pod, settings: Settings) -> bool:
     """Whether a node that the scheduler has not offered can be checked here: else pods might be evicted for nothing."""
-    rules = settings.rules
-    return rules.inter_pod_affinity.enabled and rules.topology_spread.enabled and not pod.has_unseen_needs
+    every_rule = all(rule.is_enabled(settings.rules) for _, rule in catalog.replaced_plugins())
+    return every_rule and not pod.has_unseen_needs
