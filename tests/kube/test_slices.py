@@ -74,6 +74,14 @@ def test_a_chunk_of_megabytes_is_split_in_parts() -> None:
     assert splitter.split(b"\n") == [b"b"]
 
 
+def test_small_lines_that_cannot_be_read_fit_into_a_slice_together() -> None:
+    """Each in a slice of its own, a burst of them would take as many iterations of the event loop."""
+    bad = [json.dumps(event("ADDED", namespace(name))).replace("{}", '{"a": 1}').encode() for name in "ab"]
+    decoder = SliceDecoder(NAMESPACES, ReflectorStatus("namespaces"), FakeClock(), most=100, seconds=3.0)
+    taken = decoder.decode_lines([*bad * 10, *lines(1), bad[0]], 0)
+    assert (taken.end, taken.must_simplify, taken.unreadable, len(taken.changes)) == (21, False, {"a", "b"}, 1)
+
+
 async def test_others_have_their_turn_although_no_line_holds_anything(session: Session) -> None:
     """Reading does not yield while data is waiting, and a chunk may be blank lines only."""
     reflector = Reflector(session.reads, NAMESPACES, WatchOptions(), FakeClock(), Random(1))

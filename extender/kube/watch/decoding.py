@@ -38,6 +38,7 @@ from extender.wire.kinds import (
 from extender.wire.simplify import simplify
 
 _LOG = logging.getLogger(__name__)
+_SMALL_LINE: Final = 2**14  # bytes; simplifying a longer one would not fit into the time of a slice
 _PART_BYTES: Final = 2**18
 _MOST_NAMES_REMEMBERED: Final = 10_000
 _IS_DELETED: Final = {"ADDED": False, "MODIFIED": False, "DELETED": True}
@@ -87,13 +88,13 @@ class LineSplitter:
 class Slice(Generic[T]):
     """What one slice of lines gave. It ends early at a mark: the end of the initial events, an ERROR, or a lost change.
 
-    ``unreadable``: key of an object that cannot be read, before the ``changes``: (object, whether it was deleted), in order.
+    ``unreadable``: keys of objects that cannot be read, before the ``changes``: (object, whether it was deleted), in order.
     ``version``: of the last event or bookmark, empty with none. ``end``: index of the first line not looked at.
     ``must_simplify``: that line was rejected, and must be passed again simplified.
     """
 
     changes: list[tuple[T, bool]]
-    unreadable: str = ""
+    unreadable: set[str] = field(default_factory=set)
     version: str = ""
     end: int = 0
     must_simplify: bool = False
@@ -130,13 +131,17 @@ class SliceDecoder(Generic[T]):
         now, deadline = self._clock.now, self._clock.now() + self._seconds
         for position in range(start, min(start + self._most, len(lines))):
             taken.end = position + 1
+            line, may_simplify = lines[position], not (is_simplified and position == start)
             try:
-                event = self._kind.decode_event(lines[position])
+                event = self._kind.decode_event(line)
             except WireError as error:
-                if not is_simplified or position > start:
+                if may_simplify and len(line) > _SMALL_LINE:
                     taken.end, taken.must_simplify = position, True
                     break
-                self._note_line(lines[position], error, taken)
+                if taken.changes:  # an earlier one may be of the same object
+                    taken.end = position
+                    break
+                self._add_unreadable(_simplified(line) if may_simplify else line, error, taken)
             else:
                 self._add(event, taken)
             if taken.initial_events_end or taken.failure or taken.lost_change or now() >= deadline:
@@ -176,6 +181,15 @@ class SliceDecoder(Generic[T]):
         taken.initial_events_end = event.initial_events_end
         taken.version = event.resource_version or taken.version
 
+    def _add_unreadable(self, line: bytes, error: WireError, taken: Slice[T]) -> None:
+        """Decodes a simplified line, or notes that it cannot be read."""
+        try:
+            event = self._kind.decode_event(line)
+        except WireError:
+            self._note_line(line, error, taken)
+        else:
+            self._add(event, taken)
+
     def _note_line(self, line: bytes, error: WireError, taken: Slice[T]) -> None:
         """Counts an unreadable line. A line of which not even the type and the name can be read may be a change: only a list brings it."""
         try:
@@ -188,7 +202,7 @@ class SliceDecoder(Generic[T]):
         elif is_deleted:
             taken.changes.append((self._kind.named(identity), True))
         elif event != "BOOKMARK":
-            taken.unreadable = self._kind.named(identity).key
+            taken.unreadable.add(self._kind.named(identity).key)
         taken.version = identity.resource_version or taken.version
         self._note(identity, error)
 
@@ -228,6 +242,17 @@ async def decode_identity_leniently(body: bytes) -> Identity:
         return decode_identity(body)
     except WireError:
         return decode_identity(await simplify_in_steps(body))
+
+
+def _simplified(line: bytes) -> bytes:
+    """As `simplify_in_steps`, at once. About 50 µs per KiB."""
+    steps = simplify(line)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: bytes = end.value
+            return found
 
 
 async def simplify_in_steps(body: bytes) -> bytes:

@@ -296,7 +296,6 @@ def _can_continue_from(version: str) -> bool:
 
 def _note_unreadable(taken: Slice[T], unreadable: set[str]) -> None:
     """Keeps the keys of the objects that cannot be read now."""
-    if taken.unreadable:
-        unreadable.add(taken.unreadable)
+    unreadable |= taken.unreadable
     if unreadable:
         unreadable.difference_update(found.key for found, _ in taken.changes)
