@@ -240,6 +240,17 @@ def test_one_admission_joins_terms_within_its_budget(monkeypatch: pytest.MonkeyP
     assert 0 < len(made) <= OPERATIONS // 2
 
 
+def test_a_pod_that_is_asked_about_again_keeps_the_record_of_the_first_time() -> None:
+    """Another webhook may have changed its labels in between, so that one more policy selects it."""
+    one, two = policy("one", nodeName="n"), policy("two", podSelector=matching(tier="web"), tolerations=[{"key": "k"}])
+    first = ask(verb(one, two), pod()).obj
+    first["metadata"]["labels"] = LABELS | {"tier": "web"}
+    second = ask(verb(one, two), first).obj
+    (record,) = orjson.loads(second["metadata"]["annotations"][INJECTED_ANNOTATION]).values()
+    assert [each["policy"].rpartition("/")[2] for each in record["policies"]] == ["one", "two"]
+    assert record["created"] == ["tolerations"]
+
+
 def test_the_annotation_names_policy_and_generation() -> None:
     found = ask(verb(policy(generation=7, nodeName="n")), pod()).obj
     record = orjson.loads(found["metadata"]["annotations"][INJECTED_ANNOTATION])
