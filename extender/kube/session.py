@@ -18,7 +18,6 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from aiohttp import ClientResponse, ClientSession, ClientTimeout, DummyCookieJar
-from aiohttp.client_proto import ResponseHandler
 from kubernetes_asyncio.client.api_client import ApiClient
 from kubernetes_asyncio.client.configuration import Configuration
 
@@ -26,7 +25,7 @@ from extender.kube.connection import Access
 from extender.kube.credentials import load_configuration
 from extender.kube.errors import BadAccess, KubeError, TooLarge, Unreachable, error_of, translated
 from extender.kube.timing import Clock
-from extender.kube.watch.byte_stream import ByteStream
+from extender.kube.watch.byte_stream import AnswerParser, ByteStream
 
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -38,8 +37,6 @@ NO_QUERY: Final[Query] = {}
 _READ_AHEAD: Final = 2**21  # bytes; a watch in a burst is read in megabytes, not in lines
 _LARGEST_ANSWER: Final = 2**25  # bytes; a single object may have 1.5 MiB in etcd, and more as JSON
 _LARGEST_ERROR: Final = 2**18
-_FEW_BYTES: Final = 2**12
-_BYTES_OF_A_LINE: Final = 16  # at least, on average, of what an API server sends: events in JSON, each in a chunk
 _READ_CONNECTIONS: Final = 32  # one for each watch, and one more each while a watch is being replaced
 
 
@@ -52,20 +49,6 @@ class SessionOptions:
     write_connections: int = 64
     removal_connections: int = 48
     user_agent: str = "placement-extender"
-
-
-class _Parser(ResponseHandler):
-    """Parses answers. Drops a connection that brings chunks, or interim answers, of a few bytes each.
-
-    Each costs 3 to 15 µs, and a socket gives up to 256 KiB at once. Counting the line ends takes 10 µs for so much JSON.
-    """
-
-    def data_received(self, data: bytes) -> None:
-        """Called by the event loop."""
-        if len(data) > _FEW_BYTES and data.count(b"\n") * _BYTES_OF_A_LINE > len(data):
-            self.abort()
-        else:
-            super().data_received(data)
 
 
 async def _body(response: ClientResponse, largest: int) -> bytes:
@@ -161,7 +144,7 @@ class Connection:
         rest.proxy = rest.proxy or _proxy_from_environment(self._configuration.host or "")  # type: ignore[assignment]  # typed too narrowly
         pool = rest.pool_manager
         # There is no public way to another parser of answers.
-        vars(pool.connector)["_factory"] = partial(_Parser, asyncio.get_running_loop())
+        vars(pool.connector)["_factory"] = partial(AnswerParser, asyncio.get_running_loop())
         rest.pool_manager = ClientSession(
             connector=pool.connector,
             cookie_jar=DummyCookieJar(),

@@ -56,7 +56,7 @@ async def test_a_pod_that_no_candidate_helps_is_requeued() -> None:
     """Its claim may be bound to any node: only the scheduler can try other ones."""
     volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
     incoming = contender("incoming", priority=IMPORTANT, cpu=2000, volumes=volumes)
-    answered, plans = await preempted(*FULL, RIVAL, incoming)
+    answered, plans = await preempted(*FULL, stage("n2"), RIVAL, incoming)
     assert (answered, plans.submitted, plans.requeued) == ([], [], [("incoming", "n1")])
 
 
