@@ -69,7 +69,7 @@ class SetUp:
     happens: Callable[[Cluster], Awaitable[None]] = place
 
 
-STILL_ON = "profile default-scheduler: {} is still on, so it counts all pods as well"
+STILL_ON = "profile default-scheduler: {} is enabled, so it counts all pods as well as the extender"
 SET_UPS = {
     "good": SetUp([]),
     "plugins left on": SetUp(
@@ -81,14 +81,14 @@ SET_UPS = {
         stanza={"ignorable": False, "prioritizeVerb": None, "weight": None},
     ),
     "the scheduler does not call us": SetUp(
-        [("error", "called", f"{NEVER}, and 1 pods were bound meanwhile: it places pods without the extender")],
+        [("error", "called", f"{NEVER}, but 1 pods were bound meanwhile: it places pods without the extender")],
         calls=False,
     ),
     "an idle cluster": SetUp([("info", "called", f"{NEVER}, and no pod was bound meanwhile")], happens=nothing),
     "whole nodes": SetUp(
         [
-            ("warning", "scheduler", "nodeCacheCapable is off: every question brings all nodes whole"),
-            ("warning", "names", "most requests bring whole nodes instead of names"),
+            ("warning", "scheduler", "nodeCacheCapable is off: every request contains whole nodes"),
+            ("warning", "names", "most requests contain whole nodes instead of names"),
         ],
         stanza={"nodeCacheCapable": False},
     ),
@@ -133,11 +133,11 @@ async def test_nodes_that_the_schedulers_own_plugins_reject_are_no_mistake_of_th
 UNREADABLE = {
     "httpTimeout without a unit": (
         {"httpTimeout": 5},
-        "extenders[0].httpTimeout is the number 5, without a unit: kube-scheduler does not start with it",
+        "extenders[0].httpTimeout is the number 5 without a unit: kube-scheduler does not start with it",
     ),
     "a misspelt field": (
         {"nodeCachecapable": True},
-        "extenders[0].nodeCachecapable is no field of KubeSchedulerConfiguration: kube-scheduler does not start with it",
+        "extenders[0].nodeCachecapable is not a field of KubeSchedulerConfiguration: kube-scheduler does not start with it",
     ),
 }
 
