@@ -36,7 +36,7 @@ from extender.server.tls import ServerTls
 from extender.settings import DEFAULT_NAMESPACE, Settings, Watch
 from extender.tasks.auditing import Auditing
 from extender.tasks.event_handler import OverLimits
-from extender.tasks.filter_service import AssumedPodOptions, FilterService, OnRejection
+from extender.tasks.filter_service import AssumedPodOptions, FilterService, OnRejection, WhatIfFilter
 from extender.tasks.ports import ClusterWriter, ObjectIndex
 from extender.tasks.preempt_and_bind import BindService, PreemptService
 from extender.tasks.readiness import Readiness
@@ -50,7 +50,6 @@ from extender.telemetry.metrics import Metrics
 from extender.verbs.filter.pipeline import FilterVerb
 from extender.verbs.filter.select_host import find_node_elsewhere
 from extender.verbs.prioritize import prioritize_nodes, prioritize_watched
-from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 from extender.wire.kinds import PODS
 from extender.wire.watched_kinds import watched_kinds
 
@@ -154,14 +153,11 @@ def service_of_objects(settings: Settings, objects: Iterable[Object], rng: Rando
     settings = without_writes(settings)
     filter_verb = FilterVerb(index.view, settings)
 
-    async def decided(args: ExtenderArgs) -> FilterResult:
-        return filter_verb.decide(args, rng.getrandbits(32)).result  # never with a plan: this mode only advises
-
     async def as_requested(pod: Pod) -> Pod:
         return pod
 
     verbs = Verbs(
-        filter=decided,
+        filter=WhatIfFilter(filter_verb, rng).filter,
         prioritize=lambda args: prioritize_nodes(args, index.view, settings),
         preempt=PreemptService(index.view, settings, rng, NullPlanTarget(), as_requested).preempt,
     )

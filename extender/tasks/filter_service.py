@@ -215,6 +215,18 @@ class FilterService:
             self._index.assumed.review(now, limits, known_before=known_before, known_until=known)
 
 
+class WhatIfFilter:
+    """The filter verb alone, for a service that follows no cluster: decides each request as it was sent, and changes nothing."""
+
+    def __init__(self, verb: FilterVerb, rng: Random) -> None:
+        self._verb = verb
+        self._rng = rng
+
+    async def filter(self, args: ExtenderArgs) -> FilterResult:
+        """Decides a request. The decision has no plan, as such a service only advises."""
+        return self._verb.decide(args, self._rng.getrandbits(32)).result
+
+
 def _reject_for_now(why: Unconfirmed) -> FilterResult:
     """An error result: after one the scheduler retries with its back-off, without waiting for a cluster event."""
     return FilterResult((), error=f"cannot decide: {why.text}")
