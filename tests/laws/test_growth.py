@@ -218,7 +218,9 @@ def test_a_few_requests_of_pods_that_have_gone_are_kept_for_the_next_replica(mon
     ] * 3
 
 
-def test_constraints_stay_compiled_while_pods_are_bound_with_further_labels() -> None:
+def test_constraints_stay_compiled_while_pods_are_bound_with_further_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled_constraints, "IDLE_BYTES", 0)
+    monkeypatch.setattr(compiled_constraints, "IDLE_BYTES_A_POD", 50_000)
     index = index_of(
         *(node(f"n{number}") for number in range(300)),
         *(pod(f"w{number}", on=f"n{number}", app="web") for number in range(300)),
@@ -230,10 +232,17 @@ def test_constraints_stay_compiled_while_pods_are_bound_with_further_labels() ->
         compiled.append((index.view.compiled(made.signature), made))
         index.upsert(pod(f"p{number}", on="n1", labels={"topology.kubernetes.io/zone": "z"}, apart=template))
     assert sum(index.view.compiled(made.signature) is kept for kept, made in compiled) == len(templates)
+    for each in list(index.view.pods_on(index.view.known["n1"]).values()):
+        index.delete(each)
+    monkeypatch.setattr(compiled_constraints, "IDLE_BYTES_A_POD", 1_000)
+    index.upsert(last := pod("last", on="n1"))
+    index.delete(last)
+    assert len(index.counts.compiler) < len(templates) / 10
 
 
 def test_idle_requests_are_kept_within_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled_constraints, "MOST_IDLE_BYTES", 0)
+    monkeypatch.setattr(compiled_constraints, "IDLE_BYTES", 0)
+    monkeypatch.setattr(compiled_constraints, "IDLE_BYTES_A_POD", 0)
     index = standing()
     before = len(index.counts.compiler)
     made = asking(1)

@@ -36,9 +36,12 @@ MOST_COMPILED = 10_000
 MOST_BYTES = 96 * 2**20
 """The most that all of them may hold, estimated when each is compiled."""
 # Idle: no pod has the signature now. That is the usual case, as a binding adds labels of the node's topology to a pod
-# (KEP-4742): the signature of pending pods is theirs only for moments. 2,000 workloads of 75 pods each need 39 MiB.
-MOST_IDLE = 2_500
-MOST_IDLE_BYTES = MOST_BYTES // 2
+# (KEP-4742): the signature of pending pods is theirs only for moments. 2,000 workloads of 75 pods each need 39 MiB. The
+# bytes grow with the pods of the cluster, so that those of a workload are kept for its next replica, and those of pods
+# that left nothing behind are not.
+MOST_IDLE = 4_000
+IDLE_BYTES = 4 * 2**20
+IDLE_BYTES_A_POD = 300
 _SERIALS = count(1)  # of all indexes, so that a rebuilt index does not give a number again
 _BYTES_A_GROUP = 1_000
 _BYTES_A_COUNT = 100
@@ -92,6 +95,7 @@ class ConstraintCompiler:
         self._compiled: dict[PodSignature, _Compiled] = {}
         self._bytes = 0
         self._pods: dict[PodSignature, int] = {}
+        self._every_pod = 0
         self._idle: dict[PodSignature, None] = {}
         self._idle_bytes = 0
 
@@ -160,20 +164,20 @@ class ConstraintCompiler:
         Constraints of signatures without a pod are idle. They are kept for the next replica within bounds of their own,
         and the one that has been idle for longest is dropped first.
         """
+        self._every_pod += sign
         pods = self._pods.get(signature, 0) + sign
         if pods:
             self._pods[signature] = pods
             if pods == sign:
                 self._leave_idle(signature)
-            return
-        del self._pods[signature]
-        shrink(self._pods)
-        known = self._compiled.get(signature)
-        if known is None:
-            return
-        self._idle[signature] = None
-        self._idle_bytes += known.size
-        while len(self._idle) > MOST_IDLE or self._idle_bytes > MOST_IDLE_BYTES:
+        else:
+            del self._pods[signature]
+            shrink(self._pods)
+            if known := self._compiled.get(signature):
+                self._idle[signature] = None
+                self._idle_bytes += known.size
+        most = IDLE_BYTES + IDLE_BYTES_A_POD * self._every_pod
+        while self._idle_bytes > most or len(self._idle) > MOST_IDLE:
             self._drop(next(iter(self._idle)))
 
     def _leave_idle(self, signature: PodSignature) -> None:
