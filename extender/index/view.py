@@ -46,8 +46,8 @@ class KeyView(Protocol):
         """Domain number by the label's value."""
 
     @property
-    def nodes_in(self) -> Mapping[DomainNumber, set[NodeNumber]]:
-        """The nodes of a domain."""
+    def nodes_in(self) -> Mapping[DomainNumber, Collection[NodeNumber]]:
+        """The nodes of a domain: one of a hostname, thousands of a zone."""
 
     @property
     def filled(self) -> int:

@@ -17,7 +17,7 @@ def placed(topology: Topology, name: str, zone: str) -> int:
 
 def by_value(key: KeyDomains) -> dict[str, set[int]]:
     """The nodes of each domain."""
-    return {key.value(domain): nodes for domain, nodes in key.nodes_in.items()}
+    return {key.value(domain): set(nodes) for domain, nodes in key.nodes_in.items()}
 
 
 def test_a_node_that_moves_stands_in_its_new_domain_alone() -> None:

@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from extender.index.nodes.columns import NodeColumn
+from extender.model.bounded import Few, with_item, without_item
 from extender.model.node_affinity import NodeAffinity
 from extender.model.objects import Node
 from extender.model.taints import Toleration, first_untolerated
 
 _NO_NUMBERS: dict[str, int] = {}
-_NO_NODES: dict[int, set[int]] = {}
+_NO_NODES: dict[int, Few[int]] = {}
 _NO_VALUES: list[str] = []
 _NO_FREE: list[int] = []
 
@@ -78,13 +79,12 @@ class KeyDomains(NodeColumn):
         if old == new:
             return
         if new:
-            self.nodes_in.setdefault(new, set()).add(number)
+            self.nodes_in[new] = with_item(self.nodes_in.get(new, ()), number)
         if old:
             self._leave(old, number)
 
     def _leave(self, domain: int, number: int) -> None:
-        rest = self.nodes_in[domain]
-        rest.discard(number)
+        rest = self.nodes_in[domain] = without_item(self.nodes_in[domain], number)
         if not rest:
             del self.nodes_in[domain]
             if self._values[domain]:  # the number of "" is kept: a scope may count nodes without the key under it
