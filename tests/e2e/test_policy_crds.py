@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from extender.simulator.json_objects import JsonObject
-from tests.deploy.policies.examples import BAD, FULL, STATUS, namespaced_full, policy
+from tests.deploy.policies.examples import BAD, FULL, STATUS, TO_COPY, namespaced_full, policy, to_copy
 from tests.e2e.client import Api, path_of
 from tests.e2e.cluster import Cluster
 from tests.e2e.policing import established, without_policies
@@ -37,6 +37,17 @@ async def test_the_crds_are_established_and_nothing_in_their_schemas_is_refused(
 async def test_a_policy_with_every_field_is_kept_as_it_was_written(api: Api, found: JsonObject) -> None:
     created = await api.request("POST", path_of(found), found, params={"fieldValidation": "Strict"})
     assert created["spec"] == found["spec"]
+
+
+@pytest.mark.parametrize("name", TO_COPY)
+async def test_a_policy_to_copy_is_accepted(api: Api, name: str) -> None:
+    found = to_copy(name)
+    namespace = found["metadata"].get("namespace")
+    if namespace:
+        await api.request("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}}, allow=[409])
+    params = {"fieldValidation": "Strict", "dryRun": "All"}
+    created = await api.request("POST", path_of(found), found, params=params)
+    assert created["spec"] | found["spec"] == created["spec"]
 
 
 async def test_what_is_left_out_gets_the_documented_defaults(api: Api) -> None:

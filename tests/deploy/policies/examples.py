@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from pathlib import Path
 from typing import Any, Final
 
+import yaml
+
 Json = dict[str, Any]
+
+TO_COPY: Final = {
+    path.name: path for path in sorted((Path(__file__).parents[3] / "config" / "policies").glob("*.yaml"))
+}
 
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -115,6 +122,12 @@ def policy(kind: str = "ClusterPodSchedulingPolicy", name: str = "one", **spec: 
     metadata = {"name": name, **namespace}
     selects = {"podSelector": {"matchLabels": {"app": "db"}}}
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": {**selects, **deepcopy(spec)}}
+
+
+def to_copy(name: str) -> Json:
+    """A policy of config/policies."""
+    found: Json = yaml.safe_load(TO_COPY[name].read_text("utf-8"))
+    return found
 
 
 def namespaced_full() -> Json:
