@@ -52,3 +52,8 @@ def node_term(*expressions: Json, fields: list[Json] | None = None) -> Json:
 def requiring(*terms: Json) -> Json:
     """An affinity that requires a node that matches one of the terms."""
     return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": list(terms)}}}
+
+
+def preferring(*terms: tuple[int, Json]) -> Json:
+    """An affinity that prefers nodes that match terms, each with its weight."""
+    return {"nodeAffinity": {PREFERRED: [{"weight": weight, "preference": each} for weight, each in terms]}}

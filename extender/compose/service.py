@@ -256,6 +256,7 @@ def _metrics(index: ClusterIndex, filter_verb: FilterVerb) -> Metrics:
     metrics.report(scraped.INDEX_ENTRIES, index.statistics)
     metrics.report(scraped.REJECTION_CACHE_HITS, lambda: rejections.hits)
     metrics.report(scraped.REJECTION_CACHE_BYTES, lambda: rejections.bytes)
+    metrics.report(scraped.POLICY_MISSES, lambda: filter_verb.policies.counts)
     return metrics
 
 

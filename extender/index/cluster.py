@@ -63,6 +63,7 @@ class ClusterIndex:
             self.namespaces,
             self.workloads,
             self.budgets,
+            self.policies,
             self.topology,
             self.nodes,
             self.counts,

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from extender.index.counts.selector_index import SelectorIndex
 from extender.index.objects.changes import Subscribers
+from extender.index.view import Effective
+from extender.model.objects import PodSignature
 from extender.model.policies import InvalidPolicy, Moment, Policy, PolicyKey, Scope, Subject
 from extender.model.selectors import Requirement
 
@@ -22,11 +25,13 @@ class PolicyTable:
     """Policies by key, and those that are invalid, which select nothing.
 
     ``version`` grows with every change. Subscribers are told of each policy that comes, changes or goes.
+    ``effective`` is what verbs made of the policies for signatures of pods; a change of any policy empties it.
     """
 
     def __init__(self) -> None:
         self.version = 0
         self.changes: Subscribers[Policy] = Subscribers()
+        self.effective: WeakKeyDictionary[PodSignature, Effective] = WeakKeyDictionary()
         self._policies: dict[PolicyKey, Policy] = {}
         self._invalid: dict[PolicyKey, InvalidPolicy] = {}
         self._by_pod: SelectorIndex[PolicyKey] = SelectorIndex()
@@ -140,6 +145,7 @@ class PolicyTable:
 
     def _changed(self, old: Policy | None, new: Policy | None) -> None:
         self.version += 1
+        self.effective.clear()
         self.changes.notify(old, new)
 
 

@@ -15,7 +15,8 @@ from extender.index.counts.what_if import CountTrials
 from extender.index.nodes.topology import NodePods, Topology
 from extender.index.objects.namespaces import Namespaces
 from extender.index.objects.workloads import Budgets, Workloads
-from extender.index.view import Subscribable
+from extender.index.policies import PolicyTable
+from extender.index.view import PoliciesView, Subscribable
 from extender.model.objects import Pod
 
 
@@ -29,6 +30,7 @@ class IndexReader:
         namespaces: Namespaces,
         workloads: Workloads,
         budgets: Budgets,
+        policies: PolicyTable,
         topology: Topology,
         nodes: NodePods,
         counts: Counts,
@@ -38,6 +40,8 @@ class IndexReader:
         self._nodes = nodes
         self._budgets = budgets
         self._nominations = nominations
+        self._namespaces = namespaces
+        self.policies: PoliciesView = policies
         self.pod = pods.get
         self.deleted = deleted
         self.namespace_labels = namespaces.labels
@@ -69,6 +73,11 @@ class IndexReader:
     def placement_version(self) -> int:
         """Grows with every pod that is placed on a node or leaves one."""
         return self._nodes.version
+
+    @property
+    def namespaces_version(self) -> int:
+        """Grows with every change of Namespace objects."""
+        return self._namespaces.version
 
     @property
     def claims_version(self) -> int:

@@ -6,13 +6,15 @@ consistent state. The one exception is a trial (`Trials`), which changes counts 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, MutableMapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from extender.model.labels import Labels
 from extender.model.objects import DisruptionBudget, Excess, Node, Pod, PodSignature
+from extender.model.policies import Moment, Policy, PolicyKey, Subject
 from extender.model.resources import Resources
 from extender.model.spread import SpreadConstraint
 
@@ -303,8 +305,51 @@ class Subscribable(Protocol):
         """Ends a `subscribe`."""
 
 
+class Effective(NamedTuple):
+    """What the policies make of a signature. ``signature`` is None where they hold its pods to nothing that these lack.
+
+    ``namespace_labels`` are those that the policies were selected by. ``missed``: the policies that should have been
+    injected at admission. ``audited``: those in mode Audit that would have held the pod to something.
+    """
+
+    namespace_labels: Labels | None
+    signature: PodSignature | None = None
+    missed: tuple[PolicyKey, ...] = ()
+    audited: tuple[PolicyKey, ...] = ()
+
+
+class PoliciesView(Protocol):
+    """The scheduling policies."""
+
+    def __len__(self) -> int:
+        """How many valid policies there are."""
+
+    @property
+    def version(self) -> int:
+        """Grows with every change."""
+
+    @property
+    def changes(self) -> Subscribable:
+        """Changes of policies."""
+
+    @property
+    def effective(self) -> MutableMapping[PodSignature, Effective]:
+        """What has been made of signatures; emptied by a change of any policy, and an entry is lost with its signature."""
+
+    def select(self, subject: Subject, moment: Moment) -> list[Policy]:
+        """The policies that select a subject and act at the moment, in the order in which they apply."""
+
+
 class ObjectsView(Protocol):
     """Objects as the watch shows them."""
+
+    @property
+    def policies(self) -> PoliciesView:
+        """Scheduling policies; none unless they are enabled."""
+
+    @property
+    def namespaces_version(self) -> int:
+        """Grows with every change of Namespace objects."""
 
     @property
     def namespace_changes(self) -> Subscribable:

@@ -13,7 +13,7 @@ import msgspec
 
 from extender.model.labels import NO_LABELS, Labels
 from extender.model.node_affinity import ANY_NODE, NodeAffinity, PreferredNodeTerm
-from extender.model.policies import PolicyObject
+from extender.model.policies import DEFAULT_SERVICE_ACCOUNT, Enforced, PolicyObject
 from extender.model.resources import Resources
 from extender.model.selectors import NOTHING, LabelSelector
 from extender.model.spread import NO_SPREAD, SpreadConstraints
@@ -47,6 +47,8 @@ class PodSignature:
     Compared by identity: ``wire`` hands out one object for equal input, and a duplicate costs memory, never a count.
     ``excess`` is set if the pod is above a limit. Above the limit of bytes its constraints have not been read and are
     empty here; above any other limit they are complete. ``size`` is the memory of the signature in bytes, an estimate.
+    ``owner_kind``, ``service_account`` and ``priority_class`` are read by scheduling policies. ``enforced`` is set in the
+    signature of an effective pod only: see `verbs/effective_pod.py`.
     """
 
     namespace: str
@@ -59,6 +61,10 @@ class PodSignature:
     controller: Controller | None = None
     excess: Excess | None = None
     size: int = 0
+    owner_kind: str = ""
+    service_account: str = DEFAULT_SERVICE_ACCOUNT
+    priority_class: str = ""
+    enforced: Enforced | None = None
 
 
 class Pod(msgspec.Struct, frozen=True, gc=False):

@@ -252,7 +252,7 @@ class Directives:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A valid policy. Compared by identity of its key and generation in tables; equal objects are equal policies."""
+    """A valid policy. Equal objects are equal policies, whatever their status says: `resource_version` is not compared."""
 
     key: PolicyKey
     scope: Scope
@@ -264,7 +264,7 @@ class Policy:
     conflict_policy: ConflictPolicy = ConflictPolicy.KEEP_POD
     failure_policy: FailurePolicy = FailurePolicy.IGNORE
     mode: Mode = Mode.ENFORCE
-    resource_version: str = ""
+    resource_version: str = field(default="", compare=False)
 
     @property
     def order(self) -> tuple[int, bool, str, str]:
@@ -274,6 +274,25 @@ class Policy:
     def acts(self, moment: Moment) -> bool:
         """Whether the policy acts at this moment."""
         return moment in self.when
+
+
+@dataclass(frozen=True, slots=True)
+class Enforced:
+    """What policies hold a pod to while it is scheduled: the pod lacks it, as it was not injected at admission.
+
+    ``nodes`` is where the pod may be placed by its own requirements and those of the policies; ``node_name`` is empty
+    unless they name the node. ``preferred`` are terms beyond the pod's own. ``is_refused``: a conflict rejects the pod.
+    """
+
+    policies: tuple[PolicyKey, ...]
+    nodes: NodeAffinity = ANY_NODE
+    node_name: str = ""
+    preferred: tuple[PreferredNodeTerm, ...] = ()
+    is_refused: bool = False
+
+    def admits(self, name: str, labels: Labels) -> bool:
+        """Whether a node with this name and these labels may have the pod. O(terms)."""
+        return (not self.node_name or self.node_name == name) and self.nodes.matches(name, labels)
 
 
 @dataclass(frozen=True, slots=True)

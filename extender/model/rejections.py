@@ -32,6 +32,8 @@ class Reason(Enum):
     CORDONED = ("node(s) were unschedulable", False)
     TAINT = ("node(s) had untolerated taint(s)", False)
     NODE_AFFINITY = ("node(s) didn't match Pod's node affinity/selector", False)
+    POLICY = ("node(s) didn't match scheduling policy", False)
+    POLICY_CONFLICT = ("pod contradicts a scheduling policy that rejects such pods", False)
     NO_ROOM = ("node(s) had too few resources left", True)
     NOMINATED = ("node(s) are kept for nominated pods of equal or higher priority", True)
     PREEMPTING = ("node(s) wait until the pods that this pod preempts are gone", True)

@@ -1,6 +1,6 @@
 """The list of all rules, and their results together. To add a rule: its own file, and a line in `RULES`.
 
-The order is kube-scheduler's: topology spread before inter-pod affinity. The first rule that rejects a node gives the
+The order is kube-scheduler's: node affinity, which policies direct, before topology spread before inter-pod affinity. The first rule that rejects a node gives the
 reason; which nodes pass does not depend on the order.
 """
 
@@ -20,11 +20,12 @@ from extender.rules.frames import Frame
 from extender.rules.interpod_affinity import InterPodAffinity
 from extender.rules.limits import Limits
 from extender.rules.node_fit import NodeFit
+from extender.rules.policy import ScheduledPolicies
 from extender.rules.rule import MAX_SCORE, NodeTrial, Pods, PreparedFilter, PreparedScore, Rule
 from extender.rules.topology_spread import TopologySpread
 from extender.settings import Rules
 
-RULES: tuple[Rule, ...] = (Limits(), TopologySpread(), InterPodAffinity())
+RULES: tuple[Rule, ...] = (Limits(), ScheduledPolicies(), TopologySpread(), InterPodAffinity())
 
 # kube-scheduler applies this rule itself to the nodes of a request. The extender applies it to other nodes, and beside
 # pods that are nominated to a node.
@@ -99,15 +100,22 @@ def _joined(filters: Sequence[PreparedFilter]) -> PreparedFilters:
 
 def _concerning(compiled: CompiledConstraints) -> Sequence[Rule]:
     """The rules that may reject or score a node for such a pod: for most pods, which have no constraints, few or none."""
-    return _applying(RULES, compiled.is_empty, compiled.excess is not None)
+    return _applying(RULES, compiled.is_empty, compiled.excess is not None, compiled.signature.enforced is not None)
 
 
 @lru_cache(maxsize=64)
-def _applying(rules: tuple[Rule, ...], is_empty: bool, is_over_limit: bool) -> Sequence[Rule]:  # noqa: FBT001 (hot path)
+def _applying(
+    rules: tuple[Rule, ...],
+    is_empty: bool,  # noqa: FBT001 (hot path)
+    is_over_limit: bool,  # noqa: FBT001 (hot path)
+    is_enforced: bool,  # noqa: FBT001 (hot path)
+) -> Sequence[Rule]:
     """Called several times for each request: the rules do not change."""
     kinds = [Pods.ALL]
     if not is_empty:
         kinds.append(Pods.OVER_LIMIT if is_over_limit else Pods.CONSTRAINED)
+    if is_enforced:
+        kinds.append(Pods.ENFORCED)
     return tuple([rule for rule in rules if rule.applies_to in kinds])
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from extender.index.view import Column, GroupView, IndexReaders, KeyView, SpreadGroupView
+from extender.index.view import Column, GroupView, IndexReaders, KeyView, NodesView, SpreadGroupView
 from extender.model.objects import Node
 
 
@@ -22,6 +22,9 @@ class Frame(Protocol):
 
     def value(self, key: KeyView, node: int) -> str | None:
         """The label's value of the node at a position; None where it lacks the key. O(1)."""
+
+    def node(self, position: int, view: NodesView) -> Node | None:
+        """The node at a position; None where pods are on a node that does not exist. O(1)."""
 
     def new_domains(self, group: SpreadGroupView) -> int:
         """How many domains would be eligible for the group only because of nodes that the index does not know."""
@@ -74,6 +77,10 @@ class IndexFrame(CertainFrame):
         domain = key.of_node[node]
         return key.value(domain) if domain else None
 
+    def node(self, position: int, view: NodesView) -> Node | None:
+        """As the index knows it."""
+        return view.node(position)
+
     def new_domains(self, _group: SpreadGroupView) -> int:
         """None: every domain is known."""
         return 0
@@ -97,6 +104,10 @@ class RequestFrame(CertainFrame):
     def value(self, key: KeyView, node: int) -> str | None:
         """By the labels that the node came with."""
         return key.value_on(self._nodes[node])
+
+    def node(self, position: int, _view: NodesView) -> Node | None:
+        """As it came with the request."""
+        return self._nodes[position]
 
     @staticmethod
     def _domain(key: KeyView, node: Node, unknown: dict[str, int]) -> int:
@@ -136,6 +147,10 @@ class _UndeterminedFrame:
     def value(self, key: KeyView, node: int) -> str | None:
         """As the other frame has it."""
         return self._frame.value(key, node)
+
+    def node(self, position: int, view: NodesView) -> Node | None:
+        """As the other frame has it."""
+        return self._frame.node(position, view)
 
     def new_domains(self, group: SpreadGroupView) -> int:
         """As the other frame counts them."""

@@ -85,6 +85,7 @@ class Pods(Enum):
     ALL = "all"
     CONSTRAINED = "constrained"
     OVER_LIMIT = "over a limit"
+    ENFORCED = "held to something by scheduling policies"
 
 
 class RankedGroup(NamedTuple):
@@ -119,13 +120,8 @@ class Rule(ABC):
     compiled by the index into groups of `CompiledConstraints`, as counts must be kept true by every change. Changes of
     these groups and of nodes invalidate every cache by themselves; whatever else a rule reads goes into `version`.
 
-    Three rules to come, by this protocol:
+    Two rules to come, by this protocol:
 
-    - *Scheduling policies* (`index/policies.py`): affinity and spread directives are added to the pod's own before these
-      are compiled, so the two rules of these names apply them. The policy rule applies the rest: required node terms in
-      `prepare_filter`, preferred ones in `prepare_score`. `version` adds up those of the table and of namespaces, whose
-      labels scopes select; `unwatched_changes` are the changes of both. `pod_key` is what scopes read of a pod that is
-      not in its signature: service account, priority class, kind of owner.
     - *Quota* reads counters of the namespace: `is_active` where it has a quota, a filter whose `rejects_all` is certain,
       `version` that of the counters, `pod_key` the requests where they are limited.
     - *Reserved room* reads the free resources of a node less what is reserved for other pods: `pod_key` the requests,

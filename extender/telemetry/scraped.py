@@ -167,6 +167,14 @@ REJECTED_POD_ACTIONS: Final[ScrapedMetric[ByTwoLabels]] = ScrapedMetric(
     is_counter=True,
 )
 
+POLICY_MISSES: Final[ScrapedMetric[ByTwoLabels]] = ScrapedMetric(
+    "extender_policy_misses",
+    "Pods that lacked what a policy directs when they were scheduled, by kind of policy and result: missed (admission "
+    "should have injected it; scheduling held the pod to it), audited (the policy only audits).",
+    ("kind", "result"),
+    is_counter=True,
+)
+
 # -- leader election and certificates
 
 LEADER: Final[ScrapedMetric[float]] = ScrapedMetric(

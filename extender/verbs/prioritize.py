@@ -13,6 +13,7 @@ from extender.index.view import IndexReaders
 from extender.model.objects import Pod
 from extender.rules import catalog
 from extender.settings import Settings
+from extender.verbs.effective_pod import effective_pod
 from extender.verbs.request import requested_nodes, watched_pod
 from extender.wire.extender_v1 import ExtenderArgs
 
@@ -35,7 +36,7 @@ def prioritize_nodes(args: ExtenderArgs, view: IndexReaders, settings: Settings)
     Scale ``extender``: 0–10, where 10 is the most that the rules with scores can give. Scale ``inTree``: the points as
     the in-tree plugins would give them, 0–400, so that no difference is rounded away.
     """
-    compiled = view.compiled(args.pod.signature)
+    compiled = view.compiled(effective_pod(args.pod, view, settings).signature)
     if not catalog.scoring_rules(compiled, settings.rules):
         return {}
     requested = requested_nodes(args, view)

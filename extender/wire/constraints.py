@@ -240,6 +240,12 @@ def parse_tolerations(raw: bytes) -> tuple[Toleration, ...]:
     return tuple(sorted(made, key=lambda t: (t.key, t.operator, t.value, t.effect)))
 
 
+def parse_owner_kind(raw: bytes) -> str:
+    """The kind of the controlling owner, whatever it is; empty where there is none."""
+    owners = decode(_OWNERS, raw, "metadata.ownerReferences") or ()
+    return next((owner.kind for owner in owners if owner.controller), "")
+
+
 def parse_controller(raw: bytes) -> Controller | None:
     """The controlling owner, if default spread constraints use the selector of its kind; else None."""
     for owner in decode(_OWNERS, raw, "metadata.ownerReferences") or ():

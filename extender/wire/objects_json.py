@@ -84,6 +84,8 @@ class PodSpecJson(_Json):
 
     node_name: str | None = None
     priority: Int32 | None = None
+    priority_class_name: str | None = None
+    service_account_name: str | None = None
     preemption_policy: str | None = None
     affinity: Raw = NOTHING
     topology_spread_constraints: Raw = NOTHING

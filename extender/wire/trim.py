@@ -16,6 +16,7 @@ import msgspec
 from extender.model.bounded import BoundedCache, cached
 from extender.model.labels import NO_LABELS
 from extender.model.objects import NO_RESOURCES, DisruptionBudget, Excess, Namespace, Node, Pod, PodSignature, Workload
+from extender.model.policies import DEFAULT_SERVICE_ACCOUNT
 from extender.model.resources import QuantityError, Resources, add, largest, parse_resources, total
 from extender.model.selectors import NOTHING, LabelSelector, SelectorError, parse_selector
 from extender.model.taints import Taint
@@ -25,6 +26,7 @@ from extender.wire.constraints import (
     parse_affinity,
     parse_controller,
     parse_label_selector,
+    parse_owner_kind,
     parse_spread,
     parse_strings,
     parse_tolerations,
@@ -56,8 +58,10 @@ _CONDITIONS = msgspec.json.Decoder(list[ConditionJson] | None)
 _REQUESTS = msgspec.json.Decoder(dict[str, Quantity] | None)
 _ABSENT = (b"", b"null", b"[]", b"{}")
 
-Template: TypeAlias = tuple[str, bytes, bytes, bytes, bytes, bytes, bytes, Limits]
-"""Namespace, labels, affinity, spread constraints, node selector, tolerations and owners as raw JSON; and the limits."""
+Identity: TypeAlias = tuple[str, str]
+"""Service account and priority class, which policies select pods by."""
+Template: TypeAlias = tuple[str, bytes, bytes, bytes, bytes, bytes, bytes, Identity, Limits]
+"""Namespace; labels, affinity, spread constraints, node selector, tolerations and owners as raw JSON; identity; limits."""
 
 # Sizes of the caches. An evicted template is not parsed again while a pod has it: see _LIVE.
 _SIGNATURES_BYTES: Final = 8 * 2**20  # about 1,500 usual templates, more than watches and requests use at a time
@@ -102,6 +106,7 @@ def trim_pod(raw: PodJson, limits: Limits = DEFAULT_LIMITS) -> Pod:
         bytes(spec.node_selector),
         bytes(spec.tolerations),
         bytes(meta.owner_references),
+        (spec.service_account_name or DEFAULT_SERVICE_ACCOUNT, spec.priority_class_name or ""),
         limits,
     )
     signature = _SIGNATURES.get(template)
@@ -168,13 +173,15 @@ def _signature(template: Template, *, counts: bool) -> PodSignature:
 
     ``counts``: the pod is bound or nominated, so that its labels are needed however large it is.
     """
-    namespace, *parts, limits = template
+    namespace, *parts, identity, limits = template
     size = sum(map(len, parts))
     # Compared before anything is parsed, so that a pod of a megabyte costs no more than its bytes.
     if size > limits.pod_bytes:
         return _large_signature(namespace, template[1] if counts else b"", excess_bytes(size, limits))
     held = _held_by(len(namespace) + size)
-    key = (limits, _digest(*parts, namespace.encode(errors="surrogatepass")))
+    # As lengths separate the names, no two templates have the same text.
+    names = f"{len(namespace)} {len(identity[0])} {namespace}{identity[0]}{identity[1]}"
+    key = (limits, _digest(*parts, names.encode(errors="surrogatepass")))
     found = _LIVE.get(key)
     if found is None:
         found = _LIVE[key] = _parse_signature(template, held)
@@ -188,7 +195,7 @@ def _digest(*parts: bytes) -> bytes:
 
 
 def _parse_signature(template: Template, held: int) -> PodSignature:
-    namespace, labels, affinity, spread, selector, tolerations, owners, limits = template
+    namespace, labels, affinity, spread, selector, tolerations, owners, identity, limits = template
     parsed = _labels(labels)
     pods, (nodes, preferred) = parse_affinity(affinity, namespace)
     spreads, wanted = parse_spread(spread, parsed), with_node_selector(nodes, selector)
@@ -204,6 +211,9 @@ def _parse_signature(template: Template, held: int) -> PodSignature:
         parse_controller(owners),
         excess_parts(pods, spreads, wanted, preferred, tolerated, limits),
         held,
+        _interned(parse_owner_kind(owners)),
+        _interned(identity[0]),
+        _interned(identity[1]),
     )
 
 

@@ -57,6 +57,14 @@ ADMISSION = Dashboard(
                 "s",
                 width=8,
             ),
+            Panel(
+                "Pods that admission missed",
+                "Pods per second that lacked what a policy directs when they were scheduled. `missed`: the webhook was "
+                "down, or the policy is younger than the pod; scheduling held the pod to it.",
+                {"{{kind}} {{result}}": rate("extender_policy_misses_total", "kind, result")},
+                "ops",
+                width=24,
+            ),
         ],
         "Webhook": [
             Panel(

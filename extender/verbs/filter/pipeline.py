@@ -7,6 +7,7 @@ effects: `tasks/filter_service.py` waits for assumed pods before it, and hands t
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 
 import msgspec
 
@@ -17,6 +18,7 @@ from extender.rules import catalog
 from extender.rules.frames import BestCaseFrame, Frame, WorstCaseFrame
 from extender.settings import Settings
 from extender.verbs.dry_run.candidates import may_plan, node_of_running_plan
+from extender.verbs.effective_pod import PolicyCounts, effective_pod
 from extender.verbs.filter.nominated_pods import (
     nodes_kept_for_nominated_pods,
     rejection_with_nominations,
@@ -39,10 +41,10 @@ class FilterDecision(msgspec.Struct, frozen=True, gc=False):
 
 
 class FilterVerb:
-    """The filter verb over one view and one set of settings; only its two caches change.
+    """The filter verb over one view and one set of settings; only its two caches and its counts change.
 
     ``rejections`` answers a repeated rejection without a new decision. ``unhelpful`` knows the nodes where a preemption
-    was found not to help.
+    was found not to help. ``policies`` counts pods that lacked what a policy directs.
     """
 
     def __init__(self, view: ClusterView, settings: Settings) -> None:
@@ -50,6 +52,7 @@ class FilterVerb:
         self._settings = settings
         self.rejections = RejectionCache(settings.answers.rejection_cache_bytes)
         self.unhelpful = UnhelpfulNodeCache()
+        self.policies = PolicyCounts.new()
 
     def should_wait(self, args: ExtenderArgs) -> bool:
         """Whether waiting for assumed pods may make the answer better. O(groups) without undetermined pods, else two searches.
@@ -60,7 +63,8 @@ class FilterVerb:
         nominated pods may take nodes out of the answer, or a rejection would start a preemption, the request waits for
         every assumed pod that it may depend on: both depend on more than the names that pass.
         """
-        pod, view, settings = args.pod, self._view, self._settings
+        view, settings = self._view, self._settings
+        pod = effective_pod(args.pod, view, settings) if view.policies.version else args.pod
         if not view.is_undetermined(view.compiled(pod.signature)):
             return False
         if view.nominated and settings.preemption.mode != "off":
@@ -88,6 +92,21 @@ class FilterVerb:
         ``seed`` chooses among equal nodes. ``avoid`` is the node of an earlier answer where the pod was not bound;
         only decisive placement uses it. Assumed pods whose node is undetermined count wherever that is worst.
         """
+        if not self._view.policies.version:
+            return self._decide(args, seed, avoid)
+        asked = args.pod
+        pod = effective_pod(asked, self._view, self._settings)
+        self.policies.record(asked, self._view)
+        if pod is asked:
+            return self._decide(args, seed, avoid)
+        decision = self._decide(msgspec.structs.replace(args, pod=pod), seed, avoid)
+        if decision.plan is None:
+            return decision
+        # A plan is about the pod as the watch shows it.
+        return FilterDecision(decision.result, replace(decision.plan, preemptor=asked))
+
+    def _decide(self, args: ExtenderArgs, seed: int, avoid: str) -> FilterDecision:
+        """The same for an effective pod."""
         pod, view, settings = args.pod, self._view, self._settings
         # Nodes of the request itself may not exist, so no pod is nominated to them or can leave them.
         preempts = args.nodes is None and settings.preemption.mode != "off"

@@ -24,6 +24,7 @@ from extender.model.taints import PREFER_NO_SCHEDULE
 from extender.rules import catalog
 from extender.rules.frames import IndexFrame, WorstCaseFrame
 from extender.settings import Settings
+from extender.verbs.effective_pod import effective_pod
 from extender.verbs.request import Ranked, RequestedNodes, Search
 from extender.verbs.search.ranking import best_ranked
 
@@ -137,6 +138,7 @@ def find_node_elsewhere(pod: Pod, view: IndexReaders, settings: Settings, seed: 
     help. A pod with needs that the index does not hold (volumes, host ports, devices) gets no node, as they cannot be
     checked. O(nodes) at worst.
     """
+    pod = effective_pod(pod, view, settings)
     compiled = view.compiled(pod.signature)
     frame = WorstCaseFrame(IndexFrame(), view) if view.is_undetermined(compiled) else IndexFrame()
     filters = catalog.prepare_filters(pod, compiled, view, frame)

@@ -26,6 +26,7 @@ from extender.rules import catalog
 from extender.settings import Settings
 from extender.verbs.dry_run.candidates import NodeSearch, found_beside_nominated, node_of_running_plan, plan_of
 from extender.verbs.dry_run.victims import DryRun, Removal
+from extender.verbs.effective_pod import effective_pod
 from extender.verbs.preempt.offered_candidates import best_offer, known_victims
 from extender.wire.extender_v1 import PreemptionArgs
 
@@ -49,9 +50,18 @@ def decide_preemption(args: PreemptionArgs, view: ClusterView, settings: Setting
         case "off":
             return PreemptionDecision([each for each in args.candidates if each.victims])
         case "advise":
-            return PreemptionDecision(advise_preemption(args, view, settings))
+            return PreemptionDecision(advise_preemption(_effective(args, view, settings), view, settings))
         case "execute":
-            return plan_preemption(args, view, settings, seed)
+            decision = plan_preemption(_effective(args, view, settings), view, settings, seed)
+            if decision.plan is None:
+                return decision
+            return replace(decision, plan=replace(decision.plan, preemptor=args.pod))
+
+
+def _effective(args: PreemptionArgs, view: ClusterView, settings: Settings) -> PreemptionArgs:
+    """The same about the effective pod."""
+    pod = effective_pod(args.pod, view, settings)
+    return args if pod is args.pod else replace(args, pod=pod)
 
 
 def advise_preemption(args: PreemptionArgs, view: ClusterView, _settings: Settings) -> list[Candidate]:

@@ -1,0 +1,134 @@
+"""Holds a pod to the scheduling policies that select it where it lacks what they direct for nodes.
+
+A pod may lack it because it was created before the policy, or while the admission webhook was down. What it is held to
+is part of the signature of the effective pod (`verbs/effective_pod.py`), so the rule selects no policy itself and costs
+other pods nothing. Directives for other pods and for spread are part of the effective pod's own constraints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from extender.index.view import CompiledConstraints, IndexReaders, Subscribable
+from extender.model.objects import Pod
+from extender.model.policies import Enforced
+from extender.model.rejections import Code, Reason, Rejection
+from extender.rules.frames import Frame
+from extender.rules.rule import MAX_SCORE, SKIP, SUCCESS, Pods, Rule, Status
+from extender.settings import Rules
+
+_NAME = "SchedulingPolicy"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFilter:
+    """The nodes that the policies leave to the pod; none where a policy rejects the pod for a conflict."""
+
+    enforced: Enforced
+    frame: Frame
+    view: IndexReaders
+
+    @property
+    def status(self) -> Status:
+        """Unresolvable for a conflict, Skip where every node passes."""
+        if self.enforced.is_refused:
+            return Status(Code.UNRESOLVABLE, Reason.POLICY_CONFLICT.text)
+        return SKIP if self.enforced.nodes.admits_all and not self.enforced.node_name else SUCCESS
+
+    @property
+    def rejects_all(self) -> Rejection | None:
+        """The conflict, if there is one."""
+        return self._rejection(Reason.POLICY_CONFLICT) if self.enforced.is_refused else None
+
+    def passing(self, nodes: Sequence[int]) -> Sequence[int]:
+        """Those that the policies admit. O(nodes × terms)."""
+        return [node for node in nodes if self.reason(node) is None]
+
+    def reason(self, node: int) -> Reason | None:
+        """Why a node is rejected. O(terms)."""
+        if self.enforced.is_refused:
+            return Reason.POLICY_CONFLICT
+        there = self.frame.node(node, self.view)
+        return None if there is not None and self.enforced.admits(there.name, there.labels) else Reason.POLICY
+
+    def rejected(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
+        """Those that the policies do not admit."""
+        if self.enforced.is_refused:
+            yield Reason.POLICY_CONFLICT, nodes
+        else:
+            yield Reason.POLICY, [node for node in nodes if self.reason(node) is not None]
+
+    def rejection(self, node: int, _view: IndexReaders) -> Rejection | None:
+        """Names the policies."""
+        reason = self.reason(node)
+        return None if reason is None else self._rejection(reason)
+
+    def _rejection(self, reason: Reason) -> Rejection:
+        return Rejection(_NAME, reason, blamed=tuple(map(str, self.enforced.policies)))
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyScore:
+    """The weights of the policies' preferred terms that each node matches, as the in-tree plugin NodeAffinity adds them."""
+
+    weights: tuple[int, ...]
+    status: Status = SUCCESS
+
+    def raw(self) -> list[int]:
+        """The sums of the weights."""
+        return list(self.weights)
+
+    def normalized(self) -> list[int]:
+        """In proportion to the greatest."""
+        most = max(self.weights, default=0)
+        return [MAX_SCORE * weight // most if most else 0 for weight in self.weights]
+
+
+class ScheduledPolicies(Rule):
+    """The rule, for policies with ``when: Scheduling``."""
+
+    name = _NAME
+    applies_to = Pods.ENFORCED
+
+    def is_active(self, compiled: CompiledConstraints, _view: IndexReaders) -> bool:
+        """For an effective pod that policies hold to something."""
+        return compiled.signature.enforced is not None
+
+    def prepare_filter(
+        self, _pod: Pod, compiled: CompiledConstraints, view: IndexReaders, frame: Frame
+    ) -> PolicyFilter:
+        """The filter. O(1)."""
+        assert compiled.signature.enforced is not None  # noqa: S101 (for the type checker: the rule is active)
+        return PolicyFilter(compiled.signature.enforced, frame, view)
+
+    def version(self, _compiled: CompiledConstraints, view: IndexReaders) -> int:
+        """Of the policies, and of the namespaces whose labels select them; 0 for as long as there was no policy."""
+        policies = view.policies.version
+        return policies + view.namespaces_version if policies else 0
+
+    def unwatched_changes(self, view: IndexReaders) -> tuple[Subscribable, ...]:
+        """Changes of policies and of namespaces."""
+        return (view.policies.changes, view.namespace_changes)
+
+    def has_scores(self, compiled: CompiledConstraints, _rules: Rules) -> bool:
+        """Where a policy prefers some nodes."""
+        enforced = compiled.signature.enforced
+        return enforced is not None and bool(enforced.preferred)
+
+    def prepare_score(
+        self, compiled: CompiledConstraints, view: IndexReaders, frame: Frame, nodes: Sequence[int], _rules: Rules
+    ) -> PolicyScore | None:
+        """The score of these nodes. O(nodes × terms)."""
+        enforced = compiled.signature.enforced
+        if enforced is None:
+            return None
+        there = [frame.node(position, view) for position in nodes]
+        return PolicyScore(
+            tuple(
+                0
+                if node is None
+                else sum(e.weight for e in enforced.preferred if e.term.matches(node.name, node.labels))
+                for node in there
+            )
+        )

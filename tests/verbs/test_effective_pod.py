@@ -1,0 +1,271 @@
+"""A pod that admission missed is held to its policies by every verb, and policies cost other pods next to nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import orjson
+import pytest
+
+from extender.index.cluster import ClusterIndex
+from extender.model.objects import Namespace, Pod
+from extender.model.policies import CLUSTER_KIND, NAMESPACED_KIND, PolicyObject
+from extender.model.rejections import Reason
+from extender.rules import catalog
+from extender.rules.frames import IndexFrame
+from extender.settings import Settings
+from extender.tasks.rejected_pods.requeuer import Requeuer
+from extender.tasks.rejected_pods.writes import RejectedPodWriter
+from extender.verbs.effective_pod import AUDITED, MISSED, effective_pod
+from extender.verbs.filter.pipeline import FilterDecision, FilterVerb
+from extender.verbs.filter.select_host import find_node_elsewhere
+from extender.verbs.preempt.decision import decide_preemption
+from extender.verbs.prioritize import prioritize_nodes
+from extender.wire.extender_v1 import ExtenderArgs
+from extender.wire.kinds import PODS
+from tests.builders import Json, asking, node_json, preempting, settings
+from tests.contenders import cluster, contender, contender_json, stage
+from tests.fakes import FakeClock, FakeWriter, until
+from tests.policies import expression, kupid_policy, node_term, policy, preferring, requiring
+
+NODES = ("na", "nb", "nc")
+ZONE_A = requiring(node_term(expression("zone", "In", "a")))
+
+
+class Asker:
+    """Three nodes in the zones a, b and c, with policies."""
+
+    def __init__(self, *policies: Any, enabled: bool = True, **sections: Any) -> None:
+        nodes = [stage(f"n{zone}", labels={"zone": zone}) for zone in "abc"]
+        self.index: ClusterIndex = cluster(*nodes, *map(PolicyObject, policies))
+        self.settings: Settings = settings(policies={"enabled": enabled}, **sections)
+        self.verb = FilterVerb(self.index.view, self.settings)
+
+    def put(self, made: Any) -> None:
+        """A policy is written."""
+        self.index.upsert(PolicyObject(made))
+
+    def ask(self, body: Json | None = None) -> FilterDecision:
+        """The filter's answer about all nodes."""
+        return self.verb.decide(asking(body or contender_json("asking"), *NODES), 0)
+
+    def passed(self, body: Json | None = None) -> list[str]:
+        """The nodes that pass."""
+        return list(self.ask(body).result.passed)
+
+
+def with_spec(**fields: Any) -> Json:
+    """A pod with more fields in its spec."""
+    body = contender_json("asking")
+    body["spec"] |= fields
+    return body
+
+
+@pytest.mark.parametrize(
+    "directives",
+    [{"nodeSelector": {"zone": "a"}}, {"nodeName": "na"}, {"affinity": ZONE_A}],
+    ids=["node selector", "node name", "required node affinity"],
+)
+def test_a_pod_that_admission_missed_passes_only_the_nodes_that_the_policy_leaves_it(directives: Json) -> None:
+    asker = Asker(policy("zonal", **directives))
+    assert asker.passed() == ["na"]
+
+
+def test_a_rejection_is_unresolvable_and_names_the_policy() -> None:
+    asker = Asker(policy("zonal", "default", nodeSelector={"zone": "d"}))
+    result = asker.ask().result
+    assert result.unresolvable == dict.fromkeys(NODES, "node(s) didn't match scheduling policy")
+    assert not result.failed
+    view = asker.index.view
+    held = effective_pod(PODS.decode_object(orjson.dumps(contender_json("asking"))), view, asker.settings)
+    filters = catalog.prepare_filters(held, view.compiled(held.signature), view, IndexFrame())
+    found = filters.rejection(0, view)
+    assert found is not None
+    assert (found.rule, found.blamed) == ("SchedulingPolicy", ("PodSchedulingPolicy/default/zonal",))
+
+
+@pytest.mark.parametrize(
+    ("spec", "fields"),
+    [
+        ({"when": ["Admission"]}, {}),
+        ({"podSelector": {"matchLabels": {"app": "web"}}}, {}),
+        ({"matchConditions": {"serviceAccounts": ["robot"]}}, {}),
+        ({"matchConditions": {"priorityClassNames": ["high"]}}, {}),
+        ({"matchConditions": {"ownerKinds": ["Job"]}}, {}),
+        ({"targets": "Templates"}, {}),
+        ({}, {"app": "web", "labels": {"placement.extender.dev/exempt": "true"}}),
+        ({}, {"namespace": "kube-system"}),
+    ],
+)
+def test_a_policy_that_does_not_concern_the_pod_holds_it_to_nothing(spec: Json, fields: Any) -> None:
+    asker = Asker(policy("zonal", **{"nodeSelector": {"zone": "a"}, **spec}))
+    assert asker.passed(contender_json("asking", **fields)) == list(NODES)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "fields"),
+    [
+        ({"serviceAccounts": ["robot"]}, {"serviceAccountName": "robot"}),
+        ({"serviceAccounts": ["default"]}, {}),
+        ({"priorityClassNames": ["high"]}, {"priorityClassName": "high"}),
+    ],
+)
+def test_conditions_on_what_the_template_says_are_read_from_the_pod(conditions: Json, fields: Any) -> None:
+    asker = Asker(policy("zonal", nodeSelector={"zone": "a"}, matchConditions=conditions))
+    assert asker.passed(with_spec(**fields)) == ["na"]
+
+
+@pytest.mark.parametrize("targets", ["Templates", "Both"])
+def test_the_kind_of_the_owner_is_read_from_the_pod(targets: str) -> None:
+    asker = Asker(policy("zonal", nodeSelector={"zone": "a"}, targets=targets, matchConditions={"ownerKinds": ["Job"]}))
+    assert asker.passed(contender_json("asking", owner=("Job", "batch"))) == ["na"]
+    assert asker.passed(contender_json("asking", owner=("ReplicaSet", "web"))) == list(NODES)
+
+
+def test_nothing_is_held_to_a_policy_unless_policies_are_enabled() -> None:
+    assert Asker(policy("zonal", nodeSelector={"zone": "a"}), enabled=False).passed() == list(NODES)
+
+
+@pytest.mark.parametrize(
+    ("conflict_policy", "passed", "reason"),
+    [("KeepPod", list(NODES), None), ("Override", ["nb"], None), ("Reject", [], Reason.POLICY_CONFLICT)],
+)
+def test_a_conflict_has_the_outcome_that_it_has_at_admission(
+    conflict_policy: str, passed: list[str], reason: Reason | None
+) -> None:
+    """What the pod itself requires is left to kube-scheduler, which offers only nodes that match it."""
+    asker = Asker(policy("zonal", nodeSelector={"zone": "b"}, conflictPolicy=conflict_policy))
+    result = asker.ask(with_spec(nodeSelector={"zone": "a"})).result
+    assert list(result.passed) == passed
+    assert result.reasons == (frozenset((reason,)) if reason else frozenset())
+
+
+def test_kupids_policies_combine_so_that_no_node_is_left() -> None:
+    asker = Asker(kupid_policy("zonal", affinity=ZONE_A))
+    assert asker.passed() == ["na"]
+    assert asker.passed(with_spec(affinity=requiring(node_term(expression("zone", "In", "b"))))) == []
+
+
+def test_the_policy_of_the_higher_priority_goes_first() -> None:
+    later = policy("a", nodeSelector={"zone": "a"})
+    first = policy("b", nodeSelector={"zone": "b"}, priority=1)
+    assert Asker(later, first).passed() == ["nb"]
+
+
+def test_audit_rejects_nothing_and_counts() -> None:
+    asker = Asker(policy("zonal", nodeSelector={"zone": "a"}, mode="Audit"))
+    assert asker.passed() == list(NODES)
+    assert asker.verb.policies.counts[CLUSTER_KIND, AUDITED] == 1
+
+
+def test_a_pod_that_admission_missed_is_counted_once() -> None:
+    asker = Asker(policy("zonal", "default", nodeSelector={"zone": "a"}))
+    for name in ("one", "one", "two"):
+        asker.passed(contender_json(name))
+    assert asker.verb.policies.counts[NAMESPACED_KIND, MISSED] == 2
+    asker.passed(with_spec(nodeSelector={"zone": "a"}))  # it was injected
+    assert asker.verb.policies.counts.total() == 2
+
+
+def test_a_policy_that_acts_at_scheduling_alone_was_not_missed_by_admission() -> None:
+    asker = Asker(policy("zonal", nodeSelector={"zone": "a"}, when=["Scheduling"]))
+    assert asker.passed() == ["na"]
+    assert asker.verb.policies.counts.total() == 0
+
+
+def test_a_changed_or_deleted_policy_holds_at_once_and_no_cache_answers_for_the_earlier_one() -> None:
+    asker = Asker(policy("zonal", nodeSelector={"zone": "d"}), preemption={"mode": "off"})
+    assert asker.passed() == []
+    asker.passed()
+    assert asker.verb.rejections.hits == 1
+    asker.put(policy("zonal", nodeSelector={"zone": "b"}, generation=2))
+    assert asker.passed() == ["nb"]
+    asker.index.delete(PolicyObject(policy("zonal")))
+    assert asker.passed() == list(NODES)
+    assert asker.verb.rejections.hits == 1
+
+
+def test_a_relabelled_namespace_is_selected_at_once() -> None:
+    selector = {"matchLabels": {"team": "a"}}
+    asker = Asker(policy("zonal", nodeSelector={"zone": "a"}, namespaceSelector=selector))
+    assert asker.passed() == list(NODES)
+    asker.index.upsert(Namespace("default", {"team": "a"}))
+    assert asker.passed() == ["na"]
+    asker.index.upsert(Namespace("default", {"team": "b"}))
+    assert asker.passed() == list(NODES)
+
+
+async def test_a_changed_policy_requeues_the_pods_that_it_rejected() -> None:
+    asker = Asker(policy("zonal", nodeSelector={"zone": "d"}), preemption={"mode": "off"})
+    asker.index.upsert(contender("asking"))
+    writer = FakeWriter()
+
+    def find(pod: Pod) -> tuple[str, bool]:
+        return find_node_elsewhere(pod, asker.index.view, asker.settings, 0)
+
+    requeuer = Requeuer(RejectedPodWriter(asker.index, writer, find), FakeClock(), per_second=50)
+    assert asker.passed() == []
+    requeuer.consider(asking(contender_json("asking"), *NODES))
+    running = asyncio.create_task(requeuer.run())
+    try:
+        await until(lambda: len(asker.index.policies.changes))
+        asker.put(policy("zonal", nodeSelector={"zone": "b"}, generation=2))
+        await until(lambda: writer.effects)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    (effect,) = writer.effects
+    assert effect.startswith("annotate asking ")
+
+
+def test_a_status_update_of_a_policy_changes_nothing() -> None:
+    asker = Asker(policy("zonal", nodeSelector={"zone": "a"}))
+    before = asker.index.policies.version
+    body = policy("zonal", nodeSelector={"zone": "a"})
+    asker.put(type(body)(**{name: getattr(body, name) for name in body.__slots__} | {"resource_version": "77"}))
+    assert asker.index.policies.version == before
+
+
+def test_a_node_that_the_policy_closes_is_no_candidate_of_a_preemption() -> None:
+    asker = Asker(policy("zonal", nodeSelector={"zone": "b"}), preemption={"mode": "execute"})
+    for zone in "abc":
+        asker.index.upsert(contender(f"small-{zone}", on=f"n{zone}", cpu=3000))
+    body = contender_json("asking", priority=100, cpu=2000)
+    args = preempting(body, {f"n{zone}": [f"uid-small-{zone}"] for zone in "abc"})
+    plan = decide_preemption(args, asker.index.view, asker.settings, 0).plan
+    assert plan is not None
+    assert plan.node == "nb"
+    assert plan.preemptor is args.pod
+
+
+def test_no_other_node_is_nominated_than_the_policy_leaves() -> None:
+    asker = Asker(policy("zonal", nodeSelector={"zone": "c"}))
+    pod = asking(contender_json("asking"), *NODES).pod
+    assert find_node_elsewhere(pod, asker.index.view, asker.settings, 0) == ("nc", True)
+
+
+def test_preferred_node_terms_of_a_policy_score() -> None:
+    prefers_b = preferring((5, node_term(expression("zone", "In", "b"))), (1, node_term(expression("zone", "Exists"))))
+    asker = Asker(policy("zonal", affinity=prefers_b), answers={"scoreScale": "inTree", "shortlist": 50})
+    args: ExtenderArgs = asking(contender_json("asking"), *NODES)
+    assert prioritize_nodes(args, asker.index.view, asker.settings) == {"na": 32, "nb": 200, "nc": 32}
+    injected = asking(with_spec(affinity=prefers_b), *NODES)
+    assert prioritize_nodes(injected, asker.index.view, asker.settings) == {}
+
+
+def test_nodes_that_come_with_the_request_are_judged_by_their_own_labels() -> None:
+    asker = Asker(policy("zonal", nodeSelector={"zone": "a"}))
+    nodes = [node_json("new", labels={"zone": "a"}), node_json("other", labels={"zone": "b"})]
+    args = asking(contender_json("asking"), nodes=nodes)
+    assert list(asker.verb.decide(args, 0).result.passed) == ["new"]
+
+
+def test_policies_are_selected_once_for_a_signature() -> None:
+    asker = Asker(*(policy(f"p{number}", podSelector={"matchLabels": {"app": f"a{number}"}}) for number in range(200)))
+    asker.passed()
+    effective = asker.index.policies.effective
+    ((signature, found),) = effective.items()
+    assert found.signature is None
+    assert asker.passed() == list(NODES)
+    assert effective[signature] is found
