@@ -249,7 +249,10 @@ _script(
 )
 _script("a pod with 100,000 labels, again and again", _watches(_endless(_event(_pod(_LABELS)))))
 _script("a list of pods with 100,000 labels", _lists(_page(b",".join(_pod(_LABELS, name=f"l{n}") for n in range(20)))))
-_script("a priority of -2^63", _watches(_endless(_event(_pod(spec=b'"priority":-9223372036854775808')) * 100)))
+_script(
+    "priorities of -2^63",
+    _watches(_once(_event(_pod(spec=b'"priority":-9223372036854775808')) * 1000), stays=True),
+)
 _script("negative requests and ports", _watches(_endless(_event(_pod(
     spec=b'"nodeName":"node-a","containers":[{"ports":[{"hostPort":-1}],"resources":{"requests":{"cpu":"-5","memory":"-1e999"}}}]'
 )) * 100)))  # fmt: skip
