@@ -4,12 +4,15 @@ Policies with ``when: Scheduling`` hold a pod that was not injected, as it was c
 webhook was down. What a pod is held to is found by injecting it, with the code that admission uses, so conflicts have the
 same outcome. An injected pod lacks nothing, as applying a policy again changes nothing.
 
-Tolerations, gates, scheduler names and priority classes are left out: nothing can add them to a pod that exists.
+Its constraints are compiled and applied like those of any pod. Tolerations, gates, scheduler names and priority classes are
+left out: nothing can add them to a pod that exists. So are soft constraints with minDomains. Once the pod is bound, only the
+constraints that it carries count against other pods.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -19,7 +22,7 @@ import orjson
 from extender.index.view import Effective, IndexReaders
 from extender.model.bounded import BoundedCache
 from extender.model.labels import Labels
-from extender.model.node_affinity import NodeAffinity, NodeRequirement, PreferredNodeTerm, node_selector
+from extender.model.node_affinity import NodeAffinity, NodeRequirement, node_selector
 from extender.model.objects import Pod, PodSignature
 from extender.model.policies import (
     CLUSTER_KIND,
@@ -41,11 +44,11 @@ from extender.verbs.admit.budget import Budget
 from extender.verbs.admit.changes import Bounds, Changes, RejectedError
 from extender.verbs.admit.injection import Injection
 from extender.verbs.admit.spec_edits import put
+from extender.verbs.placing_lists import PLACING_LISTS, PlacingLists
 from extender.wire.constraints import parse_affinity
 from extender.wire.node_terms import NODE_TERMS, value_at
 
 _TERMS_PATH: Final = (*NODE_TERMS.split("."), "nodeSelectorTerms")
-_NODE_FIELDS: Final = frozenset({"nodeSelector", "nodeName"})
 _SEEN: Final = 10_000
 
 
@@ -69,6 +72,14 @@ def effective(signature: PodSignature, view: IndexReaders, settings: Settings) -
     return known
 
 
+def known_effective_pod(pod: Pod, view: IndexReaders) -> Pod:
+    """The effective pod where it was made since the last change of a policy, else the pod itself. O(1)."""
+    found = view.policies.effective.get(pod.signature)
+    if found is None or found.signature is None:
+        return pod
+    return msgspec.structs.replace(pod, signature=found.signature)
+
+
 def _made(signature: PodSignature, labels: Labels | None, view: IndexReaders, settings: Settings) -> Effective:
     if (
         signature.namespace in settings.policies.exempt_namespaces
@@ -87,14 +98,12 @@ def _made(signature: PodSignature, labels: Labels | None, view: IndexReaders, se
     policies = [each for each in view.policies.select(subject, Moment.SCHEDULING) if _concerns(each, signature)]
     if not policies:
         return Effective(labels)
-    run = _Enforcement(signature, Bounds(settings.limits, settings.policies.max_terms))
-    for each in policies:
-        run.apply(each)
-    run.finish()
-    made = run.enforced()
-    found = None if made is None else replace(signature, enforced=made)
+    run = _Enforcement(signature, policies, Bounds(settings.limits, settings.policies.max_terms))
+    run.run()
+    found = run.effective()
     acting = {each.key for each in policies if each.acts(Moment.ADMISSION)}
-    missed = () if made is None else tuple(key for key in made.policies if key in acting)
+    held = () if found is None or found.enforced is None else found.enforced.policies
+    missed = tuple(key for key in held if key in acting)
     return Effective(labels, found, missed, tuple(run.audited))
 
 
@@ -103,10 +112,11 @@ def _concerns(policy: Policy, signature: PodSignature) -> bool:
     return policy.targets is not Targets.TEMPLATES or bool(signature.owner_kind)
 
 
-def _for_nodes(policy: Policy) -> Policy:
-    """The policy with only the directives that hold for the nodes of a pod that exists."""
+def _for_placement(policy: Policy) -> Policy:
+    """The policy with only the directives that can hold for a pod that exists."""
+    lists = {path: items for path, items in policy.directives.lists.items() if path in PLACING_LISTS}
     directives = replace(
-        policy.directives, scheduler_names=(), priority_class="", scheduling_gates=(), lists={}, soft_min_domains=()
+        policy.directives, scheduler_names=(), priority_class="", scheduling_gates=(), lists=lists, soft_min_domains=()
     )
     return replace(policy, directives=directives)
 
@@ -114,60 +124,57 @@ def _for_nodes(policy: Policy) -> Policy:
 class _Enforcement:
     """The injection of policies into a signature, as far as decisions about nodes read it."""
 
-    def __init__(self, signature: PodSignature, bounds: Bounds) -> None:
+    def __init__(self, signature: PodSignature, policies: Sequence[Policy], bounds: Bounds) -> None:
         self.audited: list[PolicyKey] = []
         self._signature = signature
-        self._injection = Injection(_node_json(signature.node_affinity), bounds, Budget(), is_pod=True)
+        self._policies = [_for_placement(each) for each in policies]
+        self._lists = PlacingLists(signature, self._policies)
+        spec = self._lists.written_to(_node_json(signature.node_affinity))
+        self._injection = Injection(spec, bounds, Budget(), is_pod=True)
         self._applied: list[Changes] = []
-        self._preferred: list[PreferredNodeTerm] = []
         self._held: dict[PolicyKey, None] = {}
         self._refused_by: PolicyKey | None = None
 
-    def apply(self, policy: Policy) -> None:
-        """Applies a policy, or tries it where it only audits. After a conflict that rejects the pod nothing is applied."""
-        if self._refused_by is not None:
-            return
-        lacking = self._lacking(policy)
-        if policy.mode is Mode.AUDIT:
-            changes = self._injection.preview(_for_nodes(policy))
-            would_reject = any(each.resolution is ConflictPolicy.REJECT for each in changes.conflicts)
-            if lacking or would_reject or not changes.is_empty:
-                self.audited.append(policy.key)
-            return
-        self._inject(_for_nodes(policy), policy.failure_policy)
-        if lacking:
-            self._preferred += lacking
-            self._held[policy.key] = None
+    def run(self) -> None:
+        """Applies the policies, up to a conflict that rejects the pod.
 
-    def finish(self) -> None:
-        """Applies once more what gave way to a part of the pod that another policy overrode, as admission does."""
-        if not any(_has(each, ConflictPolicy.OVERRIDE) for each in self._applied):
-            return
-        for each in list(self._applied):
-            if any(conflict.resolution is not ConflictPolicy.OVERRIDE for conflict in each.conflicts):
-                self._inject(each.policy, each.policy.failure_policy)
+        What gave way to a part of the pod that another policy overrode is applied once more, as admission does.
+        """
+        for each in self._policies:
+            self._apply(each)
+        if any(_has(each, ConflictPolicy.OVERRIDE) for each in self._applied):
+            for done in list(self._applied):
+                if any(conflict.resolution is not ConflictPolicy.OVERRIDE for conflict in done.conflicts):
+                    self._apply(done.policy)
 
-    def enforced(self) -> Enforced | None:
-        """What the pod is held to; None where it lacks nothing."""
+    def effective(self) -> PodSignature | None:
+        """The signature with all that was applied; None where the pod lacks nothing."""
+        signature = self._signature
         if self._refused_by is not None:
-            return Enforced((self._refused_by,), is_refused=True)
+            return replace(signature, enforced=Enforced((self._refused_by,), is_refused=True))
         if not self._held:
             return None
         spec = self._injection.spec
-        return Enforced(tuple(self._held), _node_affinity(spec), spec.get("nodeName") or "", tuple(self._preferred))
+        affinity, spread, preferred = self._lists.read_from(spec)
+        nodes = _node_affinity(spec)
+        enforced = Enforced(tuple(self._held), nodes, spec.get("nodeName") or "", preferred)
+        return replace(signature, affinity=affinity, spread=spread, node_affinity=nodes, enforced=enforced)
 
-    def _lacking(self, policy: Policy) -> list[PreferredNodeTerm]:
-        present = {*self._signature.preferred_nodes, *self._preferred}
-        return [each for each in policy.directives.preferred_nodes if each not in present]
-
-    def _inject(self, policy: Policy, failure_policy: FailurePolicy) -> None:
+    def _apply(self, policy: Policy) -> None:
+        if self._refused_by is not None:
+            return
         try:
+            if policy.mode is Mode.AUDIT:
+                changes = self._injection.preview(policy)
+                if not changes.is_empty or _has(changes, ConflictPolicy.REJECT):
+                    self.audited.append(policy.key)
+                return
             changes = self._injection.apply(policy)
         except RejectedError:
             self._refused_by = policy.key
             return
         except Exception:  # noqa: BLE001 (an error in one policy must not stop the scheduler)
-            if failure_policy is FailurePolicy.FAIL:
+            if policy.failure_policy is FailurePolicy.FAIL and policy.mode is Mode.ENFORCE:
                 self._refused_by = policy.key
             return
         self._applied.append(changes)

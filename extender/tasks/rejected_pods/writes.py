@@ -17,6 +17,7 @@ from extender.kube.errors import KubeError, NotFound
 from extender.model.objects import Pod
 from extender.rules import catalog
 from extender.tasks.ports import ClusterWriter
+from extender.verbs.effective_pod import known_effective_pod
 
 _LOG = logging.getLogger(__name__)
 
@@ -95,6 +96,7 @@ class RejectedPodWriter:
 
 def dependency_version(pod: Pod, view: ClusterView) -> DependencyVersion:
     """The version of everything that the result for the pod depends on; None where it depends on undetermined pods."""
+    pod = known_effective_pod(pod, view)
     compiled = view.compiled(pod.signature)
     return None if view.is_undetermined(compiled) else catalog.dependencies(pod, compiled, view)
 

@@ -1,0 +1,129 @@
+"""The lists of a pod spec that place it (terms and spread constraints), between model objects and JSON for injection.
+
+The index keeps a pod's constraints as model objects, and injection works on JSON. An element of the pod stands in the
+JSON as the policy's element that means the same, so that injection finds that the pod has it; else as a brief note of what
+conflicts are found by. Only elements that policies add are parsed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, TypeAlias
+
+import orjson
+
+from extender.model.labels import Labels
+from extender.model.node_affinity import PreferredNodeTerm
+from extender.model.objects import PodSignature
+from extender.model.policies import JsonObject, Policy
+from extender.model.spread import SpreadConstraint, SpreadConstraints
+from extender.model.terms import AffinityTerm, PodAffinity, WeightedTerm
+from extender.verbs.admit.spec_edits import get, put
+from extender.wire.constraints import parse_affinity, parse_spread
+from extender.wire.node_terms import POD_TERMS, PREFERRED_NODES, SPREAD, WEIGHTED_POD_TERMS
+
+Element: TypeAlias = PreferredNodeTerm | AffinityTerm | WeightedTerm | SpreadConstraint
+
+PLACING_LISTS: Final = (PREFERRED_NODES, *POD_TERMS, *WEIGHTED_POD_TERMS, SPREAD)
+_ACTIONS: Final = {True: "DoNotSchedule", False: "ScheduleAnyway"}
+
+
+class PlacingLists:
+    """The lists of one signature while policies are injected into it. O(elements of the pod and of the policies)."""
+
+    def __init__(self, signature: PodSignature, policies: Iterable[Policy]) -> None:
+        self._signature = signature
+        self._own: dict[str, list[tuple[JsonObject, Element]]] = {}
+        self._parsed: dict[int, Element] = {}
+        self._items: list[JsonObject] = []  # kept alive, as their identities are keys
+        by_meaning: dict[tuple[str, Element], JsonObject] = {}
+        for policy in policies:
+            for path, items in policy.directives.lists.items():
+                for item in items:
+                    element = _parse(path, item.value, signature)
+                    if element is not None:
+                        self._parsed[id(item.value)] = element
+                        self._items.append(item.value)
+                        by_meaning.setdefault((path, element), item.value)
+        for path, elements in _elements(signature):
+            self._own[path] = [
+                (by_meaning.get((path, each)) or _note(each, number), each) for number, each in enumerate(elements)
+            ]
+
+    def written_to(self, spec: JsonObject) -> JsonObject:
+        """The spec with the lists of the pod."""
+        for path, pairs in self._own.items():
+            if pairs:
+                spec = put(spec, path.split("."), [value for value, _ in pairs])
+        return spec
+
+    def read_from(self, spec: JsonObject) -> tuple[PodAffinity, SpreadConstraints, tuple[PreferredNodeTerm, ...]]:
+        """The pod's affinity and spread as they are in an injected spec, and the preferred node terms that were added."""
+        own = self._signature
+        near, apart, prefers, avoids = (self._read(path, spec) for path in (*POD_TERMS, *WEIGHTED_POD_TERMS))
+        affinity = PodAffinity(near, apart, prefers, avoids, own.affinity.errors)
+        constraints = self._read(SPREAD, spec)
+        spread = SpreadConstraints(
+            tuple(each for each in constraints if each.hard),
+            tuple(each for each in constraints if not each.hard),
+            own=own.spread.own or bool(constraints),
+            hard_error=own.spread.hard_error,
+            soft_error=own.spread.soft_error,
+        )
+        preferred: Sequence[Any] = self._read(PREFERRED_NODES, spec)
+        return affinity, spread, tuple(preferred[len(own.preferred_nodes) :])
+
+    def _read(self, path: str, spec: JsonObject) -> tuple[Any, ...]:
+        """The elements of a list; those of the pod as they are."""
+        own = {id(value): element for value, element in self._own.get(path, ())}
+        values = get(spec, path.split(".")) or ()
+        found = (own.get(id(value)) or self._parsed.get(id(value)) for value in values)
+        return tuple(each for each in found if each is not None)
+
+
+def _elements(signature: PodSignature) -> Iterator[tuple[str, Sequence[Element]]]:
+    affinity, spread = signature.affinity, signature.spread
+    yield PREFERRED_NODES, signature.preferred_nodes
+    yield POD_TERMS[0], affinity.required
+    yield POD_TERMS[1], affinity.required_anti
+    yield WEIGHTED_POD_TERMS[0], affinity.preferred
+    yield WEIGHTED_POD_TERMS[1], affinity.preferred_anti
+    yield SPREAD, (*spread.hard, *spread.soft)
+
+
+def _note(element: Element, number: int) -> JsonObject:
+    """An element that no policy has: unlike all others, and with what makes another one conflict with it."""
+    if isinstance(element, SpreadConstraint):
+        return {"topologyKey": element.topology_key, "whenUnsatisfiable": _ACTIONS[element.hard], "number": number}
+    return {"number": number}
+
+
+def _parse(path: str, value: JsonObject, signature: PodSignature) -> Element | None:
+    """An element of a policy as the pod would have it; None where it cannot be parsed, which validation has ruled out."""
+    if path == SPREAD:
+        constraints = parse_spread(orjson.dumps([value]), signature.labels)
+        return next(iter((*constraints.hard, *constraints.soft)), None)
+    _, kind, name = path.split(".")
+    if path in POD_TERMS:
+        value = _with_label_keys(value, signature.labels)
+    elif path in WEIGHTED_POD_TERMS:
+        value = value | {"podAffinityTerm": _with_label_keys(value.get("podAffinityTerm") or {}, signature.labels)}
+    affinity, (_, preferred) = parse_affinity(orjson.dumps({kind: {name: [value]}}), signature.namespace)
+    lists = (preferred, affinity.required, affinity.required_anti, affinity.preferred, affinity.preferred_anti)
+    return next((each for elements in lists for each in elements), None)
+
+
+def _with_label_keys(term: JsonObject, labels: Labels) -> JsonObject:
+    """The term with its label keys merged into the selector, as the API server does when a pod is created (KEP-3633)."""
+    selector = term.get("labelSelector")
+    if not isinstance(selector, dict):
+        return term
+    more = [
+        {"key": key, "operator": operator, "values": [labels[key]]}
+        for name, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn"))
+        for key in term.get(name) or ()
+        if key in labels
+    ]
+    if not more:
+        return term
+    return term | {"labelSelector": selector | {"matchExpressions": [*(selector.get("matchExpressions") or ()), *more]}}
