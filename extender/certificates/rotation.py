@@ -148,6 +148,12 @@ def certificates_in(pem: bytes) -> Sequence[x509.Certificate]:
         raise CertificateError("no certificate in PEM form") from None
 
 
+def is_verified(certificate: bytes, bundle: bytes) -> bool:
+    """Whether an authority of the bundle has signed the certificate, both in PEM; False where one cannot be read."""
+    authorities = _readable(bundle)
+    return any(_has_signed(each, leaf) for leaf in _readable(certificate)[:1] for each in authorities)
+
+
 def _readable(pem: bytes) -> Sequence[x509.Certificate]:
     try:
         return certificates_in(pem)

@@ -14,11 +14,13 @@ from urllib.parse import urlsplit
 import orjson
 
 from extender.cli.command import CommandError, Commands
+from extender.cli.doctor_policies import read_policy_facts
 from extender.cli.files import access_to, is_file, own_namespace, read_settings, read_yaml
 from extender.cli.service_client import ServiceError, ServiceState, Trust, read_service
 from extender.compose.process import run_on_loop
-from extender.doctor.facts import Facts, Finding, SchedulingQueue
+from extender.doctor.facts import Facts, Finding, PolicyFacts, SchedulingQueue
 from extender.doctor.permissions import Permission, needed_permissions
+from extender.doctor.policies import examine_policies
 from extender.doctor.scheduler_config import examine_scheduler
 from extender.doctor.service import examine_differences, examine_service
 from extender.doctor.surroundings import examine_surroundings
@@ -44,13 +46,14 @@ class ClusterFacts:
     """Facts from the API server: denied permissions, by how many seconds its clock is ahead, the Lease, and pods.
 
     The Lease is None if leader election is off; a Lease that does not exist has no holder. Pods are read only if the
-    service has never been called, else they are None.
+    service has never been called, else they are None. Policies are None where they are disabled.
     """
 
     denied: Sequence[Permission]
     ahead: float | None
     lease: Lease | None = None
     pods: Sequence[PodConditions] | None = None
+    policies: PolicyFacts | None = None
 
 
 def add_parser(commands: Commands) -> None:
@@ -115,7 +118,7 @@ def examine(arguments: argparse.Namespace) -> tuple[list[Finding], list[str]]:
         nodes = int(facts.total("extender_index_entries", kind="nodes"))
         findings += examine_scheduler(scheduler, facts.settings, nodes)
         checked.append(f"scheduler configuration {arguments.scheduler_config}")
-    return [*findings, *examine_service(facts), *examine_surroundings(facts)], checked
+    return [*findings, *examine_service(facts), *examine_surroundings(facts), *examine_policies(facts)], checked
 
 
 def _scheduler_document(path: str) -> Mapping[str, Any]:
@@ -187,7 +190,7 @@ def _with_cluster(facts: Facts, cluster: _ClusterAccess, profiles: frozenset[str
         renewed = found.lease.renew_time
         age = 0.0 if renewed is None else facts.now - renewed.timestamp()
         facts = replace(facts, lease_holder=found.lease.holder, lease_age=age)
-    return facts, []
+    return replace(facts, policies=found.policies), []
 
 
 def _queue(pods: Sequence[PodConditions], started: float, profiles: frozenset[str]) -> SchedulingQueue:
@@ -204,7 +207,8 @@ async def _read_cluster(cluster: _ClusterAccess, settings: Settings, *, reads_po
         ahead = None if there is None else there.timestamp() - time.time()
         denied = [one for one in needed_permissions(settings) if not await reviews.is_allowed(*one.review_arguments)]
         pods = await read_pod_conditions(session.reads) if reads_pods else None
-        return ClusterFacts(denied, ahead, await _lease(session, settings.leader_election), pods)
+        policies = await read_policy_facts(session.reads, settings) if settings.policies.enabled else None
+        return ClusterFacts(denied, ahead, await _lease(session, settings.leader_election), pods, policies)
 
 
 async def _lease(session: Session, settings: LeaderElection) -> Lease | None:

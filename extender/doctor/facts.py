@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from extender.doctor.permissions import Permission
+from extender.model.policies import InvalidPolicy, Policy
 from extender.settings import Settings
 
 Severity = Literal["error", "warning", "info"]
@@ -47,11 +48,37 @@ class SchedulingQueue:
 
 
 @dataclass(frozen=True, slots=True)
+class PolicyInUse:
+    """A policy of the cluster. ``matched``: the pods that its status counts, None where it has none."""
+
+    policy: Policy | InvalidPolicy
+    matched: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFacts:
+    """What the API server shows of policies. What could not be read is absent, and gives no finding.
+
+    ``not_served``: kinds by "resource.group". ``dropped``: by kind the fields that the code reads and the schema of the
+    CRD does not have. ``no_configuration``, ``untrusted``: webhook configurations that do not exist, or whose caBundle
+    does not verify the serving certificate. ``services``: by "namespace/name" of the webhook's Service how many ready
+    endpoints it has, None where it does not exist.
+    """
+
+    not_served: tuple[str, ...] = ()
+    dropped: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    no_configuration: tuple[str, ...] = ()
+    untrusted: tuple[str, ...] = ()
+    services: Mapping[str, int | None] = field(default_factory=dict)
+    policies: tuple[PolicyInUse, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """The facts. Times are Unix seconds. `clocks`: by how many seconds each other clock is ahead of the local one.
 
     ``denied``: needed permissions that the API server denies. ``account``: for which account, where that may not be the
-    service's own.
+    service's own. ``policies``: None also where they are disabled.
     """
 
     settings: Settings
@@ -64,6 +91,7 @@ class Facts:
     lease_age: float = 0.0
     queue: SchedulingQueue | None = None
     account: str = ""
+    policies: PolicyFacts | None = None
 
     def series(self, name: str) -> Iterator[Sample]:
         """The series of a metric."""

@@ -44,6 +44,11 @@ from extender.wire.objects_json import PolicyJson, PolicyMetaJson
 from extender.wire.policy_validation import validate
 
 _DEFAULT_WHEN: Final = ("Admission", "Scheduling")
+_SPEC_FIELDS: Final = (
+    *("podSelector", "matchConditions", "when", "targets", "priority", "conflictPolicy", "failurePolicy", "mode"),
+    *("nodeSelector", "nodeName", "affinity", "tolerations", "topologySpreadConstraints", "schedulerName"),
+    *("schedulerNames", "schedulingGates", "priorityClassName"),
+)
 
 
 class PolicyError(ValueError):
@@ -53,6 +58,11 @@ class PolicyError(ValueError):
         super().__init__("; ".join(map(str, errors)))
         self.invalid = invalid
         self.errors = tuple(errors)
+
+
+def spec_fields(*, is_cluster: bool) -> tuple[str, ...]:
+    """The fields of a spec that are read."""
+    return (*_SPEC_FIELDS, *(["namespaceSelector"] if is_cluster else []))
 
 
 def decode_policy(body: bytes, limits: Limits = DEFAULT_LIMITS, *, kind: str = "") -> Policy:

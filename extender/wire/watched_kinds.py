@@ -99,4 +99,9 @@ def watched_kinds(settings: Settings) -> list[WatchedKind]:
 
 def policy_kinds(settings: Settings) -> list[str]:
     """The names of the kinds of policies that these settings need."""
-    return [each.kind.name for each in watched_kinds(settings) if each.kind.group in {GROUP, KUPID_GROUP}]
+    return [each.kind.name for each in watched_kinds(settings) if is_policy_kind(each)]
+
+
+def is_policy_kind(watched: WatchedKind) -> bool:
+    """Whether it is a kind of policies."""
+    return watched.kind.group in {GROUP, KUPID_GROUP}

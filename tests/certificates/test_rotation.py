@@ -17,6 +17,7 @@ from extender.certificates.rotation import (
     Certificates,
     ServingPair,
     certificates_in,
+    is_verified,
     next_step,
     read_certificates,
 )
@@ -174,3 +175,13 @@ def test_a_pair_names_what_is_wrong_with_it() -> None:
     assert found.problem(BEGIN - timedelta(days=1)) == "not valid before 2025-12-31T23:55:00Z"
     assert "PRIVATE" not in repr(found)
     assert isinstance(found.certificate, x509.Certificate)
+
+
+def test_a_certificate_is_verified_by_any_authority_of_the_bundle_that_signed_it() -> None:
+    ours, other = (Authority.make(name, BEGIN, 1) for name in ("ours", "other"))
+    leaf = ours.issue("webhook", BEGIN, 1, SERVER).certificate_pem
+    ours_pem, other_pem = ours.pair.certificate_pem, other.pair.certificate_pem
+    assert is_verified(leaf, other_pem + ours_pem)
+    assert not is_verified(leaf, other_pem)
+    assert not is_verified(leaf, b"no PEM")
+    assert not is_verified(b"no PEM", ours_pem)

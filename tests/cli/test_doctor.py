@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import io
 import json
 import shutil
@@ -10,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, redirect_stdout
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ import yaml
 from aiohttp import web
 from msgspec.structs import replace
 
+from extender.certificates.authority import SERVER, Authority
 from extender.cli.files import read_settings
 from extender.cli.main import main
 from extender.compose.embedded import FREE_PORT, service_running
@@ -26,8 +29,13 @@ from extender.server.app import listening
 from extender.server.tls import ServerTls
 from extender.settings import Clients, Server, Tls
 from extender.simulator.apiserver.fault_points import Call
+from extender.simulator.apiserver.kinds import SECRETS, SERVICES, VALIDATING_WEBHOOKS
 from extender.simulator.apiserver.server import ApiServer
+from extender.simulator.json_objects import JsonObject
 from tests.cli.test_serve import PENDING, QUESTION, configuration
+from tests.deploy.building import DEPLOY, load_all
+from tests.deploy.policies.examples import policy
+from tests.fakes import PATIENCE
 from tests.server.serving import app_with
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -280,3 +288,63 @@ async def test_a_key_that_every_account_may_read_is_reported(tmp_path: Path) -> 
         _, document = await Setup(Strict(), url, "", tmp_path).doctor("--no-cluster", *given)
     (found,) = [one for one in document["findings"] if one["check"] == "key"]
     assert (found["severity"], found["remedy"]) == ("warning", f"chmod 600 {tmp_path / 'client.key'}")
+
+
+WEBHOOK = "placement-extender-webhook"
+MUTATING = "MutatingWebhookConfiguration placement-extender"
+NO_NUMBER = 'spec.priority: Invalid value: "high": must be an integer'
+
+
+def with_policies() -> dict[str, Any]:
+    """The section of the configuration; nothing listens for webhooks at a fixed port."""
+    return {"enabled": True, "webhook": {"bindAddress": "127.0.0.1:0", "serviceNamespace": "default"}}
+
+
+def installed_policies() -> list[JsonObject]:
+    """What deploy/policies applies, a Service, and three policies with the status that the leader has written."""
+    found = list(load_all(DEPLOY / "policies" / "webhooks.yaml"))
+    metadata = {"name": WEBHOOK, "namespace": "default"}
+    found.append({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque"})
+    found.append({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {}})
+    for name, matched in (("used", 2), ("idle", 0)):
+        found.append({**policy("PodSchedulingPolicy", name), "status": {"matchedPods": matched}})
+    return [*found, policy("ClusterPodSchedulingPolicy", "old", priority="high")]
+
+
+async def kept(setup: Setup) -> None:
+    """Return once the leader has written the authority into both configurations."""
+    async with asyncio.timeout(PATIENCE), aiohttp.ClientSession(setup.url) as session:
+        while True:
+            async with session.get("/metrics") as page:
+                lines = [line for line in (await page.text()).splitlines() if "webhook_configuration_correct{" in line]
+            if len(lines) == 2 and all(line.endswith(" 1.0") for line in lines):
+                return
+            await asyncio.sleep(0.05)
+
+
+async def test_policies_that_are_invalid_or_match_nothing_are_named(tmp_path: Path) -> None:
+    async with set_up(tmp_path, pods=installed_policies(), policies=with_policies()) as setup:
+        await kept(setup)
+        code, document = await setup.doctor()
+    assert code == 1
+    assert [one["problem"] for one in document["findings"]] == [
+        f"ClusterPodSchedulingPolicy/old is invalid, so it is not applied: {NO_NUMBER}",
+        "PodSchedulingPolicy/default/idle matches no pod of the cluster",
+    ]
+
+
+async def test_a_webhook_that_the_api_server_cannot_call_is_found(tmp_path: Path) -> None:
+    async with set_up(tmp_path, pods=installed_policies(), policies=with_policies()) as setup:
+        await kept(setup)
+        store = setup.api.store
+        store.remove(VALIDATING_WEBHOOKS, "placement-extender")
+        store.remove(SERVICES, f"default/{WEBHOOK}")
+        other = Authority.make("other", now := datetime.now(UTC), 1).issue("other", now, 1, SERVER)
+        data = {"tls.crt": base64.b64encode(other.certificate_pem).decode()}
+        store.put(SECRETS, {**store.find(SECRETS, f"default/{WEBHOOK}").read(), "data": data})
+        _, document = await setup.doctor()
+    assert [one["problem"] for one in document["findings"] if one["check"] == "webhook"] == [
+        "ValidatingWebhookConfiguration placement-extender does not exist: the API server calls no webhook",
+        f"the caBundle of {MUTATING} is not that of the serving certificate: every call of the webhook fails",
+        f"the Service default/{WEBHOOK} of the webhook does not exist",
+    ]

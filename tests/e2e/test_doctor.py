@@ -18,6 +18,7 @@ from extender.simulator.json_objects import JsonObject
 from tests.e2e.cluster import Cluster, eventually_ready
 from tests.e2e.control_plane import scheduler_document
 from tests.e2e.granting import applied, granted, kubeconfig_of_account, without
+from tests.e2e.policing import CRDS, VALIDATING, installed, policed
 from tests.e2e.programs import ProgramError, our_command
 from tests.e2e.serving import Extender
 from tests.fakes import PATIENCE
@@ -202,3 +203,32 @@ async def test_a_healthy_standby_is_no_mistake(cluster: Cluster, tmp_path: Path)
             await eventually_standing_by(standby)
             found = await doctor(standby, tmp_path, {"kind": "KubeSchedulerConfiguration"})
     assert [(severity, check) for severity, check, _ in found if check != "scheduler"] == [("info", "standby")]
+
+
+async def test_an_older_crd_and_a_lost_webhook_configuration_are_named(cluster: Cluster, tmp_path: Path) -> None:
+    async with policed(cluster) as found:
+        document = scheduler_document("offload", found.extender.url)
+        before = await doctor(found.extender, tmp_path, document)
+        assert {check for _, check, _ in before} <= {"called"}
+        path = f"{CRDS}/podschedulingpolicies.placement.extender.dev"
+        crd = await cluster.api.request("GET", path)
+        fields = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+        mode = fields.pop("mode")
+        await cluster.api.request("PUT", path, crd)
+        await cluster.api.delete(VALIDATING)
+        dropped = "the CRD of PodSchedulingPolicy is older than the service: the API server drops spec.mode"
+        lost = "ValidatingWebhookConfiguration placement-extender does not exist: the API server calls no webhook"
+        try:
+            async with asyncio.timeout(PATIENCE):  # the apiserver publishes a changed schema some time later
+                while (found_now := set(await doctor(found.extender, tmp_path, document)) - set(before)) != {
+                    ("warning", "crds", dropped),
+                    ("error", "webhook", lost),
+                }:
+                    assert ("error", "webhook", lost) in found_now
+        finally:
+            crd = await cluster.api.request("GET", path)
+            fields = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+            fields["mode"] = mode
+            await cluster.api.request("PUT", path, crd)
+            (configuration,) = (each for each in installed() if each["kind"].startswith("Validating"))
+            await cluster.api.create(configuration)

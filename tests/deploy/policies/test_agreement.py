@@ -8,7 +8,7 @@ import pytest
 
 from extender.model.policies import ConflictPolicy, FailurePolicy, Mode, Moment, Targets
 from extender.settings import Limits
-from extender.wire.policies_v1 import read_policy
+from extender.wire.policies_v1 import read_policy, spec_fields
 from extender.wire.policy_validation import validate
 from tests.deploy.policies.crds import crds
 from tests.deploy.policies.examples import BAD, FULL, Json, namespaced_full, policy
@@ -45,6 +45,12 @@ def test_a_policy_with_every_field_is_valid_for_the_webhook_too(found: Json) -> 
 def test_the_webhook_refuses_what_the_schema_refuses_but_for_what_only_the_schema_checks() -> None:
     """A policy reaches the webhook only after it has passed the schema, so these need no second check."""
     assert {case for case, (spec, _) in BAD.items() if not errors_of(policy(**spec))} == SCHEMA_ONLY
+
+
+@pytest.mark.parametrize("crd", crds(), ids=lambda crd: str(crd["spec"]["names"]["kind"]))
+def test_the_fields_that_are_read_are_those_of_the_schema(crd: Json) -> None:
+    fields = schema_of(crd)["properties"]["spec"]["properties"]
+    assert set(spec_fields(is_cluster=crd["spec"]["scope"] == "Cluster")) == set(fields)
 
 
 @pytest.mark.parametrize(
