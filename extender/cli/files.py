@@ -5,10 +5,11 @@ Returns values. Every error is a CommandError with the name of the file.
 
 import os
 import sys
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+import orjson
 import yaml
 
 from extender.cli.command import CommandError
@@ -17,6 +18,8 @@ from extender.model.documents import DocumentError
 from extender.settings import DEFAULT_NAMESPACE, Kube, Limits, Settings, parse_settings
 from extender.wire.errors import WireError
 from extender.wire.snapshot import Snapshot, decode_snapshot
+
+T = TypeVar("T")
 
 STDIN: Final = "-"
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
@@ -51,8 +54,28 @@ def own_file(name: str) -> Path:
 
 def read_yaml(path: str) -> object:
     """The document of a YAML or JSON file. A field that is set twice is an error, as in Kubernetes."""
+    return _parsed(path, lambda body: yaml.load(body, Loader=_StrictLoader))  # noqa: S506 (a SafeLoader)
+
+
+def read_documents(path: str) -> list[dict[str, Any]]:
+    """The objects of a YAML or JSON file with one or more documents, and those in its Lists, as plain JSON."""
+    documents = _parsed(path, lambda body: list(yaml.load_all(body, Loader=_StrictLoader)))
+    found: list[dict[str, Any]] = []
+    for document in documents:
+        try:
+            value = orjson.loads(orjson.dumps(document))  # YAML has dates, and keys that are numbers
+        except TypeError as error:
+            raise CommandError(f"{path}: {error}") from None
+        listed = value.get("items") if isinstance(value, dict) and str(value.get("kind")).endswith("List") else [value]
+        found += (each for each in listed or () if each is not None)
+    if not found or not all(isinstance(each, dict) for each in found):
+        raise CommandError(f"{path}: expected Kubernetes objects")
+    return found
+
+
+def _parsed(path: str, parse: Callable[[bytes], T]) -> T:
     try:
-        return yaml.load(read_bytes(path), Loader=_StrictLoader)  # noqa: S506 (a SafeLoader)
+        return parse(read_bytes(path))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""

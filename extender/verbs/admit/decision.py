@@ -67,13 +67,17 @@ _COMPUTED_FROM_CLASS: Final = ("priority", "preemptionPolicy")
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """A review with the answer, and what led to it: for metrics, events and status. ``failed``: policies with errors."""
+    """A review with the answer, and what led to it: for metrics, events and status.
+
+    ``audited``: what policies in mode Audit would change. ``failed``: policies with errors.
+    """
 
     review: JsonObject
     kind: str = ""
     namespace: str = ""
     dry_run: bool = False
     changes: tuple[Changes, ...] = ()
+    audited: tuple[Changes, ...] = ()
     failed: tuple[PolicyKey, ...] = ()
 
     @property
@@ -210,8 +214,8 @@ class AdmitVerb:
             conflicts = [each for done in findings.changes for each in done.conflicts][:_MOST_DESCRIBED]
             warnings = [*findings.warnings, *map(_describe, conflicts)]
             found = allowed(request.uid, patch=patch, warnings=warnings, notes=findings.notes())
-        changes, failed = tuple(findings.changes), tuple(findings.failed)
-        return Admission(found, kind, request.namespace, request.dry_run, changes, failed)
+        done = tuple(findings.changes), tuple(findings.audited), tuple(findings.failed)
+        return Admission(found, kind, request.namespace, request.dry_run, *done)
 
     def _patch(self, request: Request, kind: str, findings: _Findings) -> list[Operation]:
         obj = request.obj

@@ -113,6 +113,12 @@ def allowed(
     return _review(response, warnings, notes)
 
 
+def read_patch(response: JsonObject) -> list[Operation]:
+    """The operations of a response; empty where it changes nothing."""
+    found: list[Operation] = orjson.loads(base64.b64decode(response["patch"])) if "patch" in response else []
+    return found
+
+
 def denied(
     uid: str, code: int, message: str, *, warnings: Iterable[str] = (), notes: Mapping[str, str] | None = None
 ) -> JsonObject:

@@ -1,0 +1,31 @@
+"""Lists of a kind that are read once, in pages: for commands that look at a cluster and end. Reflectors have their own.
+
+https://kubernetes.io/docs/reference/using-api/api-concepts/#retrieving-large-results-sets-in-chunks
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from extender.kube.errors import Unreachable
+from extender.kube.session import Connection
+from extender.wire.errors import WireError
+from extender.wire.kinds import decode_page
+
+_PAGE: Final = 500
+
+
+async def read_list(connection: Connection, path: str) -> list[bytes]:
+    """The objects of a list as JSON. Raises ``KubeError``. One request for 500 objects."""
+    found: list[bytes] = []
+    query = {"limit": str(_PAGE)}
+    while True:
+        body = await connection.call("GET", path, query=query)
+        try:
+            page = decode_page(body)
+        except WireError as error:
+            raise Unreachable(f"GET {path}: {error}") from None
+        found += map(bytes, page.items)
+        if not page.continue_token:
+            return found
+        query["continue"] = page.continue_token

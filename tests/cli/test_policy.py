@@ -1,0 +1,298 @@
+"""`extender policy test`: what the webhook would do to pods of files, of a snapshot and of a cluster, and its exit codes."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from extender.cli.main import main
+from extender.simulator.apiserver.server import ApiServer
+from tests.builders import Json
+from tests.deploy.policies.examples import TO_COPY
+from tests.policies import expression, node_term, policy_json, requiring
+from tests.verbs.admit.reviewing import pod, template_spec, workload
+
+README = Path(__file__).resolve().parents[2] / "config" / "policies" / "README.md"
+POOL: dict[str, Any] = {"nodeSelector": {"pool": "a"}, "tolerations": [{"key": "pool", "operator": "Exists"}]}
+
+
+def node(name: str, *, tainted: bool = False, **labels: str) -> Json:
+    """A node, with a taint for its pool."""
+    spec = {"taints": [{"key": "pool", "value": "a", "effect": "NoSchedule"}]} if tainted else {}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "spec": spec}
+
+
+NODES = [node("n1", pool="a", tainted=True), node("n2", pool="b"), node("n3")]
+NAMESPACES = [
+    {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+    for name, labels in (("shop", {"team": "a"}), ("lab", {"team": "b"}))
+]
+
+
+@dataclass
+class Result:
+    """The exit code and what was printed."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        """The JSON document."""
+        return json.loads(self.out)
+
+
+@dataclass
+class Command:
+    """The command with files that a test writes."""
+
+    folder: Path
+    capsys: pytest.CaptureFixture[str]
+
+    def write(self, name: str, *objects: Json) -> str:
+        """A file of these objects, one YAML document each."""
+        path = self.folder / name
+        path.write_text(yaml.safe_dump_all(objects), "utf-8")
+        return str(path)
+
+    def snapshot(self, *objects: Json) -> str:
+        """A file as kubectl writes it."""
+        path = self.folder / "cluster.json"
+        path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}), "utf-8")
+        return str(path)
+
+    def __call__(self, *arguments: str) -> Result:
+        """Run it."""
+        code = main(["policy", "test", *arguments])
+        told = self.capsys.readouterr()
+        return Result(code, told.out, told.err)
+
+    def on(self, policies: list[Json], *arguments: str, obj: Json | None = None) -> Result:
+        """Run it with these policies and a pod, by default one with the label app=web, and print JSON."""
+        given = self.write("policies.yaml", *policies)
+        return self(given, "--pod", self.write("pod.yaml", obj or pod()), "-o", "json", *arguments)
+
+
+@pytest.fixture
+def command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(tmp_path, capsys)
+
+
+def test_a_pod_is_shown_as_a_diff_with_the_policy_of_each_field_and_the_nodes_that_match(command: Command) -> None:
+    given = command.write("policy.yaml", policy_json("pool", **POOL))
+    cluster = command.snapshot(*NODES, *NAMESPACES)
+    found = command(given, "--pod", command.write("pod.yaml", pod()), "--snapshot", cluster)
+    lines = found.out.splitlines()
+    assert (found.code, found.err, lines[0]) == (0, "", "Pod shop/p")
+    assert [line for line in lines if line.startswith("+ ")] == [
+        "+  tolerations:",
+        "+  - key: pool",
+        "+    operator: Exists",
+        "+  nodeSelector:",
+        "+    pool: a",
+    ]
+    assert lines[-6:] == [
+        "  FIELD         POLICY",
+        "  tolerations   ClusterPodSchedulingPolicy/pool",
+        "  nodeSelector  ClusterPodSchedulingPolicy/pool",
+        "  nodes: 1 of 3 match, 2 before: n1; 2 node(s) didn't match Pod's node affinity/selector",
+        "",
+        "1 object: 1 changed, 0 refused",
+    ]
+
+
+def test_nothing_to_do_is_no_failure(command: Command) -> None:
+    found = command.on([policy_json(podSelector={"matchLabels": {"app": "other"}}, **POOL)])
+    (tested,) = found.document["objects"]
+    assert (found.code, tested["result"], tested["fields"], tested["nodes"]) == (0, "allowed", [], None)
+
+
+def test_a_pod_that_fits_no_node_any_more_gives_1(command: Command) -> None:
+    cluster = command.snapshot(*NODES[1:])
+    found = command.on([policy_json(**POOL)], "--snapshot", cluster)
+    (tested,) = found.document["objects"]
+    assert (found.code, tested["result"]) == (1, "mutated")
+    assert tested["nodes"] == {
+        "matching": [],
+        "total": 2,
+        "rejected": {"node(s) didn't match Pod's node affinity/selector": 2},
+        "matchingBefore": ["n2", "n3"],
+    }
+    (policy,) = found.document["policies"]
+    assert policy["warnings"] == ["spec: no node matches the node selector and the required node affinity now"]
+
+
+@pytest.mark.parametrize(
+    ("conflict_policy", "result", "kept"),
+    [("KeepPod", "mutated", "b"), ("Override", "mutated", "a"), ("Reject", "denied", None)],
+)
+def test_a_conflict_gives_1_and_is_named(command: Command, conflict_policy: str, result: str, kept: str | None) -> None:
+    policies = [policy_json(**POOL, conflictPolicy=conflict_policy)]
+    found = command.on(policies, obj=pod({"nodeSelector": {"pool": "b"}}))
+    (tested,) = found.document["objects"]
+    assert (found.code, tested["result"]) == (1, result)
+    if kept is None:
+        assert "nodeSelector[pool]" in tested["refusal"]
+        assert tested["admitted"] is None
+    else:
+        (conflict,) = tested["conflicts"]
+        assert (conflict["field"], conflict["resolution"]) == ("nodeSelector[pool]", conflict_policy)
+        assert tested["admitted"]["spec"]["nodeSelector"] == {"pool": kept}
+
+
+def test_a_policy_in_mode_audit_changes_nothing_and_its_conflicts_are_told(command: Command) -> None:
+    found = command.on([policy_json(**POOL, mode="Audit")], obj=pod({"nodeSelector": {"pool": "b"}}))
+    (tested,) = found.document["objects"]
+    assert (found.code, tested["result"]) == (1, "allowed")
+    assert [each["field"] for each in tested["conflicts"]] == ["nodeSelector[pool]"]
+    assert "tolerations" in tested["notes"]["audited"]
+
+
+def test_an_invalid_policy_gives_1_with_its_field_and_the_others_are_applied(command: Command) -> None:
+    given = command.write("policies.yaml", policy_json("bad", when=["Later"]), policy_json("good", **POOL))
+    found = command(given, "--pod", command.write("pod.yaml", pod()))
+    assert found.code == 1
+    assert f"{given}: ClusterPodSchedulingPolicy/bad: spec.when[0]: " in found.err
+    assert "ClusterPodSchedulingPolicy/good" in found.out
+
+
+def test_the_pods_of_a_namespace_are_tested_as_if_they_were_created_again(command: Command) -> None:
+    policies = [policy_json("pool", namespaceSelector={"matchLabels": {"team": "a"}}, **POOL)]
+    old = command.on(policies, "--snapshot", command.snapshot(*NAMESPACES), obj=pod())
+    (injected,) = old.document["objects"]
+    running = injected["admitted"]
+    running["spec"]["nodeName"] = "n2"
+    running |= {"status": {"phase": "Running"}}
+    finished = pod(name="done") | {"status": {"phase": "Succeeded"}}
+    elsewhere = pod(name="elsewhere", namespace="lab")
+    cluster = command.snapshot(*NODES, *NAMESPACES, running, finished, elsewhere)
+    changed = command.write("changed.yaml", policy_json("pool", nodeSelector={"pool": "b"}))
+    found = command(changed, "--namespace", "shop", "--snapshot", cluster, "-o", "json")
+    (tested,) = found.document["objects"]
+    assert (found.code, tested["object"]) == (0, "Pod shop/p")
+    assert tested["admitted"]["spec"] == pod()["spec"] | {"nodeSelector": {"pool": "b"}}
+    assert tested["nodes"]["matching"] == ["n2"]
+
+
+async def test_a_cluster_gives_the_same_as_its_snapshot_in_any_number_of_pages(command: Command) -> None:
+    objects = [*NODES, *(node(f"more-{number}") for number in range(600)), *NAMESPACES, pod()]
+    given = command.write("policy.yaml", policy_json(namespaceSelector={"matchLabels": {"team": "a"}}, **POOL))
+    async with ApiServer() as api:
+        api.store.load(json.loads(json.dumps(objects)))
+        kubeconfig = str(api.write_kubeconfig(command.folder / "kubeconfig"))
+        arguments = (given, "--namespace", "shop", "-o", "json", "--kubeconfig", kubeconfig)
+        live = await asyncio.to_thread(command, *arguments)
+    saved = await asyncio.to_thread(command, *arguments[:-2], "--snapshot", command.snapshot(*objects))
+    (one,), (other,) = live.document["objects"], saved.document["objects"]
+    assert (live.code, saved.code, one["nodes"]["total"]) == (0, 0, 603)
+    assert {name: one[name] for name in ("result", "fields", "conflicts", "nodes")} == {
+        name: other[name] for name in ("result", "fields", "conflicts", "nodes")
+    }
+
+
+def test_a_cluster_that_cannot_be_read_is_an_error_of_one_line(command: Command) -> None:
+    given = command.write("policy.yaml", policy_json(**POOL))
+    found = command(given, "--namespace", "shop", "--kubeconfig", str(command.folder / "none"))
+    assert (found.code, found.err.count("\n")) == (1, 1)
+
+
+def test_what_is_no_pod_in_a_snapshot_is_named_and_left_out(command: Command) -> None:
+    broken: list[Any] = [7, {"kind": "Pod"}, {"kind": "Pod", "metadata": 1}, {**pod(), "spec": 1}]
+    given = command.write("policy.yaml", policy_json(**POOL))
+    cluster = command.snapshot(*broken, *NODES, pod())
+    found = command(given, "--namespace", "shop", "--snapshot", cluster, "-o", "json")
+    assert (found.code, len(found.document["objects"])) == (0, 1)
+    assert "items[0]" in found.err
+    assert command(given, "--namespace", "empty", "--snapshot", cluster).err.endswith(
+        "extender: namespace empty: no pods that are not finished\n"
+    )
+
+
+def test_yaml_is_the_resulting_pod_to_which_nothing_is_left_to_do(command: Command) -> None:
+    given = command.write("policy.yaml", policy_json(**POOL))
+    first = command(given, "--pod", command.write("pod.yaml", pod()), "-o", "yaml")
+    admitted = yaml.safe_load(first.out)
+    assert admitted["spec"]["nodeSelector"] == POOL["nodeSelector"]
+    del admitted["metadata"]["annotations"]  # else it is taken as what was injected before
+    second = command.on([policy_json(**POOL)], obj=admitted)
+    assert (first.code, second.code, second.document["objects"][0]["result"]) == (0, 0, "allowed")
+
+
+def test_a_template_is_tested_as_a_workload(command: Command) -> None:
+    found = command.on([policy_json(**POOL, targets="Templates")], obj=workload())
+    (tested,) = found.document["objects"]
+    assert (found.code, template_spec(tested["admitted"])["nodeSelector"]) == (0, {"pool": "a"})
+
+
+def test_a_pod_without_a_namespace_gets_the_one_of_the_flag(command: Command) -> None:
+    nowhere = pod()
+    del nowhere["metadata"]["namespace"]
+    found = command.on([policy_json("own", "lab", **POOL)], "--namespace", "lab", obj=nowhere)
+    assert found.document["objects"][0]["result"] == "mutated"
+
+
+def test_two_policies_name_their_own_fields_in_order(command: Command) -> None:
+    affinity = requiring(node_term(expression("disk", "In", "ssd")))
+    policies = [policy_json("second", **POOL), policy_json("first", priority=1, affinity=affinity)]
+    (tested,) = command.on(policies).document["objects"]
+    assert [each["policy"].rpartition("/")[2] for each in tested["fields"]] == ["first", "second", "second"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["--namespace", "shop"], ["--pod", "a", "--snapshot", "b", "--kubeconfig", "c"], ["--pod", "a", "-o", "xml"]],
+    ids=["no pods", "no source", "two sources", "unknown format"],
+)
+def test_wrong_usage_gives_2(command: Command, arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        command(str(next(iter(TO_COPY.values()))), *arguments)
+    assert ended.value.code == 2
+
+
+@pytest.mark.parametrize(
+    ("objects", "problem"),
+    [
+        ([{"kind": "ConfigMap"}], "kind: expected PodSchedulingPolicy or ClusterPodSchedulingPolicy, got ConfigMap"),
+        ([policy_json("one"), policy_json("one")], "ClusterPodSchedulingPolicy/one is given twice"),
+        ([], "expected Kubernetes objects"),
+    ],
+    ids=["another kind", "twice", "empty"],
+)
+def test_a_file_without_policies_is_an_error(command: Command, objects: list[Json], problem: str) -> None:
+    given = command.write("policies.yaml", *objects)
+    found = command(given, "--pod", command.write("pod.yaml", pod()))
+    assert (found.code, found.err) == (1, f"extender: {given}: {problem}\n")
+
+
+@pytest.mark.parametrize("name", ["metadata", "spec"])
+def test_a_pod_without_a_part_is_an_error(command: Command, name: str) -> None:
+    broken = {**pod(), name: "x"}
+    given = command.write("policies.yaml", policy_json(**POOL))
+    found = command(given, "--pod", command.write("pod.yaml", broken))
+    assert (found.code, found.err) == (1, f"extender: {command.folder / 'pod.yaml'}: {name}: expected an object\n")
+
+
+def test_the_example_of_the_readme_prints_what_stands_below_it(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = README.read_text("utf-8")
+    found = re.search(
+        r"    extender policy test (.+) <<'END'\n((?:    .*\n)+?)    END\n\n```text\n(.+?)```", text, re.DOTALL
+    )
+    assert found
+    arguments, typed, printed = found.groups()
+    typed = re.sub("^    ", "", typed, flags=re.MULTILINE)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(typed.encode())))
+    monkeypatch.chdir(README.parents[2])
+    result = command(*arguments.split())
+    assert (result.code, result.out) == (0, printed)
