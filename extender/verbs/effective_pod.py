@@ -39,7 +39,7 @@ from extender.model.policies import (
     Subject,
     Targets,
 )
-from extender.settings import Settings
+from extender.settings import Rules, Settings
 from extender.verbs.admit.budget import Budget
 from extender.verbs.admit.changes import Bounds, Changes, RejectedError
 from extender.verbs.admit.injection import Injection
@@ -100,7 +100,7 @@ def _made(signature: PodSignature, labels: Labels | None, view: IndexReaders, se
         return Effective(labels)
     run = _Enforcement(signature, policies, Bounds(settings.limits, settings.policies.max_terms))
     run.run()
-    found = run.effective()
+    found = run.effective(settings.rules)
     acting = {each.key for each in policies if each.acts(Moment.ADMISSION)}
     held = () if found is None or found.enforced is None else found.enforced.policies
     missed = tuple(key for key in held if key in acting)
@@ -147,7 +147,7 @@ class _Enforcement:
                 if any(conflict.resolution is not ConflictPolicy.OVERRIDE for conflict in done.conflicts):
                     self._apply(done.policy)
 
-    def effective(self) -> PodSignature | None:
+    def effective(self, rules: Rules) -> PodSignature | None:
         """The signature with all that was applied; None where the pod lacks nothing."""
         signature = self._signature
         if self._refused_by is not None:
@@ -155,7 +155,7 @@ class _Enforcement:
         if not self._held:
             return None
         spec = self._injection.spec
-        affinity, spread, preferred = self._lists.read_from(spec)
+        affinity, spread, preferred = self._lists.read_from(spec, rules)
         nodes = _node_affinity(spec)
         enforced = Enforced(tuple(self._held), nodes, spec.get("nodeName") or "", preferred)
         return replace(signature, affinity=affinity, spread=spread, node_affinity=nodes, enforced=enforced)

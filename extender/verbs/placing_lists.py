@@ -18,6 +18,7 @@ from extender.model.objects import PodSignature
 from extender.model.policies import JsonObject, Policy
 from extender.model.spread import SpreadConstraint, SpreadConstraints
 from extender.model.terms import AffinityTerm, PodAffinity, WeightedTerm
+from extender.settings import Rules
 from extender.verbs.admit.spec_edits import get, put
 from extender.wire.constraints import parse_affinity, parse_spread
 from extender.wire.node_terms import POD_TERMS, PREFERRED_NODES, SPREAD, WEIGHTED_POD_TERMS
@@ -57,15 +58,26 @@ class PlacingLists:
                 spec = put(spec, path.split("."), [value for value, _ in pairs])
         return spec
 
-    def read_from(self, spec: JsonObject) -> tuple[PodAffinity, SpreadConstraints, tuple[PreferredNodeTerm, ...]]:
-        """The pod's affinity and spread as they are in an injected spec, and the preferred node terms that were added."""
+    def read_from(
+        self, spec: JsonObject, rules: Rules
+    ) -> tuple[PodAffinity, SpreadConstraints, tuple[PreferredNodeTerm, ...]]:
+        """The pod's affinity and spread as they are in an injected spec, and the preferred node terms that were added.
+
+        Where an in-tree plugin scores what the pod prefers itself, only the preferences that were added are returned.
+        """
         own = self._signature
         near, apart, prefers, avoids = (self._read(path, spec) for path in (*POD_TERMS, *WEIGHTED_POD_TERMS))
+        if not rules.inter_pod_affinity.enabled:
+            prefers, avoids = prefers[len(own.affinity.preferred) :], avoids[len(own.affinity.preferred_anti) :]
         affinity = PodAffinity(near, apart, prefers, avoids, own.affinity.errors)
         constraints = self._read(SPREAD, spec)
         spread = SpreadConstraints(
             tuple(each for each in constraints if each.hard),
-            tuple(each for each in constraints if not each.hard),
+            tuple(
+                each
+                for each in constraints
+                if not each.hard and (rules.topology_spread.enabled or each not in own.spread.soft)
+            ),
             own=own.spread.own or bool(constraints),
             hard_error=own.spread.hard_error,
             soft_error=own.spread.soft_error,

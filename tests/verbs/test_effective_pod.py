@@ -8,59 +8,26 @@ from typing import Any
 import orjson
 import pytest
 
-from extender.index.cluster import ClusterIndex
-from extender.model.labels import HOSTNAME
 from extender.model.objects import Namespace, Pod
 from extender.model.policies import CLUSTER_KIND, NAMESPACED_KIND, PolicyObject
 from extender.model.rejections import Reason
 from extender.rules import catalog
 from extender.rules.frames import IndexFrame
-from extender.settings import Settings
 from extender.tasks.rejected_pods.requeuer import Requeuer
-from extender.tasks.rejected_pods.writes import RejectedPodWriter, dependency_version, is_unchanged
+from extender.tasks.rejected_pods.writes import RejectedPodWriter
 from extender.verbs.effective_pod import AUDITED, MISSED, effective_pod
-from extender.verbs.filter.pipeline import FilterDecision, FilterVerb
 from extender.verbs.filter.select_host import find_node_elsewhere
 from extender.verbs.preempt.decision import decide_preemption
 from extender.verbs.prioritize import prioritize_nodes
 from extender.wire.extender_v1 import ExtenderArgs
 from extender.wire.kinds import PODS
-from tests.builders import Json, asking, node_json, preempting, settings
-from tests.contenders import cluster, contender, contender_json, stage
+from tests.builders import Json, asking, node_json, preempting
+from tests.contenders import contender, contender_json
 from tests.fakes import FakeClock, FakeWriter, until
-from tests.policies import PREFERRED, REQUIRED, expression, kupid_policy, node_term, policy, preferring, requiring
+from tests.policies import expression, kupid_policy, node_term, policy, preferring, requiring
+from tests.verbs.policed import NODES, Asker, with_spec
 
-NODES = ("na", "nb", "nc")
 ZONE_A = requiring(node_term(expression("zone", "In", "a")))
-
-
-class Asker:
-    """Three nodes in the zones a, b and c, with policies."""
-
-    def __init__(self, *policies: Any, enabled: bool = True, **sections: Any) -> None:
-        nodes = [stage(f"n{zone}", labels={"zone": zone}) for zone in "abc"]
-        self.index: ClusterIndex = cluster(*nodes, *map(PolicyObject, policies))
-        self.settings: Settings = settings(policies={"enabled": enabled}, **sections)
-        self.verb = FilterVerb(self.index.view, self.settings)
-
-    def put(self, made: Any) -> None:
-        """A policy is written."""
-        self.index.upsert(PolicyObject(made))
-
-    def ask(self, body: Json | None = None) -> FilterDecision:
-        """The filter's answer about all nodes."""
-        return self.verb.decide(asking(body or contender_json("asking"), *NODES), 0)
-
-    def passed(self, body: Json | None = None) -> list[str]:
-        """The nodes that pass."""
-        return list(self.ask(body).result.passed)
-
-
-def with_spec(**fields: Any) -> Json:
-    """A pod with more fields in its spec."""
-    body = contender_json("asking")
-    body["spec"] |= fields
-    return body
 
 
 @pytest.mark.parametrize(
@@ -270,124 +237,3 @@ def test_policies_are_selected_once_for_a_signature() -> None:
     assert found.signature is None
     assert asker.passed() == list(NODES)
     assert effective[signature] is found
-
-
-def web(on: str, **labels: str) -> Pod:
-    """A pod with the label app=web."""
-    return contender(f"web-{on}", on=on, app="web", **labels)
-
-
-def apart(**term: Any) -> Json:
-    """A required anti-affinity to the pods with the label app=web on a node."""
-    selector = {"matchLabels": {"app": "web"}}
-    return {"podAntiAffinity": {REQUIRED: [{"topologyKey": HOSTNAME, "labelSelector": selector} | term]}}
-
-
-def evenly(**fields: Any) -> Json:
-    """A hard constraint that spreads the pods with the label app=web over zones."""
-    selector = {"matchLabels": {"app": "web"}}
-    constraint = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}
-    return constraint | fields
-
-
-def test_anti_affinity_of_a_policy_rejects_and_the_rejection_is_that_of_the_rule() -> None:
-    asker = Asker(policy("lonely", affinity=apart()), preemption={"mode": "off"})
-    for name in ("na", "nb"):
-        asker.index.upsert(web(name))
-    assert asker.passed() == ["nc"]
-    asker.index.upsert(web("nc"))
-    assert asker.ask().result.reasons == {Reason.ANTI_AFFINITY}
-
-
-def test_affinity_of_a_policy_is_required() -> None:
-    near = {"podAffinity": apart()["podAntiAffinity"]}
-    asker = Asker(policy("near", affinity=near))
-    asker.index.upsert(web("nb"))
-    assert asker.passed() == ["nb"]
-
-
-@pytest.mark.parametrize(("keys", "passed"), [("matchLabelKeys", ["nb", "nc"]), ("mismatchLabelKeys", ["na", "nc"])])
-def test_label_keys_of_a_term_are_merged_with_the_labels_of_the_pod(keys: str, passed: list[str]) -> None:
-    asker = Asker(policy("lonely", affinity=apart(**{keys: ["version"]})))
-    asker.index.upsert(web("na", version="1"))
-    asker.index.upsert(web("nb", version="2"))
-    assert asker.passed(contender_json("asking", version="1")) == passed
-
-
-def test_hard_spread_of_a_policy_rejects() -> None:
-    asker = Asker(policy("even", topologySpreadConstraints=[evenly()]))
-    asker.index.upsert(web("na"))
-    assert asker.passed(contender_json("asking", app="web")) == ["nb", "nc"]
-
-
-def test_spread_counts_only_nodes_that_the_policy_leaves_the_pod() -> None:
-    """Without the node selector of the policy the empty zone c would be the minimum, and no zone of the others would pass."""
-    zones = requiring(node_term(expression("zone", "In", "a", "b")))
-    asker = Asker(policy("even", affinity=zones, topologySpreadConstraints=[evenly()]))
-    for name in ("na", "nb"):
-        asker.index.upsert(web(name))
-    assert asker.passed(contender_json("asking", app="web")) == ["na", "nb"]
-
-
-@pytest.mark.parametrize(
-    ("conflict_policy", "passed"), [("KeepPod", list(NODES)), ("Override", ["nb", "nc"]), ("Reject", [])]
-)
-def test_a_pod_has_one_constraint_for_a_key_and_action(conflict_policy: str, passed: list[str]) -> None:
-    asker = Asker(policy("even", topologySpreadConstraints=[evenly()], conflictPolicy=conflict_policy))
-    for number in range(2):
-        asker.index.upsert(contender(f"w{number}", on="na", app="web"))
-    loose = contender_json("asking", app="web", spreads=[evenly(maxSkew=5)])
-    assert asker.passed(loose) == passed
-    injected = contender_json("asking", app="web", spreads=[evenly()])
-    assert asker.passed(injected) == ["nb", "nc"]
-    assert effective_pod(asking(injected).pod, asker.index.view, asker.settings).signature.enforced is None
-
-
-def test_what_gave_way_to_the_pod_is_applied_once_another_policy_has_overridden_that() -> None:
-    first = policy("first", affinity=requiring(node_term(expression("disk", "In", "ssd"))), priority=2)
-    second = policy("second", nodeSelector={"disk": "ssd"}, conflictPolicy="Override", priority=1)
-    asker = Asker(first, second)
-    held = effective_pod(asking(with_spec(nodeSelector={"disk": "hdd"})).pod, asker.index.view, asker.settings)
-    assert held.signature.node_affinity.node_selector == (("disk", "ssd"),)
-    assert held.signature.node_affinity.terms is not None
-
-
-def test_preferred_pod_terms_of_a_policy_score_once() -> None:
-    term = apart()["podAntiAffinity"][REQUIRED][0]
-    prefers = {"podAffinity": {PREFERRED: [{"weight": 7, "podAffinityTerm": term}]}}
-    asker = Asker(policy("near", affinity=prefers), answers={"scoreScale": "inTree", "shortlist": 50})
-    asker.index.upsert(web("nb"))
-    for body in (contender_json("asking"), with_spec(affinity=prefers)):
-        scores = prioritize_nodes(asking(body, *NODES), asker.index.view, asker.settings)
-        assert scores == {"na": 0, "nb": 200, "nc": 0}
-    held = effective_pod(asking(with_spec(affinity=prefers)).pod, asker.index.view, asker.settings)
-    assert held.signature.enforced is None
-
-
-def test_soft_spread_of_a_policy_scores() -> None:
-    soft = evenly(whenUnsatisfiable="ScheduleAnyway")
-    asker = Asker(policy("even", topologySpreadConstraints=[soft]), answers={"scoreScale": "inTree", "shortlist": 50})
-    asker.index.upsert(web("na"))
-    scores = prioritize_nodes(asking(contender_json("asking", app="web"), *NODES), asker.index.view, asker.settings)
-    assert scores["na"] < scores["nb"] == scores["nc"]
-
-
-def test_what_the_pod_requires_of_other_pods_stays() -> None:
-    asker = Asker(policy("zonal", nodeSelector={"zone": "a"}))
-    own = contender_json("asking", app="web", apart=[apart()["podAntiAffinity"][REQUIRED][0]], spreads=[evenly()])
-    asked = asking(own).pod
-    held = effective_pod(asked, asker.index.view, asker.settings)
-    assert held is not asked
-    assert (held.signature.affinity, held.signature.spread) == (asked.signature.affinity, asked.signature.spread)
-
-
-def test_a_rejection_by_a_policys_anti_affinity_depends_on_the_pods_that_it_counts() -> None:
-    asker = Asker(policy("lonely", affinity=apart()), preemption={"mode": "off"})
-    for name in NODES:
-        asker.index.upsert(web(name))
-    asker.ask()
-    pod = asking(contender_json("asking")).pod
-    version = dependency_version(pod, asker.index.view)
-    assert is_unchanged(pod, version, asker.index.view)
-    asker.index.delete(web("nb"))
-    assert not is_unchanged(pod, version, asker.index.view)

@@ -222,9 +222,13 @@ class ConstraintCompiler:
             self._workloads.selector_dependencies(signature),
         )
         parts: dict[str, object] = {}
+        # What policies add to a pod that exists is not known to the in-tree plugins, so it is decided here in any case.
+        is_enforced = signature.enforced is not None
+        if self._rules.inter_pod_affinity.enabled or is_enforced:
+            parts |= self._affinity(signature, held)
         if self._rules.inter_pod_affinity.enabled:
-            parts |= self._affinity(signature, held) | self._inverse(signature)
-        if self._rules.topology_spread.enabled:
+            parts |= self._inverse(signature)
+        if self._rules.topology_spread.enabled or is_enforced:
             parts |= self._spread(signature, held)
         held.compiled = CompiledConstraints(signature, **parts, serial=next(_SERIALS))  # type: ignore[arg-type]  # by name
         return held

@@ -1,0 +1,57 @@
+"""A small cluster with scheduling policies, and pods that admission missed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from extender.index.cluster import ClusterIndex
+from extender.model.policies import PolicyObject
+from extender.settings import Settings
+from extender.verbs.filter.pipeline import FilterDecision, FilterVerb
+from tests.builders import Json, asking, settings
+from tests.contenders import cluster, contender_json, stage
+
+NODES = ("na", "nb", "nc")
+
+
+class Asker:
+    """Three nodes in the zones a, b and c, with policies."""
+
+    def __init__(self, *policies: Any, enabled: bool = True, **sections: Any) -> None:
+        nodes = [stage(f"n{zone}", labels={"zone": zone}) for zone in "abc"]
+        self.index: ClusterIndex = cluster(*nodes, *map(PolicyObject, policies))
+        self.settings: Settings = settings(policies={"enabled": enabled}, **sections)
+        self.verb = FilterVerb(self.index.view, self.settings)
+
+    def put(self, made: Any) -> None:
+        """A policy is written."""
+        self.index.upsert(PolicyObject(made))
+
+    def ask(self, body: Json | None = None) -> FilterDecision:
+        """The filter's answer about all nodes."""
+        return self.verb.decide(asking(body or contender_json("asking"), *NODES), 0)
+
+    def passed(self, body: Json | None = None) -> list[str]:
+        """The nodes that pass."""
+        return list(self.ask(body).result.passed)
+
+
+def with_spec(**fields: Any) -> Json:
+    """A pod with more fields in its spec."""
+    body = contender_json("asking")
+    body["spec"] |= fields
+    return body
+
+
+class AugmentedAsker(Asker):
+    """The same in augment mode, where the in-tree plugins decide what the pod says itself."""
+
+    def __init__(self, *policies: Any) -> None:
+        super().__init__()
+        self.settings = settings(mode="augment", policies={"enabled": True})
+        self.index = ClusterIndex(self.settings.rules, rejects_excess=False)
+        for zone in "abc":
+            self.index.upsert(stage(f"n{zone}", labels={"zone": zone}))
+        for each in policies:
+            self.put(each)
+        self.verb = FilterVerb(self.index.view, self.settings)
