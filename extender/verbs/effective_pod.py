@@ -5,8 +5,8 @@ webhook was down. What a pod is held to is found by injecting it, with the code 
 same outcome. An injected pod lacks nothing, as applying a policy again changes nothing.
 
 Its constraints are compiled and applied like those of any pod. Tolerations, gates, scheduler names and priority classes are
-left out: nothing can add them to a pod that exists. So are soft constraints with minDomains. Once the pod is bound, only the
-constraints that it carries count against other pods.
+left out: nothing can add them to a pod that exists. Soft constraints with minDomains, which no pod can carry, are part of
+every effective pod. Once the pod is bound, only the constraints that it carries count against other pods.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import orjson
 from extender.index.view import Effective, IndexReaders
 from extender.model.bounded import BoundedCache
 from extender.model.labels import Labels
-from extender.model.node_affinity import NodeAffinity, NodeRequirement, node_selector
+from extender.model.node_affinity import ANY_NODE, NodeAffinity, NodeRequirement, node_selector
 from extender.model.objects import Pod, PodSignature
 from extender.model.policies import (
     CLUSTER_KIND,
@@ -44,7 +44,7 @@ from extender.verbs.admit.budget import Budget
 from extender.verbs.admit.changes import Bounds, Changes, RejectedError
 from extender.verbs.admit.injection import Injection
 from extender.verbs.admit.spec_edits import put
-from extender.verbs.placing_lists import PLACING_LISTS, PlacingLists
+from extender.verbs.placing_lists import PLACING_LISTS, PlacingLists, with_soft_min_domains
 from extender.wire.constraints import parse_affinity
 from extender.wire.node_terms import NODE_TERMS, value_at
 
@@ -115,9 +115,7 @@ def _concerns(policy: Policy, signature: PodSignature) -> bool:
 def _for_placement(policy: Policy) -> Policy:
     """The policy with only the directives that can hold for a pod that exists."""
     lists = {path: items for path, items in policy.directives.lists.items() if path in PLACING_LISTS}
-    directives = replace(
-        policy.directives, scheduler_names=(), priority_class="", scheduling_gates=(), lists=lists, soft_min_domains=()
-    )
+    directives = replace(policy.directives, scheduler_names=(), priority_class="", scheduling_gates=(), lists=lists)
     return replace(policy, directives=directives)
 
 
@@ -152,13 +150,16 @@ class _Enforcement:
         signature = self._signature
         if self._refused_by is not None:
             return replace(signature, enforced=Enforced((self._refused_by,), is_refused=True))
-        if not self._held:
-            return None
+        enforcing = [each for each in self._policies if each.mode is Mode.ENFORCE]
         spec = self._injection.spec
         affinity, spread, preferred = self._lists.read_from(spec, rules)
+        wished = with_soft_min_domains(spread, enforcing, signature.labels)
+        if not self._held and wished is spread:
+            return None
         nodes = _node_affinity(spec)
-        enforced = Enforced(tuple(self._held), nodes, spec.get("nodeName") or "", preferred)
-        return replace(signature, affinity=affinity, spread=spread, node_affinity=nodes, enforced=enforced)
+        required = nodes if self._held else ANY_NODE  # a wish alone holds the pod to no node
+        enforced = Enforced(tuple(self._held), required, spec.get("nodeName") or "", preferred)
+        return replace(signature, affinity=affinity, spread=wished, node_affinity=nodes, enforced=enforced)
 
     def _apply(self, policy: Policy) -> None:
         if self._refused_by is not None:

@@ -8,6 +8,7 @@ conflicts are found by. Only elements that policies add are parsed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 import orjson
@@ -15,7 +16,7 @@ import orjson
 from extender.model.labels import Labels
 from extender.model.node_affinity import PreferredNodeTerm
 from extender.model.objects import PodSignature
-from extender.model.policies import JsonObject, Policy
+from extender.model.policies import ConflictPolicy, JsonObject, Policy
 from extender.model.spread import SpreadConstraint, SpreadConstraints
 from extender.model.terms import AffinityTerm, PodAffinity, WeightedTerm
 from extender.settings import Rules
@@ -91,6 +92,26 @@ class PlacingLists:
         values = get(spec, path.split(".")) or ()
         found = (own.get(id(value)) or self._parsed.get(id(value)) for value in values)
         return tuple(each for each in found if each is not None)
+
+
+def with_soft_min_domains(spread: SpreadConstraints, policies: Iterable[Policy], labels: Labels) -> SpreadConstraints:
+    """The constraints with the policies' soft ones that have minDomains, which the API server refuses in a pod.
+
+    They score as any soft constraint. Such scores compare counts of domains and read no minimum, so minDomains changes no
+    order of nodes. Where the pod has a soft constraint of the same key, the policy gives way unless it overrides. None of
+    them rejects a pod.
+    """
+    soft, added = list(spread.soft), set[str]()
+    for policy in policies:
+        for value in policy.directives.soft_min_domains:
+            for wish in parse_spread(orjson.dumps([value]), labels).soft:
+                same = [each for each in soft if each.topology_key == wish.topology_key]
+                overrides = policy.conflict_policy is ConflictPolicy.OVERRIDE and wish.topology_key not in added
+                if same and not overrides:
+                    continue
+                soft = [*(each for each in soft if each not in same), wish]
+                added.add(wish.topology_key)
+    return replace(spread, soft=tuple(soft), own=True) if added else spread
 
 
 def _elements(signature: PodSignature) -> Iterator[tuple[str, Sequence[Element]]]:

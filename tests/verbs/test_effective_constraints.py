@@ -166,3 +166,39 @@ def test_in_augment_mode_what_a_policy_prefers_scores() -> None:
     asker.index.upsert(web("nb"))
     scores = prioritize_nodes(asking(contender_json("asking"), *NODES), asker.index.view, asker.settings)
     assert scores == {"na": 0, "nb": 10, "nc": 0}
+
+
+WISH = evenly(whenUnsatisfiable="ScheduleAnyway", minDomains=5)
+
+
+def test_a_soft_constraint_with_min_domains_scores_and_is_nothing_that_admission_missed() -> None:
+    asker = Asker(policy("wish", topologySpreadConstraints=[WISH]), answers={"scoreScale": "inTree", "shortlist": 50})
+    asker.index.upsert(web("na"))
+    body = contender_json("asking", app="web")
+    scores = prioritize_nodes(asking(body, *NODES), asker.index.view, asker.settings)
+    assert scores["na"] < scores["nb"] == scores["nc"]
+    assert asker.passed(body) == list(NODES)
+    assert asker.verb.policies.counts.total() == 0
+
+
+@pytest.mark.parametrize(("conflict_policy", "min_domains"), [("KeepPod", [1]), ("Override", [5]), ("Reject", [1])])
+def test_a_wish_gives_way_to_the_pods_own_and_rejects_no_pod(conflict_policy: str, min_domains: list[int]) -> None:
+    asker = Asker(policy("wish", topologySpreadConstraints=[WISH], conflictPolicy=conflict_policy))
+    body = contender_json("asking", spreads=[evenly(whenUnsatisfiable="ScheduleAnyway", maxSkew=2)])
+    held = effective_pod(asking(body).pod, asker.index.view, asker.settings)
+    assert [each.min_domains for each in held.signature.spread.soft] == min_domains
+    assert asker.passed(body) == list(NODES)
+
+
+def test_of_two_wishes_for_one_key_the_first_policy_has_its_own() -> None:
+    later = policy("b", topologySpreadConstraints=[WISH | {"minDomains": 7}], conflictPolicy="Override")
+    asker = Asker(policy("a", topologySpreadConstraints=[WISH]), later)
+    held = effective_pod(asking(contender_json("asking")).pod, asker.index.view, asker.settings)
+    assert [each.min_domains for each in held.signature.spread.soft] == [5]
+
+
+def test_a_wish_of_a_policy_that_audits_scores_nothing() -> None:
+    asker = Asker(policy("wish", topologySpreadConstraints=[WISH], mode="Audit"))
+    assert (
+        effective_pod(asking(contender_json("asking")).pod, asker.index.view, asker.settings).signature.enforced is None
+    )
