@@ -1,8 +1,9 @@
-"""`extender policy test`: what policies would do to pods, by the code of the webhook. Changes nothing.
+"""`extender policy`: tries out policies by the code of the webhook, and writes them in the API server's own form.
 
-The pods are those of files, or those of a namespace of a snapshot or a cluster, each as if it were created again. Only
+`test` changes nothing. The pods are those of files, or those of a namespace of a snapshot or a cluster, each as if it were created again. Only
 the policies that are given apply, not those of the cluster. Exit codes: 0 applied or nothing to do; 1 a conflict, an
-invalid policy, a refused pod, or a pod that fits no node; 2 wrong usage.
+invalid policy, a refused pod, or a pod that fits no node; 2 wrong usage. `export` gives 1 where it
+leaves something out.
 """
 
 import argparse
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
+import yaml
 
 from extender.cli.command import CommandError, Commands
 from extender.cli.files import access_to, read_bytes, read_documents, read_settings
@@ -29,6 +31,7 @@ from extender.model.policies import JsonObject
 from extender.settings import Kube, Settings
 from extender.simulator.apiserver.patching import JSON, apply_patch
 from extender.verbs.admit.decision import AdmitVerb
+from extender.verbs.admit.native_policy import NativePolicy, native_policy
 from extender.verbs.admit.reviews import read_patch
 from extender.verbs.admit.trial import NodeMatch, as_created, match_nodes, review_of
 from extender.wire.errors import WireError
@@ -80,6 +83,18 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument("--config", metavar="FILE", help="configuration of the extender (default: all defaults)")
     parser.add_argument("-o", "--output", choices=FORMATS, default="table", help="yaml: the resulting pods")
     parser.set_defaults(run=run_test, wrong_usage=parser.error)
+    _add_export(actions)
+
+
+def _add_export(actions: Commands) -> None:
+    """Adds the parser of `export`."""
+    parser = actions.add_parser("export", help="write policies in a form of the API server's own")
+    parser.add_argument("policies", metavar="POLICY", nargs="+", help='a file with policies, "-" for standard input')
+    parser.add_argument(
+        "--as", dest="form", choices=["MutatingAdmissionPolicy"], required=True, help="the kind to write"
+    )
+    parser.add_argument("--config", metavar="FILE", help="configuration of the extender (default: all defaults)")
+    parser.set_defaults(run=run_export)
 
 
 def run_test(arguments: argparse.Namespace) -> int:
@@ -101,6 +116,28 @@ def run_test(arguments: argparse.Namespace) -> int:
         report.tested.append(_try(verb, obj, known, settings))
     report.write(arguments.output)
     return 0 if report.is_good else 1
+
+
+def run_export(arguments: argparse.Namespace) -> int:
+    """Prints the objects as YAML, and on standard error what they leave out. Returns 1 if they do."""
+    settings = read_settings(arguments.config) if arguments.config else Settings()
+    table, policies = _policies(arguments.policies, settings)
+    documents: list[JsonObject] = []
+    is_whole = True
+    for each in policies:
+        policy = table.get(each.key)
+        if policy is None:
+            found = NativePolicy((), tuple(each.errors), ())
+        else:
+            found = native_policy(policy, each.value["spec"], settings.policies.exempt_namespaces)
+        documents += found.documents
+        is_whole &= not found.left_out
+        for title, lines in (("left out", found.left_out), ("note", found.notes)):
+            for line in lines:
+                print(f"{each.path}: {each.key}: {title}: {line}", file=sys.stderr)
+    if documents:
+        print(yaml.safe_dump_all(documents, sort_keys=False, width=1000), end="")
+    return 0 if is_whole else 1
 
 
 def _policies(paths: Iterable[str], settings: Settings) -> tuple[PolicyTable, list[PolicyFound]]:

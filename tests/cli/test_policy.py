@@ -25,6 +25,9 @@ README = Path(__file__).resolve().parents[2] / "config" / "policies" / "README.m
 POOL: dict[str, Any] = {"nodeSelector": {"pool": "a"}, "tolerations": [{"key": "pool", "operator": "Exists"}]}
 
 
+SOFT = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway", "minDomains": 3}
+
+
 def node(name: str, *, tainted: bool = False, **labels: str) -> Json:
     """A node, with a taint for its pool."""
     spec = {"taints": [{"key": "pool", "value": "a", "effect": "NoSchedule"}]} if tainted else {}
@@ -272,6 +275,60 @@ def test_a_file_without_policies_is_an_error(command: Command, objects: list[Jso
     given = command.write("policies.yaml", *objects)
     found = command(given, "--pod", command.write("pod.yaml", pod()))
     assert (found.code, found.err) == (1, f"extender: {given}: {problem}\n")
+
+
+@dataclass
+class Export(Command):
+    """`extender policy export`, of one file."""
+
+    def of(self, *policies: Json) -> Result:
+        """Run it."""
+        code = main(["policy", "export", "--as", "MutatingAdmissionPolicy", self.write("policies.yaml", *policies)])
+        told = self.capsys.readouterr()
+        return Result(code, told.out, told.err)
+
+
+@pytest.fixture
+def export(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Export:
+    return Export(tmp_path, capsys)
+
+
+def test_an_exported_policy_has_its_binding_and_selects_what_the_webhook_would(export: Export) -> None:
+    found = export.of(policy_json("pool", "shop", nodeSelector={"pool": "a"}, when=["Admission"]))
+    policy, binding = yaml.safe_load_all(found.out)
+    assert (found.code, found.err) == (0, "")
+    assert binding["spec"]["policyName"] == policy["metadata"]["name"] == "placement.shop.pool"
+    constraints = policy["spec"]["matchConstraints"]
+    name = "kubernetes.io/metadata.name"
+    assert constraints["namespaceSelector"] == {
+        "matchLabels": {name: "shop"},
+        "matchExpressions": [{"key": name, "operator": "NotIn", "values": ["kube-system"]}],
+    }
+    assert constraints["objectSelector"]["matchExpressions"][0]["key"] == "placement.extender.dev/exempt"
+
+
+@pytest.mark.parametrize(
+    ("spec", "left_out"),
+    [
+        ({"affinity": requiring(node_term(expression("a", "Exists")))}, "spec.affinity"),
+        ({"priorityClassName": "high"}, "spec.priorityClassName"),
+        ({"schedulerNames": ["a", "b"]}, "spec.schedulerNames"),
+        ({"targets": "Both"}, "spec.targets"),
+        ({"conflictPolicy": "Reject"}, "spec.conflictPolicy"),
+        ({"priority": 5}, "spec.priority"),
+        ({"tolerations": [{"key": "a", "operator": "Exists"}]}, "spec.tolerations"),
+        ({"mode": "Audit"}, "spec.mode"),
+        ({"when": ["Scheduling"]}, "spec.when"),
+        ({"podSelector": None}, "spec"),
+        ({"when": ["Later"]}, "spec.when[0]"),
+        ({"topologySpreadConstraints": [SOFT]}, "spec.topologySpreadConstraints"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_cannot_be_exported_is_named_and_gives_1(export: Export, spec: Json, left_out: str) -> None:
+    found = export.of(policy_json(**{"nodeSelector": {"pool": "a"}, **spec}))
+    assert found.code == 1
+    assert f": left out: {left_out}: " in found.err
 
 
 @pytest.mark.parametrize("name", ["metadata", "spec"])
