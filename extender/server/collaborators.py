@@ -12,7 +12,8 @@ from aiohttp import web
 
 from extender.model.objects import Pod
 from extender.model.preemption import Candidate
-from extender.server.request_checks import BodyMemory, Deadlines, Turns
+from extender.server.request_checks import BodyMemory, Deadlines
+from extender.server.turns import Turns
 from extender.settings import Settings
 from extender.telemetry.logs import RepeatedWarning, RepeatedWarnings
 from extender.telemetry.metrics import Metrics

@@ -20,13 +20,15 @@ from aiohttp import StreamReader, web
 from extender.model.units import Address
 from extender.server.connection_slots import ConnectionSlot, ConnectionSlots, Stage, peer_of
 from extender.server.failures import Failure
+from extender.server.turns import Turns
 from extender.telemetry.logs import RepeatedWarnings
 
 Job = Callable[[], Awaitable[None]]
 
 _LOG = logging.getLogger(__name__)
 _BACKLOG: Final = 512
-_AT_ONCE: Final = 8  # connections in one iteration of the event loop; a TLS handshake takes 2 ms
+_AT_ONCE: Final = 8  # connections that are accepted in one iteration of the event loop
+_HANDSHAKES: Final = 2  # that begin in one iteration; each takes 1 to 2 ms
 _SWEEP_SECONDS: Final = 0.25
 _EXHAUSTED_SECONDS: Final = 0.1  # where the process has no file descriptors left
 _CLOSING_SECONDS: Final = 2.0  # for the other side to answer the end of a TLS session
@@ -181,6 +183,7 @@ class Connections:
         self._limits = limits
         self._options = options
         self._handshakes: set[asyncio.Task[None]] = set()
+        self._turns = Turns(_HANDSHAKES)
 
     @asynccontextmanager
     async def accepting(self, address: Address, tls: ssl.SSLContext | None) -> AsyncIterator[tuple[str, int]]:
@@ -241,8 +244,15 @@ class Connections:
         slot.close = partial(_end, task)
 
     async def _open(self, client: socket.socket, slot: ConnectionSlot, tls: ssl.SSLContext | None) -> None:
-        """Makes it a connection of the framework, with TLS after the handshake and within its time limit."""
+        """Makes it a connection of the framework, with TLS after the handshake and within its time limit.
+
+        The event loop reads from every connection that has data in the same iteration. So a connection gets its TLS only in
+        its turn, and takes a turn only when its client has begun the handshake: one that says nothing holds up no other.
+        """
         loop = asyncio.get_running_loop()
+        if tls:
+            await _readable(client)
+            await self._turns.take()
         within = (
             {"ssl_handshake_timeout": self._limits.seconds, "ssl_shutdown_timeout": _CLOSING_SECONDS} if tls else {}
         )
@@ -273,6 +283,23 @@ class Connections:
 def _end(task: asyncio.Task[None]) -> None:
     """Closes a connection that is in its handshake."""
     task.cancel()
+
+
+async def _readable(client: socket.socket) -> None:
+    """Returns when the client has sent something, or has closed. `ConnectionSlots.overdue` limits the time."""
+    loop = asyncio.get_running_loop()
+    ready = loop.create_future()
+    loop.add_reader(client, _resolve, ready)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(client)
+
+
+def _resolve(ready: asyncio.Future[None]) -> None:
+    """Called again until the reader is removed."""
+    if not ready.done():
+        ready.set_result(None)
 
 
 async def _run_repeatedly(job: Job) -> None:

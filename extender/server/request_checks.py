@@ -5,12 +5,11 @@ is rejected in the handshake. kube-scheduler has no other means of authenticatio
 names in certificates.
 
 kube-scheduler sends every body with a Content-Length and without compression. Other bodies are rejected before a byte of
-them is read (`connections` does not parse chunks). `BodyMemory` limits the memory of all bodies together, `Deadlines` the
-time of a request, and `Turns` the work in one iteration of the event loop.
+them is read (`connections` does not parse chunks). `BodyMemory` limits the memory of all bodies together, and `Deadlines` the
+time of a request.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
@@ -180,40 +179,6 @@ class BodyMemory:
             oldest.is_dropped = True
             if oldest.request.transport is not None:
                 oldest.request.transport.abort()
-
-
-class Turns:
-    """Gives each piece of long work an iteration of the event loop of its own: decoding a large body, deciding it, metrics.
-
-    Otherwise all requests that are complete at the same time are handled in one iteration, and others wait for all of them.
-    """
-
-    def __init__(self) -> None:
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self._is_taken = False
-
-    async def take(self, *, ahead: bool = False) -> None:
-        """Returns in an iteration in which no other call returns; at once where no other call waits.
-
-        ``ahead``: before the calls that wait already. Work that is half done holds objects, which the garbage collector
-        visits again and again.
-        """
-        loop = asyncio.get_running_loop()
-        if self._is_taken:
-            turn = loop.create_future()
-            (self._waiting.appendleft if ahead else self._waiting.append)(turn)
-            await turn
-        else:
-            self._is_taken = True
-            loop.call_soon(self._pass_on)
-
-    def _pass_on(self) -> None:
-        while self._waiting and self._waiting[0].done():  # cancelled by the deadline or the shutdown
-            self._waiting.popleft()
-        self._is_taken = bool(self._waiting)
-        if self._waiting:
-            self._waiting.popleft().set_result(None)
-            asyncio.get_running_loop().call_soon(self._pass_on)
 
 
 class Deadline:

@@ -8,7 +8,8 @@ from itertools import pairwise
 
 import pytest
 
-from extender.server.request_checks import Deadline, Deadlines, Turns
+from extender.server.request_checks import Deadline, Deadlines
+from extender.server.turns import Turns
 from tests.fakes import PATIENCE
 
 
@@ -79,6 +80,26 @@ async def test_long_work_is_done_one_piece_in_each_iteration_of_the_loop() -> No
         await tasks[2]
     await asyncio.wait_for(decode(5), PATIENCE)
     assert decoded[-1] == 5
+
+
+async def test_several_pieces_of_shorter_work_begin_in_one_iteration_and_the_cancelled_take_no_turn() -> None:
+    turns, begun = Turns(2), list[int]()
+
+    async def begin(number: int) -> None:
+        await turns.take()
+        begun.append(number)
+
+    tasks = [asyncio.create_task(begin(number)) for number in range(7)]
+    await asyncio.sleep(0)
+    assert begun == [0, 1]
+    tasks[2].cancel()
+    counts = [2]
+    while len(begun) < 6:
+        await asyncio.sleep(0)
+        counts.append(len(begun))
+    assert begun == [0, 1, 3, 4, 5, 6]
+    assert {after - before for before, after in pairwise(counts)} <= {0, 2}
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def test_what_is_half_done_goes_ahead_of_what_has_not_begun() -> None:
