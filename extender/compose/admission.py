@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from extender.compose.leadership import Replica
 from extender.index.cluster import ClusterIndex
+from extender.kube.policy_objects import PolicyObjects
 from extender.kube.session import Session
 from extender.kube.timing import Clock
 from extender.kube.webhook_objects import WebhookObjects
@@ -23,6 +24,7 @@ from extender.model.units import Address
 from extender.server.admission import AdmissionService, JsonObject, admitting
 from extender.server.webhook_tls import WebhookTls
 from extender.settings import Settings
+from extender.tasks.policy_status import PolicyStatus
 from extender.tasks.readiness import ListedOnce, Readiness
 from extender.tasks.reflectors import Reflectors
 from extender.tasks.webhook.certificates import FileCertificates, OwnCertificates, OwnCertificatesOptions
@@ -67,9 +69,10 @@ class AdmissionPart:
 class _Counted:
     """The verb, with what it did counted by kind of policy. A dry run counts too: it costs the same."""
 
-    def __init__(self, verb: AdmitVerb, metrics: AdmissionMetrics) -> None:
+    def __init__(self, verb: AdmitVerb, metrics: AdmissionMetrics, status: PolicyStatus) -> None:
         self._verb = verb
         self._metrics = metrics
+        self._status = status
 
     def decide(self, review: JsonObject) -> JsonObject:
         """The review with its response."""
@@ -77,6 +80,8 @@ class _Counted:
         for each in found.changes:
             result = "conflict" if each.conflicts else "unchanged" if each.is_empty else "applied"
             self._metrics.record_policy(each.policy.key.kind, result)
+            if not found.dry_run:
+                self._status.record(each)
         for key in found.failed:
             self._metrics.record_policy(key.kind, "failed")
         return found.review
@@ -113,7 +118,16 @@ def admission_of_cluster(
         index.policies, index.namespaces, policies, settings.limits, own_namespace=namespace, nodes=_Nodes(index)
     )
     counts = metrics.admission()
-    counted = _Counted(verb, counts)
+    status = PolicyStatus(
+        PolicyObjects(session.writes, observe=metrics.record_write),
+        index.policies,
+        lambda: index.counts.compiler.pods,
+        index.namespaces,
+        policies.exempt_namespaces,
+        clock,
+        partial(datetime.now, UTC),
+    )
+    counted = _Counted(verb, counts, status)
     service = AdmissionService(counted, counted, readiness, counts, settings.server, policies.webhook.timeout)
     objects = WebhookObjects(session.writes, observe=metrics.record_write)
     target = target_of(policies, namespace)
@@ -128,7 +142,9 @@ def admission_of_cluster(
     metrics.report(scraped.WEBHOOK_CERTIFICATE_ROTATIONS, lambda: certificates.steps)
     metrics.report(scraped.WEBHOOK_CONFIGURATION_REPAIRS, lambda: configurations.repairs)
     metrics.report(scraped.WEBHOOK_CONFIGURATION_CORRECT, lambda: configurations.correct)
+    metrics.report(scraped.POLICY_STATUS_WRITES, lambda: status.results)
     jobs: tuple[Job, ...] = (
+        ("policy status", replica.run_while_leading(status.run)),
         ("webhook certificates", certificates.follow),
         ("webhook configurations", replica.run_while_leading(keeper.run)),
     )

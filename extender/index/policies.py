@@ -105,6 +105,10 @@ class PolicyTable:
             found.sort(key=_order)
         return found
 
+    def candidates(self, subject: Subject) -> Iterator[Policy]:
+        """The policies that may select a subject, each once: a superset of those that do. O(labels + results)."""
+        return map(self._policies.__getitem__, self._candidates(subject))
+
     def invalid_for(self, subject: Subject) -> list[InvalidPolicy]:
         """The invalid policies that would, or may, select a subject. O(invalid policies)."""
         return [each for each in self._invalid.values() if each.may_select(subject)] if self._invalid else []

@@ -27,30 +27,30 @@ class WebhookObjects:
 
     async def get_secret(self, namespace: str, name: str) -> JsonObject:
         """The Secret as it is now."""
-        return _read(await self._calls.make(api_calls.GET_SECRET, _secret_path(namespace, name)))
+        return read_object(await self._calls.make(api_calls.GET_SECRET, _secret_path(namespace, name)))
 
     async def update_secret(self, secret: JsonObject) -> JsonObject:
         """Replace it."""
         path = _secret_path(secret["metadata"]["namespace"], secret["metadata"]["name"])
-        return _read(await self._calls.make(api_calls.UPDATE_SECRET, path, secret))
+        return read_object(await self._calls.make(api_calls.UPDATE_SECRET, path, secret))
 
     async def get_mutating_webhooks(self, name: str) -> JsonObject:
         """The MutatingWebhookConfiguration as it is now."""
-        return _read(await self._calls.make(api_calls.GET_MUTATING_WEBHOOKS, _webhooks_path(MUTATING, name)))
+        return read_object(await self._calls.make(api_calls.GET_MUTATING_WEBHOOKS, _webhooks_path(MUTATING, name)))
 
     async def update_mutating_webhooks(self, configuration: JsonObject) -> JsonObject:
         """Replace it."""
         path = _webhooks_path(MUTATING, configuration["metadata"]["name"])
-        return _read(await self._calls.make(api_calls.UPDATE_MUTATING_WEBHOOKS, path, configuration))
+        return read_object(await self._calls.make(api_calls.UPDATE_MUTATING_WEBHOOKS, path, configuration))
 
     async def get_validating_webhooks(self, name: str) -> JsonObject:
         """The ValidatingWebhookConfiguration as it is now."""
-        return _read(await self._calls.make(api_calls.GET_VALIDATING_WEBHOOKS, _webhooks_path(VALIDATING, name)))
+        return read_object(await self._calls.make(api_calls.GET_VALIDATING_WEBHOOKS, _webhooks_path(VALIDATING, name)))
 
     async def update_validating_webhooks(self, configuration: JsonObject) -> JsonObject:
         """Replace it."""
         path = _webhooks_path(VALIDATING, configuration["metadata"]["name"])
-        return _read(await self._calls.make(api_calls.UPDATE_VALIDATING_WEBHOOKS, path, configuration))
+        return read_object(await self._calls.make(api_calls.UPDATE_VALIDATING_WEBHOOKS, path, configuration))
 
 
 def _secret_path(namespace: str, name: str) -> str:
@@ -61,7 +61,7 @@ def _webhooks_path(resource: str, name: str) -> str:
     return f"/apis/{GROUP}/v1/{resource}/{segment('webhook configuration', name)}"
 
 
-def _read(body: bytes) -> JsonObject:
+def read_object(body: bytes) -> JsonObject:
     """An object with metadata. Raises ``Unreachable`` for any other answer, as from a proxy."""
     try:
         found = orjson.loads(body)

@@ -303,6 +303,7 @@ class InvalidPolicy:
     errors: tuple[str, ...]
     failure_policy: FailurePolicy = FailurePolicy.IGNORE
     scope: Scope | None = None
+    generation: int = 0
 
     def may_select(self, subject: Subject) -> bool:
         """Whether the policy would concern the subject, as far as its scope can be read."""

@@ -226,6 +226,13 @@ WEBHOOK_CONFIGURATION_CORRECT: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
     ("configuration",),
 )
 
+POLICY_STATUS_WRITES: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
+    "extender_policy_status_writes",
+    "Writes of the status of a policy by the leader, by result: written, failed.",
+    ("result",),
+    is_counter=True,
+)
+
 # -- preemption
 
 PREEMPTIONS: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(

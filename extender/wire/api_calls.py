@@ -13,7 +13,7 @@ from typing import Final
 
 from extender.settings import Settings
 from extender.wire.webhook_configurations import GROUP as WEBHOOKS_GROUP
-from extender.wire.webhook_configurations import MUTATING, VALIDATING
+from extender.wire.webhook_configurations import MUTATING, POLICY_GROUP, POLICY_RESOURCES, VALIDATING
 
 # Namespace and name of the one object that a call is about, empty for all of them; None where the settings leave it open.
 Place = tuple[str, str] | None
@@ -145,6 +145,18 @@ UPDATE_VALIDATING_WEBHOOKS: Final = ApiCall(
     *(_WEBHOOKS, _serves_a_webhook, _webhook_configuration),
 )
 
+_STATUS: Final = "the leader writes the status of policies"
+GET_POLICY: Final = ApiCall("get_policy", POLICY_GROUP, POLICY_RESOURCES[0], "", "get", _STATUS, _serves_a_webhook)
+GET_CLUSTER_POLICY: Final = ApiCall(
+    "get_cluster_policy", POLICY_GROUP, POLICY_RESOURCES[1], "", "get", _STATUS, _serves_a_webhook
+)
+PATCH_POLICY_STATUS: Final = ApiCall(
+    "patch_policy_status", POLICY_GROUP, POLICY_RESOURCES[0], "status", "patch", _STATUS, _serves_a_webhook
+)
+PATCH_CLUSTER_POLICY_STATUS: Final = ApiCall(
+    "patch_cluster_policy_status", POLICY_GROUP, POLICY_RESOURCES[1], "status", "patch", _STATUS, _serves_a_webhook
+)
+
 API_CALLS: Final = (
     NOMINATE,
     SET_CONDITION,
@@ -163,4 +175,8 @@ API_CALLS: Final = (
     UPDATE_MUTATING_WEBHOOKS,
     GET_VALIDATING_WEBHOOKS,
     UPDATE_VALIDATING_WEBHOOKS,
+    GET_POLICY,
+    GET_CLUSTER_POLICY,
+    PATCH_POLICY_STATUS,
+    PATCH_CLUSTER_POLICY_STATUS,
 )

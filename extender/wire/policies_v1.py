@@ -96,12 +96,11 @@ def read_policy(found: JsonObject, limits: Limits = DEFAULT_LIMITS, *, kind: str
     if errors:
         raise PolicyError(_invalid(found, group, errors), errors)
     metadata, spec = found.get("metadata") or {}, found.get("spec") or {}
-    generation = metadata.get("generation")
     return Policy(
         key=_key(metadata, group),
         scope=_scope(metadata.get("namespace") or "", spec, kind),
         directives=_directives(spec),
-        generation=generation if isinstance(generation, int) else 0,
+        generation=_generation(metadata),
         priority=spec.get("priority") or 0,
         when=frozenset(map(Moment, spec.get("when") or _DEFAULT_WHEN)),
         # kupid mutates templates, and pods if its webhook is called for them.
@@ -134,6 +133,11 @@ def _key(metadata: JsonObject, group: str) -> PolicyKey:
     return PolicyKey(group, str(metadata.get("namespace") or ""), str(name))
 
 
+def _generation(metadata: JsonObject) -> int:
+    generation = metadata.get("generation")
+    return generation if isinstance(generation, int) else 0
+
+
 def _conflict_policy(spec: JsonObject, group: str) -> ConflictPolicy:
     if group == KUPID_GROUP:
         return ConflictPolicy.COMBINE
@@ -155,6 +159,7 @@ def _invalid(found: JsonObject, group: str, errors: list[FieldError]) -> Invalid
         errors=tuple(map(str, errors)),
         failure_policy=FailurePolicy.FAIL if _must_not_be_missed(spec) else FailurePolicy.IGNORE,
         scope=_scope(key.namespace, spec, kind) if readable else None,
+        generation=_generation(metadata),
     )
 
 

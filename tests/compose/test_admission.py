@@ -30,7 +30,7 @@ from extender.telemetry.metrics import read_page
 from tests.builders import settings
 from tests.deploy.building import DEPLOY, load_all
 from tests.deploy.policies.examples import policy
-from tests.fakes import until
+from tests.fakes import PATIENCE, until
 from tests.simulator.client import Client, connect
 from tests.simulator.plain import namespace, pod
 
@@ -252,3 +252,20 @@ async def test_without_policies_no_port_is_opened_and_nothing_is_watched() -> No
         given = settings(server={"bindAddress": FREE_PORT}, preemption={"mode": "off"})
         async with service_running(given, api.url, seed=1) as (_, service):
             assert service.admission is None
+
+
+async def test_the_leader_writes_the_status_of_a_policy() -> None:
+    async with running(enabled()) as cluster:
+        await cluster.apply(policy("PodSchedulingPolicy", schedulerName="ours"))
+        await cluster.create("one")
+        path = f"{POLICIES}/one"
+        async with asyncio.timeout(PATIENCE):
+            while (found := (await cluster.client.get(path))[1].get("status", {})).get("matchedPods") != 1:  # noqa: ASYNC110 -- no event across the wire
+                await asyncio.sleep(0.05)
+        assert [(each["type"], each["status"]) for each in found["conditions"]] == [
+            ("Valid", "True"),
+            ("Conflicting", "False"),
+        ]
+        assert found["lastApplied"]
+        metrics = cluster.service.metrics.render().decode()
+        assert 'extender_policy_status_writes_total{result="failed"} 0.0' in metrics

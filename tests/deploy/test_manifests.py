@@ -77,7 +77,10 @@ def test_the_roles_grant_what_the_service_needs_and_nothing_more() -> None:
     assert set(rules(built(DEPLOY / "base"), "ClusterRole")) == all_needed()
 
 
-POLICY_RESOURCES = ("secrets", "mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+POLICY_RESOURCES = (
+    *("secrets", "mutatingwebhookconfigurations", "validatingwebhookconfigurations"),
+    *("podschedulingpolicies", "clusterpodschedulingpolicies"),
+)
 
 
 def declared_calls(resources: tuple[str, ...] = ()) -> set[tuple[str, str, str]]:

@@ -195,3 +195,21 @@ async def test_a_thousand_pods_at_full_speed_are_all_injected_through_a_change_a
         assert {each["spec"]["schedulerName"] for each in first} == {"default-scheduler"}
         assert {each["spec"]["schedulerName"] for each in second} == {"ours"}
         assert await found.extender.metric("extender_admission_duration_seconds_count", webhook="mutate") == 1000
+
+
+async def test_kubectl_shows_how_many_pods_a_policy_matches_and_whether_it_is_valid(found: Policed) -> None:
+    await found.apply(policy("PodSchedulingPolicy", schedulerName="ours"))
+    for name in ("one", "two"):
+        await found.api.request("POST", PODS, asked(name))
+    async with asyncio.timeout(PATIENCE * 2):
+        while True:
+            said = await kubectl(found.cluster, "get", documents=[policy("PodSchedulingPolicy")])
+            head, row = (line.split() for line in said.splitlines())
+            shown = dict(zip(head, row, strict=False))
+            if shown.get("MATCHED") == "2":
+                break
+            await asyncio.sleep(0.2)
+    assert shown["VALID"] == "True"
+    status = (await found.api.request("GET", f"{path_of(policy('PodSchedulingPolicy'))}/one"))["status"]
+    assert status["lastApplied"]
+    assert await found.extender.metric("extender_policy_status_writes_total", result="failed") == 0

@@ -82,6 +82,13 @@ ADMISSION = Dashboard(
                 width=6,
             ),
             Panel(
+                "Status of policies",
+                "Writes per second of the status of policies by the leader. `failed`: see the log.",
+                {"{{result}}": rate("extender_policy_status_writes_total", "result")},
+                "ops",
+                width=6,
+            ),
+            Panel(
                 "Certificates expire in",
                 "Time to the expiry of the certificate that is served, and of the newest own authority.",
                 {"{{name}}": f"min by (name) ({at('extender_webhook_certificate_expiry_timestamp_seconds')}) - time()"},

@@ -10,9 +10,11 @@ import pytest
 
 from extender.kube.connection import Access
 from extender.kube.effects import Lease, PodCondition, PodEvent, PodRef
+from extender.kube.policy_objects import PolicyObjects
 from extender.kube.session import open_session
 from extender.kube.webhook_objects import WebhookObjects
 from extender.kube.writer import Writer
+from extender.model.policies import PolicyKey
 from extender.wire.api_calls import API_CALLS, ApiCall
 from tests.fakes import FakeClock
 from tests.kube.scripted import ScriptedApi, Seen, body
@@ -27,6 +29,7 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 
 SECRET = {"metadata": {"namespace": "kube-system", "name": "tls"}}
 WEBHOOKS = {"metadata": {"name": "ours"}}
+POLICIES = "/apis/placement.extender.dev/v1alpha1"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 
 Call = Callable[[Writer], Awaitable[object]]
@@ -74,6 +77,25 @@ WEBHOOK_CALLS: dict[str, tuple[str, WebhookCall]] = {
 }
 
 
+NAMESPACED = PolicyKey("placement.extender.dev", "default", "one")
+CLUSTER_WIDE = NAMESPACED._replace(namespace="")
+POLICY_CALLS: dict[str, tuple[str, Callable[[PolicyObjects], Awaitable[object]]]] = {
+    "get_policy": (f"{POLICIES}/namespaces/default/podschedulingpolicies/one", lambda o: o.get_policy(NAMESPACED)),
+    "get_cluster_policy": (
+        f"{POLICIES}/clusterpodschedulingpolicies/one",
+        lambda o: o.get_policy(CLUSTER_WIDE),
+    ),
+    "patch_policy_status": (
+        f"{POLICIES}/namespaces/default/podschedulingpolicies/one/status",
+        lambda o: o.patch_policy_status(NAMESPACED, "uid", {}),
+    ),
+    "patch_cluster_policy_status": (
+        f"{POLICIES}/clusterpodschedulingpolicies/one/status",
+        lambda o: o.patch_policy_status(CLUSTER_WIDE, "uid", {}),
+    ),
+}
+
+
 def declared(seen: Seen) -> tuple[str, str, str, str]:
     """Group, resource, subresource and method of a request."""
     parts = seen.path.removeprefix("/").split("/")
@@ -91,12 +113,13 @@ def methods_of(kind: type) -> set[str]:
 def test_each_method_has_its_row() -> None:
     assert methods_of(Writer) == set(CALLS)
     assert methods_of(WebhookObjects) == set(WEBHOOK_CALLS)
-    assert sorted(call.name for call in API_CALLS) == sorted({**CALLS, **WEBHOOK_CALLS})
+    assert sorted(call.name for call in API_CALLS) == sorted({**CALLS, **WEBHOOK_CALLS, **POLICY_CALLS})
+    assert methods_of(PolicyObjects) == {name for name in POLICY_CALLS if "cluster" not in name}
 
 
 @pytest.mark.parametrize("row", API_CALLS, ids=[call.name for call in API_CALLS])
 async def test_a_call_makes_the_request_that_its_row_declares(api: ScriptedApi, row: ApiCall) -> None:
-    path = {**CALLS, **WEBHOOK_CALLS}[row.name][0]
+    path = {**CALLS, **WEBHOOK_CALLS, **POLICY_CALLS}[row.name][0]
     api.script(path, body('{"metadata": {"name": "web", "uid": "uid-web"}}'))
     names: list[str] = []
 
@@ -106,6 +129,8 @@ async def test_a_call_makes_the_request_that_its_row_declares(api: ScriptedApi, 
     async with open_session(Access(host=api.url), FakeClock()) as session:
         if row.name in CALLS:
             await CALLS[row.name][1](Writer(session.writes, "extender", "one", observe=observe))
+        elif row.name in POLICY_CALLS:
+            await POLICY_CALLS[row.name][1](PolicyObjects(session.writes, observe=observe))
         else:
             await WEBHOOK_CALLS[row.name][1](WebhookObjects(session.writes, observe=observe))
     (seen,) = api.requests

@@ -11,7 +11,7 @@ more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import count
@@ -157,6 +157,11 @@ class ConstraintCompiler:
         if any(getattr(compiled, name) != part for name, part in parts.items()):
             changed = replace(compiled, **parts)  # type: ignore[arg-type]  # by name
             known.compiled = changed if changed.filters_as(compiled) else replace(changed, serial=next(_SERIALS))
+
+    @property
+    def pods(self) -> Mapping[PodSignature, int]:
+        """How many pods each signature has; it changes with every pod that comes or goes."""
+        return self._pods
 
     def count_pod(self, signature: PodSignature, sign: int) -> None:
         """Adds a pod of a signature (``sign`` 1) or removes it (-1). O(1).

@@ -97,15 +97,28 @@ def _contradictions(policy: Policy, policies: PolicyReader) -> Iterator[str]:
     """Other policies that may select the same pod and direct the opposite."""
     found = 0
     for other in policies:
-        if other.key == policy.key or not _may_meet(policy, other):
-            continue
-        where = _contradiction(policy.directives, other.directives)
+        where = contradiction_between(policy, other) if other.key != policy.key else ""
         if where:
             winner = min(policy, other, key=lambda each: each.order)
             yield f"{where}: contradicts {_name(other)} for pods that both select; {_name(winner)} applies first"
             found += 1
             if found == _MOST_CONTRADICTIONS:
                 return
+
+
+def contradiction_between(one: Policy, other: Policy, most_pairs: int | None = None) -> str:
+    """The field in which two policies that may select the same pod direct the opposite; empty where there is none.
+
+    Node terms are compared up to so many pairs, of which each costs a few microseconds; by default all of them are.
+    """
+    if not _may_meet(one, other):
+        return ""
+    mine, its = one.directives, other.directives
+    return _contradiction(mine, its, with_terms=most_pairs is None or _pairs_of_terms(mine, its) <= most_pairs)
+
+
+def _pairs_of_terms(mine: Directives, its: Directives) -> int:
+    return max(len(mine.required_node_terms or ()), 1) * max(len(its.required_node_terms or ()), 1)
 
 
 def _name(policy: Policy) -> str:
@@ -129,7 +142,7 @@ def _both(one: LabelSelector, other: LabelSelector) -> tuple[Any, ...]:
     return (*one.requirements, *other.requirements)
 
 
-def _contradiction(mine: Directives, its: Directives) -> str:
+def _contradiction(mine: Directives, its: Directives, *, with_terms: bool) -> str:
     """The field in which two policies direct the opposite; empty where there is none."""
     for field, one, two in (
         ("spec.nodeName", mine.node_name, its.node_name),
@@ -142,7 +155,7 @@ def _contradiction(mine: Directives, its: Directives) -> str:
     for key, value in mine.node_selector.items():
         if its.node_selector.get(key, value) != value:
             return f"spec.nodeSelector[{key}]"
-    return "spec.affinity.nodeAffinity" if _exclude_each_other(mine, its) else ""
+    return "spec.affinity.nodeAffinity" if with_terms and _exclude_each_other(mine, its) else ""
 
 
 def _exclude_each_other(mine: Directives, its: Directives) -> bool:

@@ -71,7 +71,10 @@ def test_the_component_grants_the_calls_on_its_objects_by_their_names(documents:
     assert granted == declared_calls(POLICY_RESOURCES) | policy_watches()
     names = {role["metadata"]["name"] for role in before}
     added = [role for role in roles if role["metadata"]["name"] not in names]
-    named = {rule["resources"][0]: rule["resourceNames"] for role in added for rule in role["rules"]}
+    rows = [rule for role in added for rule in role["rules"]]
+    unnamed = [rule["resources"][0] for rule in rows if "resourceNames" not in rule]
+    assert unnamed == ["podschedulingpolicies", "podschedulingpolicies/status"]  # users name their policies
+    named = {rule["resources"][0]: rule["resourceNames"] for rule in rows if "resourceNames" in rule}
     assert named == {
         "secrets": [POLICIES.webhook.secret],
         "mutatingwebhookconfigurations": [POLICIES.webhook.configuration],

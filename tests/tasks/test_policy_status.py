@@ -1,0 +1,244 @@
+"""The status of policies: what is written, when, and how much work it is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from extender.index.objects.namespaces import Namespaces
+from extender.index.policies import PolicyTable
+from extender.kube.errors import NotFound, Unreachable
+from extender.model.objects import PodSignature
+from extender.model.policies import ConflictPolicy, Policy, PolicyKey
+from extender.tasks.policy_status import MOST_CONFLICTS, PAUSE_SECONDS, SLICE_SECONDS, PolicyStatus
+from extender.verbs.admit.changes import Changes, Conflict
+from extender.wire.policies_v1 import PolicyError, read_policy
+from tests.deploy.policies.examples import policy
+from tests.fakes import FakeClock
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+Json = dict[str, Any]
+
+
+class Api:
+    """Policies as the API server holds them, by key; each call is noted."""
+
+    def __init__(self) -> None:
+        self.status: dict[PolicyKey, Json] = {}
+        self.writes: list[tuple[PolicyKey, Json]] = []
+        self.failure: Exception | None = None
+
+    async def get_policy(self, key: PolicyKey) -> Json:
+        """The policy with its status."""
+        if key not in self.status:
+            raise NotFound("404", status=404)
+        return {"metadata": {"uid": f"uid-{key.name}"}, "status": self.status[key]}
+
+    async def patch_policy_status(self, key: PolicyKey, uid: str, status: Json) -> None:
+        """Merge."""
+        if self.failure is not None:
+            raise self.failure
+        assert uid == f"uid-{key.name}"
+        self.writes.append((key, status))
+        self.status[key] = {**self.status[key], **status}
+
+
+class Scene:
+    """Policies, and pods by signature."""
+
+    def __init__(self) -> None:
+        self.api, self.table, self.clock = Api(), PolicyTable(), FakeClock()
+        self.pods: Counter[PodSignature] = Counter()
+        self.time = NOON
+        self.status = PolicyStatus(
+            self.api,
+            self.table,
+            lambda: self.pods,
+            Namespaces(),
+            ("kube-system",),
+            self.clock,
+            lambda: self.time,
+        )
+
+    def apply(self, name: str = "one", generation: int = 1, **spec: Any) -> PolicyKey:
+        """Create or change a policy of `default`."""
+        found = policy("PodSchedulingPolicy", name, **spec)
+        found["metadata"]["generation"] = generation
+        try:
+            made = read_policy(found)
+            self.table.put(made)
+            key = made.key
+        except PolicyError as error:
+            self.table.put_invalid(error.invalid)
+            key = error.invalid.key
+        self.api.status.setdefault(key, {})
+        return key
+
+    def run(self, count: int, namespace: str = "default", **labels: str) -> None:
+        """So many pods of one template."""
+        self.pods[PodSignature(namespace, labels)] += count
+
+    def known(self, key: PolicyKey) -> Policy:
+        """A valid policy of the table."""
+        found = self.table.get(key)
+        assert found is not None
+        return found
+
+    def conflicts(self, key: PolicyKey, *fields: str) -> None:
+        """A pod came that disagrees in these fields."""
+        found = [Conflict(key, field, "differs", ConflictPolicy.KEEP_POD) for field in fields]
+        self.status.record(Changes(self.known(key), conflicts=found))
+
+    def told(self, key: PolicyKey) -> dict[str, tuple[str, str]]:
+        """Status and reason of each condition."""
+        return {each["type"]: (each["status"], each["reason"]) for each in self.api.status[key]["conditions"]}
+
+
+async def test_matched_pods_are_those_that_the_policy_selects_and_that_are_not_exempt() -> None:
+    scene = Scene()
+    key = scene.apply()
+    scene.run(3, app="db")
+    scene.run(2, app="db", tier="a")
+    scene.run(5, app="web")
+    scene.run(7, "other", app="db")
+    scene.run(9, app="db", **{"placement.extender.dev/exempt": "true"})
+    await scene.status.round()
+    assert scene.api.status[key]["matchedPods"] == 5
+    assert scene.api.status[key]["observedGeneration"] == 1
+    assert scene.told(key) == {"Valid": ("True", "Valid"), "Conflicting": ("False", "NoConflict")}
+
+
+async def test_nothing_is_written_where_nothing_has_changed_also_by_a_new_leader() -> None:
+    scene = Scene()
+    key = scene.apply()
+    await scene.status.round()
+    scene.time += timedelta(hours=1)
+    await scene.status.round()
+    another = PolicyStatus(
+        scene.api, scene.table, lambda: scene.pods, Namespaces(), (), scene.clock, lambda: scene.time
+    )
+    await another.round()
+    assert [written for written, _ in scene.api.writes] == [key]
+    assert another.results == {"written": 0, "failed": 0}
+
+
+async def test_a_condition_keeps_its_time_while_its_status_stays() -> None:
+    scene = Scene()
+    key = scene.apply()
+    await scene.status.round()
+    scene.time += timedelta(hours=1)
+    scene.apply(generation=2, priority="high")
+    await scene.status.round()
+    times = {each["type"]: each["lastTransitionTime"] for each in scene.api.status[key]["conditions"]}
+    assert times == {"Valid": "2026-11-20T13:00:00Z", "Conflicting": "2026-11-20T12:00:00Z"}
+    assert scene.told(key)["Valid"] == ("False", "Invalid")
+    (message,) = [each["message"] for each in scene.api.status[key]["conditions"] if each["type"] == "Valid"]
+    assert message == 'spec.priority: Invalid value: "high": must be an integer'
+    assert scene.api.status[key]["observedGeneration"] == 2
+
+
+async def test_two_policies_that_direct_the_opposite_name_each_other_until_one_gives_way() -> None:
+    scene = Scene()
+    one, two = scene.apply("one", schedulerName="a"), scene.apply("two", schedulerName="b")
+    await scene.status.round()
+    for key, other in ((one, two), (two, one)):
+        (conflict,) = scene.api.status[key]["conflicts"]
+        assert (conflict["policy"], conflict["field"]) == (str(other), "spec.schedulerName")
+        assert scene.told(key)["Conflicting"] == ("True", "Conflicts")
+    scene.table.remove(two)
+    await scene.status.round()
+    assert scene.api.status[one]["conflicts"] == []
+    assert scene.told(one)["Conflicting"] == ("False", "NoConflict")
+
+
+async def test_node_terms_of_two_policies_are_compared_while_they_are_few() -> None:
+    scene = Scene()
+    few = [scene.apply(f"few-{value}", affinity=_terms(value, 2)) for value in "ab"]
+    many = [scene.apply(f"many-{value}", affinity=_terms(value, 20)) for value in "cd"]
+    await scene.status.round()
+    assert next(each["policy"] for each in scene.api.status[few[0]]["conflicts"]) == str(few[1])
+    others = {each["policy"] for each in scene.api.status[many[0]]["conflicts"]}
+    assert str(many[1]) not in others
+
+
+def _terms(value: str, count: int) -> Json:
+    """So many required node terms, of which each wants a value of one label."""
+    pool = {"key": "pool", "operator": "In", "values": [value]}
+    terms = [{"matchExpressions": [pool, {"key": f"k{each}", "operator": "Exists"}]} for each in range(count)]
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+
+
+async def test_conflicts_with_pods_are_bounded_and_forgotten_with_their_generation() -> None:
+    scene = Scene()
+    key = scene.apply(schedulerName="a")
+    scene.conflicts(key, *(f"spec.field{number}" for number in range(MOST_CONFLICTS + 5)))
+    await scene.status.round()
+    assert len(scene.api.status[key]["conflicts"]) == MOST_CONFLICTS
+    assert scene.api.status[key]["conflicts"][-1]["field"] == f"spec.field{MOST_CONFLICTS + 4}"
+    scene.apply(generation=2, schedulerName="b")
+    await scene.status.round()
+    assert scene.api.status[key]["conflicts"] == []
+
+
+async def test_last_applied_is_written_at_most_once_a_minute() -> None:
+    scene = Scene()
+    key = scene.apply(schedulerName="a")
+    for _ in range(13):
+        scene.status.record(Changes(scene.known(key), added={"schedulerName": "a"}))
+        await scene.status.round()
+        scene.time += timedelta(seconds=10)
+    told = [status["lastApplied"] for _, status in scene.api.writes]
+    assert told == ["2026-11-20T12:00:00Z", "2026-11-20T12:01:00Z", "2026-11-20T12:02:00Z"]
+
+
+async def test_an_object_that_lacked_nothing_is_no_application() -> None:
+    scene = Scene()
+    key = scene.apply(schedulerName="a")
+    scene.status.record(Changes(scene.known(key)))
+    await scene.status.round()
+    assert "lastApplied" not in scene.api.status[key]
+
+
+async def test_the_count_is_cut_into_slices_of_bounded_work() -> None:
+    scene = Scene()
+    key = scene.apply()
+    for number in range(100):
+        scene.run(1, app="db", number=str(number))
+    scene.clock.step = SLICE_SECONDS / 4  # each look takes so long
+    await scene.status.round()
+    assert (
+        200 / 5 <= scene.clock.slept.count(PAUSE_SECONDS) <= 200 / 4
+    )  # a look at each signature, and one at its policy
+    assert scene.api.status[key]["matchedPods"] == 100
+
+
+async def test_a_policy_that_changes_during_a_round_is_left_to_the_next_round() -> None:
+    scene = Scene()
+    one, two = scene.apply("one"), scene.apply("two")
+    for number in range(20):
+        scene.run(1, app="db", number=str(number))
+    scene.clock.step = SLICE_SECONDS
+    rounds = asyncio.create_task(scene.status.round())
+    while PAUSE_SECONDS not in scene.clock.slept:  # noqa: ASYNC110 (a fake clock has no event)
+        await asyncio.sleep(0)
+    scene.apply("two", generation=2, podSelector={"matchLabels": {"number": "7"}})
+    await rounds
+    assert [written for written, _ in scene.api.writes] == [one]
+    await scene.status.round()
+    assert scene.api.status[two]["matchedPods"] == 1
+
+
+@pytest.mark.parametrize("failure", [Unreachable("no answer"), NotFound("404", status=404)])
+async def test_after_a_failure_the_status_is_read_again_and_written(failure: Exception) -> None:
+    scene = Scene()
+    key = scene.apply()
+    scene.api.failure = failure
+    await scene.status.round()
+    assert scene.api.writes == []
+    scene.api.failure = None
+    await scene.status.round()
+    assert [written for written, _ in scene.api.writes] == [key]
