@@ -14,7 +14,7 @@ from typing import Final
 from extender.cli.command import CommandError, Commands
 from extender.cli.demo_screen import LinePrinter, LiveScreen, Screen
 from extender.cli.files import own_file
-from extender.cli.scenarios import read_objects, read_scenario, scenario_settings
+from extender.cli.scenarios import lead_to_webhook, read_objects, read_scenario, scenario_settings
 from extender.cli.simulate import simulate
 from extender.compose.embedded import StartError, service_running
 from extender.compose.process import run_on_loop
@@ -62,8 +62,9 @@ async def _show(path: str, seed: int | None, address: Address) -> None:
     used = play.scenario.seed if seed is None else seed
     async with (
         SimulatedCluster(play, used, read_objects(play, path)) as simulated,
-        service_running(settings, simulated.api.url, used, simulated.clock) as (url, _),
+        service_running(settings, simulated.api.url, used, simulated.clock) as (url, service),
     ):
+        await lead_to_webhook(simulated, service)
         # The scheduler starts last, because it calls the extender for the first pod.
         await simulated.begin(url)
         screen: Screen = LiveScreen(simulated, url) if sys.stdout.isatty() else LinePrinter(simulated, url)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Final
 
 from extender.cli.command import CommandError, Commands
-from extender.cli.scenarios import read_objects, read_scenario, scenario_settings
+from extender.cli.scenarios import lead_to_webhook, read_objects, read_scenario, scenario_settings
 from extender.compose.embedded import StartError, service_running
 from extender.compose.process import run_on_loop
 from extender.index.audit import audit
@@ -84,6 +84,7 @@ async def perform(
         SimulatedCluster(play, seed, objects, without=without) as simulated,
         service_running(settings, simulated.api.url, seed, simulated.clock) as (url, service),
     ):
+        await lead_to_webhook(simulated, service)
         await simulated.begin(url)
         player = Player(simulated, narrate)
         await player.run(play.steps)
@@ -103,6 +104,9 @@ def _print(report: Report, *, as_json: bool, compared: Sequence[str] = ()) -> No
     )
     for line in compared or (f"filter: {report.cost}",):
         print(line)
+    if report.policies.pods:
+        judged, missed = report.policies
+        print(f"policies: {judged} pods judged, {missed} of them missed by admission")
     for message, count in Counter(message for _, message in report.waiting).most_common(_SHOWN):
         first = next(pod for pod, said in report.waiting if said == message)
         others = f" and {count - 1} more" if count > 1 else ""

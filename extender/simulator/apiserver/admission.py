@@ -20,7 +20,7 @@ import orjson
 
 from extender.simulator.apiserver import api_errors, patching
 from extender.simulator.apiserver.fault_points import Call, Faults
-from extender.simulator.apiserver.kinds import MUTATING_WEBHOOKS, NAMESPACES, VALIDATING_WEBHOOKS, Kind, Target
+from extender.simulator.apiserver.kinds import MUTATING_WEBHOOKS, NAMESPACES, PODS, VALIDATING_WEBHOOKS, Kind, Target
 from extender.simulator.apiserver.store import Store
 from extender.simulator.json_objects import JsonObject, labels_of, selects
 
@@ -52,12 +52,14 @@ class Write:
 class Admission:
     """The webhooks of a store. ``services``: the address of each Service, by namespace and name.
 
-    ``calls`` counts calls by (webhook, result): answered, denied, failed_open, failed_closed.
+    ``calls`` counts calls by (webhook, result): answered, denied, failed_open, failed_closed. ``missed_pods``: the
+    `namespace/name` of each pod that was created although a webhook did not answer.
     """
 
     def __init__(self, store: Store, faults: Callable[[], Faults]) -> None:
         self.services: dict[tuple[str, str], Address] = {}
         self.calls: Counter[tuple[str, str]] = Counter()
+        self.missed_pods: set[str] = set()
         self._store = store
         self._faults = faults
         self._session: aiohttp.ClientSession | None = None
@@ -136,6 +138,8 @@ class Admission:
             is_open = webhook.get("failurePolicy", "Fail") == "Ignore"
             self.calls[name, "failed_open" if is_open else "failed_closed"] += 1
             if is_open:
+                if write.target.kind is PODS and write.operation == "CREATE":
+                    self.missed_pods.add(f"{write.target.namespace}/{write.obj['metadata'].get('name', '')}")
                 return write.obj
             message = f'Internal error occurred: failed calling webhook "{name}": {problem}'
             raise api_errors.ApiError(500, "InternalError", message) from None

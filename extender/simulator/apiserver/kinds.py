@@ -73,6 +73,7 @@ POLICY_KINDS = tuple(
     for group in ("placement.extender.dev", "kupid.gardener.cloud")
     for scope in ("", "Cluster")
 )
+OWN_POLICY_KINDS = tuple(kind for kind in POLICY_KINDS if kind.group == "placement.extender.dev")
 
 KINDS = (
     PODS,

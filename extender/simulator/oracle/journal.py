@@ -7,7 +7,7 @@ run, read by `oracle/violations.py` afterwards.
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
-from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS, Kind
+from extender.simulator.apiserver.kinds import NAMESPACES, NODES, OWN_POLICY_KINDS, PODS, Kind
 from extender.simulator.apiserver.store import ADDED, Change, Store, Stored
 from extender.simulator.json_objects import JsonObject
 from extender.simulator.process_usage import LoopStalls
@@ -53,6 +53,9 @@ class Journal:
 
     def __init__(self, store: Store) -> None:
         self.start: dict[Kind, list[Stored]] = {kind: store.table(kind).latest() for kind in WATCHED}
+        self.policies = [
+            {**stored.read(), "kind": kind.kind} for kind in OWN_POLICY_KINDS for stored in store.table(kind).latest()
+        ]
         self.entries: list[Entry] = []
         self.decisions = 0
         self.stalls = LoopStalls()

@@ -5,7 +5,7 @@ because the extender cannot know later changes and failures of bindings. Stalls 
 All earlier decisions of the scheduling loop always count: under load the extender must know them before their bindings.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ from extender.simulator.json_objects import (
 from extender.simulator.oracle.brute_force import SUCCESS, Status, check
 from extender.simulator.oracle.cluster_state import ClusterState
 from extender.simulator.oracle.journal import Decision, FailedBinding, Journal, StoreChange
+from extender.simulator.oracle.policies import PolicyOracle
 from extender.simulator.oracle.terms import AFFINITY, ANTI_AFFINITY, required_pod_terms
 
 
@@ -37,9 +38,12 @@ class Violation(NamedTuple):
         return f"decision {self.decision.number}: {self.decision.name} on {self.decision.node}: {self.status.reason}"
 
 
-def violations(journal: Journal, *, lag: float = 0.25) -> list[Violation]:
-    """Every violation of a run, in the order of the decisions. O(pods) per decision."""
-    replay = Replay(journal)
+def violations(journal: Journal, *, lag: float = 0.25, missed: Collection[str] = ()) -> list[Violation]:
+    """Every violation of a run, in the order of the decisions. O(pods) per decision.
+
+    ``missed``: `namespace/name` of the pods for which the admission webhook was not reached.
+    """
+    replay = Replay(journal, missed)
     found: list[Violation] = []
     recent: list[StoreChange] = []
     failed: dict[str, tuple[float, Decision]] = {}  # by UID: time and decision, until the next decision for the pod
@@ -67,8 +71,9 @@ def violations(journal: Journal, *, lag: float = 0.25) -> list[Violation]:
 class Replay:
     """Replays a journal: the state of the cluster at each entry."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, missed: Collection[str] = ()) -> None:
         self.state = ClusterState()
+        self._policies = PolicyOracle(journal.policies, missed)
         self._decided: dict[str, Decision] = {}
         for kind, rows in journal.start.items():
             for stored in rows:
@@ -181,7 +186,8 @@ class Replay:
         # A node that was deleted meanwhile is no violation: its pods will be deleted.
         if decision.node not in self.state.nodes:
             return SUCCESS
-        return check(decision.pod, decision.node, self.state)
+        status = check(decision.pod, decision.node, self.state)
+        return self._policies.check(decision.pod, decision.node, self.state) if status == SUCCESS else status
 
     def _show(self, kind: Kind, stored: Stored | None, other: Stored | None) -> None:
         if kind is PODS:

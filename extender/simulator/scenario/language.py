@@ -16,7 +16,7 @@ from extender.simulator.scenario.faults import Condition, Fault, read_conditions
 # A number, or a minimum and a maximum for a random number. The limits are checked in code, because msgspec 0.22 crashes on a
 # union of a constrained number and a tuple.
 Amount: TypeAlias = int | tuple[int, int]
-_AMOUNTS: Final = ("count", "placed", "pending")
+_AMOUNTS: Final = ("count", "placed", "pending", "judged", "missed")
 Labels: TypeAlias = dict[str, str]
 
 
@@ -155,10 +155,15 @@ class Pause(_Part, frozen=True):
 
 
 class Expect(_Part, frozen=True):
-    """Checks numbers of pods; an absent number is not checked."""
+    """Checks numbers of pods; an absent number is not checked.
+
+    `judged`: placed pods that a scheduling policy selects. `missed`: those of them whose admission webhook was not reached.
+    """
 
     placed: Amount | None = None
     pending: Amount | None = None
+    judged: Amount | None = None
+    missed: Amount | None = None
 
 
 @dataclass(frozen=True, slots=True)

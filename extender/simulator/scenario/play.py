@@ -25,7 +25,7 @@ from extender.simulator.scenario.language import (
     Settle,
     Step,
 )
-from extender.simulator.scenario.report import Report, is_within, make_report
+from extender.simulator.scenario.report import Report, is_within, judged_by_policies, make_report
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 
 Narrator = Callable[[str], None]
@@ -113,7 +113,9 @@ class Player:
             self._fail(f"{path}: not idle after {action.timeout}")
 
     def _check(self, expected: Expect, path: str) -> None:
-        counts = {"placed": len(self.simulated.loop.bound), "pending": len(self.simulated.pending())}
+        judged, missed = judged_by_policies(self.simulated)
+        placed, pending = len(self.simulated.loop.bound), len(self.simulated.pending())
+        counts = {"placed": placed, "pending": pending, "judged": judged, "missed": missed}
         for name, count in counts.items():
             wanted = getattr(expected, name)
             if wanted is not None and not is_within(count, wanted):

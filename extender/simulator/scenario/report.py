@@ -7,7 +7,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from extender.simulator.json_objects import JsonObject, name_of, namespace_of, uid_of
+from extender.simulator.apiserver.kinds import NAMESPACES
+from extender.simulator.json_objects import JsonObject, labels_of, name_of, namespace_of, uid_of
+from extender.simulator.oracle.policies import PolicyOracle, Tally
 from extender.simulator.oracle.violations import Violation, violations
 from extender.simulator.scenario.language import Amount
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
@@ -45,6 +47,7 @@ class Report:
     placed: int
     waiting: tuple[tuple[str, str], ...]
     violations: tuple[Violation, ...]
+    policies: Tally
     failures: tuple[str, ...]
     decisions: int
     decisions_per_second: float
@@ -72,6 +75,7 @@ class Report:
             "placed": self.placed,
             "pending": len(self.waiting),
             "violations": [_violation(violation) for violation in self.violations],
+            "policies": {"judged": self.policies.pods, "missed": self.policies.missed},
             "failures": list(self.failures),
             "waiting": [{"pod": pod, "message": message} for pod, message in self.waiting],
             "decisions": self.decisions,
@@ -91,7 +95,7 @@ class Report:
 
 def make_report(simulated: SimulatedCluster, failures: list[str], seconds: float, resident: float) -> Report:
     """Computes the figures and finds the violations. O(pods) per decision."""
-    loop = simulated.loop
+    loop, missed = simulated.loop, simulated.api.admission.missed_pods
     waiting = [
         (f"{namespace_of(pod)}/{name_of(pod)}", loop.messages.get(uid_of(pod), "")) for pod in simulated.pending()
     ]
@@ -101,7 +105,8 @@ def make_report(simulated: SimulatedCluster, failures: list[str], seconds: float
         seconds=seconds,
         placed=len(loop.bound),
         waiting=tuple(waiting),
-        violations=tuple(violations(loop.journal, lag=simulated.play.scenario.lag)),
+        violations=tuple(violations(loop.journal, lag=simulated.play.scenario.lag, missed=missed)),
+        policies=judged_by_policies(simulated),
         failures=tuple(failures),
         decisions=loop.journal.decisions,
         decisions_per_second=loop.journal.rate(),
@@ -110,6 +115,16 @@ def make_report(simulated: SimulatedCluster, failures: list[str], seconds: float
         nodes_used=len(Counter(loop.bound.values())),
         cost=_cost(simulated, resident),
     )
+
+
+def judged_by_policies(simulated: SimulatedCluster) -> Tally:
+    """The bound pods that policies select, by the present labels of the namespaces."""
+    oracle = PolicyOracle(simulated.loop.journal.policies, simulated.api.admission.missed_pods)
+    if not simulated.loop.journal.policies:
+        return Tally(0, 0)
+    bound = [pod for pod in (stored.read() for stored in simulated.pods()) if uid_of(pod) in simulated.loop.bound]
+    namespaces = {each.key: labels_of(each.read()) for each in simulated.api.store.table(NAMESPACES).latest()}
+    return oracle.tally(bound, namespaces)
 
 
 def _cost(simulated: SimulatedCluster, resident: float) -> Cost:

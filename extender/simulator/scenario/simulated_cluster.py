@@ -86,7 +86,8 @@ class SimulatedCluster:
             always = SlowWrites(server.write_delay)
         elif scenario.scheduler.bind:
             always = SlowBindings(scenario.scheduler.bind_delay, Random(seed))
-        self.fault_injector = FaultInjector(Random(seed), always)
+        # Of its own sequence: with that of `rng`, a fault would occur for the same template at every draw.
+        self.fault_injector = FaultInjector(Random(f"faults {seed}"), always)
         self.fault_injector.change(play.faults)
         self.api.faults = self.fault_injector
 

@@ -1,0 +1,131 @@
+"""Whether a placed pod keeps the scheduling policies that select it. Plain objects, written from the schema of the policies.
+
+Judged: node selector, node name, required node affinity, required pod affinity and anti-affinity, and hard spread. A pod that
+admission missed is judged as well, unless the policy acts at admission only. Strict: where a pod keeps a value of its own
+(`conflictPolicy: KeepPod`), the placement counts as a violation, so that a scenario with such a pod fails instead of being
+judged wrongly. Policies are those at the start of a run; no step changes them.
+"""
+
+import copy
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from extender.simulator.apiserver.defaulting import merge_label_keys
+from extender.simulator.json_objects import JsonObject, labels_of, name_of, namespace_of, selects
+from extender.simulator.oracle.brute_force import SUCCESS, Status, check
+from extender.simulator.oracle.cluster_state import ClusterState
+from extender.simulator.oracle.node_matching import matches_node_affinity
+from extender.simulator.oracle.terms import AFFINITY, ANTI_AFFINITY, required_pod_terms
+
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_EXEMPT_NAMESPACE: Final = "kube-system"
+_EXEMPT_LABEL: Final = "placement.extender.dev/exempt"
+_ALWAYS: Final = ("Admission", "Scheduling")  # the default of `when`
+_CLUSTER_KIND: Final = "ClusterPodSchedulingPolicy"
+
+
+class Tally(NamedTuple):
+    """How many pods were judged by at least one policy, and how many of them admission missed."""
+
+    pods: int
+    missed: int
+
+
+class PolicyOracle:
+    """The policies of a run. ``missed``: `namespace/name` of the pods for which the webhook was not reached."""
+
+    def __init__(self, policies: Iterable[JsonObject], missed: Collection[str] = ()) -> None:
+        self._policies = [each for each in policies if each["spec"].get("mode", "Enforce") == "Enforce"]
+        self._missed = missed
+
+    def check(self, pod: JsonObject, node: str, state: ClusterState) -> Status:
+        """The first policy that the placement violates; Success if it keeps all. O(policies) per pod that none selects."""
+        for policy in self._policies:
+            if not self._judges(policy, pod, state.namespaces):
+                continue
+            if not _keeps_nodes(policy["spec"], pod, state.nodes[node]):
+                return _violated(policy, "node selector, node name or required node affinity")
+            if check(_with_pod_terms(policy["spec"], pod), node, state) != SUCCESS:
+                return _violated(policy, "required pod affinity, anti-affinity or spread")
+        return SUCCESS
+
+    def tally(self, pods: Iterable[JsonObject], namespaces: Mapping[str, Mapping[str, str]]) -> Tally:
+        """Counts the pods that were judged. O(pods × policies)."""
+        judged = [pod for pod in pods if any(self._judges(policy, pod, namespaces) for policy in self._policies)]
+        return Tally(len(judged), sum(self._has_missed(pod) for pod in judged))
+
+    def _has_missed(self, pod: JsonObject) -> bool:
+        return f"{namespace_of(pod)}/{name_of(pod)}" in self._missed
+
+    def _judges(self, policy: JsonObject, pod: JsonObject, namespaces: Mapping[str, Mapping[str, str]]) -> bool:
+        """Whether the policy selects the pod and acts on it: at admission, or also where admission missed it."""
+        spec = policy["spec"]
+        moments = spec.get("when") or _ALWAYS
+        acts = "Scheduling" in moments or ("Admission" in moments and not self._has_missed(pod))
+        is_for_pods = spec.get("targets", "Pods") != "Templates"
+        return acts and is_for_pods and not _is_exempt(pod) and _selects(policy, pod, namespaces)
+
+
+def _violated(policy: JsonObject, what: str) -> Status:
+    kind = "cluster policy" if policy["kind"] == _CLUSTER_KIND else f"policy {namespace_of(policy)} /"
+    return Status("Unschedulable", f"violates {what} of {kind} {name_of(policy)}")
+
+
+def _is_exempt(pod: JsonObject) -> bool:
+    return namespace_of(pod) == _EXEMPT_NAMESPACE or labels_of(pod).get(_EXEMPT_LABEL) == "true"
+
+
+def _selects(policy: JsonObject, pod: JsonObject, namespaces: Mapping[str, Mapping[str, str]]) -> bool:
+    """An absent selector selects nothing. Conditions are ANDed, the values of one ORed."""
+    spec, home = policy["spec"], namespace_of(pod)
+    if policy["kind"] == _CLUSTER_KIND:
+        if not selects(spec.get("namespaceSelector"), namespaces.get(home, {})):
+            return False
+    elif namespace_of(policy) != home:
+        return False
+    if not selects(spec.get("podSelector"), labels_of(pod)):
+        return False
+    conditions = spec.get("matchConditions") or {}
+    facts = _facts(pod)
+    if any(conditions.get(field) and fact not in conditions[field] for field, fact in facts.items()):
+        return False
+    exclude = conditions.get("exclude") or {}
+    if selects(exclude.get("podSelector"), labels_of(pod)) or home in (exclude.get("namespaces") or []):
+        return False
+    return not any(fact in (exclude.get(field) or []) for field, fact in facts.items())
+
+
+def _facts(pod: JsonObject) -> dict[str, str]:
+    """What conditions ask for, by the name of the condition."""
+    owners = pod["metadata"].get("ownerReferences") or []
+    return {
+        "ownerKinds": next((str(each["kind"]) for each in owners if each.get("controller")), ""),
+        "serviceAccounts": pod["spec"].get("serviceAccountName") or "default",
+        "priorityClassNames": pod["spec"].get("priorityClassName") or "",
+    }
+
+
+def _keeps_nodes(spec: JsonObject, pod: JsonObject, node: JsonObject) -> bool:
+    """Whether the node is one of those that the policy leaves to the pod, by the policy alone."""
+    if spec.get("nodeName") and spec["nodeName"] != name_of(node):
+        return False
+    return matches_node_affinity({**pod, "spec": spec}, node)
+
+
+def _with_pod_terms(spec: JsonObject, pod: JsonObject) -> JsonObject:
+    """The pod with the policy's terms for other pods and its hard spread. One that it has already changes no status."""
+    added = {side: required_pod_terms({"spec": spec}, side) for side in (AFFINITY, ANTI_AFFINITY)}
+    hard = [
+        each for each in spec.get("topologySpreadConstraints") or [] if each["whenUnsatisfiable"] == "DoNotSchedule"
+    ]
+    if not hard and not any(added.values()):
+        return pod
+    merged = {**pod, "spec": dict(pod["spec"])}
+    affinity = merged["spec"]["affinity"] = dict(pod["spec"].get("affinity") or {})
+    for side, terms in added.items():
+        if terms:
+            affinity[side] = {**(affinity.get(side) or {}), _REQUIRED: required_pod_terms(pod, side) + terms}
+    merged["spec"]["topologySpreadConstraints"] = [*(pod["spec"].get("topologySpreadConstraints") or []), *hard]
+    merged = copy.deepcopy(merged)  # neither the policy's terms nor those of the pod change
+    merge_label_keys(merged)
+    return merged
