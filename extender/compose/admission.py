@@ -126,6 +126,7 @@ def admission_of_cluster(
         policies.exempt_namespaces,
         clock,
         partial(datetime.now, UTC),
+        lambda: reflectors.freshness.is_ready,
     )
     counted = _Counted(verb, counts, status)
     service = AdmissionService(counted, counted, readiness, counts, settings.server, policies.webhook.timeout)

@@ -27,6 +27,7 @@ JsonObject = dict[str, Any]
 
 _LOG = logging.getLogger(__name__)
 ROUND_SECONDS: Final = 10.0
+WAIT_SECONDS: Final = 0.5  # between looks at whether the index is complete
 SLICE_SECONDS: Final = 0.002  # one look more, at a pair of policies with many node terms, takes less than a millisecond
 PAUSE_SECONDS: Final = 0.01  # between slices
 WRITES_PER_SECOND: Final = 5
@@ -59,6 +60,7 @@ class NamespaceLabels(Protocol):
 class PolicyStatus:
     """``pods``: the pods by signature. ``record`` is called by every replica, ``run`` by the leader.
 
+    ``is_complete``: whether all kinds are listed and current.
     ``lastApplied`` and conflicts with pods are those of the admissions that this replica decided since it started.
     """
 
@@ -71,6 +73,7 @@ class PolicyStatus:
         exempt: Iterable[str],
         clock: Clock,
         utc_now: Callable[[], datetime],
+        is_complete: Callable[[], bool],
     ) -> None:
         self.results: Counter[str] = Counter({"written": 0, "failed": 0})
         self._store = store
@@ -80,6 +83,7 @@ class PolicyStatus:
         self._exempt = frozenset(exempt)
         self._clock = clock
         self._utc_now = utc_now
+        self._is_complete = is_complete
         self._applied: dict[PolicyKey, datetime] = {}
         self._disagreements: dict[PolicyKey, dict[tuple[str, str], None]] = {}
         self._contradictions: dict[PolicyKey, dict[PolicyKey, str]] = {}
@@ -107,6 +111,9 @@ class PolicyStatus:
         self._present.clear()
         self._changed = {policy.key for policy in self._policies}
         while True:
+            if not self._is_complete():  # a part of the pods would be a wrong count
+                await self._clock.sleep(WAIT_SECONDS)
+                continue
             await self.round()
             await self._clock.sleep(ROUND_SECONDS)
 

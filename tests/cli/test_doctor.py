@@ -301,13 +301,13 @@ def with_policies() -> dict[str, Any]:
 
 
 def installed_policies() -> list[JsonObject]:
-    """What deploy/policies applies, a Service, and three policies with the status that the leader has written."""
+    """What deploy/policies applies, a Service, and three policies: one for all pods, one for none."""
     found = list(load_all(DEPLOY / "policies" / "webhooks.yaml"))
     metadata = {"name": WEBHOOK, "namespace": "default"}
     found.append({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque"})
     found.append({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {}})
-    for name, matched in (("used", 2), ("idle", 0)):
-        found.append({**policy("PodSchedulingPolicy", name), "status": {"matchedPods": matched}})
+    used, idle = policy("PodSchedulingPolicy", "used", podSelector={}), policy("PodSchedulingPolicy", "idle")
+    found += ({**used, "status": {"matchedPods": 2}}, {**idle, "status": {"matchedPods": 0}})
     return [*found, policy("ClusterPodSchedulingPolicy", "old", priority="high")]
 
 

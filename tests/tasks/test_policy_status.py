@@ -14,7 +14,7 @@ from extender.index.policies import PolicyTable
 from extender.kube.errors import NotFound, Unreachable
 from extender.model.objects import PodSignature
 from extender.model.policies import ConflictPolicy, Policy, PolicyKey
-from extender.tasks.policy_status import MOST_CONFLICTS, PAUSE_SECONDS, SLICE_SECONDS, PolicyStatus
+from extender.tasks.policy_status import MOST_CONFLICTS, PAUSE_SECONDS, SLICE_SECONDS, WAIT_SECONDS, PolicyStatus
 from extender.verbs.admit.changes import Changes, Conflict
 from extender.wire.policies_v1 import PolicyError, read_policy
 from tests.deploy.policies.examples import policy
@@ -54,6 +54,7 @@ class Scene:
         self.api, self.table, self.clock = Api(), PolicyTable(), FakeClock()
         self.pods: Counter[PodSignature] = Counter()
         self.time = NOON
+        self.is_complete = True
         self.status = PolicyStatus(
             self.api,
             self.table,
@@ -62,6 +63,7 @@ class Scene:
             ("kube-system",),
             self.clock,
             lambda: self.time,
+            lambda: self.is_complete,
         )
 
     def apply(self, name: str = "one", generation: int = 1, **spec: Any) -> PolicyKey:
@@ -112,6 +114,22 @@ async def test_matched_pods_are_those_that_the_policy_selects_and_that_are_not_e
     assert scene.told(key) == {"Valid": ("True", "Valid"), "Conflicting": ("False", "NoConflict")}
 
 
+async def test_nothing_is_counted_before_the_index_is_complete() -> None:
+    scene = Scene()
+    key = scene.apply()
+    scene.is_complete = False
+    running = asyncio.create_task(scene.status.run())
+    while scene.clock.slept.count(WAIT_SECONDS) < 3:  # noqa: ASYNC110 (a fake clock has no event)
+        await asyncio.sleep(0)
+    assert scene.api.writes == []
+    scene.run(3, app="db")
+    scene.is_complete = True
+    while not scene.api.writes:  # noqa: ASYNC110 (a fake clock has no event)
+        await asyncio.sleep(0)
+    running.cancel()
+    assert scene.api.status[key]["matchedPods"] == 3
+
+
 async def test_nothing_is_written_where_nothing_has_changed_also_by_a_new_leader() -> None:
     scene = Scene()
     key = scene.apply()
@@ -119,7 +137,7 @@ async def test_nothing_is_written_where_nothing_has_changed_also_by_a_new_leader
     scene.time += timedelta(hours=1)
     await scene.status.round()
     another = PolicyStatus(
-        scene.api, scene.table, lambda: scene.pods, Namespaces(), (), scene.clock, lambda: scene.time
+        scene.api, scene.table, lambda: scene.pods, Namespaces(), (), scene.clock, lambda: scene.time, lambda: True
     )
     await another.round()
     assert [written for written, _ in scene.api.writes] == [key]
