@@ -159,7 +159,11 @@ class _Enforcement:
         nodes = _node_affinity(spec)
         required = nodes if self._held else ANY_NODE  # a wish alone holds the pod to no node
         enforced = Enforced(tuple(self._held), required, spec.get("nodeName") or "", preferred)
-        return replace(signature, affinity=affinity, spread=wished, node_affinity=nodes, enforced=enforced)
+        # kube-scheduler applies what the pod carries itself, also where a policy would have overridden it at admission. So
+        # such a pod must not be nominated to a node that its own requirements exclude.
+        overridden = any(_has(each, ConflictPolicy.OVERRIDE) for each in self._applied)
+        own = signature.node_affinity if overridden else nodes
+        return replace(signature, affinity=affinity, spread=wished, node_affinity=own, enforced=enforced)
 
     def _apply(self, policy: Policy) -> None:
         if self._refused_by is not None:

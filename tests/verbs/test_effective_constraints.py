@@ -94,8 +94,9 @@ def test_what_gave_way_to_the_pod_is_applied_once_another_policy_has_overridden_
     second = policy("second", nodeSelector={"disk": "ssd"}, conflictPolicy="Override", priority=1)
     asker = Asker(first, second)
     held = effective_pod(asking(with_spec(nodeSelector={"disk": "hdd"})).pod, asker.index.view, asker.settings)
-    assert held.signature.node_affinity.node_selector == (("disk", "ssd"),)
-    assert held.signature.node_affinity.terms is not None
+    assert held.signature.enforced is not None
+    assert held.signature.enforced.nodes.node_selector == (("disk", "ssd"),)
+    assert held.signature.enforced.nodes.terms is not None
 
 
 def test_preferred_pod_terms_of_a_policy_score_once() -> None:

@@ -213,6 +213,13 @@ def test_no_other_node_is_nominated_than_the_policy_leaves() -> None:
     assert find_node_elsewhere(pod, asker.index.view, asker.settings, 0) == ("nc", True)
 
 
+def test_no_node_is_nominated_that_the_pod_itself_excludes() -> None:
+    """Admission would have replaced the pod's own node selector; kube-scheduler applies what the pod carries."""
+    asker = Asker(policy("zonal", nodeSelector={"zone": "c"}, conflictPolicy="Override"))
+    pod = asking(with_spec(nodeSelector={"zone": "a"}), *NODES).pod
+    assert find_node_elsewhere(pod, asker.index.view, asker.settings, 0) == ("", True)
+
+
 def test_preferred_node_terms_of_a_policy_score() -> None:
     prefers_b = preferring((5, node_term(expression("zone", "In", "b"))), (1, node_term(expression("zone", "Exists"))))
     asker = Asker(policy("zonal", affinity=prefers_b), answers={"scoreScale": "inTree", "shortlist": 50})
