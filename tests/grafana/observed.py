@@ -123,7 +123,11 @@ class Provoked:
         await self._ask("prioritize", {"Pod": pod(f"any-{self._number}"), "NodeNames": names})
         await self._ask("preempt", {"Pod": pod("any"), "NodeNameToMetaVictims": {}})
         for _ in range(2):
-            await self._ask("filter", {"Pod": self._web(f"late-{self._number}"), "NodeNames": names}, self._late)
+            await self._ask(
+                "filter",
+                {"Pod": self._web(f"late-{self._number}", schedulerName="none"), "NodeNames": names},
+                self._late,
+            )
         await self._preempt(names[0])
         for verb in ("filter", "prioritize", "preempt"):
             await self._ask(verb, {"Pod": 5})
@@ -164,14 +168,14 @@ class Provoked:
             await self._ask("filter", {"Pod": self._preemptors[-2], "NodeNames": [node]})
             await self._ask("preempt", {"Pod": self._preemptors[-2], "NodeNameToMetaVictims": {}})
 
-    def _web(self, app: str = "web") -> dict[str, Any]:
+    def _web(self, app: str = "web", **spec: Any) -> dict[str, Any]:
         """A pod that waits in the cluster, and may not stand where another of its app does."""
         self._pods += 1
         name = f"steered-{self._pods}"
         self._waiting.append(name)
         if len(self._waiting) > _PODS_TO_LIVE:
             self._delete("shop", self._waiting.pop(0))
-        found = pod(name, "shop", labels={"app": app}, affinity=anti_affinity(term(HOSTNAME, app=app)))
+        found = pod(name, "shop", labels={"app": app}, affinity=anti_affinity(term(HOSTNAME, app=app)), **spec)
         return self._simulated.api.operations.create(PODS, found).read()
 
     def clear_away(self) -> None:
