@@ -1,7 +1,7 @@
 """The webhook's own certificates and their rotation, one step at a time. Values only; `tasks.webhook` reads and writes them.
 
-Each serving certificate has an authority of its own, whose key is dropped as soon as it has signed: nobody can sign
-another one with it. A rotation has these steps, so that at every moment each replica shows a certificate that each API
+Each serving certificate has an authority of its own, whose key is dropped as soon as it has signed, so
+no other certificate can be signed with it. A rotation has these steps, so that at every moment each replica shows a certificate that each API
 server trusts:
 
 1. *prepared*, at two thirds of life: a new authority stands beside the old one in the bundle, and the certificate that

@@ -54,8 +54,8 @@ class _Compiled:
 
     While ``versions`` are the current ones nothing can have changed. ``namespace`` is the pod's as it was read: its
     labels decide which terms of existing pods select the pod. ``workloads`` is what default constraints were deduced
-    from. ``lacks_groups``: own terms over keys that no node carried have no group yet. ``size`` is an estimate of bytes. ``in_use``: used again since they were made or last considered for
-    eviction.
+    from. ``lacks_groups``: own terms over keys that no node carried have no group yet. ``size`` is an estimate of bytes.
+    ``in_use``: used again since they were made or last considered for eviction.
     """
 
     compiled: CompiledConstraints

@@ -177,7 +177,7 @@ class FileCertificates:
         return {}
 
     def confirm(self, bundle: bytes) -> None:
-        """Whoever writes the files decides about their order."""
+        """Does nothing: the order of the steps is that in which the files are written."""
 
     async def lead(self) -> None:
         """The leader has nothing to write."""

@@ -1,6 +1,6 @@
 """Keeps the two webhook configurations as the settings and the certificates require. For the leader.
 
-What somebody else changed is written back and counted. Fields that the extender does not require stay as they are.
+Changes by other writers are reverted and counted. Fields that the extender does not require stay as they are.
 """
 
 from __future__ import annotations

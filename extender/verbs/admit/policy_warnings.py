@@ -1,4 +1,4 @@
-"""Warnings about a valid policy: what is legal and probably a mistake. Shown to whoever writes it, and nothing else.
+"""Warnings about a valid policy: what is legal and probably a mistake. The API server shows them to its author.
 
 Costs O(policies + nodes); policies are seldom written.
 """
