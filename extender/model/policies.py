@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from extender.model.clauses import Clause
 from extender.model.labels import Labels
 from extender.model.node_affinity import ANY_NODE, NodeAffinity, PreferredNodeTerm
+from extender.model.release import ReleaseSpec
 from extender.model.selectors import EVERYTHING, NOTHING, LabelSelector
 
 JsonObject: TypeAlias = dict[str, Any]
@@ -252,7 +253,10 @@ class Directives:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A valid policy. Equal objects are equal policies, whatever their status says: `resource_version` is not compared."""
+    """A valid policy. Equal objects are equal policies, whatever their status says: `resource_version` is not compared.
+
+    ``release`` is set where the policy acts at the moment of release.
+    """
 
     key: PolicyKey
     scope: Scope
@@ -264,6 +268,7 @@ class Policy:
     conflict_policy: ConflictPolicy = ConflictPolicy.KEEP_POD
     failure_policy: FailurePolicy = FailurePolicy.IGNORE
     mode: Mode = Mode.ENFORCE
+    release: ReleaseSpec | None = None
     resource_version: str = field(default="", compare=False)
 
     @property

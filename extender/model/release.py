@@ -1,0 +1,170 @@
+"""The release of gated pods: what a policy asks for, which pods form a group, and what is decided for a group.
+
+A gated pod waits in the API server until its last scheduling gate is removed (KEP-3521), and may be narrowed to nodes
+until then (KEP-3838). Pods of a group are released together, into one domain that holds all of them. Immutable values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+RELEASE_GATE: Final = "placement.extender.dev/group"
+RELEASED_ANNOTATION: Final = "placement.extender.dev/released"
+MOST_LEVELS: Final = 4
+
+_OF_ITS_OWN: Final = "pod/"  # neither a label's value nor a UID contains a slash
+
+
+class ReleaseMode(StrEnum):
+    """What happens to a group that no domain holds."""
+
+    REQUIRED = "Required"
+    PREFERRED = "Preferred"
+
+
+class Strategy(StrEnum):
+    """Which of the domains that hold a group it gets: the tightest, or the one with the most or the least free."""
+
+    BEST_FIT = "BestFit"
+    MOST_FREE = "MostFree"
+    LEAST_FREE = "LeastFree"
+
+
+class OnTimeout(StrEnum):
+    """What happens to a group that is not decided within `ReleaseSpec.decision_timeout`."""
+
+    KEEP_GATED = "KeepGated"
+    UNGATE = "Ungate"
+    UNGATE_AT_COARSER_LEVEL = "UngateAtCoarserLevel"
+
+
+class Replacement(StrEnum):
+    """Where a pod goes that replaces one of a decided group."""
+
+    SAME_DOMAIN = "SameDomain"
+    REDECIDE = "Redecide"
+
+
+class Phase(StrEnum):
+    """The state of a group. Each leads to the next, or to one of the last two, from which a group can return."""
+
+    COLLECTING = "Collecting"
+    DECIDING = "Deciding"
+    DECIDED = "Decided"
+    RELEASING = "Releasing"
+    BOUND = "Bound"
+    DEGRADED = "Degraded"
+    TIMED_OUT = "TimedOut"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSize:
+    """How many pods a group has: ``count``, unless a label or an annotation of its pods tells it."""
+
+    count: int = 1
+    label: str = ""
+    annotation: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseSpec:
+    """The block ``release`` of a policy. ``topology`` are label keys of nodes, coarse to fine.
+
+    ``group_label``: the label whose value names a pod's group; empty: the group is that of the pod's controller.
+    ``decision_timeout`` is in seconds.
+    """
+
+    topology: tuple[str, ...]
+    gate: str = RELEASE_GATE
+    group_label: str = ""
+    size: GroupSize = GroupSize()
+    mode: ReleaseMode = ReleaseMode.REQUIRED
+    strategy: Strategy = Strategy.BEST_FIT
+    exclusive: bool = False
+    decision_timeout: float = 600.0
+    on_timeout: OnTimeout = OnTimeout.KEEP_GATED
+    replacement: Replacement = Replacement.SAME_DOMAIN
+
+
+class GroupKey(NamedTuple):
+    """Identifies a group. ``policy`` is ``str(PolicyKey)``, as in `GroupPlacement`.
+
+    ``value`` is that of the label, or the UID of the controller, or `own_group` of a pod that has neither.
+    """
+
+    namespace: str
+    policy: str
+    value: str
+
+    def __str__(self) -> str:
+        """``namespace/value``, as in logs and events."""
+        return f"{self.namespace}/{self.value}"
+
+
+def own_group(uid: str) -> str:
+    """The `GroupKey.value` of a pod that is a group of its own."""
+    return _OF_ITS_OWN + uid
+
+
+class Level(NamedTuple):
+    """A domain: a node label and its value."""
+
+    key: str
+    value: str
+
+    def __str__(self) -> str:
+        """``key=value``."""
+        return f"{self.key}={self.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is written down before the first pod of a group is touched, and never changes afterwards.
+
+    ``levels`` are pinned in each pod's nodeSelector, coarse to fine: the first key of the topology, and the finer ones as
+    far as one domain holds the group. Empty: the pods are released together, and unpinned. ``size`` is that of the group.
+    """
+
+    group: GroupKey
+    gate: str
+    size: int
+    levels: tuple[Level, ...]
+    decided: datetime
+
+
+class Slot(NamedTuple):
+    """A node with room for a pod of a decided group; ``pod`` is its UID."""
+
+    pod: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedDomain:
+    """Why a domain of the first key does not get a group.
+
+    It holds ``holds`` of the ``needed`` pods that have no node yet. ``nodes``: how many of its nodes hold none, by the text
+    of the reason. ``taken_by``: the group that has an exclusive domain; then nothing was counted.
+    """
+
+    domain: Level
+    needed: int
+    holds: int = 0
+    nodes: tuple[tuple[str, int], ...] = ()
+    taken_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Where the pods of a group that have no node yet may go, all together: a slot for each of them, in ``levels``.
+
+    Without slots no domain holds them, and ``rejected`` says why for each domain. Slots without levels: the group does not
+    need one domain (`ReleaseMode.PREFERRED`).
+    """
+
+    levels: tuple[Level, ...] = ()
+    slots: tuple[Slot, ...] = ()
+    rejected: tuple[RejectedDomain, ...] = ()
