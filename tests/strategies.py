@@ -87,7 +87,7 @@ CONSTRAINTS: Final = [
         skew,
         hard=hard,
         selector=selector,
-        min_domains=least if hard else None,
+        min_domains=least,  # beside ScheduleAnyway only a policy can have it
         affinity_policy=affinity,
         taints_policy=taints,
         match_label_keys=keys,

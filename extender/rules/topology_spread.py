@@ -3,6 +3,14 @@
 https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constraints/ , KEP-3022 (minDomains), KEP-3094
 (inclusion policies). Hard constraints filter, soft ones score. A node that an inclusion policy excludes from counting is
 not rejected for that; it passes or not by the count of its domain.
+
+A soft constraint with minDomains, which only a scheduling policy can have, scores as KEP-3022 describes under
+"Alternatives: Support minDomains in ScheduleAnyway as well". While fewer than minDomains eligible domains have matching
+pods, the global minimum counts as 0, and what the constraint adds to the raw score of a node is doubled where the pod
+would take the domain above maxSkew: matching pods + 1 if the pod matches itself > maxSkew. So nodes in other domains are
+preferred, also where another constraint or rule prefers this one. The KEP asks for the number of eligible domains, which
+is never smaller: here domains without a matching pod do not yet count as spread over. Its reason against this was
+the cost of reading all nodes, which counts that are kept do not have.
 """
 
 from __future__ import annotations
@@ -136,6 +144,7 @@ class SoftClause:
     """One ScheduleAnyway constraint over the scored nodes.
 
     ``has_key`` is by the label. ``domains`` is not over hostname, where every node is a domain of its own.
+    ``limit``: a greater count is scored double; None where none is, as minDomains is met or 1.
     """
 
     domains: Column
@@ -143,6 +152,13 @@ class SoftClause:
     counts: Mapping[int, int]
     max_skew: int
     weight: float
+    limit: int | None = None
+
+    def addend(self, node: int) -> float:
+        """What the constraint adds to the raw score of a node that has the key. O(1)."""
+        count = self.counts.get(self.domains[node], 0)
+        added = count * self.weight + self.max_skew - 1
+        return added if self.limit is None or count <= self.limit else 2 * added
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +171,18 @@ class SpreadScore:
     ignored: frozenset[int] = frozenset()
 
     def raw(self) -> list[int]:
-        """Sum over the constraints whose key the node has of count × weight + maxSkew - 1; 0 for ignored nodes."""
+        """Sum over the constraints whose key the node has of count × weight + maxSkew - 1; 0 for ignored nodes.
+
+        Doubled for a constraint with minDomains, as the module says.
+        """
         totals = [0.0] * len(self.nodes)
         for clause in self.clauses:
+            if clause.limit is not None:
+                totals = [
+                    total + clause.addend(node) if clause.has_key[node] else total
+                    for total, node in zip(totals, self.nodes, strict=True)
+                ]
+                continue
             domains, has_key, count_of = clause.domains, clause.has_key, clause.counts.get
             weight, more = clause.weight, clause.max_skew - 1
             totals = [
@@ -190,7 +215,18 @@ def _soft(compiled: CompiledSpread, labelled: Column, frame: Frame, scored: Sequ
     else:
         unlabelled = group.key.number_of.get("", 0)  # nodes without the key count as one more value, ""
         size = len({labelled[node] or unlabelled for node in scored})
-    return SoftClause(frame.domains(group.key), labelled, group.counts, constraint.max_skew, topology_weight(size))
+    limit = None
+    if _lacks_domains(compiled):
+        limit = largest_allowed(constraint, 0, matches_itself=bool(compiled.self_match))
+    return SoftClause(
+        frame.domains(group.key), labelled, group.counts, constraint.max_skew, topology_weight(size), limit
+    )
+
+
+def _lacks_domains(compiled: CompiledSpread) -> bool:
+    """Whether fewer eligible domains than minDomains have matching pods. O(1)."""
+    least = compiled.constraint.min_domains
+    return least > 1 and len(compiled.group.counts) < least
 
 
 class TopologySpread(Rule):
@@ -255,10 +291,15 @@ class TopologySpread(Rule):
 
     def ranked_groups(
         self, compiled: CompiledConstraints, view: IndexReaders, nodes: int, _rules: Rules
-    ) -> Sequence[RankedGroup]:
-        """Fewer pods rank higher. The weights are by the domains of the cluster, as the passing nodes are not known yet."""
+    ) -> Sequence[RankedGroup] | None:
+        """Fewer pods rank higher. The weights are by the domains of the cluster, as the passing nodes are not known yet.
+
+        None while minDomains doubles scores, as a rank is proportional to a count.
+        """
         if compiled.soft_error:
             return ()
+        if any(map(_lacks_domains, compiled.soft)):
+            return None
         found = []
         for each in compiled.soft:
             key = view.key(each.constraint.topology_key)

@@ -97,9 +97,8 @@ class PlacingLists:
 def with_soft_min_domains(spread: SpreadConstraints, policies: Iterable[Policy], labels: Labels) -> SpreadConstraints:
     """The constraints with the policies' soft ones that have minDomains, which the API server refuses in a pod.
 
-    They score as any soft constraint. Such scores compare counts of domains and read no minimum, so minDomains changes no
-    order of nodes. Where the pod has a soft constraint of the same key, the policy gives way unless it overrides. None of
-    them rejects a pod.
+    How they score is said in `rules/topology_spread.py`. Where the pod has a soft constraint of the same key, the policy
+    gives way unless it overrides. None of them rejects a pod.
     """
     soft, added = list(spread.soft), set[str]()
     for policy in policies:

@@ -77,14 +77,30 @@ def spread_scores(pod: Json, state: ClusterState, names: Sequence[str]) -> dict[
     totals = dict.fromkeys(names, 0.0)
     for constraint in soft:
         weight = math.log(_size(constraint, state, judged) + 2)
+        doubled = _doubled(pod, constraint, soft, state)
         for name in judged:
-            totals[name] += _count(pod, constraint, soft, state, name) * weight + (constraint["maxSkew"] - 1)
+            count = _count(pod, constraint, soft, state, name)
+            times = 2 if count > doubled else 1
+            totals[name] += times * (count * weight + (constraint["maxSkew"] - 1))
     return {name: math.floor(total + 0.5) for name, total in totals.items()}
 
 
 def _size(constraint: Json, state: ClusterState, judged: Sequence[str]) -> int:
     key = constraint["topologyKey"]
     return len(judged) if key == HOSTNAME else len({state.domain(name, key) for name in judged})
+
+
+def _doubled(pod: Json, constraint: Json, soft: Sequence[Json], state: ClusterState) -> float:
+    """The count above which a score doubles: endless where pods are in minDomains domains, or none is asked for."""
+    key, least = constraint["topologyKey"], constraint.get("minDomains") or 1
+    with_pods = {
+        name if key == HOSTNAME else state.domain(name, key)
+        for name, node in state.nodes.items()
+        if (key == HOSTNAME or (_has_keys(node, soft) and _is_included(pod, constraint, node)))
+        and _count(pod, constraint, soft, state, name)
+    }
+    itself = selects(effective_selector(constraint, pod), labels_of(pod))
+    return math.inf if len(with_pods) >= least or least == 1 else constraint["maxSkew"] - int(itself)
 
 
 def _count(pod: Json, constraint: Json, soft: Sequence[Json], state: ClusterState, name: str) -> int:

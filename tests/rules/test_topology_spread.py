@@ -232,6 +232,42 @@ class TestScore:
         assert raw(index, asked, "n1", "n2") == [0, 0]
 
 
+class TestMinDomainsOfSoftConstraints:
+    """While pods are in fewer domains than minDomains, a domain above maxSkew scores double (KEP-3022, alternatives)."""
+
+    @pytest.mark.parametrize(
+        ("min_domains", "expected"), [(None, [6, 2, 0]), (2, [6, 2, 0]), (3, [13, 3, 0]), (4, [13, 3, 0])]
+    )
+    def test_a_score_doubles_until_enough_domains_have_pods(self, min_domains: int | None, expected: list[int]) -> None:
+        """Three zones are there in each case; one of them has no pod, so a minimum of three is not met."""
+        asked = pod_json(app="web", spreads=[spread(hard=False, min_domains=min_domains, app="web")])
+        assert raw(index_of(*zones(4, 1, 0)), asked) == expected
+
+    def test_only_domains_above_max_skew_double(self) -> None:
+        wish = spread("zone", 3, hard=False, min_domains=4, app="web")
+        index = index_of(*zones(3, 2, 0))
+        assert raw(index, pod_json(app="web", spreads=[wish])) == [14, 5, 2]  # 3 × 1.609 + 2 doubled
+        assert raw(index, pod_json(app="db", spreads=[wish])) == [7, 5, 2]  # this pod makes no zone fuller
+
+    def test_over_hostname_too(self) -> None:
+        asked = pod_json(app="web", spreads=[spread("host", hard=False, min_domains=3, app="web")])
+        assert raw(index_of(*zones(2, 1, 0)), asked) == [6, 3, 0]
+
+    def test_a_pod_on_a_node_that_does_not_count_makes_no_domain(self) -> None:
+        asked = pod_json(app="web", spreads=[spread(hard=False, min_domains=2, taints_policy="Honor", app="web")])
+        gpu = node("n9", zone="z9", taints=[taint("gpu")])
+        assert raw(index_of(*zones(2, 0), gpu, pod("w", on="n9", app="web")), asked, "n1", "n2") == [6, 0]
+
+    def test_the_order_of_nodes_changes(self) -> None:
+        """A node without a pod in the fuller zone is better by its host name, until zones above maxSkew count double."""
+        two_zones = [*zones(5, 3), node("n0", zone="z1")]
+        for min_domains, better in ((None, "n0"), (2, "n0"), (3, "n2")):
+            spreads = [spread("host", hard=False, app="web"), spread(hard=False, min_domains=min_domains, app="web")]
+            found = normalized(index_of(*two_zones), pod_json(app="web", spreads=spreads), "n0", "n1", "n2")
+            best = max(zip(found, ("n0", "n1", "n2"), strict=True))[1]
+            assert best == better
+
+
 class TestDefaults:
     """Constraints for pods that bring none, over whom their Services and owner select."""
 

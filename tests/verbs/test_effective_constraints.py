@@ -13,7 +13,7 @@ from extender.tasks.rejected_pods.writes import dependency_version, is_unchanged
 from extender.verbs.effective_pod import effective_pod
 from extender.verbs.prioritize import prioritize_nodes
 from tests.builders import Json, asking
-from tests.contenders import contender, contender_json
+from tests.contenders import contender, contender_json, stage
 from tests.policies import PREFERRED, REQUIRED, expression, node_term, policy, requiring
 from tests.verbs.policed import NODES, Asker, AugmentedAsker, with_spec
 
@@ -180,6 +180,27 @@ def test_a_soft_constraint_with_min_domains_scores_and_is_nothing_that_admission
     assert scores["na"] < scores["nb"] == scores["nc"]
     assert asker.passed(body) == list(NODES)
     assert asker.verb.policies.counts.total() == 0
+
+
+@pytest.mark.parametrize(("min_domains", "chosen"), [(1, "na"), (2, "na"), (3, "nb")])
+@pytest.mark.parametrize("answers", [None, {"scoreScale": "inTree", "shortlist": 50}], ids=["filter", "prioritize"])
+def test_min_domains_of_a_policy_changes_which_node_is_best(
+    min_domains: int, chosen: str, answers: Json | None
+) -> None:
+    """Zone a has more pods than b, and its node na has none. Only two zones have nodes that the pod may use."""
+    sections = {"answers": answers} if answers else {"placement": "decisive"}
+    asker = Asker(policy("wish", topologySpreadConstraints=[WISH | {"minDomains": min_domains}]), **sections)
+    asker.index.upsert(stage("na2", labels={"zone": "a"}))
+    for name, node, pods in (("a", "na2", 5), ("b", "nb", 3)):
+        for number in range(pods):
+            asker.index.upsert(contender(f"{name}{number}", on=node, app="web"))
+    by_host = evenly(topologyKey=HOSTNAME, whenUnsatisfiable="ScheduleAnyway")
+    args = asking(contender_json("asking", app="web", spreads=[by_host]), "na", "na2", "nb")
+    if answers:
+        scores = prioritize_nodes(args, asker.index.view, asker.settings)
+        assert max(scores, key=scores.__getitem__) == chosen
+    else:
+        assert list(asker.verb.decide(args, 0).result.passed) == [chosen]
 
 
 @pytest.mark.parametrize(("conflict_policy", "min_domains"), [("KeepPod", [1]), ("Override", [5]), ("Reject", [1])])
