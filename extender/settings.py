@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from extender.limit_settings import Limits
 from extender.model.documents import Section, read_document, require_positive, without_nulls, write_document
 from extender.model.labels import LabelKey, ObjectName
 from extender.model.units import Address, ByteSize, Duration
@@ -230,31 +231,6 @@ class Answers(Section, frozen=True):
     score_scale: Literal["extender", "inTree"] = "extender"
     shortlist: Annotated[int, Meta(ge=0)] = 50
     rejection_cache_bytes: ByteSize = ByteSize(16 * 2**20)
-
-
-AtLeastOne = Annotated[int, Meta(ge=1)]
-
-
-class Limits(Section, frozen=True, cache_hash=True):
-    """Limits on the constraints of one pod, each for the whole pod. `pod_bytes`: labels and constraints as JSON.
-
-    A pod above a limit is rejected in offload mode and left to the in-tree plugins in augment mode.
-    """
-
-    pod_bytes: ByteSize = ByteSize(64 * 2**10)
-    affinity_terms: AtLeastOne = 100
-    topology_spread_constraints: AtLeastOne = 32
-    topology_keys: AtLeastOne = 16
-    namespaces: AtLeastOne = 500
-    label_requirements: AtLeastOne = 500
-    node_selector_terms: AtLeastOne = 100
-    node_requirements: AtLeastOne = 200
-    selector_values: AtLeastOne = 2000
-    tolerations: AtLeastOne = 100
-
-    def __post_init__(self) -> None:
-        """Rejects a limit that every pod would exceed."""
-        require_positive(self, "pod_bytes")
 
 
 class AssumedPods(Section, frozen=True):

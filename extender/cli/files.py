@@ -14,8 +14,9 @@ import yaml
 
 from extender.cli.command import CommandError
 from extender.kube.connection import ACCOUNT_FOLDER, Access
+from extender.limit_settings import Limits
 from extender.model.documents import DocumentError
-from extender.settings import DEFAULT_NAMESPACE, Kube, Limits, Settings, parse_settings
+from extender.settings import DEFAULT_NAMESPACE, Kube, Settings, parse_settings
 from extender.wire.errors import WireError
 from extender.wire.snapshot import Snapshot, decode_snapshot
 

@@ -12,9 +12,9 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec import Raw
 
+from extender.limit_settings import Limits
 from extender.model.objects import DisruptionBudget, Namespace, Node, Object, Pod, Workload
 from extender.model.policies import GROUP, VERSION, PolicyObject
-from extender.settings import Limits
 from extender.wire.errors import UNREADABLE, WireError, from_msgspec
 from extender.wire.limits import DEFAULT_LIMITS
 from extender.wire.objects_json import BudgetJson, MetaJson, NamespaceJson, NodeJson, PodJson, PolicyJson, WorkloadJson

@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 import orjson
 
+from extender.limit_settings import Limits
 from extender.model.node_affinity import NodeAffinity, node_selector
 from extender.model.policies import (
     CLUSTER_KIND,
@@ -34,7 +35,6 @@ from extender.model.policies import (
     Targets,
 )
 from extender.model.selectors import EVERYTHING, NOTHING, LabelSelector, parse_selector, requirement
-from extender.settings import Limits
 from extender.wire.constraints import parse_affinity
 from extender.wire.errors import WireError, from_msgspec
 from extender.wire.field_errors import FieldError

@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
+from extender.limit_settings import Limits
 from extender.model.bounded import BoundedCache, cached
 from extender.model.labels import NO_LABELS
 from extender.model.objects import NO_RESOURCES, DisruptionBudget, Excess, Namespace, Node, Pod, PodSignature, Workload
@@ -20,7 +21,6 @@ from extender.model.policies import DEFAULT_SERVICE_ACCOUNT
 from extender.model.resources import QuantityError, Resources, add, largest, parse_resources, total
 from extender.model.selectors import NOTHING, LabelSelector, SelectorError, parse_selector
 from extender.model.taints import Taint
-from extender.settings import Limits
 from extender.wire.constraints import (
     decode,
     parse_affinity,

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from extender.limit_settings import Limits
 from extender.model.policies import CLUSTER_KIND, GROUP, KUPID_GROUP, NAMESPACED_KIND
-from extender.settings import Limits, Settings
+from extender.settings import Settings
 from extender.wire.kinds import (
     DISRUPTION_BUDGETS,
     NAMESPACES,

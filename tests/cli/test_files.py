@@ -8,7 +8,8 @@ import pytest
 from extender.cli.command import CommandError
 from extender.cli.files import access_to, read_bytes, read_snapshot
 from extender.kube.connection import Access
-from extender.settings import Kube, Limits
+from extender.limit_settings import Limits
+from extender.settings import Kube
 
 PODS = b'{"kind": "PodList", "items": [{"metadata": {"name": "web-1", "uid": "u-1"}, "spec": {"nodeName": "node-a"}}]}'
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from zlib import crc32
 
+from extender.limit_settings import Limits
 from extender.model.policies import (
     DEFAULT_SERVICE_ACCOUNT,
     EXEMPT_LABEL,
@@ -27,7 +28,6 @@ from extender.model.policies import (
     Targets,
 )
 from extender.policy_settings import Policies
-from extender.settings import Limits
 from extender.verbs.admit.budget import Budget
 from extender.verbs.admit.changes import Bounds, Changes, Conflict, RejectedError
 from extender.verbs.admit.injected import Record, joined, read_records, record_of, subtract, write_records

@@ -1,0 +1,35 @@
+"""The limits on what pods may ask for: the section `limits` of the configuration document.
+
+A file of its own beside `settings`, which includes the section.
+"""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from extender.model.documents import Section, require_positive
+from extender.model.units import ByteSize
+
+AtLeastOne = Annotated[int, Meta(ge=1)]
+
+
+class Limits(Section, frozen=True, cache_hash=True):
+    """Limits on the constraints of one pod, each for the whole pod. `pod_bytes`: labels and constraints as JSON.
+
+    A pod above a limit is rejected in offload mode and left to the in-tree plugins in augment mode.
+    """
+
+    pod_bytes: ByteSize = ByteSize(64 * 2**10)
+    affinity_terms: AtLeastOne = 100
+    topology_spread_constraints: AtLeastOne = 32
+    topology_keys: AtLeastOne = 16
+    namespaces: AtLeastOne = 500
+    label_requirements: AtLeastOne = 500
+    node_selector_terms: AtLeastOne = 100
+    node_requirements: AtLeastOne = 200
+    selector_values: AtLeastOne = 2000
+    tolerations: AtLeastOne = 100
+
+    def __post_init__(self) -> None:
+        """Rejects a limit that every pod would exceed."""
+        require_positive(self, "pod_bytes")
