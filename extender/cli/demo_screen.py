@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from extender.simulator.scenario.overview import TERMINATING, Overview, PodRow, look
+from extender.simulator.scenario.policy_moments import MOMENTS
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 
 _EVERY_SECONDS: Final = 0.25
@@ -106,14 +107,15 @@ class LinePrinter:
 
 def _line(row: PodRow) -> str:
     if row.node:
-        return f"{row.name}: on {row.node} in {row.zone}{', terminating' if row.message else ''}"
+        policies = f" ({row.policies})" if row.policies else ""
+        return f"{row.name}: on {row.node} in {row.zone}{', terminating' if row.message else ''}{policies}"
     return f"{row.name}: pending{': ' if row.message else ''}{row.message}"
 
 
 def page(seen: Overview, url: str, titles: list[str]) -> Panel:
     """The whole page at one moment."""
     story = Text("\n".join(titles), style="italic")
-    right = Group(_spread_table(seen), Text(), _reason_table(seen))
+    right = Group(_spread_table(seen), Text(), _policy_table(seen), Text(), _reason_table(seen))
     columns = Table.grid(padding=(0, 3))
     columns.add_row(_pod_table(seen), right)
     title = f"extender demo · listening on {url} · Ctrl-C to stop"
@@ -125,7 +127,7 @@ def _pod_table(seen: Overview) -> Table:
     # Pending pods come first, because the page is cut at the height of the terminal.
     for row in sorted(seen.pods, key=lambda row: (bool(row.node), row.app, row.name)):
         style = "dim" if row.message == TERMINATING else "" if row.node else "yellow"
-        table.add_row(row.name, row.node or "pending", row.zone, row.message, style=style)
+        table.add_row(row.name, row.node or "pending", row.zone, row.message or row.policies, style=style)
     return table
 
 
@@ -134,6 +136,14 @@ def _spread_table(seen: Overview) -> Table:
     table = Table("workload", *zones, "skew", title="Pods per zone", title_justify="left", box=None, pad_edge=False)
     for row in seen.spreads:
         table.add_row(row.app, *(str(row.counts[zone]) for zone in zones), str(row.skew))
+    return table
+
+
+def _policy_table(seen: Overview) -> Table:
+    title = "Pods under policies"
+    table = Table("policy", *map(str.lower, MOMENTS), title=title, title_justify="left", box=None, pad_edge=False)
+    for row in seen.policies:
+        table.add_row(row.policy, *(str(row.pods[moment]) for moment in MOMENTS))
     return table
 
 

@@ -107,6 +107,8 @@ def _print(report: Report, *, as_json: bool, compared: Sequence[str] = ()) -> No
     if report.policies.pods:
         judged, missed = report.policies
         print(f"policies: {judged} pods judged, {missed} of them missed by admission")
+        for row in report.policy_rows:
+            print(row)
     for message, count in Counter(message for _, message in report.waiting).most_common(_SHOWN):
         first = next(pod for pod, said in report.waiting if said == message)
         others = f" and {count - 1} more" if count > 1 else ""

@@ -16,9 +16,12 @@ from rich.console import Console
 
 from extender.cli.demo_screen import page
 from extender.cli.main import main
+from extender.model.policies import Moment
 from extender.simulator.scenario.overview import Overview, PodRow, SpreadRow
+from extender.simulator.scenario.policy_moments import PolicyRow
 from tests.fakes import PATIENCE
 
+README = Path(__file__).parents[2] / "README.md"
 DEMO = (sys.executable, "-m", "extender", "demo", "--bind-address", "127.0.0.1:0")
 
 
@@ -26,7 +29,40 @@ def test_once_plays_the_scenario_to_its_verdict(capsys: pytest.CaptureFixture[st
     assert main(["demo", "--once"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "Web servers keep apart from each other across both storefront namespaces" in lines
-    assert lines[-1] == "placed 26, pending 0, violations 0"
+    assert lines[-1] == "placed 30, pending 0, violations 0"
+
+
+def test_once_shows_a_policy_at_admission_and_at_scheduling(capsys: pytest.CaptureFixture[str]) -> None:
+    """The README quotes this output: what is not a measured time is the same there."""
+    assert main(["demo", "--once"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    acted = "injected nodeSelector into 3 pods at admission, held 1 that admission missed"
+    shown = [
+        "policies: 4 pods judged, 1 of them missed by admission",
+        f"policy lab/batch-on-ssd: {acted}",
+        "placed 30, pending 0, violations 0",
+    ]
+    assert lines[-3:] == shown
+    assert "\n".join(shown) in README.read_text("utf-8")
+
+
+async def test_it_shows_which_fields_admission_injected_and_which_pod_filter_held() -> None:
+    seen: list[str] = []
+    async with asyncio.timeout(PATIENCE * 3):
+        process = await asyncio.create_subprocess_exec(*DEMO, stdout=PIPE)
+        assert process.stdout
+        while not seen or "held by filter" not in seen[-1]:
+            seen.append((await process.stdout.readline()).decode())
+            assert seen[-1], f"it ended by itself:\n{''.join(seen)}"
+        process.send_signal(signal.SIGINT)
+        await process.stdout.read()
+        assert await process.wait() == 0
+    placed = [line for line in seen if re.match(r"lab/batch-[123]: on ", line)]
+    injected = r"lab/batch-\d: on (n1|n2|e1|e2|s1|s2) in \w+ \(lab/batch-on-ssd: injected nodeSelector disk=ssd\)\n"
+    assert len(placed) == 3
+    assert all(re.fullmatch(injected, line) for line in placed)
+    held = r"lab/batch-4: on (n1|n2|e1|e2|s1|s2) in \w+ \(lab/batch-on-ssd: missed by admission, held by filter\)\n"
+    assert re.fullmatch(held, seen[-1])
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -83,13 +119,18 @@ def test_a_page_shows_pods_skew_and_rejections() -> None:
         PodRow("team/web-1", "web", "", "", "0/2 nodes are available."),
         PodRow("team/web-2", "web", "n1", "z1", "ending"),
     ]
-    seen = Overview(pods, [SpreadRow("web", {"z1": 2, "z2": 0})], [("too crowded", 3)])
+    pods.append(PodRow("lab/batch-1", "batch", "n1", "z1", "", "lab/ssd: injected nodeSelector disk=ssd"))
+    policies = [PolicyRow("lab/ssd", ("nodeSelector",), {Moment.ADMISSION: 5, Moment.SCHEDULING: 6})]
+    seen = Overview(pods, [SpreadRow("web", {"z1": 2, "z2": 0})], [("too crowded", 3)], policies)
     output = StringIO()
     Console(width=120, file=output).print(page(seen, "http://here:1", ["A step"]))
     text = output.getvalue()
     assert re.search(r"team/web-1 +pending +0/2 nodes are available\.", text)
     assert re.search(r"web +2 +0 +2 ", text)
     assert re.search(r"3 +too crowded", text)
+    assert re.search(r"lab/batch-1 +n1 +z1 +lab/ssd: injected nodeSelector disk=ssd", text)
+    assert re.search(r"policy +admission +scheduling", text)
+    assert re.search(r"lab/ssd +5 +6", text)
     assert text.index("team/web-1") < text.index("team/web-0")  # who waits stands first
     assert "A step" in text
 

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from extender.cli.demo_screen import page
 from extender.cli.files import own_file
-from extender.cli.scenarios import read_objects, read_scenario, scenario_settings
+from extender.cli.scenarios import lead_to_webhook, read_objects, read_scenario, scenario_settings
 from extender.compose.embedded import service_running
 from extender.model.units import Address
 from extender.simulator.scenario.language import Expect
@@ -37,8 +37,9 @@ async def write_demo_picture() -> None:
     titles: list[str] = []
     async with (
         SimulatedCluster(play, seed, read_objects(play, path)) as simulated,
-        service_running(settings, simulated.api.url, seed, simulated.clock) as (url, _),
+        service_running(settings, simulated.api.url, seed, simulated.clock) as (url, service),
     ):
+        await lead_to_webhook(simulated, service)
         await simulated.begin(url)
         steps = takewhile(lambda step: not isinstance(step.action, Expect), play.steps)
         await Player(simulated, titles.append).run(steps)

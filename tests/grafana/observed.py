@@ -19,16 +19,14 @@ import yaml
 
 from extender.cli.main import main
 from extender.cli.scenarios import read_objects, read_scenario
-from extender.settings import API_VERSION, DEFAULT_NAMESPACE, KIND
+from extender.settings import API_VERSION, KIND
 from extender.simulator.apiserver.api_errors import ApiError
 from extender.simulator.apiserver.fault_points import Call, ConnectionCut, Faults
 from extender.simulator.apiserver.kinds import (
     MUTATING_WEBHOOKS,
-    NAMESPACES,
     NODES,
     PODS,
     POLICY_KINDS,
-    SECRETS,
     VALIDATING_WEBHOOKS,
     Target,
 )
@@ -212,7 +210,7 @@ async def scene(folder: Path, prometheus: str) -> AsyncIterator[Scene]:
         simulated = await stack.enter_async_context(SimulatedCluster(play, 1, read_objects(play, str(SCENARIO))))
         session = await stack.enter_async_context(aiohttp.ClientSession())
         cluster = {"kube": {"kubeconfig": str(simulated.api.write_kubeconfig(folder / "kubeconfig"))}}
-        webhook = _webhook(simulated)
+        webhook = f"https://127.0.0.1:{free_ports(1)[0]}"
         plain = await stack.enter_async_context(_service(folder, "plain", cluster | _policies(webhook)))
         late = await stack.enter_async_context(_service(folder, "late", cluster | _IN_A_HURRY))
         secured = await stack.enter_async_context(
@@ -255,16 +253,6 @@ _IN_A_HURRY: dict[str, Any] = {
     "rejectedPods": {"nominateElsewhere": False, "requeue": False},
     "leaderElection": {"enabled": True, "leaseNamespace": "lab"},
 }
-
-
-def _webhook(simulated: SimulatedCluster) -> str:
-    """Where the webhook will listen; what deploy/policies applies is there."""
-    operations = simulated.api.operations
-    operations.create(NAMESPACES, {"metadata": {"name": DEFAULT_NAMESPACE}})
-    operations.create(SECRETS, {"metadata": {"name": "placement-extender-webhook"}}, namespace=DEFAULT_NAMESPACE)
-    for kind in WEBHOOKS:
-        operations.create(kind, {"metadata": {"name": CONFIGURATION}, "webhooks": []})
-    return f"https://127.0.0.1:{free_ports(1)[0]}"
 
 
 def _policies(webhook: str) -> dict[str, Any]:

@@ -68,7 +68,7 @@ def test_the_readme_shows_every_picture_and_no_other_lies_about() -> None:
 
 def test_the_picture_of_the_demo_has_the_headings_that_the_demo_prints() -> None:
     picture = DEMO_PICTURE.read_text("utf-8")
-    seen = Overview([PodRow("a", "a", "", "", "a")], [SpreadRow("a", {"a": 1})], [("a", 1)])
+    seen = Overview([PodRow("a", "a", "", "", "a")], [SpreadRow("a", {"a": 1})], [("a", 1)], [])
     headings = set(words(demo_svg(seen, []))) - {"a", "1", "0", ""}
     assert len(headings) >= 8
     assert headings <= set(words(picture)), "run `python -m tests.grafana demo`"

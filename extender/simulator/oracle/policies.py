@@ -51,8 +51,12 @@ class PolicyOracle:
 
     def tally(self, pods: Iterable[JsonObject], namespaces: Mapping[str, Mapping[str, str]]) -> Tally:
         """Counts the pods that were judged. O(pods × policies)."""
-        judged = [pod for pod in pods if any(self._judges(policy, pod, namespaces) for policy in self._policies)]
+        judged = [pod for pod in pods if self.judging(pod, namespaces)]
         return Tally(len(judged), sum(self._has_missed(pod) for pod in judged))
+
+    def judging(self, pod: JsonObject, namespaces: Mapping[str, Mapping[str, str]]) -> list[JsonObject]:
+        """The policies by which a pod is judged. O(policies)."""
+        return [policy for policy in self._policies if self._judges(policy, pod, namespaces)]
 
     def _has_missed(self, pod: JsonObject) -> bool:
         return f"{namespace_of(pod)}/{name_of(pod)}" in self._missed

@@ -1,4 +1,4 @@
-"""A summary of a simulated cluster for display: pods with their nodes, the skew of each workload, the rejections.
+"""A summary of a simulated cluster for display: pods with their nodes, the skew of each workload, rejections, policies.
 
 Called by the demo.
 """
@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from extender.simulator.apiserver.kinds import NODES
 from extender.simulator.json_objects import JsonObject, is_finished, is_terminating, labels_of, uid_of
+from extender.simulator.scenario.policy_moments import PolicyMoments, PolicyRow
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 
 ZONE = "topology.kubernetes.io/zone"
@@ -16,13 +17,17 @@ TERMINATING = "terminating"  # the message of a pod that is being deleted
 
 
 class PodRow(NamedTuple):
-    """A pod: "namespace/name", workload, node and zone (empty while pending), and the scheduler's message."""
+    """A pod: "namespace/name", workload, node and zone (empty while pending), and the scheduler's message.
+
+    ``policies``: what scheduling policies did to it.
+    """
 
     name: str
     app: str
     node: str
     zone: str
     message: str
+    policies: str = ""
 
 
 class SpreadRow(NamedTuple):
@@ -38,19 +43,21 @@ class SpreadRow(NamedTuple):
 
 
 class Overview(NamedTuple):
-    """The summary: pods, workloads, and rejections by reason, most frequent first."""
+    """The summary: pods, workloads, rejections by reason, most frequent first, and policies that acted on pods."""
 
     pods: list[PodRow]
     spreads: list[SpreadRow]
     reasons: list[tuple[str, int]]
+    policies: list[PolicyRow]
 
 
 def look(simulated: SimulatedCluster) -> Overview:
     """Summarizes the cluster as it is now. O(pods)."""
     zones = _zones(simulated)
-    pods = [stored.read() for stored in simulated.pods()]
-    rows = [_row(simulated, pod, zones) for pod in pods if not is_finished(pod)]
-    return Overview(rows, _spreads(rows, zones.values()), simulated.loop.reasons.most_common())
+    pods = [pod for pod in (stored.read() for stored in simulated.pods()) if not is_finished(pod)]
+    moments = PolicyMoments(simulated)
+    rows = [_row(simulated, pod, zones, moments) for pod in pods]
+    return Overview(rows, _spreads(rows, zones.values()), simulated.loop.reasons.most_common(), moments.rows(pods))
 
 
 def _zones(simulated: SimulatedCluster) -> dict[str, str]:
@@ -58,7 +65,7 @@ def _zones(simulated: SimulatedCluster) -> dict[str, str]:
     return {node["metadata"]["name"]: labels_of(node).get(ZONE, "") for node in nodes}
 
 
-def _row(simulated: SimulatedCluster, pod: JsonObject, zones: dict[str, str]) -> PodRow:
+def _row(simulated: SimulatedCluster, pod: JsonObject, zones: dict[str, str], moments: PolicyMoments) -> PodRow:
     metadata = pod["metadata"]
     node = pod["spec"].get("nodeName") or ""
     message = "" if node else simulated.loop.messages.get(uid_of(pod), "")
@@ -68,6 +75,7 @@ def _row(simulated: SimulatedCluster, pod: JsonObject, zones: dict[str, str]) ->
         node=node,
         zone=zones.get(node, ""),
         message=TERMINATING if is_terminating(pod) else message,
+        policies="; ".join(each.text for each in moments.acts(pod)),
     )
 
 

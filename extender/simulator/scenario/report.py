@@ -12,6 +12,7 @@ from extender.simulator.json_objects import JsonObject, labels_of, name_of, name
 from extender.simulator.oracle.policies import PolicyOracle, Tally
 from extender.simulator.oracle.violations import Violation, violations
 from extender.simulator.scenario.language import Amount
+from extender.simulator.scenario.policy_moments import PolicyMoments, PolicyRow
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 from extender.simulator.scenario.synthetic import chosen
 
@@ -48,6 +49,7 @@ class Report:
     waiting: tuple[tuple[str, str], ...]
     violations: tuple[Violation, ...]
     policies: Tally
+    policy_rows: tuple[PolicyRow, ...]
     failures: tuple[str, ...]
     decisions: int
     decisions_per_second: float
@@ -75,7 +77,11 @@ class Report:
             "placed": self.placed,
             "pending": len(self.waiting),
             "violations": [_violation(violation) for violation in self.violations],
-            "policies": {"judged": self.policies.pods, "missed": self.policies.missed},
+            "policies": {
+                "judged": self.policies.pods,
+                "missed": self.policies.missed,
+                "acts": [_policy(row) for row in self.policy_rows],
+            },
             "failures": list(self.failures),
             "waiting": [{"pod": pod, "message": message} for pod, message in self.waiting],
             "decisions": self.decisions,
@@ -107,6 +113,7 @@ def make_report(simulated: SimulatedCluster, failures: list[str], seconds: float
         waiting=tuple(waiting),
         violations=tuple(violations(loop.journal, lag=simulated.play.scenario.lag, missed=missed)),
         policies=judged_by_policies(simulated),
+        policy_rows=tuple(PolicyMoments(simulated).rows(stored.read() for stored in simulated.pods())),
         failures=tuple(failures),
         decisions=loop.journal.decisions,
         decisions_per_second=loop.journal.rate(),
@@ -148,6 +155,11 @@ def is_within(count: int, wanted: Amount) -> bool:
     """Whether a count is the number wanted, or lies in the range."""
     least, most = wanted if isinstance(wanted, tuple) else (wanted, wanted)
     return least <= count <= most
+
+
+def _policy(row: PolicyRow) -> dict[str, Any]:
+    moments = {moment.lower(): count for moment, count in row.pods.items()}
+    return {"policy": row.policy, "injected": list(row.fields), **moments}
 
 
 def _violation(violation: Violation) -> dict[str, Any]:
