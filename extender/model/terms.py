@@ -57,7 +57,8 @@ class PodAffinity:
     """The four lists of a pod, and what could not be parsed.
 
     A list that holds an unparsable term is dropped as a whole for an existing pod, while an incoming pod with
-    ``errors`` fits nowhere; the scheduler does both.
+    ``errors`` fits nowhere; the scheduler does both. ``cross_namespace``: see `cross_namespace`; it is a part of its own
+    because a term that names the owner's own namespace is equal to one that names none.
     """
 
     required: tuple[AffinityTerm, ...] = ()
@@ -65,6 +66,7 @@ class PodAffinity:
     preferred: tuple[WeightedTerm, ...] = ()
     preferred_anti: tuple[WeightedTerm, ...] = ()
     errors: tuple[str, ...] = ()
+    cross_namespace: bool = False
 
     @property
     def is_empty(self) -> bool:

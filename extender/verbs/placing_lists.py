@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
+from extender.model.cross_namespace import is_cross_namespace
 from extender.model.labels import Labels
 from extender.model.node_affinity import PreferredNodeTerm
 from extender.model.objects import PodSignature
@@ -38,12 +39,15 @@ class PlacingLists:
         self._own: dict[str, list[tuple[JsonObject, Element]]] = {}
         self._parsed: dict[int, Element] = {}
         self._items: list[JsonObject] = []  # kept alive, as their identities are keys
+        self._cross_namespace: set[int] = set()
         by_meaning: dict[tuple[str, Element], JsonObject] = {}
         for policy in policies:
             for path, items in policy.directives.lists.items():
                 for item in items:
                     element = _parse(path, item.value, signature)
                     if element is not None:
+                        if _is_cross_namespace(path, item.value):
+                            self._cross_namespace.add(id(item.value))
                         self._parsed[id(item.value)] = element
                         self._items.append(item.value)
                         by_meaning.setdefault((path, element), item.value)
@@ -70,7 +74,8 @@ class PlacingLists:
         near, apart, prefers, avoids = (self._read(path, spec) for path in (*POD_TERMS, *WEIGHTED_POD_TERMS))
         if not rules.inter_pod_affinity.enabled:
             prefers, avoids = prefers[len(own.affinity.preferred) :], avoids[len(own.affinity.preferred_anti) :]
-        affinity = PodAffinity(near, apart, prefers, avoids, own.affinity.errors)
+        is_cross = own.affinity.cross_namespace or self._adds_cross_namespace(spec)
+        affinity = PodAffinity(near, apart, prefers, avoids, own.affinity.errors, is_cross)
         constraints = self._read(SPREAD, spec)
         spread = SpreadConstraints(
             tuple(each for each in constraints if each.hard),
@@ -85,6 +90,18 @@ class PlacingLists:
         )
         preferred: Sequence[Any] = self._read(PREFERRED_NODES, spec)
         return affinity, spread, tuple(preferred[len(own.preferred_nodes) :])
+
+    def _adds_cross_namespace(self, spec: JsonObject) -> bool:
+        """Whether a term that was added puts the pod into the quota scope CrossNamespacePodAffinity."""
+        if not self._cross_namespace:
+            return False
+        own = {id(value) for pairs in self._own.values() for value, _ in pairs}
+        added = self._cross_namespace - own
+        return any(
+            id(value) in added
+            for path in (*POD_TERMS, *WEIGHTED_POD_TERMS)
+            for value in get(spec, path.split(".")) or ()
+        )
 
     def _read(self, path: str, spec: JsonObject) -> tuple[Any, ...]:
         """The elements of a list; those of the pod as they are."""
@@ -143,6 +160,14 @@ def _parse(path: str, value: JsonObject, signature: PodSignature) -> Element | N
     affinity, (_, preferred) = parse_affinity(orjson.dumps({kind: {name: [value]}}), signature.namespace)
     lists = (preferred, affinity.required, affinity.required_anti, affinity.preferred, affinity.preferred_anti)
     return next((each for elements in lists for each in elements), None)
+
+
+def _is_cross_namespace(path: str, value: JsonObject) -> bool:
+    """Whether an element is a term that puts a pod into the quota scope CrossNamespacePodAffinity."""
+    if path not in (*POD_TERMS, *WEIGHTED_POD_TERMS):
+        return False
+    term = value if path in POD_TERMS else value.get("podAffinityTerm") or {}
+    return is_cross_namespace([(term.get("namespaces"), term.get("namespaceSelector"))])
 
 
 def _with_label_keys(term: JsonObject, labels: Labels) -> JsonObject:

@@ -6,12 +6,13 @@ values, a malformed label) becomes an error text of the pod, because kube-schedu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from extender.model.bounded import cached
+from extender.model.cross_namespace import is_cross_namespace
 from extender.model.labels import Labels
 from extender.model.node_affinity import (
     NodeAffinity,
@@ -131,7 +132,16 @@ def _pod_affinity(parsed: AffinityJson, namespace: str) -> PodAffinity:
             "preferredAntiAffinityTerms", terms.make_weighted, anti_affinity.preferred if anti_affinity else None
         ),
         errors=tuple(errors),
+        cross_namespace=is_cross_namespace((each.namespaces, each.namespace_selector) for each in _every(parsed)),
     )
+
+
+def _every(parsed: AffinityJson) -> Iterator[AffinityTermJson]:
+    """The terms of the four lists, of those too that cannot be parsed."""
+    for kind in (parsed.pod_affinity, parsed.pod_anti_affinity):
+        if kind is not None:
+            yield from kind.required or ()
+            yield from (each.pod_affinity_term for each in kind.preferred or ())
 
 
 class _Terms:

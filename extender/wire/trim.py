@@ -6,6 +6,7 @@ selectors and tolerations are the same template, so replicas are parsed once. Th
 
 from __future__ import annotations
 
+import re
 import sys
 from hashlib import blake2b
 from typing import Final, TypeAlias
@@ -21,6 +22,7 @@ from extender.model.policies import DEFAULT_SERVICE_ACCOUNT
 from extender.model.resources import QuantityError, Resources, add, largest, parse_resources, total
 from extender.model.selectors import NOTHING, LabelSelector, SelectorError, parse_selector
 from extender.model.taints import Taint
+from extender.model.terms import NO_AFFINITY, PodAffinity
 from extender.wire.constraints import (
     decode,
     parse_affinity,
@@ -79,6 +81,9 @@ _interned = sys.intern
 _SHARED_NAMES: Final = (
     200  # of one object; more are unlikely to occur in other objects, and the table of interned strings never shrinks
 )
+
+# A list of namespaces that is not empty, or a namespace selector, in JSON. No label can be mistaken for one: its value is a text.
+_NAMES_NAMESPACES: Final = re.compile(rb'"namespaces"\s*:\s*\[\s*"|"namespaceSelector"\s*:\s*\{')
 
 _USUAL_TEXT: Final = 500  # characters of a scheduler's message that are kept for each pending pod
 
@@ -177,7 +182,7 @@ def _signature(template: Template, *, counts: bool) -> PodSignature:
     size = sum(map(len, parts))
     # Compared before anything is parsed, so that a pod of a megabyte costs no more than its bytes.
     if size > limits.pod_bytes:
-        return _large_signature(namespace, template[1] if counts else b"", excess_bytes(size, limits))
+        return _large_signature(namespace, template[1] if counts else b"", parts[1], excess_bytes(size, limits))
     held = _held_by(len(namespace) + size)
     # As lengths separate the names, no two templates have the same text.
     names = f"{len(namespace)} {len(identity[0])} {namespace}{identity[0]}{identity[1]}"
@@ -217,13 +222,22 @@ def _parse_signature(template: Template, held: int) -> PodSignature:
     )
 
 
-def _large_signature(namespace: str, labels: bytes, excess: Excess) -> PodSignature:
-    """The signature of a pod above ``limits.podBytes``: its labels without constraints. O(bytes of labels)."""
-    key = (excess, _digest(labels, namespace.encode(errors="surrogatepass")))
+def _large_signature(namespace: str, labels: bytes, affinity: bytes, excess: Excess) -> PodSignature:
+    """The signature of a pod above ``limits.podBytes``: its labels without constraints. O(bytes).
+
+    Whether a term names namespaces is searched for in the bytes, so that no pod leaves the quota scope by its size.
+    """
+    is_cross = _NAMES_NAMESPACES.search(affinity) is not None
+    key = (excess, _digest(labels, b"cross" if is_cross else b"", namespace.encode(errors="surrogatepass")))
     found = _LIVE.get(key)
     if found is None:
-        found = PodSignature(_interned(namespace), _labels(labels), excess=excess, size=_held_by(len(labels)))
-        _LIVE[key] = found
+        found = _LIVE[key] = PodSignature(
+            _interned(namespace),
+            _labels(labels),
+            PodAffinity(cross_namespace=True) if is_cross else NO_AFFINITY,
+            excess=excess,
+            size=_held_by(len(labels)),
+        )
     return found
 
 

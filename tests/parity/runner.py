@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from tests.parity import picking, placement, policies
+from tests.parity import picking, placement, policies, quota
 
 Case = dict[str, Any]
 
@@ -35,6 +35,8 @@ def check_of(case: Case) -> Callable[[Case], list[str]]:
     """The comparison for a kind of case; raises ``ValueError`` for an unknown kind."""
     if "candidates" in case:
         return picking.differences
+    if "crossNamespace" in case:
+        return quota.differences
     if case.get("kind") in ("inject", "validate"):
         return policies.differences
     if "config" in case and "nodes" in case:

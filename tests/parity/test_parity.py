@@ -14,7 +14,7 @@ from tests.parity.runner import cases, run
 CASES = Path(__file__).parent / "cases"
 
 
-@pytest.mark.parametrize("name", ["edges", "malformed", "placement-open", "policies-open", "preemption-pick"])
+@pytest.mark.parametrize("name", ["edges", "malformed", "placement-open", "policies-open", "preemption-pick", "quota"])
 def test_every_case_gets_the_answer_of_the_original(name: str) -> None:
     outcome = run(CASES / f"{name}.ndjson.gz")
     assert outcome.failures == {}
