@@ -162,7 +162,8 @@ UNCONFIRMED_POD_REJECTIONS: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
 )
 REJECTED_POD_ACTIONS: Final[ScrapedMetric[ByTwoLabels]] = ScrapedMetric(
     "extender_rejected_pod_actions",
-    "Rejected pods nominated elsewhere or requeued, by result; no_node: no node outside the sample passes.",
+    "Rejected pods nominated elsewhere, requeued, or decided again after a late event (recheck), by result; no_node: no node "
+    "outside the sample passes.",
     ("action", "result"),
     is_counter=True,
 )
