@@ -233,6 +233,12 @@ POLICY_STATUS_WRITES: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
     ("result",),
     is_counter=True,
 )
+POLICY_EVENTS: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
+    "extender_policy_events",
+    "Events about policies by the leader, by result: written, failed, suppressed (a repetition, or too many at once).",
+    ("result",),
+    is_counter=True,
+)
 
 # -- preemption
 

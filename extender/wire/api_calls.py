@@ -94,6 +94,10 @@ def _webhook_configuration(settings: Settings) -> Place:
     return "", settings.policies.webhook.configuration
 
 
+def _records_events(settings: Settings) -> bool:
+    return _preempts(settings) or settings.policies.enabled
+
+
 LEASES_GROUP: Final = "coordination.k8s.io"
 EVENTS_GROUP: Final = "events.k8s.io"
 
@@ -108,7 +112,9 @@ UID_OF: Final = ApiCall("uid_of", "", "pods", "", "get", "a write with a conflic
 EVICT: Final = ApiCall("evict", "", "pods", "eviction", "create", "preemption.eviction is evict", _evicts)
 DELETE: Final = ApiCall("delete", "", "pods", "", "delete", "preemption.eviction is delete", _deletes)
 CREATE_EVENT: Final = ApiCall(
-    "create_event", EVENTS_GROUP, "events", "", "create", "preemption records events about its victims", _preempts
+    "create_event",
+    *(EVENTS_GROUP, "events", "", "create"),
+    *("preemption records events about its victims, and the leader about policies", _records_events),
 )
 BIND: Final = ApiCall("bind", "", "pods", "binding", "create", "server.paths.bind is set", _binds)
 CREATE_LEASE: Final = ApiCall(
