@@ -6,11 +6,15 @@ What the apiserver adds to a pod when it is created (tolerations, a priority) is
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from extender.model.release import Decision, GroupKey, Level
+from extender.simulator.apiserver.patching import STRATEGIC
 from extender.simulator.json_objects import JsonObject
+from extender.verbs.release.narrowing import release_patch
 from extender.wire.pod_updates.rules import allowed
 from tests.e2e.client import Api, pod_path
 from tests.e2e.cluster import Cluster
@@ -53,3 +57,29 @@ async def test_the_verdict_and_the_errors_are_those_of_the_apiserver(cluster: Cl
             different[name] = (ours, real)
     assert different == {}
     assert compared > 150
+
+
+async def test_a_gated_pod_is_narrowed_and_released_by_one_patch(cluster: Cluster) -> None:
+    """Every patch that `release_patch` makes for the pods of the cases is accepted, and removes our gate only."""
+    levels = (Level("topology.kubernetes.io/zone", "z1"), Level("example.com/rack", "r1"))
+    group = GroupKey("default", "PodSchedulingPolicy/default/rings", "ring")
+    patched = 0
+    for number, case in enumerate(cases(_CASES)):
+        gates = case["old"]["spec"].get("schedulingGates") or []
+        if number % _EVERY or not gates:
+            continue
+        decision = Decision(group, gates[0]["name"], 1, levels, datetime(2026, 3, 1, tzinfo=UTC))
+        pod = {**case["old"], "metadata": {"name": f"r{number}", "namespace": "default"}}
+        stored = await cluster.api.request("POST", _PODS, pod, allow=[422])
+        if stored["kind"] == "Status":
+            continue
+        patch = release_patch(stored, decision)
+        assert isinstance(patch, dict)
+        released = await cluster.api.request("PATCH", pod_path(stored), patch, content_type=STRATEGIC)
+        assert (released["spec"].get("schedulingGates") or []) == gates[1:]
+        assert released["spec"]["nodeSelector"] == stored["spec"].get("nodeSelector", {}) | dict(levels)
+        assert (await cluster.api.request("PATCH", pod_path(stored), patch, content_type=STRATEGIC, allow=[409]))[
+            "code"
+        ] == 409
+        patched += 1
+    assert patched > 100
