@@ -21,6 +21,7 @@ from extender.kube.errors import KubeError, NotFound, Unreachable
 from extender.kube.session import Connection
 from extender.model.policies import CLUSTER_KIND, GROUP, VERSION, InvalidPolicy, Policy
 from extender.settings import Settings
+from extender.wire.kinds import GROUP_PLACEMENTS
 from extender.wire.policies_v1 import PolicyError, read_policy, spec_fields
 from extender.wire.watched_kinds import WatchedKind, is_policy_kind, watched_kinds
 from extender.wire.webhook_configurations import GROUP as WEBHOOKS_GROUP
@@ -39,12 +40,14 @@ async def read_policy_facts(connection: Connection, settings: Settings) -> Polic
     """What is known about the policies of these settings. Raises ``KubeError`` if the API server cannot be reached."""
     api = _Reader(connection)
     not_served, policies = list[str](), list[PolicyInUse]()
-    for each in filter(is_policy_kind, watched_kinds(settings)):
+    for each in watched_kinds(settings):
+        if not is_policy_kind(each) and each.kind is not GROUP_PLACEMENTS:
+            continue
         group, resource = each.kind.group, each.kind.resource
-        found = await api.get(f"/apis/{group}/{VERSION}/{resource}", {"limit": str(_PAGE)})
+        found = await api.get(each.kind.path, {"limit": str(_PAGE if is_policy_kind(each) else 1)})
         if found == {}:
             not_served.append(f"{resource}.{group}")
-        policies += _policies(found, each, settings)
+        policies += _policies(found, each, settings) if is_policy_kind(each) else ()
     webhook = settings.policies.webhook
     configurations = {
         f"{kind} {webhook.configuration}": await api.get(

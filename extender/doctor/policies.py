@@ -12,7 +12,7 @@ from extender.doctor.facts import Facts, Finding, PolicyFacts, PolicyInUse
 from extender.model.policies import KUPID_GROUP, FailurePolicy, InvalidPolicy, Policy
 
 _MOST_NAMED: Final = 10  # of one sort; the others are counted
-_CRDS: Final = "apply deploy/policies/crds.yaml"
+_CRDS: Final = "apply deploy/policies"
 
 
 def examine_policies(facts: Facts) -> list[Finding]:

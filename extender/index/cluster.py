@@ -15,11 +15,13 @@ from extender.index.counts.groups import IndexDriftError
 from extender.index.nodes.topology import NodePods, Topology
 from extender.index.objects.changes import PodSubscribers
 from extender.index.objects.namespaces import Namespaces
+from extender.index.objects.placements import Placements
 from extender.index.objects.workloads import Budgets, Workloads
 from extender.index.policies import PolicyTable
 from extender.index.reader import IndexReader
 from extender.index.view import ClusterView, Subscribable
 from extender.model.bounded import shrink
+from extender.model.group_placements import GroupPlacement
 from extender.model.objects import DisruptionBudget, Namespace, Node, Object, Pod, Workload
 from extender.model.policies import InvalidPolicy, Policy, PolicyObject
 from extender.settings import Rules
@@ -49,6 +51,7 @@ class ClusterIndex:
         self.budgets = Budgets()
         self.deleted = DeletedPods(self.pods)
         self.policies = PolicyTable()
+        self.placements = Placements()
         self.pod_changes = PodSubscribers()
         self.topology = Topology()
         self.nodes = NodePods()
@@ -118,6 +121,8 @@ class ClusterIndex:
                 return self.budgets.change(obj.key, None if new is None else obj)
             case PolicyObject():
                 return self._change_policy(obj.policy, is_gone=new is None)
+            case GroupPlacement():
+                return self.placements.change(obj, is_gone=new is None)
 
     def _change_policy(self, policy: Policy | InvalidPolicy, *, is_gone: bool) -> bool:
         before = self.policies.version
@@ -219,7 +224,8 @@ class ClusterIndex:
         """Sizes of everything that is kept, for metrics."""
         result = {"pods": len(self.pods), "workloads": len(self.workloads.objects), "drifts": self.drifts}
         result |= {"assumed_pods": len(self.assumed.held), "rejected_pods": len(self.rejected)}
-        for part in (self.topology, self.namespaces, self.budgets, self.policies, self.counts, self.nominations):
+        rooms = (self.topology, self.namespaces, self.budgets, self.policies, self.placements)
+        for part in (*rooms, self.counts, self.nominations):
             result |= part.statistics()
         return result
 

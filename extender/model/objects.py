@@ -11,6 +11,7 @@ from datetime import datetime
 
 import msgspec
 
+from extender.model.group_placements import GroupPlacement
 from extender.model.labels import NO_LABELS, Labels
 from extender.model.node_affinity import ANY_NODE, NodeAffinity, PreferredNodeTerm
 from extender.model.policies import DEFAULT_SERVICE_ACCOUNT, Enforced, PolicyObject
@@ -179,4 +180,4 @@ class DisruptionBudget(msgspec.Struct, frozen=True, gc=False):
 
 
 # Each has a ``key`` that is unique among the objects of its kind.
-Object = Pod | Node | Namespace | Workload | DisruptionBudget | PolicyObject
+Object = Pod | Node | Namespace | Workload | DisruptionBudget | PolicyObject | GroupPlacement

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from extender.model.group_placements import PLACEMENTS
 from extender.settings import Settings
 from extender.wire.webhook_configurations import GROUP as WEBHOOKS_GROUP
 from extender.wire.webhook_configurations import MUTATING, POLICY_GROUP, POLICY_RESOURCES, VALIDATING
@@ -58,6 +59,14 @@ def _deletes(settings: Settings) -> bool:
     return _preempts(settings) and settings.preemption.eviction == "delete"
 
 
+def _releases(settings: Settings) -> bool:
+    return settings.policies.enabled
+
+
+def _records_events(settings: Settings) -> bool:
+    return _preempts(settings) or _releases(settings)
+
+
 def _binds(settings: Settings) -> bool:
     return bool(settings.server.paths.bind)
 
@@ -94,10 +103,6 @@ def _webhook_configuration(settings: Settings) -> Place:
     return "", settings.policies.webhook.configuration
 
 
-def _records_events(settings: Settings) -> bool:
-    return _preempts(settings) or settings.policies.enabled
-
-
 LEASES_GROUP: Final = "coordination.k8s.io"
 EVENTS_GROUP: Final = "events.k8s.io"
 
@@ -112,9 +117,8 @@ UID_OF: Final = ApiCall("uid_of", "", "pods", "", "get", "a write with a conflic
 EVICT: Final = ApiCall("evict", "", "pods", "eviction", "create", "preemption.eviction is evict", _evicts)
 DELETE: Final = ApiCall("delete", "", "pods", "", "delete", "preemption.eviction is delete", _deletes)
 CREATE_EVENT: Final = ApiCall(
-    "create_event",
-    *(EVENTS_GROUP, "events", "", "create"),
-    *("preemption records events about its victims, and the leader about policies", _records_events),
+    *("create_event", EVENTS_GROUP, "events", "", "create"),
+    *("preemption records events about its victims, and the release of groups about their pods", _records_events),
 )
 BIND: Final = ApiCall("bind", "", "pods", "binding", "create", "server.paths.bind is set", _binds)
 CREATE_LEASE: Final = ApiCall(
@@ -162,6 +166,16 @@ PATCH_POLICY_STATUS: Final = ApiCall(
 PATCH_CLUSTER_POLICY_STATUS: Final = ApiCall(
     "patch_cluster_policy_status", POLICY_GROUP, POLICY_RESOURCES[1], "status", "patch", _STATUS, _serves_a_webhook
 )
+_RELEASE: Final = "the leader releases groups of gated pods"
+GET_POD: Final = ApiCall("get_pod", "", "pods", "", "get", _RELEASE, _releases)
+RELEASE_POD: Final = ApiCall("release_pod", "", "pods", "", "patch", _RELEASE, _releases)
+GET_PLACEMENT: Final = ApiCall("get_placement", POLICY_GROUP, PLACEMENTS, "", "get", _RELEASE, _releases)
+CREATE_PLACEMENT: Final = ApiCall("create_placement", POLICY_GROUP, PLACEMENTS, "", "create", _RELEASE, _releases)
+UPDATE_PLACEMENT: Final = ApiCall("update_placement", POLICY_GROUP, PLACEMENTS, "", "update", _RELEASE, _releases)
+DELETE_PLACEMENT: Final = ApiCall("delete_placement", POLICY_GROUP, PLACEMENTS, "", "delete", _RELEASE, _releases)
+PATCH_PLACEMENT_STATUS: Final = ApiCall(
+    "patch_placement_status", POLICY_GROUP, PLACEMENTS, "status", "patch", _RELEASE, _releases
+)
 
 API_CALLS: Final = (
     NOMINATE,
@@ -185,4 +199,11 @@ API_CALLS: Final = (
     GET_CLUSTER_POLICY,
     PATCH_POLICY_STATUS,
     PATCH_CLUSTER_POLICY_STATUS,
+    GET_POD,
+    RELEASE_POD,
+    GET_PLACEMENT,
+    CREATE_PLACEMENT,
+    UPDATE_PLACEMENT,
+    DELETE_PLACEMENT,
+    PATCH_PLACEMENT_STATUS,
 )

@@ -13,9 +13,11 @@ import msgspec
 from msgspec import Raw
 
 from extender.limit_settings import Limits
+from extender.model.group_placements import PLACEMENTS, GroupPlacement
 from extender.model.objects import DisruptionBudget, Namespace, Node, Object, Pod, Workload
 from extender.model.policies import GROUP, VERSION, PolicyObject
 from extender.wire.errors import UNREADABLE, WireError, from_msgspec
+from extender.wire.group_placements import GroupPlacementJson, trim_placement
 from extender.wire.limits import DEFAULT_LIMITS
 from extender.wire.objects_json import BudgetJson, MetaJson, NamespaceJson, NodeJson, PodJson, PolicyJson, WorkloadJson
 from extender.wire.policies_v1 import trim_policy
@@ -254,4 +256,7 @@ DISRUPTION_BUDGETS: Kind[DisruptionBudget] = Kind(
     "/apis/policy/v1/poddisruptionbudgets",
     BudgetJson,
     trim_budget,
+)
+GROUP_PLACEMENTS: Kind[GroupPlacement] = Kind(
+    PLACEMENTS, f"/apis/{GROUP}/{VERSION}/{PLACEMENTS}", GroupPlacementJson, trim_placement
 )

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from extender.limit_settings import Limits
+from extender.model.group_placements import PLACEMENT_KIND
 from extender.model.policies import CLUSTER_KIND, GROUP, KUPID_GROUP, NAMESPACED_KIND
 from extender.settings import Settings
 from extender.wire.kinds import (
     DISRUPTION_BUDGETS,
+    GROUP_PLACEMENTS,
     NAMESPACES,
     NODES,
     PODS,
@@ -75,6 +77,7 @@ def _policies(api_kind: str, group: str, is_needed: Callable[[Settings], bool]) 
 
 
 _POLICIES: Final = "policies are applied to pods"
+_RELEASES: Final = "the release of a group of gated pods continues from what was decided"
 _INDEX: Final = "the index is built from it"
 _SELECTORS: Final = "default constraints of topology spread derive their selectors from it"
 _BUDGETS: Final = "preemption avoids victims that a budget protects"
@@ -90,6 +93,7 @@ WATCHED_KINDS: Final = (
     WatchedKind("PodDisruptionBudget", DISRUPTION_BUDGETS, _BUDGETS, _plans_preemptions),
     *(_policies(kind, GROUP, _admits) for kind in (NAMESPACED_KIND, CLUSTER_KIND)),
     *(_policies(kind, KUPID_GROUP, _admits_kupid) for kind in (NAMESPACED_KIND, CLUSTER_KIND)),
+    WatchedKind(PLACEMENT_KIND, GROUP_PLACEMENTS, _RELEASES, _admits),
 )
 
 
@@ -105,4 +109,4 @@ def policy_kinds(settings: Settings) -> list[str]:
 
 def is_policy_kind(watched: WatchedKind) -> bool:
     """Whether it is a kind of policies."""
-    return watched.kind.group in {GROUP, KUPID_GROUP}
+    return watched.why == _POLICIES

@@ -62,8 +62,8 @@ KUPIDS = {f"{name}.kupid.gardener.cloud" for name in OWN_POLICIES}
     ("policies", "wanted"),
     [
         ({"enabled": False, "kupid": True}, set()),
-        ({"enabled": True}, OWN_POLICIES),
-        ({"enabled": True, "kupid": True}, OWN_POLICIES | KUPIDS),
+        ({"enabled": True}, OWN_POLICIES | {"groupplacements"}),
+        ({"enabled": True, "kupid": True}, OWN_POLICIES | KUPIDS | {"groupplacements"}),
     ],
     ids=["disabled", "enabled", "with kupid's"],
 )

@@ -64,7 +64,7 @@ def test_the_commands_for_policies_enable_them_in_an_overlay(tmp_path: Path) -> 
     documents = built(tmp_path / "deploy" / "overlays" / "service")
     (configuration,) = of_kind(documents, "ConfigMap")
     assert parse_settings(yaml.safe_load(configuration["data"]["extender.yaml"])).policies.enabled
-    assert len(of_kind(documents, "CustomResourceDefinition", "MutatingWebhookConfiguration")) == 3
+    assert len(of_kind(documents, "CustomResourceDefinition", "MutatingWebhookConfiguration")) == 4
 
 
 def test_the_settings_for_cert_manager_are_settings() -> None:

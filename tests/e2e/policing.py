@@ -14,8 +14,9 @@ import yaml
 
 from extender.simulator.json_objects import JsonObject, name_of
 from tests.deploy.building import DEPLOY, load_all
+from tests.deploy.policies import group_placements
 from tests.deploy.policies.crds import FILE
-from tests.deploy.policies.examples import policy
+from tests.deploy.policies.examples import API_VERSION, policy
 from tests.e2e.client import Api, path_of
 from tests.e2e.cluster import Cluster, eventually_ready, in_namespace
 from tests.e2e.control_plane import EXTENDER_ACCOUNT, HOST
@@ -38,12 +39,13 @@ _READER: JsonObject = {
 
 async def established(api: Api) -> list[JsonObject]:
     """Install the CRDs and return them once the apiserver serves them."""
-    documents = list(yaml.safe_load_all(FILE.read_text("utf-8")))
+    files = (FILE, group_placements.FILE)
+    documents = [each for file in files for each in yaml.safe_load_all(file.read_text("utf-8"))]
     for document in documents:
         await api.request("POST", CRDS, document, allow=[409])
     async with asyncio.timeout(PATIENCE):
         for document in documents:
-            path = path_of(policy(document["spec"]["names"]["kind"]))
+            path = f"/apis/{API_VERSION}/{document['spec']['names']['plural']}"
             while (await api.request("GET", path, allow=[404, 429]))["kind"] == "Status":  # noqa: ASYNC110 -- no event across processes
                 await asyncio.sleep(0.05)
     return [await api.request("GET", f"{CRDS}/{name_of(document)}") for document in documents]
@@ -61,11 +63,11 @@ async def without_policies(api: Api) -> None:
 def installed() -> list[JsonObject]:
     """The objects of deploy/policies beside the CRDs, in the namespace of the extender's account."""
     component = yaml.safe_load((DEPLOY / "policies" / "kustomization.yaml").read_text("utf-8"))
-    (rule,) = yaml.safe_load(component["patches"][0]["patch"])
+    rules = [each["value"] for each in yaml.safe_load(component["patches"][0]["patch"])]
     subject = {"kind": "ServiceAccount", "name": "placement-extender", "namespace": NAMESPACE}
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name_of(_READER)}
     documents: list[JsonObject] = [
-        {**_READER, "rules": [rule["value"]]},
+        {**_READER, "rules": rules},
         {**_READER, "kind": "ClusterRoleBinding", "roleRef": reference, "subjects": [subject]},
     ]
     for file in ("role.yaml", "secret.yaml", "webhooks.yaml"):

@@ -21,6 +21,7 @@ from extender.kube.errors import KubeError, Rejected
 from extender.kube.session import Session, open_session
 from extender.kube.timing import SystemClock
 from extender.kube.writer import Writer
+from extender.model.release import RELEASE_GATE, RELEASED_ANNOTATION
 from extender.simulator.json_objects import JsonObject
 from extender.tasks.preemption.executor import REASON, TARGET
 from extender.tasks.rejected_pods.writes import REQUEUE_ANNOTATION
@@ -45,6 +46,10 @@ ALL_POWERFUL = {
     "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE}],
 }
 WEB = pod("web", labels={"app": "web"})  # unbound: the apiserver itself refuses a nomination of any other
+WEB["spec"] |= {
+    "schedulingGates": [{"name": RELEASE_GATE}, {"name": "example.com/quota"}],
+    "nodeSelector": {"pool": "a"},
+}
 WEB["metadata"]["annotations"] = {"example.com/owner": "team-a", REQUEUE_ANNOTATION: "0"}
 STATUS = {
     "podIP": "10.1.2.3",
@@ -130,6 +135,16 @@ async def test_what_the_extender_writes_passes_one_after_the_other_on_one_pod(cl
     await writer.delete(PodRef("default", "another", found["metadata"]["uid"]), 0)
 
 
+async def test_a_release_passes_and_keeps_the_gate_of_someone_else(held: Held) -> None:
+    body = {
+        "metadata": {"uid": held.ref.uid, "annotations": {RELEASED_ANNOTATION: "team-7@2026-11-20T12:00:00Z"}},
+        "spec": {"schedulingGates": [{"$patch": "delete", "name": RELEASE_GATE}], "nodeSelector": {"zone": "a"}},
+    }
+    found = await held.api.request("PATCH", pod_path(WEB), body, content_type=STRATEGIC)
+    assert found["spec"]["schedulingGates"] == [{"name": "example.com/quota"}]
+    assert found["spec"]["nodeSelector"] == {"pool": "a", "zone": "a"}
+
+
 # -- what it does not ---------------------------------------------------------------------------------------------
 
 
@@ -144,7 +159,7 @@ STATUS_WRITES: dict[str, tuple[str, Any]] = {
     "no address any more": (MERGE, {"status": {"podIP": None, "podIPs": None}}),
     "a message beside a nomination": (MERGE, {"status": {"nominatedNodeName": "node-b", "message": "no"}}),
     "a condition of the kubelet": (STRATEGIC, condition("Ready", reason="Odd")),
-    "a condition of the scheduler": (STRATEGIC, condition("PodScheduled", reason="SchedulingGated")),
+    "a condition of the scheduler": (STRATEGIC, condition("PodScheduled", reason="Odd")),
     "a condition of someone else": (STRATEGIC, condition("example.com/gate")),
     "a disruption by someone else": (STRATEGIC, condition(TARGET, reason="EvictionByEvictionAPI")),
     "a disruption that is none": (STRATEGIC, condition(TARGET, reason=REASON, status="False")),
@@ -152,6 +167,7 @@ STATUS_WRITES: dict[str, tuple[str, Any]] = {
     "a label by way of the status": (MERGE, {"metadata": {"labels": {"app": "db"}}}),
     "an annotation of ours by way of the status": (MERGE, {"metadata": {"annotations": {REQUEUE_ANNOTATION: "9"}}}),
 }
+RELEASE: JsonObject = {"spec": {"schedulingGates": [{"name": "example.com/quota"}], "nodeSelector": {"zone": "a"}}}
 POD_WRITES: dict[str, tuple[str, Any]] = {
     "a label": (MERGE, {"metadata": {"labels": {"tier": "front"}}}),
     "a label removed": (MERGE, {"metadata": {"labels": None}}),
@@ -170,6 +186,14 @@ POD_WRITES: dict[str, tuple[str, Any]] = {
     "an owner": (
         MERGE,
         {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "web", "uid": "1"}]}},
+    ),
+    "a narrower node selector of a pod that stays gated": (MERGE, {"spec": {"nodeSelector": {"zone": "a"}}}),
+    "a gate of someone else removed": (MERGE, {"spec": {"schedulingGates": [{"name": RELEASE_GATE}]}}),
+    "all gates removed": (MERGE, {"spec": {"schedulingGates": None}}),
+    "a label beside a release": (MERGE, RELEASE | {"metadata": {"labels": {"tier": "front"}}}),
+    "a toleration beside a release": (
+        MERGE,
+        {"spec": RELEASE["spec"] | {"tolerations": [{"key": "a", "operator": "Exists"}]}},
     ),
     "an image": (STRATEGIC, {"spec": {"containers": [{"name": "main", "image": "other"}]}}),
     "a deadline": (MERGE, {"spec": {"activeDeadlineSeconds": 1}}),

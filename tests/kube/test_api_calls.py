@@ -6,16 +6,22 @@ import inspect
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
+import orjson
 import pytest
 
 from extender.kube.connection import Access
 from extender.kube.effects import Lease, PodCondition, PodEvent, PodRef
 from extender.kube.policy_objects import PolicyObjects
+from extender.kube.release_objects import ReleaseObjects
 from extender.kube.session import open_session
 from extender.kube.webhook_objects import WebhookObjects
 from extender.kube.writer import Writer
+from extender.model.group_placements import PlacementStatus
 from extender.model.policies import PolicyKey
+from extender.model.release import GroupKey
 from extender.wire.api_calls import API_CALLS, ApiCall
+from extender.wire.group_placements import undecided_body
+from extender.wire.kinds import GROUP_PLACEMENTS
 from tests.fakes import FakeClock
 from tests.kube.scripted import ScriptedApi, Seen, body
 
@@ -95,6 +101,25 @@ POLICY_CALLS: dict[str, tuple[str, Callable[[PolicyObjects], Awaitable[object]]]
     ),
 }
 
+PLACEMENT_BODY = undecided_body(GroupKey("default", "PodSchedulingPolicy/default/gang", "job-1"), "a.example/gate", 2)
+PLACEMENT = GROUP_PLACEMENTS.decode_object(orjson.dumps(PLACEMENT_BODY))
+PLACEMENT_PATH = f"{POLICIES}/namespaces/default/groupplacements/{PLACEMENT.name}"
+RELEASE_CALLS: dict[str, tuple[str, Callable[[ReleaseObjects], Awaitable[object]]]] = {
+    "get_pod": (POD_PATH, lambda o: o.get_pod(POD)),
+    "release_pod": (POD_PATH, lambda o: o.release_pod(POD, {"metadata": {"uid": POD.uid}})),
+    "get_placement": (PLACEMENT_PATH, lambda o: o.get_placement("default", PLACEMENT.name)),
+    "create_placement": (
+        f"{POLICIES}/namespaces/default/groupplacements",
+        lambda o: o.create_placement(PLACEMENT_BODY),
+    ),
+    "update_placement": (PLACEMENT_PATH, lambda o: o.update_placement(PLACEMENT_BODY)),
+    "delete_placement": (PLACEMENT_PATH, lambda o: o.delete_placement(PLACEMENT)),
+    "patch_placement_status": (
+        f"{PLACEMENT_PATH}/status",
+        lambda o: o.patch_placement_status(PLACEMENT, PlacementStatus(), NOON),
+    ),
+}
+
 
 def declared(seen: Seen) -> tuple[str, str, str, str]:
     """Group, resource, subresource and method of a request."""
@@ -113,14 +138,16 @@ def methods_of(kind: type) -> set[str]:
 def test_each_method_has_its_row() -> None:
     assert methods_of(Writer) == set(CALLS)
     assert methods_of(WebhookObjects) == set(WEBHOOK_CALLS)
-    assert sorted(call.name for call in API_CALLS) == sorted({**CALLS, **WEBHOOK_CALLS, **POLICY_CALLS})
-    by_the_row_of_pods = {"create_policy_event"}
-    assert methods_of(PolicyObjects) - by_the_row_of_pods == {name for name in POLICY_CALLS if "cluster" not in name}
+    assert sorted(call.name for call in API_CALLS) == sorted(
+        {**CALLS, **WEBHOOK_CALLS, **POLICY_CALLS, **RELEASE_CALLS}
+    )
+    assert methods_of(ReleaseObjects) == set(RELEASE_CALLS)
+    assert methods_of(PolicyObjects) == {name for name in POLICY_CALLS if "cluster" not in name}
 
 
 @pytest.mark.parametrize("row", API_CALLS, ids=[call.name for call in API_CALLS])
 async def test_a_call_makes_the_request_that_its_row_declares(api: ScriptedApi, row: ApiCall) -> None:
-    path = {**CALLS, **WEBHOOK_CALLS, **POLICY_CALLS}[row.name][0]
+    path = {**CALLS, **WEBHOOK_CALLS, **POLICY_CALLS, **RELEASE_CALLS}[row.name][0]
     api.script(path, body('{"metadata": {"name": "web", "uid": "uid-web"}}'))
     names: list[str] = []
 
@@ -131,7 +158,9 @@ async def test_a_call_makes_the_request_that_its_row_declares(api: ScriptedApi, 
         if row.name in CALLS:
             await CALLS[row.name][1](Writer(session.writes, "extender", "one", observe=observe))
         elif row.name in POLICY_CALLS:
-            await POLICY_CALLS[row.name][1](PolicyObjects(session.writes, "extender", "one", observe=observe))
+            await POLICY_CALLS[row.name][1](PolicyObjects(session.writes, observe=observe))
+        elif row.name in RELEASE_CALLS:
+            await RELEASE_CALLS[row.name][1](ReleaseObjects(session.writes, observe=observe))
         else:
             await WEBHOOK_CALLS[row.name][1](WebhookObjects(session.writes, observe=observe))
     (seen,) = api.requests

@@ -73,6 +73,7 @@ POLICY_KINDS = tuple(
     for group in ("placement.extender.dev", "kupid.gardener.cloud")
     for scope in ("", "Cluster")
 )
+GROUP_PLACEMENTS = Kind("groupplacements", "GroupPlacement", "placement.extender.dev", "v1alpha1")
 OWN_POLICY_KINDS = tuple(kind for kind in POLICY_KINDS if kind.group == "placement.extender.dev")
 
 KINDS = (
@@ -97,6 +98,7 @@ KINDS = (
     MUTATING_WEBHOOKS,
     VALIDATING_WEBHOOKS,
     *POLICY_KINDS,
+    GROUP_PLACEMENTS,
 )
 _BY_URL = {(kind.group, kind.version, kind.plural): kind for kind in KINDS}
 _BY_OBJECT = {(kind.api_version, kind.kind): kind for kind in KINDS}

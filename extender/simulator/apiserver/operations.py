@@ -21,7 +21,7 @@ _KEPT = (
     "deletionGracePeriodSeconds",
     "generation",
 )
-_NEEDS_VERSION = {"leases"}
+_NEEDS_VERSION = {"leases", "groupplacements"}
 
 
 class Operations:

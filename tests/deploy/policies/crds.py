@@ -1,4 +1,4 @@
-"""The two CRDs as documents, and `python -m tests.deploy.policies.crds`, which writes deploy/policies/crds.yaml."""
+"""The CRDs of policies as documents. `python -m tests.deploy.policies.crds` writes the files of all CRDs in deploy/policies."""
 
 from __future__ import annotations
 
@@ -33,7 +33,12 @@ def crds() -> list[Schema]:
 
 def as_text() -> str:
     """What stands in the file."""
-    return _HEAD + yaml.dump_all(crds(), Dumper=_Plain, sort_keys=False, width=120, explicit_start=True)
+    return _HEAD + dumped(crds())
+
+
+def dumped(documents: Sequence[Schema]) -> str:
+    """Documents as the files have them."""
+    return yaml.dump_all(documents, Dumper=_Plain, sort_keys=False, width=120, explicit_start=True)
 
 
 class _Plain(yaml.SafeDumper):
@@ -226,4 +231,7 @@ def rules_of(found: Schema, path: Sequence[str] = ()) -> list[tuple[str, str]]:
 
 
 if __name__ == "__main__":
+    from tests.deploy.policies import group_placements
+
     FILE.write_text(as_text(), "utf-8")
+    group_placements.FILE.write_text(group_placements.as_text(), "utf-8")

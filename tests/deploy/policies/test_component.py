@@ -73,7 +73,11 @@ def test_the_component_grants_the_calls_on_its_objects_by_their_names(documents:
     added = [role for role in roles if role["metadata"]["name"] not in names]
     rows = [rule for role in added for rule in role["rules"]]
     unnamed = [rule["resources"][0] for rule in rows if "resourceNames" not in rule]
-    assert unnamed == ["podschedulingpolicies", "podschedulingpolicies/status"]  # users name their policies
+    assert unnamed == [
+        "podschedulingpolicies",
+        "podschedulingpolicies/status",
+        "groupplacements",
+    ]  # named by users and for groups
     named = {rule["resources"][0]: rule["resourceNames"] for rule in rows if "resourceNames" in rule}
     assert named == {
         "secrets": [POLICIES.webhook.secret],

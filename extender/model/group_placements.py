@@ -1,0 +1,74 @@
+"""A GroupPlacement: the object in which the decision for a group of gated pods is kept, and how far its release is.
+
+The leader writes it before it releases the first pod, so a decision outlives the process that made it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from typing import Final
+
+import msgspec
+
+from extender.model.release import Decision, GroupKey, Level, Phase
+
+PLACEMENT_KIND: Final = "GroupPlacement"
+PLACEMENTS: Final = "groupplacements"
+_DIGITS: Final = 10  # of the hash in a name: 40 bits
+_LONGEST_PART: Final = 100  # of a name; the longest name of an object has 253 characters
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementStatus:
+    """How far the release is. ``ready``: pods that exist; ``released`` and ``bound`` of these. ``reason``: why it waits, or Placed."""
+
+    phase: Phase = Phase.COLLECTING
+    ready: int = 0
+    released: int = 0
+    bound: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class GroupPlacement(msgspec.Struct, frozen=True, gc=False):
+    """One object. ``decided`` is None while nothing is decided; then ``levels`` is empty."""
+
+    name: str
+    uid: str
+    group: GroupKey
+    gate: str = ""
+    size: int = 1
+    levels: tuple[Level, ...] = ()
+    decided: datetime | None = None
+    status: PlacementStatus = PlacementStatus()
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return f"{self.group.namespace}/{self.name}"
+
+    @property
+    def decision(self) -> Decision | None:
+        """What is decided, None where nothing is."""
+        if self.decided is None:
+            return None
+        return Decision(self.group, self.gate, self.size, self.levels, self.decided)
+
+
+def placement_name(group: GroupKey) -> str:
+    """The name of the object of a group: always the same, and of no other group of its namespace.
+
+    Policy and group are parts of it for the reader; the hash tells apart what they have in common after shortening.
+    """
+    digest = sha256("\n".join(group).encode()).hexdigest()[:_DIGITS]
+    policy = group.policy.rpartition("/")[2]
+    parts = (_as_name(policy), _as_name(group.value.rpartition("/")[2]), digest)
+    return "-".join(part for part in parts if part)
+
+
+def _as_name(text: str) -> str:
+    """The characters that a name may have, in lower case."""
+    kept = "".join(each if each.isascii() and each.isalnum() else "-" for each in text.lower())
+    return kept[:_LONGEST_PART].strip("-")

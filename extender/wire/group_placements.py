@@ -1,0 +1,140 @@
+"""Reads and writes GroupPlacements: the object as it is watched, and the bodies of its writes.
+
+The fields are those of deploy/policies/group-placements.yaml.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from extender.model.group_placements import PLACEMENT_KIND, GroupPlacement, PlacementStatus, placement_name
+from extender.model.policies import GROUP, VERSION
+from extender.model.release import Decision, GroupKey, Level, Phase
+
+JsonObject = dict[str, Any]
+
+_LONGEST_MESSAGE = 1024
+CONDITION = "Placed"
+
+
+class _MetaJson(msgspec.Struct):
+    name: str = ""
+    namespace: str = ""
+    uid: str | None = None
+    resource_version: str | None = msgspec.field(default=None, name="resourceVersion")
+
+
+class _LevelJson(msgspec.Struct):
+    key: str = ""
+    value: str = ""
+
+
+class _SpecJson(msgspec.Struct):
+    policy: str = ""
+    group: str = ""
+    gate: str = ""
+    size: int = 1
+    topology: list[_LevelJson] | None = None
+    decided: str | None = None
+
+
+class _ConditionJson(msgspec.Struct):
+    type: str = ""
+    reason: str = ""
+
+
+class _StatusJson(msgspec.Struct):
+    phase: str | None = None
+    ready: int | None = None
+    released: int | None = None
+    bound: int | None = None
+    message: str | None = None
+    conditions: list[_ConditionJson] | None = None
+
+
+class GroupPlacementJson(msgspec.Struct):
+    """A GroupPlacement as the API server sends it."""
+
+    metadata: _MetaJson = msgspec.field(default_factory=_MetaJson)
+    spec: _SpecJson | None = None
+    status: _StatusJson | None = None
+
+
+def trim_placement(raw: GroupPlacementJson) -> GroupPlacement:
+    """The object without its version: what another client adds to it changes nothing."""
+    meta, spec = raw.metadata, raw.spec or _SpecJson()
+    return GroupPlacement(
+        name=meta.name,
+        uid=meta.uid or "",
+        group=GroupKey(meta.namespace, spec.policy, spec.group),
+        gate=spec.gate,
+        size=spec.size,
+        levels=tuple(Level(each.key, each.value) for each in spec.topology or ()),
+        decided=_time(spec.decided),
+        status=_status(raw.status or _StatusJson()),
+    )
+
+
+def _status(raw: _StatusJson) -> PlacementStatus:
+    reason = next((each.reason for each in raw.conditions or () if each.type == CONDITION), "")
+    phase = Phase(raw.phase) if raw.phase in set(Phase) else Phase.COLLECTING
+    return PlacementStatus(phase, raw.ready or 0, raw.released or 0, raw.bound or 0, reason, raw.message or "")
+
+
+def decision_body(decision: Decision, version: str = "", owner: Mapping[str, str] | None = None) -> JsonObject:
+    """The object with a decision, to create it or, with its ``version``, to replace it. ``owner``: an owner reference."""
+    body = undecided_body(decision.group, decision.gate, decision.size, owner)
+    if version:
+        body["metadata"]["resourceVersion"] = version
+    body["spec"]["topology"] = [{"key": each.key, "value": each.value} for each in decision.levels]
+    body["spec"]["decided"] = text_of(decision.decided)
+    return body
+
+
+def undecided_body(group: GroupKey, gate: str, size: int, owner: Mapping[str, str] | None = None) -> JsonObject:
+    """The object of a group for which nothing is decided yet."""
+    metadata: JsonObject = {"name": placement_name(group), "namespace": group.namespace}
+    if owner is not None:
+        metadata["ownerReferences"] = [dict(owner)]
+    return {
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "kind": PLACEMENT_KIND,
+        "metadata": metadata,
+        "spec": {"policy": group.policy, "group": group.value, "gate": gate, "size": size},
+    }
+
+
+def status_body(status: PlacementStatus, since: datetime) -> JsonObject:
+    """The status. ``since``: when the condition became what it is."""
+    placed = status.phase is Phase.BOUND
+    condition = {
+        "type": CONDITION,
+        "status": "True" if placed else "False",
+        "lastTransitionTime": text_of(since),
+        "reason": status.reason or str(status.phase),
+        "message": status.message[:_LONGEST_MESSAGE],
+    }
+    return {
+        "phase": str(status.phase),
+        "ready": status.ready,
+        "released": status.released,
+        "bound": status.bound,
+        "message": status.message[:_LONGEST_MESSAGE],
+        "conditions": [condition],
+    }
+
+
+def text_of(moment: datetime) -> str:
+    """A time as in the objects of the API: UTC, whole seconds."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _time(text: str | None) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text) if text else None
+    except ValueError:
+        return None

@@ -1,0 +1,38 @@
+"""The CRD of group placements: written to the file, structural, bounded, and with every field that the extender writes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import yaml
+
+from extender.model.group_placements import PLACEMENT_KIND, PLACEMENTS, PlacementStatus
+from extender.model.release import Decision, GroupKey, Level, Phase
+from extender.wire.group_placements import decision_body, status_body
+from tests.deploy.policies.group_placements import FILE, as_text, crd
+from tests.deploy.policies.test_schema import kept, schema_of, test_the_schema_is_structural_and_has_no_unbounded_part
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+GROUP = GroupKey("team", "PodSchedulingPolicy/team/gangs", "train-7")
+DECISION = Decision(GROUP, "placement.extender.dev/group", 4, (Level("zone", "a"), Level("rack", "r1")), NOON)
+
+
+def test_the_file_is_what_the_schema_is_written_as() -> None:
+    assert FILE.read_text("utf-8") == as_text(), "run python -m tests.deploy.policies.crds"
+    assert yaml.safe_load(FILE.read_text("utf-8")) == crd()
+
+
+def test_the_schema_is_structural_and_bounded() -> None:
+    test_the_schema_is_structural_and_has_no_unbounded_part(crd())
+
+
+def test_nothing_that_is_written_is_pruned() -> None:
+    status = status_body(PlacementStatus(Phase.BOUND, 4, 4, 4, "Bound", "every pod has a node"), NOON)
+    whole = decision_body(DECISION) | {"status": status, "metadata": {}}
+    assert kept(schema_of(crd()), whole) == whole
+
+
+def test_the_names_are_those_that_the_extender_asks_for() -> None:
+    names = crd()["spec"]["names"]
+    assert (names["kind"], names["plural"], names["shortNames"]) == (PLACEMENT_KIND, PLACEMENTS, ["gpl"])
+    assert crd()["spec"]["scope"] == "Namespaced"
