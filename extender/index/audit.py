@@ -19,6 +19,7 @@ from extender.index.counts.selections import PodSelector, Selection, TermSelecti
 from extender.index.counts.signature_counts import SignatureCounts
 from extender.index.counts.spread_counts import SpreadKey
 from extender.index.counts.term_counts import OwnerGroup, terms_of
+from extender.index.nodes.matches import NodeMatches
 from extender.model.objects import Node, Pod, PodSignature
 
 T = TypeVar("T")
@@ -54,6 +55,8 @@ def audit_steps(index: ClusterIndex) -> Iterator[Check]:
     for signatures in _slices(list(index.counts.signatures), _SIGNATURES_A_STEP):
         yield partial(_check_signatures, index, signatures, carriers)
     yield partial(_check_anchors, index)
+    for matches in list(index.topology.matches()):
+        yield partial(_check_matches, index, matches)
     for selection, groups in list(index.counts.terms.acquired()):
         for some in _slices(groups, _GROUPS_A_STEP):
             yield partial(_check_acquired, index, selection, some)
@@ -172,6 +175,13 @@ def _is_kept(index: ClusterIndex, counts_of_signature: SignatureCounts) -> bool:
         index.counts.signatures.find(counts_of_signature.signature, terminating=counts_of_signature.terminating)
         is counts_of_signature
     )
+
+
+def _check_matches(index: ClusterIndex, matches: NodeMatches) -> list[str]:
+    """That what is known of nodes for pods that policies hold to some is true."""
+    return [
+        f"node {index.topology.names[number]}: is admitted, or is not, against policies" for number in matches.wrong()
+    ]
 
 
 def _pods_of(index: ClusterIndex, counts_of_signature: SignatureCounts, number: int) -> int:

@@ -13,8 +13,7 @@ from weakref import WeakKeyDictionary
 
 from extender.index.counts.selector_index import SelectorIndex
 from extender.index.objects.changes import Subscribers
-from extender.index.view import Effective
-from extender.model.objects import PodSignature
+from extender.model.objects import Effective, PodSignature
 from extender.model.policies import InvalidPolicy, Moment, Policy, PolicyKey, Scope, Subject
 from extender.model.selectors import Requirement
 

@@ -12,9 +12,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from extender.model.labels import Labels
-from extender.model.objects import DisruptionBudget, Excess, Node, Pod, PodSignature
-from extender.model.policies import Moment, Policy, PolicyKey, Subject
+from extender.model.objects import DisruptionBudget, Effective, Excess, Node, Pod, PodSignature
+from extender.model.policies import Moment, Policy, Subject
 from extender.model.resources import Resources
 from extender.model.spread import SpreadConstraint
 
@@ -121,6 +120,16 @@ class SpreadGroupView(GroupView, Protocol):
         """Whether the node would count under the constraint's inclusion policies and keys."""
 
 
+class NodeMatchesView(Protocol):
+    """The nodes that meet some requirements about nodes, kept while nodes change."""
+
+    def among(self, nodes: Sequence[NodeNumber]) -> Column:
+        """Not 0 for those of the nodes that meet them. O(nodes), and O(requirements) for each that was not matched yet."""
+
+    def admits(self, node: Node) -> bool:
+        """Whether a node, also one that the index does not know, meets them. O(requirements)."""
+
+
 class Expected(NamedTuple):
     """Pods whose node is not known yet, by domain of a group: those that are sure to come there, and those that may.
 
@@ -160,6 +169,7 @@ class CompiledConstraints:
     pods that selects these pods. ``preferences``: own preferred terms; ``inverse_preferences``: existing pods'
     preferred terms; ``inverse_required``: existing pods' required affinity terms, all that select these pods.
     ``excess``: the pod is to be rejected, as it is above a limit; then all groups are empty. ``is_empty``: none of these.
+    ``required_nodes`` and ``preferred_nodes`` (with weights) are what scheduling policies add, if they add any.
     """
 
     signature: PodSignature
@@ -176,6 +186,8 @@ class CompiledConstraints:
     affinity_errors: tuple[str, ...] = ()
     hard_error: str = ""
     soft_error: str = ""
+    required_nodes: NodeMatchesView | None = None
+    preferred_nodes: tuple[tuple[int, NodeMatchesView], ...] = ()
     excess: Excess | None = None
     serial: int = field(default=0, compare=False)
     is_empty: bool = field(init=False, compare=False)
@@ -303,19 +315,6 @@ class Subscribable(Protocol):
 
     def unsubscribe(self, callback: Callable[[object], None]) -> None:
         """Ends a `subscribe`."""
-
-
-class Effective(NamedTuple):
-    """What the policies make of a signature. ``signature`` is None where they hold its pods to nothing that these lack.
-
-    ``namespace_labels`` are those that the policies were selected by. ``missed``: the policies that should have been
-    injected at admission. ``audited``: those in mode Audit that would have held the pod to something.
-    """
-
-    namespace_labels: Labels | None
-    signature: PodSignature | None = None
-    missed: tuple[PolicyKey, ...] = ()
-    audited: tuple[PolicyKey, ...] = ()
 
 
 class PoliciesView(Protocol):

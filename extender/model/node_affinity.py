@@ -15,6 +15,7 @@ from extender.model.selectors import SelectorError, requirement
 
 _INTEGER = re.compile(r"([+-]?)0*([0-9]{1,19})")  # no more digits fit
 _INT64 = 2**63
+NAME_FIELD = "metadata.name"
 _FEW = 4  # terms up to which trying each is as fast as looking them up
 
 
@@ -85,7 +86,13 @@ class NodeSelectorTerm:
         for clause in self.expressions:
             if not clause.matches(labels):
                 return False
-        return not self.fields or all(clause.matches({"metadata.name": name}) for clause in self.fields)
+        return not self.fields or all(clause.matches({NAME_FIELD: name}) for clause in self.fields)
+
+    def also(self, clause: NodeRequirement) -> NodeSelectorTerm:
+        """The term with one more clause about fields; one that matches no node stays as it is."""
+        if not self.expressions and not self.fields:
+            return self
+        return NodeSelectorTerm(self.expressions, (*self.fields, clause))
 
 
 _Filed = dict[str, list[NodeSelectorTerm]]
@@ -166,6 +173,13 @@ class NodeAffinity:
             return True
         terms = self.terms if self._index is None else self._index.candidates(name, labels)
         return any(term.matches(name, labels) for term in terms)
+
+    def at(self, name: str) -> NodeAffinity:
+        """The same requirements on the node of this name alone."""
+        here = NodeRequirement(NAME_FIELD, Operator.IN, (name,))
+        if self.terms is None:
+            return NodeAffinity(self.node_selector, (NodeSelectorTerm(fields=(here,)),))
+        return NodeAffinity(self.node_selector, tuple(term.also(here) for term in self.terms))
 
 
 @dataclass(frozen=True, slots=True)

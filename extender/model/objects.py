@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
 import msgspec
 
 from extender.model.group_placements import GroupPlacement
 from extender.model.labels import NO_LABELS, Labels
 from extender.model.node_affinity import ANY_NODE, NodeAffinity, PreferredNodeTerm
-from extender.model.policies import DEFAULT_SERVICE_ACCOUNT, Enforced, PolicyObject
+from extender.model.policies import DEFAULT_SERVICE_ACCOUNT, Enforced, PolicyKey, PolicyObject
 from extender.model.resources import Resources
 from extender.model.selectors import NOTHING, LabelSelector
 from extender.model.spread import NO_SPREAD, SpreadConstraints
@@ -66,6 +67,19 @@ class PodSignature:
     service_account: str = DEFAULT_SERVICE_ACCOUNT
     priority_class: str = ""
     enforced: Enforced | None = None
+
+
+class Effective(NamedTuple):
+    """What the policies make of a signature. ``signature`` is None where they hold its pods to nothing that these lack.
+
+    ``namespace_labels`` are those that the policies were selected by. ``missed``: the policies that should have been
+    injected at admission. ``audited``: those in mode Audit that would have held the pod to something.
+    """
+
+    namespace_labels: Labels | None
+    signature: PodSignature | None = None
+    missed: tuple[PolicyKey, ...] = ()
+    audited: tuple[PolicyKey, ...] = ()
 
 
 class Pod(msgspec.Struct, frozen=True, gc=False):

@@ -285,19 +285,14 @@ class Policy:
 class Enforced:
     """What policies hold a pod to while it is scheduled: the pod lacks it, as it was not injected at admission.
 
-    ``nodes`` is where the pod may be placed by its own requirements and those of the policies; ``node_name`` is empty
-    unless they name the node. ``preferred`` are terms beyond the pod's own. ``is_refused``: a conflict rejects the pod.
+    ``nodes`` is where the pod may be placed by its own requirements and those of the policies, which may name the node.
+    ``preferred`` are terms beyond the pod's own. ``is_refused``: a conflict rejects the pod.
     """
 
     policies: tuple[PolicyKey, ...]
     nodes: NodeAffinity = ANY_NODE
-    node_name: str = ""
     preferred: tuple[PreferredNodeTerm, ...] = ()
     is_refused: bool = False
-
-    def admits(self, name: str, labels: Labels) -> bool:
-        """Whether a node with this name and these labels may have the pod. O(terms)."""
-        return (not self.node_name or self.node_name == name) and self.nodes.matches(name, labels)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from extender.index.view import Column, GroupView, IndexReaders, KeyView, NodesView, SpreadGroupView
+from extender.index.view import Column, GroupView, IndexReaders, KeyView, NodeMatchesView, SpreadGroupView
 from extender.model.objects import Node
 
 
@@ -23,8 +23,8 @@ class Frame(Protocol):
     def value(self, key: KeyView, node: int) -> str | None:
         """The label's value of the node at a position; None where it lacks the key. O(1)."""
 
-    def node(self, position: int, view: NodesView) -> Node | None:
-        """The node at a position; None where pods are on a node that does not exist. O(1)."""
+    def admitted(self, matches: NodeMatchesView, nodes: Sequence[int]) -> Column:
+        """Not 0 for those of the positions whose node meets requirements."""
 
     def new_domains(self, group: SpreadGroupView) -> int:
         """How many domains would be eligible for the group only because of nodes that the index does not know."""
@@ -77,9 +77,9 @@ class IndexFrame(CertainFrame):
         domain = key.of_node[node]
         return key.value(domain) if domain else None
 
-    def node(self, position: int, view: NodesView) -> Node | None:
-        """As the index knows it."""
-        return view.node(position)
+    def admitted(self, matches: NodeMatchesView, nodes: Sequence[int]) -> Column:
+        """As the index keeps it."""
+        return matches.among(nodes)
 
     def new_domains(self, _group: SpreadGroupView) -> int:
         """None: every domain is known."""
@@ -105,9 +105,9 @@ class RequestFrame(CertainFrame):
         """By the labels that the node came with."""
         return key.value_on(self._nodes[node])
 
-    def node(self, position: int, _view: NodesView) -> Node | None:
-        """As it came with the request."""
-        return self._nodes[position]
+    def admitted(self, matches: NodeMatchesView, nodes: Sequence[int]) -> Column:
+        """By the labels that the nodes came with. O(nodes × requirements)."""
+        return {node: int(matches.admits(self._nodes[node])) for node in nodes}
 
     @staticmethod
     def _domain(key: KeyView, node: Node, unknown: dict[str, int]) -> int:
@@ -148,9 +148,9 @@ class _UndeterminedFrame:
         """As the other frame has it."""
         return self._frame.value(key, node)
 
-    def node(self, position: int, view: NodesView) -> Node | None:
+    def admitted(self, matches: NodeMatchesView, nodes: Sequence[int]) -> Column:
         """As the other frame has it."""
-        return self._frame.node(position, view)
+        return self._frame.admitted(matches, nodes)
 
     def new_domains(self, group: SpreadGroupView) -> int:
         """As the other frame counts them."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from extender.index.view import CompiledConstraints, IndexReaders, Subscribable
+from extender.index.view import CompiledConstraints, IndexReaders, NodeMatchesView, Subscribable
 from extender.model.objects import Pod
 from extender.model.policies import Enforced
 from extender.model.rejections import Code, Reason, Rejection
@@ -26,15 +26,15 @@ class PolicyFilter:
     """The nodes that the policies leave to the pod; none where a policy rejects the pod for a conflict."""
 
     enforced: Enforced
+    required: NodeMatchesView | None
     frame: Frame
-    view: IndexReaders
 
     @property
     def status(self) -> Status:
         """Unresolvable for a conflict, Skip where every node passes."""
         if self.enforced.is_refused:
             return Status(Code.UNRESOLVABLE, Reason.POLICY_CONFLICT.text)
-        return SKIP if self.enforced.nodes.admits_all and not self.enforced.node_name else SUCCESS
+        return SKIP if self.required is None else SUCCESS
 
     @property
     def rejects_all(self) -> Rejection | None:
@@ -42,22 +42,27 @@ class PolicyFilter:
         return self._rejection(Reason.POLICY_CONFLICT) if self.enforced.is_refused else None
 
     def passing(self, nodes: Sequence[int]) -> Sequence[int]:
-        """Those that the policies admit. O(nodes × terms)."""
-        return [node for node in nodes if self.reason(node) is None]
+        """Those that the policies admit. O(nodes)."""
+        if self.enforced.is_refused:
+            return []
+        if self.required is None:
+            return nodes
+        admitted = self.frame.admitted(self.required, nodes)
+        return [node for node in nodes if admitted[node]]
 
     def reason(self, node: int) -> Reason | None:
-        """Why a node is rejected. O(terms)."""
+        """Why a node is rejected. O(1)."""
         if self.enforced.is_refused:
             return Reason.POLICY_CONFLICT
-        there = self.frame.node(node, self.view)
-        return None if there is not None and self.enforced.admits(there.name, there.labels) else Reason.POLICY
+        return None if self.passing((node,)) else Reason.POLICY
 
     def rejected(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
-        """Those that the policies do not admit."""
+        """Those of the positions that the policies do not admit. O(nodes)."""
         if self.enforced.is_refused:
             yield Reason.POLICY_CONFLICT, nodes
-        else:
-            yield Reason.POLICY, [node for node in nodes if self.reason(node) is not None]
+        elif self.required is not None:
+            admitted = self.frame.admitted(self.required, nodes)
+            yield Reason.POLICY, [node for node in nodes if not admitted[node]]
 
     def rejection(self, node: int, _view: IndexReaders) -> Rejection | None:
         """Names the policies."""
@@ -96,11 +101,11 @@ class ScheduledPolicies(Rule):
         return compiled.signature.enforced is not None
 
     def prepare_filter(
-        self, _pod: Pod, compiled: CompiledConstraints, view: IndexReaders, frame: Frame
+        self, _pod: Pod, compiled: CompiledConstraints, _view: IndexReaders, frame: Frame
     ) -> PolicyFilter:
         """The filter. O(1)."""
         assert compiled.signature.enforced is not None  # noqa: S101 (for the type checker: the rule is active)
-        return PolicyFilter(compiled.signature.enforced, frame, view)
+        return PolicyFilter(compiled.signature.enforced, compiled.required_nodes, frame)
 
     def version(self, _compiled: CompiledConstraints, view: IndexReaders) -> int:
         """Of the policies, and of the namespaces whose labels select them; 0 for as long as there was no policy."""
@@ -113,22 +118,14 @@ class ScheduledPolicies(Rule):
 
     def has_scores(self, compiled: CompiledConstraints, _rules: Rules) -> bool:
         """Where a policy prefers some nodes."""
-        enforced = compiled.signature.enforced
-        return enforced is not None and bool(enforced.preferred)
+        return bool(compiled.preferred_nodes)
 
     def prepare_score(
-        self, compiled: CompiledConstraints, view: IndexReaders, frame: Frame, nodes: Sequence[int], _rules: Rules
-    ) -> PolicyScore | None:
+        self, compiled: CompiledConstraints, _view: IndexReaders, frame: Frame, nodes: Sequence[int], _rules: Rules
+    ) -> PolicyScore:
         """The score of these nodes. O(nodes × terms)."""
-        enforced = compiled.signature.enforced
-        if enforced is None:
-            return None
-        there = [frame.node(position, view) for position in nodes]
-        return PolicyScore(
-            tuple(
-                0
-                if node is None
-                else sum(e.weight for e in enforced.preferred if e.term.matches(node.name, node.labels))
-                for node in there
-            )
-        )
+        weights = [0] * len(nodes)
+        for weight, preferred in compiled.preferred_nodes:
+            admitted = frame.admitted(preferred, nodes)
+            weights = [total + weight if admitted[node] else total for total, node in zip(weights, nodes, strict=True)]
+        return PolicyScore(tuple(weights))

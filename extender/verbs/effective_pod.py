@@ -19,11 +19,11 @@ from typing import Final
 import msgspec
 import orjson
 
-from extender.index.view import Effective, IndexReaders
+from extender.index.view import IndexReaders
 from extender.model.bounded import BoundedCache
 from extender.model.labels import Labels
 from extender.model.node_affinity import ANY_NODE, NodeAffinity, NodeRequirement, node_selector
-from extender.model.objects import Pod, PodSignature
+from extender.model.objects import Effective, Pod, PodSignature
 from extender.model.policies import (
     CLUSTER_KIND,
     EXEMPT_LABEL,
@@ -158,7 +158,9 @@ class _Enforcement:
             return None
         nodes = _node_affinity(spec)
         required = nodes if self._held else ANY_NODE  # a wish alone holds the pod to no node
-        enforced = Enforced(tuple(self._held), required, spec.get("nodeName") or "", preferred)
+        if node_name := spec.get("nodeName"):
+            required = required.at(node_name)
+        enforced = Enforced(tuple(self._held), required, preferred)
         # kube-scheduler applies what the pod carries itself, also where a policy would have overridden it at admission. So
         # such a pod must not be nominated to a node that its own requirements exclude.
         overridden = any(_has(each, ConflictPolicy.OVERRIDE) for each in self._applied)

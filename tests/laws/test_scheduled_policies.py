@@ -60,9 +60,9 @@ def test_an_injected_pod_is_held_to_what_it_has(spec: dict[str, Any], policies: 
     injected = _decoded(ask(verb(*policies), pod(spec)).obj)
     index = index_of(*map(PolicyObject, policies))
     enforced = effective_pod(injected, index.view, ENABLED).signature.enforced
-    assert enforced is None or {each.name for each in HOSTS if enforced.admits(each.name, each.labels)} == _matched(
-        injected
-    )
+    assert enforced is None or {
+        each.name for each in HOSTS if enforced.nodes.matches(each.name, each.labels)
+    } == _matched(injected)
 
 
 # -- directives about other pods and about spread

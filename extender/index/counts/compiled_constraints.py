@@ -18,14 +18,18 @@ from itertools import count
 
 from extender.index.counts.selections import TermSelection
 from extender.index.counts.signature_counts import SignatureTable
-from extender.index.counts.spread_counts import SpreadCounts, SpreadKey, hard_key, soft_key
+from extender.index.counts.spread_counts import SpreadCounts, SpreadKey, default_constraints, hard_key, soft_key
 from extender.index.counts.term_counts import Role, TermCounts
+from extender.index.nodes.matches import NodeMatches
+from extender.index.nodes.topology import Topology
 from extender.index.objects.namespaces import Namespaces
 from extender.index.objects.workloads import Workloads
 from extender.index.view import CompiledConstraints, CompiledSpread, GroupView, WeightedGroup
 from extender.model.bounded import shrink
+from extender.model.node_affinity import NodeAffinity
 from extender.model.objects import Namespace, PodSignature, Workload
-from extender.model.spread import SYSTEM_DEFAULTS, SpreadConstraint, SpreadConstraints
+from extender.model.policies import Enforced
+from extender.model.spread import SpreadConstraint, SpreadConstraints
 from extender.model.terms import AffinityTerm
 from extender.settings import Rules
 
@@ -55,7 +59,7 @@ class _Compiled:
     While ``versions`` are the current ones nothing can have changed. ``namespace`` is the pod's as it was read: its
     labels decide which terms of existing pods select the pod. ``workloads`` is what default constraints were deduced
     from. ``lacks_groups``: own terms over keys that no node carried have no group yet. ``size`` is an estimate of bytes.
-    ``in_use``: used again since they were made or last considered for eviction.
+    ``in_use``: used again since they were made or last considered for eviction. ``nodes``: what policies require of nodes.
     """
 
     compiled: CompiledConstraints
@@ -66,6 +70,7 @@ class _Compiled:
     terms: list[tuple[TermSelection, list[str]]] = field(default_factory=list)
     lacks_groups: bool = False
     spreads: list[SpreadKey] = field(default_factory=list)
+    nodes: list[NodeMatches] = field(default_factory=list)
     size: int = 0
     in_use: bool = False
 
@@ -76,6 +81,7 @@ class ConstraintCompiler:
     _signatures: SignatureTable
     _terms: TermCounts
     _spreads: SpreadCounts
+    _topology: Topology
 
     def __init__(
         self, rules: Rules, namespaces: Namespaces, workloads: Workloads, *, rejects_excess: bool = True
@@ -85,13 +91,14 @@ class ConstraintCompiler:
         self._rejects_excess = rejects_excess
         self._namespaces = namespaces
         self._workloads = workloads
-        self._defaults = _default_constraints(rules)
+        self._defaults = default_constraints(rules)
 
-    def start(self, signatures: SignatureTable, terms: TermCounts, spreads: SpreadCounts) -> None:
+    def start(self, signatures: SignatureTable, terms: TermCounts, spreads: SpreadCounts, topology: Topology) -> None:
         """Begins with new and empty tables; each signature is compiled again when it is next needed."""
         self._signatures = signatures
         self._terms = terms
         self._spreads = spreads
+        self._topology = topology
         self._compiled: dict[PodSignature, _Compiled] = {}
         self._bytes = 0
         self._pods: dict[PodSignature, int] = {}
@@ -117,7 +124,7 @@ class ConstraintCompiler:
     def _add(self, signature: PodSignature) -> CompiledConstraints:
         self._signatures.pin(signature, 1)  # may make inverse groups, so before the versions are taken
         made = self._compile(signature)
-        made.size = _size(made.compiled)
+        made.size = _size(made.compiled) + sum(each.size // each.users for each in made.nodes)
         self._bytes += made.size
         while self._compiled and (len(self._compiled) >= MOST_COMPILED or self.bytes > MOST_BYTES):
             self._drop(self._least_used())
@@ -209,6 +216,8 @@ class ConstraintCompiler:
         self._bytes -= compiled.size
         self._signatures.pin(signature, -1)
         self._release(compiled.terms, compiled.spreads)
+        for matches in compiled.nodes:
+            self._topology.release_matches(matches)
         shrink(self._compiled)
 
     def _release(self, terms: Iterable[tuple[TermSelection, list[str]]], spreads: Iterable[SpreadKey]) -> None:
@@ -235,8 +244,18 @@ class ConstraintCompiler:
             parts |= self._inverse(signature)
         if self._rules.topology_spread.enabled or is_enforced:
             parts |= self._spread(signature, held)
+        if signature.enforced is not None:
+            parts |= self._enforced_nodes(signature.enforced, held)
         held.compiled = CompiledConstraints(signature, **parts, serial=next(_SERIALS))  # type: ignore[arg-type]  # by name
         return held
+
+    def _enforced_nodes(self, enforced: Enforced, held: _Compiled) -> dict[str, object]:
+        """The nodes that policies require and prefer. O(terms)."""
+        acquire = self._topology.acquire_matches
+        required = None if enforced.nodes.admits_all else acquire(enforced.nodes)
+        preferred = tuple((each.weight, acquire(NodeAffinity(terms=(each.term,)))) for each in enforced.preferred)
+        held.nodes = [*(() if required is None else (required,)), *(nodes for _, nodes in preferred)]
+        return {"required_nodes": required, "preferred_nodes": preferred}
 
     def _affinity(self, signature: PodSignature, held: _Compiled) -> dict[str, object]:
         """The groups of a pod's own terms.
@@ -362,19 +381,3 @@ def _size(compiled: CompiledConstraints) -> int:
 def _matches_itself(required: TermSelection | None, signature: PodSignature) -> bool:
     """Whether pods of this signature match all their required terms themselves: the first-pod rule. O(terms)."""
     return required is not None and required.selects_labels(signature.namespace, dict(signature.labels))
-
-
-def _default_constraints(rules: Rules) -> tuple[SpreadConstraint, ...]:
-    if rules.topology_spread.defaulting_type == "System":
-        return SYSTEM_DEFAULTS
-    return tuple(
-        SpreadConstraint(
-            max_skew=c.max_skew,
-            topology_key=str(c.topology_key),
-            hard=c.when_unsatisfiable == "DoNotSchedule",
-            min_domains=1 if c.min_domains is None else c.min_domains,
-            honor_affinity=c.node_affinity_policy != "Ignore",
-            honor_taints=c.node_taints_policy == "Honor",
-        )
-        for c in rules.topology_spread.default_constraints
-    )

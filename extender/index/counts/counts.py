@@ -48,7 +48,7 @@ class Counts:
         self.selections = Selections(self.signatures, self._namespaces)
         self.terms = TermCounts(self._topology, self._namespaces, self.selections)
         self.spreads = SpreadCounts(self._topology, self.selections)
-        self.compiler.start(self.signatures, self.terms, self.spreads)
+        self.compiler.start(self.signatures, self.terms, self.spreads, self._topology)
 
     def _signature_added(self, counts_of_signature: SignatureCounts) -> None:
         self.terms.signature_added(counts_of_signature)

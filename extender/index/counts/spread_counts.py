@@ -17,7 +17,8 @@ from extender.model.bounded import shrink
 from extender.model.labels import HOSTNAME
 from extender.model.objects import PodSignature
 from extender.model.selectors import LabelSelector
-from extender.model.spread import SpreadConstraint
+from extender.model.spread import SYSTEM_DEFAULTS, SpreadConstraint
+from extender.settings import Rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,23 @@ def _inclusion(signature: PodSignature, constraint: SpreadConstraint, keys: froz
         keys=keys,
         affinity=signature.node_affinity if honors_affinity else None,
         tolerations=signature.tolerations if constraint.honor_taints else None,
+    )
+
+
+def default_constraints(rules: Rules) -> tuple[SpreadConstraint, ...]:
+    """The constraints for pods without any of their own, which count nothing before a selector is deduced."""
+    if rules.topology_spread.defaulting_type == "System":
+        return SYSTEM_DEFAULTS
+    return tuple(
+        SpreadConstraint(
+            max_skew=c.max_skew,
+            topology_key=str(c.topology_key),
+            hard=c.when_unsatisfiable == "DoNotSchedule",
+            min_domains=1 if c.min_domains is None else c.min_domains,
+            honor_affinity=c.node_affinity_policy != "Ignore",
+            honor_taints=c.node_taints_policy == "Honor",
+        )
+        for c in rules.topology_spread.default_constraints
     )
 
 

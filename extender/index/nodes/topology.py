@@ -18,8 +18,10 @@ from typing import NamedTuple
 
 from extender.index.nodes.columns import NodeColumn
 from extender.index.nodes.domains import Inclusion, KeyDomains, NodeItself, Scope
+from extender.index.nodes.matches import NodeMatches
 from extender.model.bounded import shrink
 from extender.model.labels import NO_LABELS, Labels
+from extender.model.node_affinity import NodeAffinity
 from extender.model.objects import Node, Pod
 from extender.model.resources import Resources
 
@@ -54,6 +56,7 @@ class Topology:
         self.keys: dict[str, KeyDomains] = {}
         self._scopes: dict[tuple[str, Inclusion], Scope] = {}
         self._scopes_over: dict[str, dict[Scope, None]] = {}
+        self._matches: dict[NodeAffinity, NodeMatches] = {}
         self._carriers: dict[str, int] = {}
         self._numbers: dict[str, int] = {}
         self.names: list[str] = []
@@ -137,6 +140,25 @@ class Topology:
         found.users += 1
         return found
 
+    def acquire_matches(self, affinity: NodeAffinity) -> NodeMatches:
+        """The nodes that a node affinity admits, kept until `release_matches`. O(1)."""
+        found = self._matches.get(affinity)
+        if found is None:
+            found = self._matches[affinity] = NodeMatches(affinity, self.nodes)
+        found.users += 1
+        return found
+
+    def matches(self) -> Collection[NodeMatches]:
+        """What policies require of nodes: for the audit."""
+        return self._matches.values()
+
+    def release_matches(self, matches: NodeMatches) -> None:
+        """Ends an `acquire_matches`; they are dropped with the last user."""
+        matches.users -= 1
+        if not matches.users:
+            del self._matches[matches.affinity]
+            shrink(self._matches)
+
     def release_scope(self, scope: Scope) -> None:
         """Ends an `acquire_scope`; a scope is dropped with its last user."""
         scope.users -= 1
@@ -155,12 +177,13 @@ class Topology:
         self.keys.clear()
         self._scopes.clear()
         self._scopes_over.clear()
+        self._matches.clear()
         self.scope_cells = 0
 
     def put(self, number: int, node: Node | None) -> OccupancyChanges:
         """Sets or removes a node. Counts of pods on it must have been taken out before.
 
-        O(labels + scopes over these labels); O(1), without changes of occupancy, if labels and taints stay the same.
+        O(labels + scopes over these labels + requirements that policies add); O(1), without changes of occupancy, if labels and taints stay the same.
         """
         self.version += 1
         old = self.nodes[number]
@@ -175,6 +198,8 @@ class Topology:
         """Brings the columns up to date that the node is in, or is to be in."""
         before, after = (NO_LABELS if node is None else node.labels for node in (old, new))
         first_carried = self._count_carriers(before, after)
+        for matches in self._matches.values():
+            matches.forget(number)
         labels = before.keys() | after.keys()
         columns: list[KeyDomains | Scope] = [self.itself]
         columns += [key for label in labels if (key := self.keys.get(label)) is not None]
@@ -215,8 +240,9 @@ class Topology:
             self._resize(len(self.names) + _LEAST_SPARE)
 
     def statistics(self) -> dict[str, int]:
-        """How many nodes, keys and scopes are held."""
-        return {"nodes": len(self.known), "topology_keys": len(self.keys), "scopes": len(self._scopes)}
+        """How many nodes, keys, scopes and node affinities of policies are held."""
+        kept = {"topology_keys": len(self.keys), "scopes": len(self._scopes), "node_matches": len(self._matches)}
+        return {"nodes": len(self.known)} | kept
 
 
 def same_place(old: Node | None, new: Node | None) -> bool:
