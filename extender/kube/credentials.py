@@ -16,10 +16,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
-from kubernetes_asyncio import config
-from kubernetes_asyncio.client.configuration import Configuration
-from kubernetes_asyncio.config.kube_config import KUBE_CONFIG_DEFAULT_LOCATION, KubeConfigLoader
-
+from extender.kube.client_library import KUBE_CONFIG_DEFAULT_LOCATION, Configuration, KubeConfigLoader, config
 from extender.kube.connection import Access
 from extender.kube.errors import BadAccess, translated
 from extender.kube.timing import Clock

@@ -15,9 +15,8 @@ from http import HTTPStatus
 from typing import Final
 
 import aiohttp
-from kubernetes_asyncio.client.exceptions import ApiException
-from kubernetes_asyncio.config import ConfigException
 
+from extender.kube.client_library import ApiException, ConfigException
 from extender.wire.kinds import decode_status
 
 NO_CONNECTION: Final = (

@@ -18,9 +18,8 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from aiohttp import ClientResponse, ClientSession, ClientTimeout, DummyCookieJar
-from kubernetes_asyncio.client.api_client import ApiClient
-from kubernetes_asyncio.client.configuration import Configuration
 
+from extender.kube.client_library import ApiClient, Configuration
 from extender.kube.connection import Access
 from extender.kube.credentials import load_configuration
 from extender.kube.errors import BadAccess, KubeError, TooLarge, Unreachable, error_of, translated

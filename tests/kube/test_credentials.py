@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 from aiohttp.test_utils import unused_port
-from kubernetes_asyncio.client.configuration import Configuration
 
+from extender.kube.client_library import Configuration
 from extender.kube.connection import Access
 from extender.kube.credentials import load_configuration
 from extender.kube.errors import BadAccess

@@ -7,8 +7,8 @@ import json
 
 import aiohttp
 import pytest
-from kubernetes_asyncio.config import ConfigException
 
+from extender.kube.client_library import ConfigException
 from extender.kube.errors import (
     BadAccess,
     Conflict,
