@@ -5,6 +5,7 @@ import pytest
 from extender.compose.bench_subject import make_subject
 from extender.simulator.bench.measurement.in_process import fill, play
 from extender.simulator.bench.measurement.in_process_player import Player
+from extender.simulator.bench.measurement.policies import measure_policies
 from extender.simulator.bench.measurement.subject import recount
 from extender.simulator.bench.reporting.comparison import compare
 from extender.simulator.bench.reporting.runs import results_of
@@ -18,7 +19,7 @@ QUESTIONS = {
     for key in ("p50", "p99", "max", "mean")
 }
 ALWAYS = {"share.decode", "share.decide", "share.encode", "requestsPerSecond", "bytesIn", "bytesOut", "rejectedShare"}
-MEASURES = ["requests", "events", "retries", "relabel", "hostile"]
+MEASURES = ["requests", "events", "retries", "relabel", "policies", "hostile"]
 
 
 def test_a_play_has_every_figure_of_what_it_measures() -> None:
@@ -33,11 +34,28 @@ def test_a_play_has_every_figure_of_what_it_measures() -> None:
         "relabel.max",
         "relabel.pods",
     }
+    assert only.figures.keys() >= {"policies.unmatched", "policies.selected"}
     assert only.figures.keys() >= {"hostile.max", "hostile.slowdown", "hostile.rss"}
     assert sum(only.figures[f"share.{part}"] for part in ("decode", "decide", "encode")) == pytest.approx(1)
     assert only.place == {"pods": 30, "selectors": 3, "names": 10, "answer": "best5"}
     assert played.audit.drift == ()
     assert played.audit.groups > 0
+
+
+def test_policies_are_measured_as_multiples_and_none_is_left() -> None:
+    case = {"labels": [], "pods": [30], "selectors": [3], "names": [10], "measure": ["policies"]}
+    small, subject = load(cases=[case]), make_subject()
+    cluster = SyntheticCluster(small)
+    fill(cluster, subject)
+    kept: list[int] = []
+    subject.index.policies.changes.subscribe(lambda *_: kept.append(len(subject.index.policies)))
+    (point,) = small.points
+    figures = measure_policies(subject, Player(cluster, subject.index), point)
+    assert figures.keys() == {"policies.unmatched", "policies.selected"}
+    assert all(ratio > 0 for ratio in figures.values())
+    assert max(kept) == 200
+    assert len(subject.index.policies) == 0
+    assert recount(subject.index).drift == ()
 
 
 def test_what_is_not_measured_has_no_figure() -> None:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from extender.settings import Settings
 from extender.simulator.bench.measurement.hostile_pods import measure_hostile
 from extender.simulator.bench.measurement.in_process_player import Player
+from extender.simulator.bench.measurement.policies import measure_policies
 from extender.simulator.bench.measurement.probes import measure_events, measure_relabel, measure_retries
 from extender.simulator.bench.measurement.subject import MakeSubject, Subject, apply, recount
 from extender.simulator.bench.reporting.figures import Figures
@@ -60,6 +61,8 @@ def _play_point(point: Point, player: Player, cluster: SyntheticCluster, subject
         found |= measure_retries(cluster, subject.index, decisions, point.names)
     if "relabel" in point.measures:
         found |= measure_relabel(cluster, subject.index, decisions, point.names)
+    if "policies" in point.measures:
+        found |= measure_policies(subject, player, point)
     if "hostile" in point.measures:
         found |= measure_hostile(cluster, subject.index, player, decisions, point)
     return found

@@ -60,6 +60,8 @@ _PROBES: Final[tuple[_Column, ...]] = (
     ("relabel max", "relabel.max"),
     ("relabel pods", "relabel.pods"),
     ("relabel pause", "relabelPause.max"),
+    ("200 policies ×", "policies.unmatched"),
+    ("one selects ×", "policies.selected"),
     ("hostile max", "hostile.max"),
     ("× alone", "hostile.slowdown"),
     ("hostile MB", "hostile.rss"),
