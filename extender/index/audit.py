@@ -21,6 +21,7 @@ from extender.index.counts.spread_counts import SpreadKey
 from extender.index.counts.term_counts import OwnerGroup, terms_of
 from extender.index.nodes.matches import NodeMatches
 from extender.model.objects import Node, Pod, PodSignature
+from extender.model.resources import PODS, total
 
 T = TypeVar("T")
 
@@ -48,6 +49,7 @@ def audit_steps(index: ClusterIndex) -> Iterator[Check]:
     for uids in _slices(list(index.pods), _PODS_A_STEP):
         yield partial(_check_pods, index, uids)
     yield partial(_check_assumed, index)
+    yield partial(_check_reserved, index)
     yield partial(_check_carriers, index)
     for numbers in _slices(range(len(index.topology.nodes)), _NODES_A_STEP):
         yield partial(_check_nodes, index, numbers)
@@ -84,6 +86,25 @@ def _check_assumed(index: ClusterIndex) -> list[str]:
     """The same of the pods that are assumed on one node."""
     found = (assumed.pod for assumed in index.assumed.held.values() if assumed.pod.node)
     return [f"assumed pod {pod.full_name}: is not on {pod.node}" for pod in found if not _is_on_its_node(index, pod)]
+
+
+def _check_reserved(index: ClusterIndex) -> list[str]:
+    """That every slot is one of a pod that waits for a node, and that the sums by namespace are right. O(slots)."""
+    reserved, problems = index.reserved, []
+    for node, pods in reserved.by_node.items():
+        for uid, pod in pods.items():
+            if index.pods.get(uid) is None or index.pods[uid].node or reserved.node_of(uid) != node:
+                problems.append(f"slot of pod {pod.full_name} on {node}: is not to be there")
+    filed = sum(map(len, reserved.by_node.values()))
+    if filed != len(reserved.held):
+        problems.append(f"slots: {filed} are filed by node, {len(reserved.held)} by pod")
+    namespaces = {held.pod.namespace for held in reserved.held.values()}
+    for namespace in namespaces:
+        pods_there = [held.pod for held in reserved.held.values() if held.pod.namespace == namespace]
+        true = total([*(pod.requests for pod in pods_there), {PODS: len(pods_there)}])
+        if true != reserved.room_of(namespace):
+            problems.append(f"room reserved for {namespace}: {reserved.room_of(namespace)} counted, {true} there")
+    return problems
 
 
 def _is_on_its_node(index: ClusterIndex, pod: Pod) -> bool:

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from extender.index.claims.assumed import AssumedPods, DeletedPods, RejectedPods
 from extender.index.claims.nominations import Nominations
+from extender.index.claims.reserved import Reservations
 from extender.index.counts.counts import Counts
 from extender.index.counts.groups import IndexDriftError
 from extender.index.nodes.topology import NodePods, Topology
@@ -19,7 +20,8 @@ from extender.index.objects.placements import Placements
 from extender.index.objects.workloads import Budgets, Workloads
 from extender.index.policies import PolicyTable
 from extender.index.reader import IndexReader
-from extender.index.view import ClusterView, Subscribable
+from extender.index.table_views import Subscribable
+from extender.index.view import ClusterView
 from extender.model.bounded import shrink
 from extender.model.group_placements import GroupPlacement
 from extender.model.objects import DisruptionBudget, Namespace, Node, Object, Pod, Workload
@@ -57,6 +59,7 @@ class ClusterIndex:
         self.nodes = NodePods()
         self.counts = Counts(rules, self.topology, self.namespaces, self.workloads, rejects_excess=rejects_excess)
         self.nominations = Nominations(self.pods)
+        self.reserved = Reservations(self.pods, self.nominations)
         self.rejected = RejectedPods(self.deleted)
         self.assumed = AssumedPods(self.pods, self.counts.signatures, self._count, self.deleted, self.topology.known)
         self.assume = self.assumed.assume
@@ -72,6 +75,7 @@ class ClusterIndex:
             self.counts,
             self.assumed,
             self.nominations,
+            self.reserved,
         )
 
     def rebuild(self) -> None:
@@ -153,6 +157,8 @@ class ClusterIndex:
             self._change_signature(old, new)
         if uid in self.nominations.concerned or (new is not None and new.nominated_node):
             self.nominations.change(uid, new)
+        if uid in self.reserved.held:
+            self.reserved.observe(uid, new)
         if ended is not None and self.assumed.changes.callbacks:
             self.assumed.changes.notify(ended, None)
         if uid in self.pod_changes.by_uid:
@@ -188,6 +194,8 @@ class ClusterIndex:
         topology = self.topology
         number = topology.number(pod.node)
         self.counts.signatures.put(pod.signature, pod.terminating, number, sign)
+        if self.reserved.by_node:
+            self.reserved.touched(pod.node)
         if not self.nodes.count(pod, number, sign) and topology.nodes[number] is None:
             topology.release_number(number)
 
@@ -225,7 +233,7 @@ class ClusterIndex:
         result = {"pods": len(self.pods), "workloads": len(self.workloads.objects), "drifts": self.drifts}
         result |= {"assumed_pods": len(self.assumed.held), "rejected_pods": len(self.rejected)}
         rooms = (self.topology, self.namespaces, self.budgets, self.policies, self.placements)
-        for part in (*rooms, self.counts, self.nominations):
+        for part in (*rooms, self.counts, self.nominations, self.reserved):
             result |= part.statistics()
         return result
 

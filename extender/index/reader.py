@@ -10,13 +10,14 @@ from collections.abc import Container, Mapping
 
 from extender.index.claims.assumed import AssumedPods
 from extender.index.claims.nominations import Nominations
+from extender.index.claims.reserved import Reservations
 from extender.index.counts.counts import Counts
 from extender.index.counts.what_if import CountTrials
 from extender.index.nodes.topology import NodePods, Topology
 from extender.index.objects.namespaces import Namespaces
 from extender.index.objects.workloads import Budgets, Workloads
 from extender.index.policies import PolicyTable
-from extender.index.view import PoliciesView, Subscribable
+from extender.index.table_views import PoliciesView, ReservedView, Subscribable
 from extender.model.objects import Pod
 
 
@@ -36,6 +37,7 @@ class IndexReader:
         counts: Counts,
         assumed: AssumedPods,
         nominations: Nominations,
+        reserved: Reservations,
     ) -> None:
         self._nodes = nodes
         self._budgets = budgets
@@ -61,6 +63,8 @@ class IndexReader:
         self.is_counted = counts.is_counted
         self.is_undetermined = assumed.is_undetermined
         self.expected = assumed.expected
+        self.undetermined = assumed.undetermined
+        self.reserved: ReservedView = reserved
         self.nominated: Mapping[str, Mapping[str, Pod]] = nominations.by_node
         self.uncleared_node = nominations.uncleared_node
         self.plan_node = nominations.plan_node

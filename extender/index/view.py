@@ -6,14 +6,14 @@ consistent state. The one exception is a trial (`Trials`), which changes counts 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from extender.model.objects import DisruptionBudget, Effective, Excess, Node, Pod, PodSignature
-from extender.model.policies import Moment, Policy, Subject
+from extender.index.table_views import PoliciesView, ReservedView, Subscribable
+from extender.model.objects import DisruptionBudget, Excess, Node, Pod, PodSignature
 from extender.model.resources import Resources
 from extender.model.spread import SpreadConstraint
 
@@ -278,7 +278,14 @@ class CountsView(Protocol):
 
 
 class ClaimsView(Protocol):
-    """Nodes that pods lay claim to before the watch shows them there: assumed and nominated pods."""
+    """Nodes that pods lay claim to before the watch shows them there: assumed and nominated pods, and reserved room."""
+
+    @property
+    def reserved(self) -> ReservedView:
+        """Room that is reserved."""
+
+    def undetermined(self) -> Sequence[tuple[Pod, Sequence[str]]]:
+        """The assumed pods that are on none of the nodes in the counts, each with those that it may be on. O(assumed pods)."""
 
     def is_undetermined(self, compiled: CompiledConstraints) -> bool:
         """Whether the filter result may depend on a pod whose node is not known yet. O(groups)."""
@@ -305,38 +312,6 @@ class ClaimsView(Protocol):
     @property
     def claims_version(self) -> int:
         """Grows with every change of nominations and disruption budgets."""
-
-
-class Subscribable(Protocol):
-    """A source of changes, for subscribers that need not know what has changed."""
-
-    def subscribe(self, callback: Callable[[object], None]) -> None:
-        """Calls it after each change from now on."""
-
-    def unsubscribe(self, callback: Callable[[object], None]) -> None:
-        """Ends a `subscribe`."""
-
-
-class PoliciesView(Protocol):
-    """The scheduling policies."""
-
-    def __len__(self) -> int:
-        """How many valid policies there are."""
-
-    @property
-    def version(self) -> int:
-        """Grows with every change."""
-
-    @property
-    def changes(self) -> Subscribable:
-        """Changes of policies."""
-
-    @property
-    def effective(self) -> MutableMapping[PodSignature, Effective]:
-        """What has been made of signatures; emptied by a change of any policy, and an entry is lost with its signature."""
-
-    def select(self, subject: Subject, moment: Moment) -> list[Policy]:
-        """The policies that select a subject and act at the moment, in the order in which they apply."""
 
 
 class ObjectsView(Protocol):

@@ -35,6 +35,7 @@ class Reason(Enum):
     POLICY = ("node(s) didn't match scheduling policy", False)
     POLICY_CONFLICT = ("pod contradicts a scheduling policy that rejects such pods", False)
     NO_ROOM = ("node(s) had too few resources left", True)
+    RESERVED = ("node(s) have their room reserved for pods that are released together", True)
     NOMINATED = ("node(s) are kept for nominated pods of equal or higher priority", True)
     PREEMPTING = ("node(s) wait until the pods that this pod preempts are gone", True)
     UNKNOWN_NODE = ("node(s) not known to the extender yet", False)

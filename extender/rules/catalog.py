@@ -13,7 +13,8 @@ from operator import itemgetter
 
 import msgspec
 
-from extender.index.view import CompiledConstraints, IndexReaders, NodeNumber, Subscribable
+from extender.index.table_views import Subscribable
+from extender.index.view import CompiledConstraints, IndexReaders, NodeNumber
 from extender.model.objects import Pod
 from extender.model.rejections import Code, Reason, Rejection
 from extender.rules.frames import Frame
@@ -21,11 +22,12 @@ from extender.rules.interpod_affinity import InterPodAffinity
 from extender.rules.limits import Limits
 from extender.rules.node_fit import NodeFit
 from extender.rules.policy import ScheduledPolicies
+from extender.rules.reserved_room import ReservedRoomRule
 from extender.rules.rule import MAX_SCORE, NodeTrial, Pods, PreparedFilter, PreparedScore, Rule
 from extender.rules.topology_spread import TopologySpread
 from extender.settings import Rules
 
-RULES: tuple[Rule, ...] = (Limits(), ScheduledPolicies(), TopologySpread(), InterPodAffinity())
+RULES: tuple[Rule, ...] = (Limits(), ScheduledPolicies(), TopologySpread(), InterPodAffinity(), ReservedRoomRule())
 
 # kube-scheduler applies this rule itself to the nodes of a request. The extender applies it to other nodes, and beside
 # pods that are nominated to a node.
@@ -98,9 +100,10 @@ def _joined(filters: Sequence[PreparedFilter]) -> PreparedFilters:
     return PreparedFilters(tuple(kept))
 
 
-def _concerning(compiled: CompiledConstraints) -> Sequence[Rule]:
+def _concerning(compiled: CompiledConstraints, *, is_reserved: bool = False) -> Sequence[Rule]:
     """The rules that may reject or score a node for such a pod: for most pods, which have no constraints, few or none."""
-    return _applying(RULES, compiled.is_empty, compiled.excess is not None, compiled.signature.enforced is not None)
+    is_enforced = compiled.signature.enforced is not None
+    return _applying(RULES, compiled.is_empty, compiled.excess is not None, is_enforced, is_reserved)
 
 
 @lru_cache(maxsize=64)
@@ -109,6 +112,7 @@ def _applying(
     is_empty: bool,  # noqa: FBT001 (hot path)
     is_over_limit: bool,  # noqa: FBT001 (hot path)
     is_enforced: bool,  # noqa: FBT001 (hot path)
+    is_reserved: bool,  # noqa: FBT001 (hot path)
 ) -> Sequence[Rule]:
     """Called several times for each request: the rules do not change."""
     kinds = [Pods.ALL]
@@ -116,12 +120,15 @@ def _applying(
         kinds.append(Pods.OVER_LIMIT if is_over_limit else Pods.CONSTRAINED)
     if is_enforced:
         kinds.append(Pods.ENFORCED)
+    if is_reserved:
+        kinds.append(Pods.WHILE_RESERVED)
     return tuple([rule for rule in rules if rule.applies_to in kinds])
 
 
 def active(compiled: CompiledConstraints, view: IndexReaders) -> Parts:
     """The rules that may reject a node for such a pod."""
-    return [(rule, compiled) for rule in _concerning(compiled) if rule.is_active(compiled, view)]
+    concerning = _concerning(compiled, is_reserved=bool(view.reserved.by_node))
+    return [(rule, compiled) for rule in concerning if rule.is_active(compiled, view)]
 
 
 def prepare_filters(pod: Pod, compiled: CompiledConstraints, view: IndexReaders, frame: Frame) -> PreparedFilters:
@@ -142,6 +149,11 @@ def recounted_parts(compiled: CompiledConstraints, view: IndexReaders) -> Parts:
     """What has to be prepared again after each pod that comes or goes."""
     parts = [(rule, rule.recounted_part(part)) for rule, part in active(compiled, view)]
     return [(rule, part) for rule, part in parts if part is not None and rule.is_active(part, view)]
+
+
+def counted_parts(compiled: CompiledConstraints, view: IndexReaders) -> Parts:
+    """All that a trial on the counts can change: without what depends on the pods of one node, see `node_trials`."""
+    return (*lasting_parts(compiled, view), *recounted_parts(compiled, view))
 
 
 def node_trials(
@@ -169,7 +181,7 @@ def dependencies(pod: Pod, compiled: CompiledConstraints, view: IndexReaders) ->
     signature. Every cache of filter and preemption results compares it, and so does the requeue.
     """
     version = view.dependency_version(compiled) + sum([rule.version(compiled, view) for rule in RULES])
-    return compiled.serial, version, tuple([rule.pod_key(pod) for rule in RULES])
+    return compiled.serial, version, tuple([rule.pod_key(pod, view) for rule in RULES])
 
 
 def unwatched_changes(view: IndexReaders) -> tuple[Subscribable, ...]:

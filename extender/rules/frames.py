@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from extender.index.view import Column, GroupView, IndexReaders, KeyView, NodeMatchesView, SpreadGroupView
+from extender.index.view import Column, GroupView, IndexReaders, KeyView, NodeMatchesView, NodesView, SpreadGroupView
 from extender.model.objects import Node
 
 
@@ -22,6 +22,9 @@ class Frame(Protocol):
 
     def value(self, key: KeyView, node: int) -> str | None:
         """The label's value of the node at a position; None where it lacks the key. O(1)."""
+
+    def node(self, position: int, view: NodesView) -> Node | None:
+        """The node at a position; None where pods are on a node that does not exist. O(1)."""
 
     def admitted(self, matches: NodeMatchesView, nodes: Sequence[int]) -> Column:
         """Not 0 for those of the positions whose node meets requirements."""
@@ -77,6 +80,10 @@ class IndexFrame(CertainFrame):
         domain = key.of_node[node]
         return key.value(domain) if domain else None
 
+    def node(self, position: int, view: NodesView) -> Node | None:
+        """As the index knows it."""
+        return view.node(position)
+
     def admitted(self, matches: NodeMatchesView, nodes: Sequence[int]) -> Column:
         """As the index keeps it."""
         return matches.among(nodes)
@@ -104,6 +111,10 @@ class RequestFrame(CertainFrame):
     def value(self, key: KeyView, node: int) -> str | None:
         """By the labels that the node came with."""
         return key.value_on(self._nodes[node])
+
+    def node(self, position: int, _view: NodesView) -> Node | None:
+        """As it came with the request."""
+        return self._nodes[position]
 
     def admitted(self, matches: NodeMatchesView, nodes: Sequence[int]) -> Column:
         """By the labels that the nodes came with. O(nodes × requirements)."""
@@ -147,6 +158,10 @@ class _UndeterminedFrame:
     def value(self, key: KeyView, node: int) -> str | None:
         """As the other frame has it."""
         return self._frame.value(key, node)
+
+    def node(self, position: int, view: NodesView) -> Node | None:
+        """As the other frame has it."""
+        return self._frame.node(position, view)
 
     def admitted(self, matches: NodeMatchesView, nodes: Sequence[int]) -> Column:
         """As the other frame has it."""

@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 import msgspec
 from msgspec import structs
 
+from extender.index.table_views import Subscribable
 from extender.index.view import (
     Column,
     CompiledConstraints,
     GroupView,
     IndexReaders,
     NodeNumber,
-    Subscribable,
     WeightedGroup,
 )
 from extender.model.objects import Pod

@@ -12,7 +12,7 @@ NodeAffinity, NodeResourcesFit)
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from extender.index.view import CompiledConstraints, IndexReaders, NodeNumber
@@ -21,6 +21,7 @@ from extender.model.rejections import Reason, Rejection
 from extender.model.resources import PODS, Resources
 from extender.model.taints import NO_SCHEDULE, Taint, first_untolerated
 from extender.rules.frames import Frame
+from extender.rules.free_resources import FreeResources, conflicting_nominated_pods, free_resources_on
 from extender.rules.rule import SUCCESS, Rule, Status
 
 _NAME = "NodeFit"
@@ -42,60 +43,6 @@ def static_rejection(pod: Pod, node: Node) -> Rejection | None:
 _CORDONED = Rejection(_NAME, Reason.CORDONED)
 _NODE_AFFINITY = Rejection(_NAME, Reason.NODE_AFFINITY)
 _UNKNOWN_NODE = Rejection(_NAME, Reason.UNKNOWN_NODE)
-
-
-@dataclass(slots=True)
-class FreeResources:
-    """What is free on one node in a dry run: pods are taken away and counted back without touching the index.
-
-    ``free`` may be negative. A resource that is neither offered nor requested has no entry. ``slots`` is how many more
-    pods the node may run.
-    """
-
-    free: dict[str, int] = field(default_factory=dict)
-    slots: int = 0
-
-    def count(self, pod: Pod, sign: int) -> None:
-        """The pod is on the node (``sign`` 1), or no longer is (-1). O(its resources)."""
-        self.slots -= sign
-        free = self.free
-        for name, amount in pod.requests.items():
-            free[name] = free.get(name, 0) - sign * amount
-
-    def shortage(self, requests: Resources) -> str:
-        """The first resource of which too little is free, else empty; what is not requested may be overdrawn."""
-        if self.slots < 1:
-            return PODS
-        free = self.free
-        for name, amount in requests.items():
-            if amount > 0 and name != PODS and amount > free.get(name, 0):
-                return name
-        return ""
-
-
-def free_resources_on(view: IndexReaders, number: NodeNumber, node: Node, others: Iterable[Pod] = ()) -> FreeResources:
-    """What is free beside the pods on the node and the ``others``. O(resources + others).
-
-    Terminating pods still hold their resources.
-    """
-    found = FreeResources(dict(node.allocatable), node.allocatable.get(PODS, 0) - len(view.pods_on(number)))
-    for name, amount in view.requested(number).items():
-        found.free[name] = found.free.get(name, 0) - amount
-    for pod in others:
-        found.count(pod, 1)
-    return found
-
-
-def conflicting_nominated_pods(pod: Pod, node: str, view: IndexReaders) -> list[Pod]:
-    """The pods of equal or higher priority that are nominated to the node and are not on it yet. O(nominated pods)."""
-    nominated = view.nominated.get(node)
-    number = view.known.get(node)
-    if not nominated or number is None:
-        return []
-    here = view.pods_on(number)
-    return [
-        each for uid, each in nominated.items() if each.priority >= pod.priority and uid != pod.uid and uid not in here
-    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +112,7 @@ class NodeFit(Rule):
         """Of the pods on nodes, and of those nominated to them."""
         return view.placement_version + view.claims_version
 
-    def pod_key(self, pod: Pod) -> Hashable:
+    def pod_key(self, pod: Pod, _view: IndexReaders) -> Hashable:
         """The requests, which are no part of the signature, and the priority, which nominated pods are compared by."""
         return pod.priority, frozenset(pod.requests.items())
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from extender.index.view import CompiledConstraints, GroupView, IndexReaders, KeyView, NodeNumber, Subscribable
+from extender.index.table_views import Subscribable
+from extender.index.view import CompiledConstraints, GroupView, IndexReaders, KeyView, NodeNumber
 from extender.model.objects import Pod
 from extender.model.rejections import Code, Reason, Rejection
 from extender.rules.frames import Frame
@@ -80,12 +81,13 @@ class PreparedScore(Protocol):
 
 
 class Pods(Enum):
-    """Kinds of pods, told apart by their compiled constraints before any rule is called."""
+    """Kinds of pods, told apart before any rule is called, mostly by their compiled constraints."""
 
     ALL = "all"
     CONSTRAINED = "constrained"
     OVER_LIMIT = "over a limit"
     ENFORCED = "held to something by scheduling policies"
+    WHILE_RESERVED = "all, while room is reserved"
 
 
 class RankedGroup(NamedTuple):
@@ -120,12 +122,8 @@ class Rule(ABC):
     compiled by the index into groups of `CompiledConstraints`, as counts must be kept true by every change. Changes of
     these groups and of nodes invalidate every cache by themselves; whatever else a rule reads goes into `version`.
 
-    Two rules to come, by this protocol:
-
-    - *Quota* reads counters of the namespace: `is_active` where it has a quota, a filter whose `rejects_all` is certain,
-      `version` that of the counters, `pod_key` the requests where they are limited.
-    - *Reserved room* reads the free resources of a node less what is reserved for other pods: `pod_key` the requests,
-      `version` the versions of reservations and of placements, `on_node` its part in the dry run, as `node_fit` has.
+    A rule to come, by this protocol: *Quota* reads counters of the namespace: `is_active` where it has a quota, a filter
+    whose `rejects_all` is certain, `version` that of the counters, `pod_key` the requests where they are limited.
     """
 
     name: str
@@ -158,7 +156,7 @@ class Rule(ABC):
         """
         return 0
 
-    def pod_key(self, _pod: Pod) -> Hashable:
+    def pod_key(self, _pod: Pod, _view: IndexReaders) -> Hashable:
         """What the filter's result depends on of the pod besides its signature, such as its requests; None for nothing."""
         return None
 

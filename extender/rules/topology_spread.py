@@ -20,7 +20,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from extender.index.view import Column, CompiledConstraints, CompiledSpread, IndexReaders, Subscribable
+from extender.index.table_views import Subscribable
+from extender.index.view import Column, CompiledConstraints, CompiledSpread, IndexReaders
 from extender.model.labels import HOSTNAME
 from extender.model.objects import Pod
 from extender.model.rejections import Code, Reason, Rejection

@@ -11,7 +11,8 @@ import pytest
 
 from extender.index.cluster import ClusterIndex
 from extender.index.objects.changes import Subscribers
-from extender.index.view import CompiledConstraints, IndexReaders, Subscribable
+from extender.index.table_views import Subscribable
+from extender.index.view import CompiledConstraints, IndexReaders
 from extender.model.objects import Object, Pod
 from extender.model.rejections import Reason, Rejection
 from extender.rules import catalog
@@ -88,16 +89,16 @@ class Closing(Rule):
     def version(self, _compiled: CompiledConstraints, _view: IndexReaders) -> int:
         return self.changes
 
-    def pod_key(self, pod: Pod) -> bool:
+    def pod_key(self, pod: Pod, _view: IndexReaders) -> bool:
         return pod.priority >= self.from_priority
 
     def unwatched_changes(self, _view: IndexReaders) -> tuple[Subscribable, ...]:
         return (self.subscribers,)
 
     def prepare_filter(
-        self, pod: Pod, _compiled: CompiledConstraints, _view: IndexReaders, _frame: Frame
+        self, pod: Pod, _compiled: CompiledConstraints, view: IndexReaders, _frame: Frame
     ) -> ClosedNodes:
-        return ClosedNodes(self.closed if self.pod_key(pod) else frozenset())
+        return ClosedNodes(self.closed if self.pod_key(pod, view) else frozenset())
 
     def has_scores(self, _compiled: CompiledConstraints, _rules: Rules) -> bool:
         return self.scores

@@ -167,7 +167,7 @@ def test_its_version_grows_with_every_pod_placed_or_nominated_and_its_key_tells_
         change(changed)
         versions.append(NODE_FIT.version(compiled, held.view))
     assert versions == sorted(set(versions))
-    assert NODE_FIT.pod_key(contender("a", cpu=1)) != NODE_FIT.pod_key(contender("a", cpu=2))
+    assert NODE_FIT.pod_key(contender("a", cpu=1), held.view) != NODE_FIT.pod_key(contender("a", cpu=2), held.view)
 
 
 @pytest.mark.parametrize(

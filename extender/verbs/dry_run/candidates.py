@@ -12,7 +12,7 @@ from extender.index.view import ClaimsView, ClusterView, IndexReaders, NodeNumbe
 from extender.model.objects import Pod
 from extender.model.preemption import PreemptionPlan, best_candidates
 from extender.rules import catalog
-from extender.rules.node_fit import conflicting_nominated_pods
+from extender.rules.free_resources import conflicting_nominated_pods
 from extender.settings import Settings
 from extender.verbs.dry_run.victims import DryRun, Removal
 

@@ -17,7 +17,7 @@ from extender.model.objects import Node, Pod, PodSignature
 from extender.model.preemption import Candidate, Victim
 from extender.rules import catalog
 from extender.rules.frames import IndexFrame
-from extender.rules.node_fit import conflicting_nominated_pods
+from extender.rules.free_resources import conflicting_nominated_pods
 from extender.rules.rule import NodeTrial
 
 _NOT_STARTED = datetime.max.replace(tzinfo=UTC)
@@ -190,7 +190,8 @@ class DryRun:
         for each in conflicting:
             tried.place(each, number)
         compiled = self.view.compiled(self.pod.signature)
-        passes = catalog.prepare_filters(self.pod, compiled, self.view, IndexFrame()).reason(number) is None
+        filters = catalog.prepare(catalog.counted_parts(compiled, self.view), self.pod, self.view, IndexFrame())
+        passes = filters.reason(number) is None
         tried.remove_placed()
         return passes
 

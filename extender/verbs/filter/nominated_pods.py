@@ -16,7 +16,7 @@ from extender.model.objects import Pod
 from extender.model.rejections import Reason
 from extender.rules import catalog
 from extender.rules.frames import IndexFrame
-from extender.rules.node_fit import conflicting_nominated_pods
+from extender.rules.free_resources import conflicting_nominated_pods
 from extender.verbs.dry_run.victims import DryRun
 from extender.verbs.filter.rejections import rejection_by_node
 from extender.verbs.request import RequestedNodes

@@ -14,6 +14,7 @@ import msgspec
 from extender.index.view import ClusterView
 from extender.model.objects import Pod
 from extender.model.preemption import PreemptionPlan
+from extender.model.rejections import Reason
 from extender.rules import catalog
 from extender.rules.frames import BestCaseFrame, Frame, WorstCaseFrame
 from extender.settings import Settings
@@ -132,7 +133,9 @@ class FilterVerb:
             if hosts:
                 return FilterDecision(FilterResult(hosts))
             result = rejection(search)
-            if not (is_undetermined or search.filters.rejects_all):
+            # Reserved room counts beside pods of undetermined node too.
+            is_certain = Reason.RESERVED not in result.reasons or not view.undetermined()
+            if is_certain and not (is_undetermined or search.filters.rejects_all):
                 self.rejections.add(request, compiled, view, result)
         if result.error or not (preempts and args.node_names):
             return FilterDecision(result)

@@ -51,7 +51,7 @@ class UnhelpfulNodeCache:
 
     def without(self, pod: Pod, nodes: list[NodeNumber], view: ClusterView) -> list[NodeNumber]:
         """Those of the nodes where preemption may help. O(nodes)."""
-        known = self._held.get(_key(pod))
+        known = self._held.get(_key(pod, view))
         if known is None or known.version != _version(pod, view):
             return nodes
         tried = known.nodes
@@ -59,7 +59,7 @@ class UnhelpfulNodeCache:
 
     def add(self, pod: Pod, nodes: Iterable[NodeNumber], view: ClusterView) -> None:
         """Records that preemption does not help on these nodes, for as long as nothing changes. O(nodes)."""
-        version, key = _version(pod, view), _key(pod)
+        version, key = _version(pod, view), _key(pod, view)
         known = self._held.get(key)
         if known is None or known.version != version:
             known = _Tried(version, bytearray(len(view.node_names)))
@@ -68,9 +68,9 @@ class UnhelpfulNodeCache:
         self._held.put(key, known, len(known.nodes) + pod.signature.size + _OVERHEAD)
 
 
-def _key(pod: Pod) -> _Key:
+def _key(pod: Pod, view: ClusterView) -> _Key:
     """The signature with what node fit reads of the pod: its priority and its requests."""
-    return pod.signature, catalog.NODE_FIT.pod_key(pod)
+    return pod.signature, catalog.NODE_FIT.pod_key(pod, view)
 
 
 def _version(pod: Pod, view: ClusterView) -> _Version:

@@ -57,6 +57,8 @@ def select_hosts(search: Search, pod: Pod, seed: int, avoid: str) -> Sequence[st
     requested, settings, filters = search.requested, search.settings, search.filters
     if filters.rejects_every_node:
         return ()
+    if search.view.reserved.by_node and (own := _own_slot(search, pod)):
+        return (own,)
     most = settings.answers.shortlist
     if len(requested) > 1 and answers_one(search.compiled, search.view, settings):
         return requested.names_at(select_host(search, pod, seed % len(requested), avoid))
@@ -66,6 +68,15 @@ def select_hosts(search: Search, pod: Pod, seed: int, avoid: str) -> Sequence[st
     if filters.passes_all and len(nodes) == len(requested):
         return requested.names
     return requested.names_at(filters.passing(nodes))
+
+
+def _own_slot(search: Search, pod: Pod) -> str:
+    """The requested node where room is reserved for the pod, if it passes: its group was placed with the pod there."""
+    own = search.view.reserved.node_of(pod.uid)
+    if not own or own not in search.requested.names:
+        return ""
+    position = search.requested.position(own)
+    return own if position is not None and search.filters.reason(position) is None else ""
 
 
 def select_host(search: Search, pod: Pod, start: int, avoid: str) -> list[int]:

@@ -82,7 +82,14 @@ def _advised(candidate: Candidate, run: DryRun) -> Candidate | None:
     if not candidate.victims:
         removal = run.on(number)
         return None if removal is None else removal.candidate()
-    with run.view.without(known_victims(candidate, run.view)):
+    victims = known_victims(candidate, run.view)
+    for trial in catalog.node_trials(run.pod, run.view, number, (), checks_fit=False):
+        for victim in victims:
+            if victim.node == candidate.node:
+                trial.count(victim, -1)
+        if not trial.passes():
+            return None
+    with run.view.without(victims):
         return candidate if run.passes(number) else None
 
 

@@ -1,0 +1,175 @@
+"""Room on nodes that is reserved for the pods of decided groups: a slot for each pod, from the decision until it is bound.
+
+A slot is a node for a pod without one. Its requests are taken from the node's free room for every other pod, also for
+those of its own group, which have slots of their own. A slot ends when its pod is bound, deleted or finished, when the
+slots of its group are replaced or released, and when they expire. A pod that is assumed on the node of its slot counts
+there already: those who read slots leave it out, so that a binding that fails leaves the room reserved.
+
+Invariant: a pod has at most one slot, which `node_of` holds. Time comes in as ``now`` in monotonic seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from extender.index.claims.nominations import Nominations
+from extender.index.objects.changes import Subscribers
+from extender.model import resources
+from extender.model.objects import Pod
+from extender.model.release import GroupKey, Slot
+from extender.model.resources import PODS, Resources
+
+_NO_ROOM: Resources = {}
+
+
+@dataclass(slots=True)
+class _Group:
+    """The pods of a group that have slots, and when the slots expire."""
+
+    until: float
+    pods: set[str] = field(default_factory=set)
+
+
+class _Held(NamedTuple):
+    """The slot of a pod: whose it is, and the pod as it was counted."""
+
+    group: GroupKey
+    node: str
+    pod: Pod
+
+
+class Reservations:
+    """All slots, by node name and UID. ``pods`` are those that the watch shows.
+
+    ``changes`` are those after which a rejected pod may pass: room that was freed without its pod being bound there.
+    ``expired`` counts the groups whose slots have expired.
+    """
+
+    def __init__(self, pods: Mapping[str, Pod], nominations: Nominations) -> None:
+        self._pods = pods
+        self._nominations = nominations
+        self.by_node: dict[str, dict[str, Pod]] = {}
+        self.changes: Subscribers[Slot] = Subscribers()
+        self.expired = 0
+        self.held: dict[str, _Held] = {}
+        self._groups: dict[GroupKey, _Group] = {}
+        self._rooms: dict[str, dict[str, int]] = {}
+        self._version = 0
+        self._nominated = 0
+
+    @property
+    def version(self) -> int:
+        """Grows with every change of the room that is free beside the slots on a node that has any. O(1)."""
+        if self.by_node and self._nominated != self._nominations.version:
+            self._nominated = self._nominations.version
+            self._version += 1
+        return self._version
+
+    def node_of(self, uid: str) -> str:
+        """The node of a pod's slot, empty where it has none. O(1)."""
+        found = self.held.get(uid)
+        return "" if found is None else found.node
+
+    def slots_of(self, group: GroupKey) -> tuple[Slot, ...]:
+        """The slots of a group, by UID. O(its slots)."""
+        found = self._groups.get(group)
+        return () if found is None else tuple(Slot(uid, self.held[uid].node) for uid in sorted(found.pods))
+
+    def room_of(self, namespace: str) -> Resources:
+        """What is reserved for the pods of a namespace together; ``pods`` is how many there are. O(1)."""
+        return self._rooms.get(namespace, _NO_ROOM)
+
+    def reserve(self, group: GroupKey, slots: Iterable[Slot], until: float) -> int:
+        """Replaces the slots of a group in one step; returns how many it has now. O(slots).
+
+        A pod that is not known, is on a node already or has finished gets none. Nothing is checked against the room on
+        the nodes: `verbs/release/` has found it there in the same step.
+        """
+        new = {each.pod: each.node for each in slots if self._may_hold(each.pod)}
+        before = self._groups.get(group)
+        if before is not None:
+            before.until = until
+            for uid in [uid for uid in before.pods if new.get(uid) != self.held[uid].node]:
+                self._end(uid, is_freed=True)
+        for uid, node in new.items():
+            self._begin(group, uid, node, until)
+        return len(new)
+
+    def release(self, group: GroupKey) -> None:
+        """Ends all slots of a group. O(slots)."""
+        found = self._groups.get(group)
+        for uid in list(found.pods) if found is not None else ():
+            self._end(uid, is_freed=True)
+
+    def expire(self, now: float) -> list[GroupKey]:
+        """Ends the slots that have expired; returns their groups. O(groups with slots)."""
+        late = [group for group, found in self._groups.items() if now >= found.until]
+        for group in late:
+            self.release(group)
+        self.expired += len(late)
+        return late
+
+    def extend(self, seconds: float) -> None:
+        """Extends every slot by a time in which this process did not run and read no events. O(groups with slots)."""
+        for found in self._groups.values():
+            found.until += seconds
+
+    def observe(self, uid: str, new: Pod | None) -> None:
+        """Applies a change of a pod that has a slot; None where it is deleted or has finished. O(resources)."""
+        held = self.held[uid]
+        if new is None or new.node or new.finished:
+            self._end(uid, is_freed=new is None or new.node != held.node)
+        elif new.requests != held.pod.requests or new.namespace != held.pod.namespace:
+            until = self._groups[held.group].until
+            self._end(uid, is_freed=True)
+            self._begin(held.group, uid, held.node, until)
+
+    def touched(self, node: str) -> None:
+        """A pod was placed on a node, or has left it. O(1)."""
+        self._version += node in self.by_node
+
+    def _may_hold(self, uid: str) -> bool:
+        pod = self._pods.get(uid)
+        return pod is not None and not (pod.node or pod.finished)
+
+    def _begin(self, group: GroupKey, uid: str, node: str, until: float) -> None:
+        held = self.held.get(uid)
+        if held is not None:
+            if held.group == group and held.node == node:
+                return
+            self._end(uid, is_freed=True)
+        pod = self._pods[uid]
+        self.held[uid] = _Held(group, node, pod)
+        self._groups.setdefault(group, _Group(until)).pods.add(uid)
+        self.by_node.setdefault(node, {})[uid] = pod
+        self._count(pod, 1)
+        self._version += 1
+
+    def _end(self, uid: str, *, is_freed: bool) -> None:
+        """Ends a slot. ``is_freed``: its pod is not on its node, so that another one may get the room."""
+        group, node, pod = self.held.pop(uid)
+        here = self.by_node[node]
+        del here[uid]
+        if not here:
+            del self.by_node[node]
+        found = self._groups[group]
+        found.pods.discard(uid)
+        if not found.pods:
+            del self._groups[group]
+        self._count(pod, -1)
+        self._version += 1
+        if is_freed:
+            self.changes.notify(Slot(uid, node), None)
+
+    def _count(self, pod: Pod, sign: int) -> None:
+        room = self._rooms.setdefault(pod.namespace, {})
+        resources.add(room, pod.requests, sign)
+        resources.add(room, {PODS: 1}, sign)
+        if not room:
+            del self._rooms[pod.namespace]
+
+    def statistics(self) -> dict[str, int]:
+        """How many slots are held, and for how many groups."""
+        return {"reserved_slots": len(self.held), "groups_with_slots": len(self._groups)}

@@ -1,0 +1,64 @@
+"""What readers see of the tables that have a version and subscribers of their own. Part of `view`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, MutableMapping
+from typing import Protocol
+
+from extender.model.objects import Effective, Pod, PodSignature
+from extender.model.policies import Moment, Policy, Subject
+from extender.model.resources import Resources
+
+
+class Subscribable(Protocol):
+    """A source of changes, for subscribers that need not know what has changed."""
+
+    def subscribe(self, callback: Callable[[object], None]) -> None:
+        """Calls it after each change from now on."""
+
+    def unsubscribe(self, callback: Callable[[object], None]) -> None:
+        """Ends a `subscribe`."""
+
+
+class PoliciesView(Protocol):
+    """The scheduling policies."""
+
+    def __len__(self) -> int:
+        """How many valid policies there are."""
+
+    @property
+    def version(self) -> int:
+        """Grows with every change."""
+
+    @property
+    def changes(self) -> Subscribable:
+        """Changes of policies."""
+
+    @property
+    def effective(self) -> MutableMapping[PodSignature, Effective]:
+        """What has been made of signatures; emptied by a change of any policy, and an entry is lost with its signature."""
+
+    def select(self, subject: Subject, moment: Moment) -> list[Policy]:
+        """The policies that select a subject and act at the moment, in the order in which they apply."""
+
+
+class ReservedView(Protocol):
+    """Room that is reserved for the pods of decided groups, a slot for each pod."""
+
+    @property
+    def by_node(self) -> Mapping[str, Mapping[str, Pod]]:
+        """The pods that have a slot, by node name and UID; no empty entry. They may be assumed on the node already."""
+
+    @property
+    def version(self) -> int:
+        """Grows with every change of the room that is free beside the slots on a node that has any. O(1)."""
+
+    @property
+    def changes(self) -> Subscribable:
+        """Room that was freed without its pod being bound there."""
+
+    def node_of(self, uid: str) -> str:
+        """The node of a pod's slot, empty where it has none. O(1)."""
+
+    def room_of(self, namespace: str) -> Resources:
+        """What is reserved for the pods of a namespace together; ``pods`` is how many there are. O(1)."""

@@ -1,0 +1,163 @@
+"""Reserved room: a node passes if it holds the pod beside all pods that have a slot there.
+
+The pods of a group that is released together have slots on nodes, from the decision until they are bound. kube-scheduler
+knows nothing of them, so without this rule a pod that arrives meanwhile takes the room, and a group lands in part. The rule
+counts as node fit does, and beside the slots of other pods, siblings included. It rejects no pod on the node of its own slot.
+It decides in both modes, and costs a request nothing while no room is reserved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from extender.index.table_views import Subscribable
+from extender.index.view import CompiledConstraints, IndexReaders, NodeNumber
+from extender.model.objects import Node, Pod
+from extender.model.rejections import Reason, Rejection
+from extender.model.resources import PODS, Resources
+from extender.rules.frames import Frame
+from extender.rules.free_resources import FreeResources, conflicting_nominated_pods, free_resources_on
+from extender.rules.rule import MOST_BLAMED, SUCCESS, Pods, Rule, Status
+
+_NAME = "ReservedRoom"
+
+
+def _claims_on(node: str, pod: Pod, view: IndexReaders, undetermined: Iterable[Pod]) -> dict[str, Pod]:
+    """The pods that claim room on a node that has slots and are not on it, by UID, without the pod itself. O(claims).
+
+    Those with a slot, the nominated ones that node fit counts, and the ``undetermined`` ones that may be on the node.
+    """
+    claims = {each.uid: each for each in conflicting_nominated_pods(pod, node, view)}
+    claims |= {each.uid: each for each in undetermined}
+    claims |= view.reserved.by_node.get(node, {})
+    claims.pop(pod.uid, None)
+    number = view.known.get(node)
+    for uid in () if number is None else claims.keys() & view.pods_on(number).keys():
+        del claims[uid]
+    return claims
+
+
+def _undetermined_by_node(view: IndexReaders) -> Mapping[str, Sequence[Pod]]:
+    """The assumed pods of undetermined node, by the nodes with slots that they may be on. O(such pods × their nodes)."""
+    found: dict[str, list[Pod]] = {}
+    slots = view.reserved.by_node.keys()
+    for each, nodes in view.undetermined():
+        for node in slots & nodes:
+            found.setdefault(node, []).append(each)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class ReservedRoomFilter:
+    """The nodes without slots, that of the pod's own slot, and those with enough room beside the slots of others."""
+
+    pod: Pod
+    own: str
+    frame: Frame
+    view: IndexReaders
+    undetermined: Mapping[str, Sequence[Pod]]
+    status: Status = SUCCESS
+    rejects_all: Rejection | None = None
+
+    def passing(self, nodes: Sequence[int]) -> Sequence[int]:
+        """Those that leave the reserved room free. O(nodes + slots on them)."""
+        return [node for node in nodes if self.reason(node) is None]
+
+    def reason(self, node: int) -> Reason | None:
+        """Why the node is rejected. O(1) for a node without slots, else O(slots + resources)."""
+        there = self._with_slots(node)
+        return Reason.RESERVED if there is not None and self._free(there).shortage(self.pod.requests) else None
+
+    def rejected(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
+        """Those that do not leave the reserved room free."""
+        yield Reason.RESERVED, [node for node in nodes if self.reason(node) is not None]
+
+    def rejection(self, node: int, _view: IndexReaders) -> Rejection | None:
+        """Names the resource, what is left of it, and a few of the pods that have slots."""
+        there = self._with_slots(node)
+        if there is None:
+            return None
+        free = self._free(there)
+        short = free.shortage(self.pod.requests)
+        if not short:
+            return None
+        pods = [each.full_name for each in _claims_on(there.name, self.pod, self.view, ()).values()]
+        count, limit = (1, free.slots) if short == PODS else (self.pod.requests[short], free.free.get(short, 0))
+        return Rejection(_NAME, Reason.RESERVED, count=count, limit=limit, blamed=(short, *sorted(pods)[:MOST_BLAMED]))
+
+    def _with_slots(self, position: int) -> Node | None:
+        """The node at a position where the rule may reject it, else None."""
+        there = self.frame.node(position, self.view)
+        if there is None or there.name not in self.view.reserved.by_node or there.name == self.own:
+            return None
+        return there
+
+    def _free(self, node: Node) -> FreeResources:
+        claims = _claims_on(node.name, self.pod, self.view, self.undetermined.get(node.name, ())).values()
+        number = self.view.known.get(node.name)
+        if number is not None:
+            return free_resources_on(self.view, number, node, claims)
+        free = FreeResources(dict(node.allocatable), node.allocatable.get(PODS, 0))
+        for each in claims:
+            free.count(each, 1)
+        return free
+
+
+@dataclass(slots=True)
+class _Trial(FreeResources):
+    """The room beside the slots of others in the dry run on one node, and the requests that it is for."""
+
+    requests: Resources = field(default_factory=dict)
+    can_pass: bool = True
+
+    def passes(self) -> bool:
+        """Whether the requests fit now."""
+        return not self.shortage(self.requests)
+
+
+class ReservedRoomRule(Rule):
+    """The rule."""
+
+    name = _NAME
+    applies_to = Pods.WHILE_RESERVED
+
+    def is_active(self, _compiled: CompiledConstraints, view: IndexReaders) -> bool:
+        """While any room is reserved."""
+        return bool(view.reserved.by_node)
+
+    def version(self, _compiled: CompiledConstraints, view: IndexReaders) -> int:
+        """Of the slots, and of the room on nodes that have any."""
+        return view.reserved.version
+
+    def pod_key(self, pod: Pod, view: IndexReaders) -> Hashable:
+        """The pod's own slot and requests, and its priority, which nominated pods are compared by; None without slots."""
+        if not view.reserved.by_node:
+            return None
+        return view.reserved.node_of(pod.uid), pod.priority, frozenset(pod.requests.items())
+
+    def prepare_filter(
+        self, pod: Pod, _compiled: CompiledConstraints, view: IndexReaders, frame: Frame
+    ) -> ReservedRoomFilter:
+        """The filter. O(assumed pods of undetermined node × the nodes that each may be on)."""
+        return ReservedRoomFilter(pod, view.reserved.node_of(pod.uid), frame, view, _undetermined_by_node(view))
+
+    def unwatched_changes(self, view: IndexReaders) -> tuple[Subscribable, ...]:
+        """Reserved room that was freed."""
+        return (view.reserved.changes,)
+
+    def lasting_part(self, _compiled: CompiledConstraints) -> CompiledConstraints | None:
+        """None: `on_node` is its part."""
+        return None
+
+    def on_node(self, pod: Pod, view: IndexReaders, node: NodeNumber, others: Sequence[Pod]) -> _Trial | None:
+        """The room beside the slots of others and the ``others``; None for a node where the rule rejects no pod."""
+        there = view.node(node)
+        if there is None or there.name not in view.reserved.by_node:
+            return None
+        if view.reserved.node_of(pod.uid) == there.name:
+            return None
+        undetermined = _undetermined_by_node(view).get(there.name, ())
+        claims = _claims_on(there.name, pod, view, undetermined) | {each.uid: each for each in others}
+        free = free_resources_on(view, node, there, claims.values())
+        return _Trial(free.free, free.slots, pod.requests)

@@ -1,0 +1,279 @@
+"""Room that is reserved for a group: no other pod gets it, in either mode, until it is freed; its own pods do."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from extender.index.cluster import ClusterIndex
+from extender.model.objects import Object, Pod
+from extender.model.preemption import PreemptionPlan
+from extender.model.rejections import Reason
+from extender.model.release import GroupKey, Slot
+from extender.rules import catalog
+from extender.rules.frames import IndexFrame
+from extender.tasks.rejected_pods.requeuer import Requeuer
+from extender.tasks.rejected_pods.writes import RejectedPodWriter
+from extender.verbs.filter.pipeline import FilterDecision, FilterVerb
+from extender.verbs.filter.select_host import find_node_elsewhere
+from extender.verbs.preempt.decision import decide_preemption
+from extender.wire.extender_v1 import ExtenderArgs
+from tests.builders import asking, node_json, preempting, settings, term
+from tests.contenders import CPU, cluster, contender, contender_json, stage
+from tests.fakes import FakeClock, FakeWriter, until
+
+GROUP = GroupKey("default", "ClusterPodSchedulingPolicy/gangs", "job-1")
+HALF = CPU // 2
+BOTH_MODES = pytest.mark.parametrize("mode", ["offload", "augment"])
+
+
+class Scene:
+    """Two empty nodes; "a" and "b", half a node each, have slots on n0."""
+
+    def __init__(self, *objects: Object, slots: str = "n0", **sections: Any) -> None:
+        members = (contender("a", cpu=HALF), contender("b", cpu=HALF))
+        self.index: ClusterIndex = cluster(stage("n0"), stage("n1"), *members, *objects)
+        self.settings = settings(**({"preemption": {"mode": "off"}} | sections))
+        self.verb = FilterVerb(self.index.view, self.settings)
+        self.index.reserved.reserve(GROUP, [Slot(f"uid-{name}", slots) for name in "ab"], until=60.0)
+
+    def args(self, name: str = "c", *nodes: str, **fields: Any) -> ExtenderArgs:
+        return asking(contender_json(name, **({"cpu": HALF} | fields)), *(nodes or ("n0", "n1")))
+
+    def ask(self, name: str = "c", *nodes: str, **fields: Any) -> FilterDecision:
+        return self.verb.decide(self.args(name, *nodes, **fields), 0)
+
+    def passed(self, name: str = "c", *nodes: str, **fields: Any) -> list[str]:
+        return list(self.ask(name, *nodes, **fields).result.passed)
+
+
+@BOTH_MODES
+def test_another_pod_does_not_take_reserved_room(mode: str) -> None:
+    scene = Scene(mode=mode)
+    assert scene.passed() == ["n1"]
+    assert scene.ask("c", "n0").result.unresolvable == {"n0": Reason.RESERVED.text}
+
+
+@BOTH_MODES
+@pytest.mark.parametrize("end", ["expiry", "release", "deletion", "bound elsewhere"])
+def test_another_pod_gets_the_room_once_it_is_freed(mode: str, end: str) -> None:
+    scene = Scene(mode=mode)
+    reserved = scene.index.reserved
+    match end:
+        case "expiry":
+            assert (reserved.expire(59.9), reserved.expire(60.0)) == ([], [GROUP])
+        case "release":
+            reserved.release(GROUP)
+        case "deletion":
+            scene.index.delete(contender("a"))
+        case "bound elsewhere":
+            scene.index.upsert(contender("a", cpu=HALF, on="n1"))
+    assert "n0" in scene.passed()
+
+
+@BOTH_MODES
+def test_a_pod_passes_on_the_node_of_its_own_slot_and_is_answered_that_node_alone(mode: str) -> None:
+    scene = Scene(mode=mode)
+    assert [scene.passed(name) for name in "ab"] == [["n0"], ["n0"]]
+
+
+def test_a_pod_whose_slot_is_not_among_the_requested_nodes_is_answered_others() -> None:
+    assert Scene().passed("a", "n1") == ["n1"]
+
+
+def test_a_pod_does_not_take_the_room_of_its_siblings() -> None:
+    scene = Scene(contender("d", cpu=HALF))
+    scene.index.reserved.reserve(GROUP, [Slot("uid-a", "n0"), Slot("uid-b", "n0"), Slot("uid-d", "n1")], until=60.0)
+    assert scene.ask("d", "n0").result.unresolvable == {"n0": Reason.RESERVED.text}
+
+
+def test_room_beside_the_slots_is_free() -> None:
+    scene = Scene()
+    scene.index.reserved.reserve(GROUP, [Slot("uid-a", "n0")], until=60.0)
+    assert scene.passed() == ["n0", "n1"]
+    assert scene.passed(cpu=HALF + 1) == ["n1"]
+
+
+def test_a_slot_is_one_of_the_pods_that_a_node_may_run() -> None:
+    scene = Scene()
+    scene.index.upsert(stage("n0", pods=3))
+    assert scene.passed(cpu=0) == ["n0", "n1"]
+    scene.index.upsert(stage("n0", pods=2))
+    assert scene.passed(cpu=0) == ["n1"]
+
+
+def test_a_pod_that_is_assumed_or_bound_in_its_slot_counts_once() -> None:
+    scene = Scene()
+    scene.index.upsert(stage("n0", cpu=CPU + HALF))
+    for step in ("assumed", "bound"):
+        if step == "assumed":
+            scene.index.assume(contender("a", cpu=HALF), ("n0",), 0.0)
+        else:
+            scene.index.upsert(contender("a", cpu=HALF, on="n0"))
+        assert scene.passed() == ["n0", "n1"], step
+        assert scene.passed(cpu=HALF + 1) == ["n1"], step
+
+
+def test_a_nominated_pod_with_a_slot_counts_once_and_one_without_counts_too() -> None:
+    scene = Scene(contender("e", cpu=HALF, nominated="n0"))
+    scene.index.upsert(contender("a", cpu=HALF, nominated="n0"))
+    scene.index.upsert(stage("n0", cpu=2 * CPU))
+    assert scene.passed(cpu=HALF) == ["n0", "n1"]
+    assert scene.passed(cpu=HALF + 1) == ["n1"]
+
+
+def test_a_pod_of_undetermined_node_counts_on_each_node_with_slots_that_it_may_be_on() -> None:
+    """kube-scheduler may bind it to any of them, and does not know of the slots."""
+    scene = Scene()
+    scene.index.upsert(stage("n0", cpu=CPU + HALF))
+    assert scene.passed() == ["n0", "n1"]
+    scene.index.assume(contender("d", cpu=HALF), ("n0", "n1"), 0.0)
+    assert scene.passed() == ["n1"]
+    scene.index.assumed.forget("uid-d")
+    assert scene.passed() == ["n0", "n1"]
+
+
+def test_whole_nodes_in_the_request_are_judged_by_what_is_reserved_there() -> None:
+    scene = Scene()
+    bodies = [node_json(name, allocatable={"cpu": f"{CPU}m", "pods": "9"}) for name in ("n0", "new")]
+    found = scene.verb.decide(asking(contender_json("c", cpu=HALF), nodes=bodies), 0).result
+    assert list(found.passed) == ["new"]
+
+
+def test_a_rejection_names_the_resource_what_is_left_of_it_and_the_pods_with_slots() -> None:
+    scene = Scene()
+    pod, view = scene.args().pod, scene.index.view
+    filters = catalog.prepare_filters(pod, view.compiled(pod.signature), view, IndexFrame())
+    found = filters.rejection(view.known["n0"], view)
+    assert found is not None
+    assert (found.rule, found.reason, found.count, found.limit) == ("ReservedRoom", Reason.RESERVED, HALF, 0)
+    assert found.blamed == ("cpu", "default/a", "default/b")
+
+
+def test_a_cached_rejection_ends_when_room_on_a_node_with_slots_changes() -> None:
+    scene = Scene(contender("x", cpu=HALF, on="n1"), contender("y", cpu=HALF, on="n1"))
+    apart = {"apart": [term("host", app="none")], "app": "web"}
+    texts = [scene.ask("c", "n0", **apart).result for _ in range(2)]
+    assert all(not each.passed for each in texts)
+    assert scene.verb.rejections.hits == 1
+    scene.index.delete(contender("a"))
+    assert scene.passed("c", "n0", **apart) == ["n0"]
+
+
+def test_a_rejection_is_not_given_again_to_the_pod_with_the_slot() -> None:
+    scene = Scene()
+    first, own = scene.args("c", "n0"), scene.args("a", "n0")
+    assert first.pod.signature is own.pod.signature
+    assert not scene.verb.decide(first, 0).result.passed
+    assert list(scene.verb.decide(own, 0).result.passed) == ["n0"]
+
+
+def test_a_rejection_beside_pods_of_undetermined_node_is_not_cached() -> None:
+    scene = Scene()
+    scene.index.upsert(stage("n0", cpu=CPU + HALF))
+    scene.index.assume(contender("d", cpu=HALF), ("n0", "n1"), 0.0)
+    assert not scene.passed("c", "n0")
+    scene.index.assumed.forget("uid-d")
+    assert scene.passed("c", "n0") == ["n0"]
+
+
+async def test_a_rejected_pod_is_requeued_when_the_room_is_freed() -> None:
+    scene = Scene(contender("c", cpu=CPU), contender("x", cpu=HALF, on="n1"))
+    writer = FakeWriter()
+
+    def find(pod: Pod) -> tuple[str, bool]:
+        return find_node_elsewhere(pod, scene.index.view, scene.settings, 0)
+
+    requeuer = Requeuer(RejectedPodWriter(scene.index, writer, find), FakeClock(), per_second=50)
+    args = scene.args("c", "n0", cpu=CPU)
+    assert not scene.verb.decide(args, 0).result.passed
+    requeuer.consider(args)
+    running = asyncio.create_task(requeuer.run())
+    try:
+        await until(lambda: len(scene.index.reserved.changes))
+        scene.index.reserved.release(GROUP)
+        await until(lambda: writer.effects)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert writer.effects[0].startswith("annotate c ")
+
+
+def test_a_pod_is_not_nominated_to_a_node_whose_room_is_reserved() -> None:
+    scene = Scene()
+    assert find_node_elsewhere(scene.args().pod, scene.index.view, scene.settings, 0)[0] == "n1"
+
+
+def _plan(scene: Scene, **fields: Any) -> PreemptionPlan | None:
+    return scene.ask("c", "n0", **fields).plan
+
+
+def test_a_preemption_makes_room_beside_the_slots() -> None:
+    """n0 has room for three halves: two slots and a pod of low priority, which has to leave."""
+    low = contender("low", cpu=HALF, on="n0", priority=1)
+    scene = Scene(low, contender("high", cpu=CPU, on="n1", priority=1000), preemption={"mode": "execute"})
+    scene.index.upsert(stage("n0", cpu=CPU + HALF))
+    plan = _plan(scene, priority=100)
+    assert plan is not None
+    assert (plan.node, [each.name for each in plan.victims]) == ("n0", ["low"])
+    assert _plan(scene, priority=100, cpu=HALF + 1) is None, "no pod that leaves makes room for more than a half"
+
+
+def test_a_preemption_makes_room_beside_slots_and_nominated_pods() -> None:
+    """n0 has room for four halves: two slots, a nominated pod, and one that has to leave."""
+    objects = (
+        contender("low", cpu=HALF, on="n0", priority=1),
+        contender("e", cpu=HALF, priority=100, nominated="n0"),
+        contender("high", cpu=CPU, on="n1", priority=1000),
+    )
+    scene = Scene(*objects, preemption={"mode": "execute"})
+    scene.index.upsert(stage("n0", cpu=2 * CPU))
+    plan = _plan(scene, priority=100)
+    assert plan is not None
+    assert [each.name for each in plan.victims] == ["low"]
+
+
+@pytest.mark.parametrize("mode", ["execute", "advise"])
+def test_victims_that_leave_too_little_room_beside_the_slots_do_not_help(mode: str) -> None:
+    """The scheduler sees a node with a whole pod to remove, and knows of no slot."""
+    low = contender("low", cpu=HALF, on="n0", priority=1)
+    scene = Scene(low, preemption={"mode": mode})
+    args = preempting(contender_json("c", cpu=HALF, priority=100), {"n0": ["uid-low"]})
+
+    def offered() -> list[str]:
+        found = decide_preemption(args, scene.index.view, scene.settings, 0)
+        return [each.node for each in found.candidates] + ([found.plan.node] if found.plan is not None else [])
+
+    assert offered() == []
+    scene.index.reserved.release(GROUP)
+    assert offered() == ["n0"]
+
+
+def test_a_preemption_for_a_pod_in_its_own_slot_needs_no_more_room_than_node_fit_does() -> None:
+    scene = Scene(contender("low", cpu=HALF, on="n0", priority=1))
+    trials = catalog.node_trials(
+        contender("a", cpu=HALF), scene.index.view, scene.index.view.known["n0"], (), checks_fit=False
+    )
+    assert trials == []
+
+
+def test_a_pod_whose_requests_change_keeps_its_slot_with_the_new_ones() -> None:
+    scene = Scene()
+    scene.index.upsert(contender("a", cpu=HALF // 2))
+    assert scene.index.reserved.room_of("default") == {"cpu": HALF + HALF // 2, "pods": 2}
+    assert scene.passed(cpu=HALF // 2) == ["n0", "n1"]
+
+
+def test_slots_are_replaced_in_one_step_and_only_for_pods_that_wait_for_a_node() -> None:
+    scene = Scene(contender("x", on="n1"))
+    freed: list[object] = []
+    scene.index.reserved.changes.subscribe(freed.append)
+    slots = [Slot("uid-a", "n0"), Slot("uid-b", "n1"), Slot("uid-x", "n1"), Slot("uid-unknown", "n1")]
+    assert scene.index.reserved.reserve(GROUP, slots, until=90.0) == 2
+    assert scene.index.reserved.slots_of(GROUP) == tuple(slots[:2])
+    assert len(freed) == 1, "only the slot that moved was freed"
+    assert scene.index.reserved.expire(60.0) == []
+    scene.index.reserved.extend(10.0)
+    assert (scene.index.reserved.expire(90.0), scene.index.reserved.expire(100.0)) == ([], [GROUP])
