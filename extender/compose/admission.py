@@ -5,6 +5,7 @@ Every replica serves it; only what writes is run while leading. Called by `servi
 
 from __future__ import annotations
 
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from typing import TypeAlias
 from urllib.parse import urlsplit
 
 from extender.compose.leadership import Replica
+from extender.compose.preemption import COMPONENT
 from extender.index.cluster import ClusterIndex
 from extender.kube.policy_objects import PolicyObjects
 from extender.kube.session import Session
@@ -24,6 +26,7 @@ from extender.model.units import Address
 from extender.server.admission import AdmissionService, JsonObject, admitting
 from extender.server.webhook_tls import WebhookTls
 from extender.settings import Settings
+from extender.tasks.policy_events import PolicyEvents
 from extender.tasks.policy_status import PolicyStatus
 from extender.tasks.readiness import ListedOnce, Readiness
 from extender.tasks.reflectors import Reflectors
@@ -118,8 +121,11 @@ def admission_of_cluster(
         index.policies, index.namespaces, policies, settings.limits, own_namespace=namespace, nodes=_Nodes(index)
     )
     counts = metrics.admission()
+    objects_of_policies = PolicyObjects(session.writes, COMPONENT, socket.gethostname(), observe=metrics.record_write)
+    events = PolicyEvents(objects_of_policies, clock, partial(datetime.now, UTC))
     status = PolicyStatus(
-        PolicyObjects(session.writes, observe=metrics.record_write),
+        objects_of_policies,
+        events,
         index.policies,
         lambda: index.counts.compiler.pods,
         index.namespaces,
@@ -144,6 +150,7 @@ def admission_of_cluster(
     metrics.report(scraped.WEBHOOK_CONFIGURATION_REPAIRS, lambda: configurations.repairs)
     metrics.report(scraped.WEBHOOK_CONFIGURATION_CORRECT, lambda: configurations.correct)
     metrics.report(scraped.POLICY_STATUS_WRITES, lambda: status.results)
+    metrics.report(scraped.POLICY_EVENTS, lambda: events.results)
     jobs: tuple[Job, ...] = (
         ("policy status", replica.run_while_leading(status.run)),
         ("webhook certificates", certificates.follow),

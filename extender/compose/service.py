@@ -42,6 +42,7 @@ from extender.tasks.preempt_and_bind import BindService, PreemptService
 from extender.tasks.readiness import Readiness
 from extender.tasks.reflectors import Reflectors, ReflectorsOptions
 from extender.tasks.rejected_pods.nominator import Nominator, NominatorOptions
+from extender.tasks.rejected_pods.rechecker import Rechecker
 from extender.tasks.rejected_pods.requeuer import Requeuer
 from extender.tasks.rejected_pods.writes import RejectedPodWriter
 from extender.tasks.watched_pods import WatchedPods
@@ -112,7 +113,7 @@ def service_of_cluster(
         task = make_preemption(index, settings.preemption, session, clock, rng, reflectors, metrics, replica)
         jobs.append(("preemption", task.run))
     plans = task.target if task is not None else NullPlanTarget()
-    on_rejection, rejected_pod_jobs = _rejected_pods(index, writer, settings, clock, rng, replica, metrics)
+    on_rejection, rejected_pod_jobs = _rejected_pods(index, filter_verb, writer, clock, rng, replica, metrics)
     jobs += rejected_pod_jobs
     pods = _watched_pods(index, settings, clock, metrics)
     known_until = reflectors.known_until(PODS.name)
@@ -166,8 +167,8 @@ def service_of_objects(settings: Settings, objects: Iterable[Object], rng: Rando
 
 def _rejected_pods(
     index: ClusterIndex,
+    verb: FilterVerb,
     writer: ClusterWriter,
-    settings: Settings,
     clock: Clock,
     rng: Random,
     replica: Replica,
@@ -176,20 +177,22 @@ def _rejected_pods(
     """What each rejection is passed to, and the jobs about rejected pods: those that the settings switch on."""
 
     def find(pod: Pod) -> tuple[str, bool]:
-        return find_node_elsewhere(pod, index.view, settings, rng.getrandbits(32))
+        return find_node_elsewhere(pod, index.view, verb.settings, rng.getrandbits(32))
 
-    chosen, shared = settings.rejected_pods, RejectedPodWriter(index, writer, find)
+    chosen, shared = verb.settings.rejected_pods, RejectedPodWriter(index, writer, find)
     metrics.report(scraped.REJECTED_POD_ACTIONS, lambda: shared.results)
-    calls, jobs = list[OnRejection](), list[Job]()
-    if chosen.requeue:
-        requeuer = Requeuer(shared, clock, chosen.per_second)
-        calls.append(requeuer.consider)
-        jobs.append(("requeue rejected pods", replica.run_while_leading(requeuer.run)))
+    calls, jobs, search_elsewhere = list[OnRejection](), list[Job](), list[OnRejection]()
     if chosen.nominate_elsewhere:
         nominator = Nominator(shared, clock, NominatorOptions(per_second=chosen.per_second))
-        calls.append(nominator.consider)
+        search_elsewhere.append(nominator.consider)
         jobs.append(("nominate elsewhere", replica.run_while_leading(nominator.run)))
-    return calls, jobs
+    if chosen.requeue:
+        requeuer = Requeuer(shared, clock, chosen.per_second)
+        rechecker = Rechecker(shared, clock, chosen.per_second, verb.would_pass, search_elsewhere)
+        calls += [requeuer.consider, rechecker.consider]
+        jobs.append(("requeue rejected pods", replica.run_while_leading(requeuer.run)))
+        jobs.append(("recheck rejected pods", replica.run_while_leading(rechecker.run)))
+    return [*calls, *search_elsewhere], jobs
 
 
 def _watched_pods(index: ClusterIndex, settings: Settings, clock: Clock, metrics: Metrics) -> WatchedPods:

@@ -61,3 +61,8 @@ def segment(what: str, name: str) -> str:
     if not _NAME.fullmatch(name):
         raise Rejected(f"{name[:_SHOWN]!r} is no name of a {what}", reason="Invalid")
     return name
+
+
+def events_path(namespace: str) -> str:
+    """The events of a namespace. Raises ``Rejected``."""
+    return f"/apis/events.k8s.io/v1/namespaces/{segment('namespace', namespace)}/events"

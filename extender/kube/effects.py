@@ -10,13 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Self
+from typing import Final, Self
 
 import msgspec
 
 from extender.model.objects import Pod
+from extender.model.policies import PolicyKey
 from extender.wire.errors import UNREADABLE, from_msgspec
 from extender.wire.simplify import decode_twice
+
+_LONGEST_NOTE: Final = 1024  # events.k8s.io/v1 rejects more
+_LONGEST_EVENT_NAME: Final = 236  # leaves room for the dot and 16 digits within 253
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,39 @@ class PodEvent:
     action: str
     note: str
     at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyEvent:
+    """The same at a scheduling policy, whose UID is ``uid``."""
+
+    policy: PolicyKey
+    uid: str
+    type: str
+    reason: str
+    action: str
+    note: str
+    at: datetime
+
+
+def event_body(
+    event: PodEvent | PolicyEvent, regarding: Mapping[str, str], namespace: str, component: str, instance: str
+) -> dict[str, object]:
+    """The Event in JSON. Its name is that of the object with the time, as client-go names events."""
+    stamp = int(event.at.timestamp() * 1_000_000)
+    return {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": f"{regarding['name'][:_LONGEST_EVENT_NAME]}.{stamp:x}", "namespace": namespace},
+        "eventTime": micro_time(event.at),
+        "reportingController": component,
+        "reportingInstance": instance,
+        "type": event.type,
+        "reason": event.reason,
+        "action": event.action,
+        "note": event.note.encode()[:_LONGEST_NOTE].decode(errors="ignore"),
+        "regarding": dict(regarding),
+    }
 
 
 @dataclass(frozen=True, slots=True)

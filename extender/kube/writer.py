@@ -10,18 +10,14 @@ over a network, ``Unreachable`` leaves open whether the write has happened.
 from __future__ import annotations
 
 from datetime import UTC
-from typing import Final
 
-from extender.kube.calls import Calls, Observe, segment, unobserved
-from extender.kube.effects import Lease, PodCondition, PodEvent, PodRef, decode_lease, lease_body, micro_time
+from extender.kube.calls import Calls, Observe, events_path, segment, unobserved
+from extender.kube.effects import Lease, PodCondition, PodEvent, PodRef, decode_lease, event_body, lease_body
 from extender.kube.errors import NotFound, Unreachable
 from extender.kube.session import MERGE_PATCH, STRATEGIC_PATCH, Connection
 from extender.kube.watch.decoding import decode_identity_leniently
 from extender.wire import api_calls
 from extender.wire.errors import WireError
-
-_LONGEST_NOTE: Final = 1024  # events.k8s.io/v1 rejects more
-_LONGEST_EVENT_NAME: Final = 236  # leaves room for the dot and 16 digits within 253
 
 
 class Writer:
@@ -109,26 +105,8 @@ class Writer:
     async def create_event(self, event: PodEvent) -> None:
         """Creates an event in the namespace of the pod."""
         pod = event.pod
-        stamp = int(event.at.timestamp() * 1_000_000)
-        body = {
-            "apiVersion": "events.k8s.io/v1",
-            "kind": "Event",
-            "metadata": {"name": f"{pod.name[:_LONGEST_EVENT_NAME]}.{stamp:x}", "namespace": pod.namespace},
-            "eventTime": micro_time(event.at),
-            "reportingController": self._component,
-            "reportingInstance": self._instance,
-            "type": event.type,
-            "reason": event.reason,
-            "action": event.action,
-            "note": event.note.encode()[:_LONGEST_NOTE].decode(errors="ignore"),
-            "regarding": {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "namespace": pod.namespace,
-                "name": pod.name,
-                "uid": pod.uid,
-            },
-        }
+        regarding = {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
+        body = event_body(event, regarding, pod.namespace, self._component, self._instance)
         await self._calls.make(api_calls.CREATE_EVENT, events_path(pod.namespace), body)
 
     # -- leases -------------------------------------------------------------------------------------------------
@@ -171,11 +149,6 @@ def pod_path(pod: PodRef) -> str:
 def pods_path(namespace: str) -> str:
     """The pods of a namespace. Raises ``Rejected``."""
     return f"/api/v1/namespaces/{segment('namespace', namespace)}/pods"
-
-
-def events_path(namespace: str) -> str:
-    """The events of a namespace. Raises ``Rejected``."""
-    return f"/apis/events.k8s.io/v1/namespaces/{segment('namespace', namespace)}/events"
 
 
 def leases_path(namespace: str) -> str:

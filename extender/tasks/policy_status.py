@@ -1,5 +1,7 @@
 """Writes the status of each policy: whether it is valid, what contradicts it, how many pods it selects. For the leader.
 
+A condition that has changed is also told by an event (`policy_events`).
+
 Pods are counted by signature, of which the index knows the number of pods: all replicas of a workload cost one look.
 Rounds are cut into slices of `SLICE_SECONDS`, so that requests are not held up. Only what has changed is written, at most `WRITES_PER_SECOND`. Policies of kupid have no such status.
 https://github.com/kubernetes/community/blob/master/contributors/devel/sig-architecture/api-conventions.md#spec-and-status
@@ -50,6 +52,16 @@ class StatusStore(Protocol):
         """Merges into its status. Raises ``Conflict`` if the name belongs to another policy by now."""
 
 
+class ConditionEvents(Protocol):
+    """Tells of changed conditions."""
+
+    async def record(self, key: PolicyKey, uid: str, before: JsonObject, after: JsonObject) -> None:
+        """The status of a policy has been written. Raises nothing."""
+
+    def forget(self, key: PolicyKey) -> None:
+        """The policy has been deleted."""
+
+
 class NamespaceLabels(Protocol):
     """Namespaces by name."""
 
@@ -67,6 +79,7 @@ class PolicyStatus:
     def __init__(
         self,
         store: StatusStore,
+        events: ConditionEvents,
         policies: PolicyTable,
         pods: Callable[[], Mapping[PodSignature, int]],
         namespaces: NamespaceLabels,
@@ -77,6 +90,7 @@ class PolicyStatus:
     ) -> None:
         self.results: Counter[str] = Counter({"written": 0, "failed": 0})
         self._store = store
+        self._events = events
         self._policies = policies
         self._pods = pods
         self._namespaces = namespaces
@@ -129,6 +143,7 @@ class PolicyStatus:
         known = {each.key for each in (*self._policies, *self._policies.invalid())}
         for key in [key for key in self._present if key not in known]:
             del self._present[key]
+            self._events.forget(key)
 
     def _note(self, change: Change[Policy]) -> None:
         policy = change.new or change.old
@@ -220,6 +235,7 @@ class PolicyStatus:
         await self._store.patch_policy_status(key, uid, wanted)
         self._present[key] = uid, {**present, **wanted}
         self.results["written"] += 1
+        await self._events.record(key, uid, present, wanted)
         await self._clock.sleep(1 / WRITES_PER_SECOND)
 
     def _wanted(self, policy: Policy | InvalidPolicy, matched: int, present: JsonObject) -> JsonObject:

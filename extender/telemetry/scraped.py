@@ -162,7 +162,8 @@ UNCONFIRMED_POD_REJECTIONS: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
 )
 REJECTED_POD_ACTIONS: Final[ScrapedMetric[ByTwoLabels]] = ScrapedMetric(
     "extender_rejected_pod_actions",
-    "Rejected pods nominated elsewhere or requeued, by result; no_node: no node outside the sample passes.",
+    "Rejected pods nominated elsewhere, requeued, or decided again after a late event (recheck), by result; no_node: no node "
+    "outside the sample passes.",
     ("action", "result"),
     is_counter=True,
 )
@@ -229,6 +230,12 @@ WEBHOOK_CONFIGURATION_CORRECT: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
 POLICY_STATUS_WRITES: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
     "extender_policy_status_writes",
     "Writes of the status of a policy by the leader, by result: written, failed.",
+    ("result",),
+    is_counter=True,
+)
+POLICY_EVENTS: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
+    "extender_policy_events",
+    "Events about policies by the leader, by result: written, failed, suppressed (a repetition, or too many at once).",
     ("result",),
     is_counter=True,
 )

@@ -63,10 +63,6 @@ def _releases(settings: Settings) -> bool:
     return settings.policies.enabled
 
 
-def _records_events(settings: Settings) -> bool:
-    return _preempts(settings) or _releases(settings)
-
-
 def _binds(settings: Settings) -> bool:
     return bool(settings.server.paths.bind)
 
@@ -103,6 +99,10 @@ def _webhook_configuration(settings: Settings) -> Place:
     return "", settings.policies.webhook.configuration
 
 
+def _records_events(settings: Settings) -> bool:
+    return _preempts(settings) or settings.policies.enabled
+
+
 LEASES_GROUP: Final = "coordination.k8s.io"
 EVENTS_GROUP: Final = "events.k8s.io"
 
@@ -118,7 +118,8 @@ EVICT: Final = ApiCall("evict", "", "pods", "eviction", "create", "preemption.ev
 DELETE: Final = ApiCall("delete", "", "pods", "", "delete", "preemption.eviction is delete", _deletes)
 CREATE_EVENT: Final = ApiCall(
     *("create_event", EVENTS_GROUP, "events", "", "create"),
-    *("preemption records events about its victims, and the release of groups about their pods", _records_events),
+    "preemption records events about its victims, and the leader about policies and groups of gated pods",
+    _records_events,
 )
 BIND: Final = ApiCall("bind", "", "pods", "binding", "create", "server.paths.bind is set", _binds)
 CREATE_LEASE: Final = ApiCall(

@@ -173,6 +173,11 @@ def decode_args(body: bytes, limits: Limits = DEFAULT_LIMITS) -> ExtenderArgs:
     return ExtenderArgs(pod, names, body=body)
 
 
+def decode_names(raw: bytes) -> list[str]:
+    """The names in the bytes that `ExtenderArgs.raw_names` returned. O(bytes)."""
+    return _NAMES.decode(raw) or []
+
+
 def _unreadable(error: Exception, body: bytes) -> WireError:
     """Converts the error. For bytes that are not UTF-8, of which msgspec does not report the field, it tries the names."""
     if isinstance(error, UnicodeDecodeError):

@@ -27,6 +27,7 @@ class ErrorType(StrEnum):
     NOT_SUPPORTED = "FieldValueNotSupported"
     FORBIDDEN = "FieldValueForbidden"
     TOO_MANY = "FieldValueTooMany"
+    TOO_LONG = "FieldValueTooLong"
 
 
 _WORDS: Final = {
@@ -37,6 +38,7 @@ _WORDS: Final = {
     ErrorType.NOT_SUPPORTED: "Unsupported value",
     ErrorType.FORBIDDEN: "Forbidden",
     ErrorType.TOO_MANY: "Too many",
+    ErrorType.TOO_LONG: "Too long",
 }
 _NO_VALUE: Final = object()
 

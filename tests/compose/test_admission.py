@@ -16,6 +16,7 @@ from extender.compose.embedded import FREE_PORT, StartError, service_running
 from extender.compose.service import Service
 from extender.settings import DEFAULT_NAMESPACE, Settings
 from extender.simulator.apiserver.kinds import (
+    EVENTS,
     MUTATING_WEBHOOKS,
     NAMESPACES,
     POLICY_KINDS,
@@ -262,6 +263,8 @@ async def test_the_leader_writes_the_status_of_a_policy() -> None:
         async with asyncio.timeout(PATIENCE):
             while (found := (await cluster.client.get(path))[1].get("status", {})).get("matchedPods") != 1:  # noqa: ASYNC110 -- no event across the wire
                 await asyncio.sleep(0.05)
+            while not cluster.api.store.table(EVENTS).objects:  # noqa: ASYNC110 -- as above
+                await asyncio.sleep(0.05)
         assert [(each["type"], each["status"]) for each in found["conditions"]] == [
             ("Valid", "True"),
             ("Conflicting", "False"),
@@ -269,3 +272,7 @@ async def test_the_leader_writes_the_status_of_a_policy() -> None:
         assert found["lastApplied"]
         metrics = cluster.service.metrics.render().decode()
         assert 'extender_policy_status_writes_total{result="failed"} 0.0' in metrics
+        (event,) = [stored.read() for stored in cluster.api.store.table(EVENTS).latest()]
+        uid = (await cluster.client.get(path))[1]["metadata"]["uid"]
+        assert (event["reason"], event["regarding"]["name"], event["regarding"]["uid"]) == ("Applied", "one", uid)
+        assert 'extender_policy_events_total{result="failed"} 0.0' in metrics

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from itertools import count
 from pathlib import Path
@@ -213,3 +214,11 @@ async def test_kubectl_shows_how_many_pods_a_policy_matches_and_whether_it_is_va
     status = (await found.api.request("GET", f"{path_of(policy('PodSchedulingPolicy'))}/one"))["status"]
     assert status["lastApplied"]
     assert await found.extender.metric("extender_policy_status_writes_total", result="failed") == 0
+    async with asyncio.timeout(PATIENCE):
+        while await found.extender.metric("extender_policy_events_total", result="written") < 1:  # noqa: ASYNC110 (it is read over HTTP)
+            await asyncio.sleep(0.2)
+    assert re.search(
+        r"Normal +Applied .* the policy is valid; it selects \d pods",
+        await kubectl(found.cluster, "describe", documents=[policy("PodSchedulingPolicy")]),
+    )
+    assert await found.extender.metric("extender_policy_events_total", result="failed") == 0

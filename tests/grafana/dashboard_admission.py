@@ -82,9 +82,12 @@ ADMISSION = Dashboard(
                 width=6,
             ),
             Panel(
-                "Status of policies",
-                "Writes per second of the status of policies by the leader. `failed`: see the log.",
-                {"{{result}}": rate("extender_policy_status_writes_total", "result")},
+                "Status and events of policies",
+                "Writes per second by the leader. `failed`: see the log. `suppressed`: repetitions, or too many at once.",
+                {
+                    "status {{result}}": rate("extender_policy_status_writes_total", "result"),
+                    "event {{result}}": rate("extender_policy_events_total", "result"),
+                },
                 "ops",
                 width=6,
             ),

@@ -103,8 +103,13 @@ PREEMPTION = Dashboard(
             ),
             Panel(
                 "Requeued",
-                "Writes that make the scheduler try a rejected pod again, by result.",
-                {"{{result}}": rate("extender_rejected_pod_actions_total", "result", 'action="requeue"')},
+                "Writes that make the scheduler try a rejected pod again, by result. `recheck`: rejections decided again because "
+                "what they depend on changed within a second; those that pass are requeued.",
+                {
+                    "{{action}} {{result}}": rate(
+                        "extender_rejected_pod_actions_total", "action, result", 'action!="nominate"'
+                    )
+                },
                 "ops",
                 width=12,
             ),

@@ -142,7 +142,8 @@ def test_each_method_has_its_row() -> None:
         {**CALLS, **WEBHOOK_CALLS, **POLICY_CALLS, **RELEASE_CALLS}
     )
     assert methods_of(ReleaseObjects) == set(RELEASE_CALLS)
-    assert methods_of(PolicyObjects) == {name for name in POLICY_CALLS if "cluster" not in name}
+    by_the_row_of_pods = {"create_policy_event"}
+    assert methods_of(PolicyObjects) - by_the_row_of_pods == {name for name in POLICY_CALLS if "cluster" not in name}
 
 
 @pytest.mark.parametrize("row", API_CALLS, ids=[call.name for call in API_CALLS])
@@ -158,7 +159,7 @@ async def test_a_call_makes_the_request_that_its_row_declares(api: ScriptedApi, 
         if row.name in CALLS:
             await CALLS[row.name][1](Writer(session.writes, "extender", "one", observe=observe))
         elif row.name in POLICY_CALLS:
-            await POLICY_CALLS[row.name][1](PolicyObjects(session.writes, observe=observe))
+            await POLICY_CALLS[row.name][1](PolicyObjects(session.writes, "extender", "one", observe=observe))
         elif row.name in RELEASE_CALLS:
             await RELEASE_CALLS[row.name][1](ReleaseObjects(session.writes, observe=observe))
         else:

@@ -4,9 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
+from extender.kube.calls import events_path
 from extender.kube.effects import PodRef
 from extender.kube.errors import Rejected
-from extender.kube.writer import events_path, lease_path, pod_path
+from extender.kube.writer import lease_path, pod_path
 
 BAD = ["", ".", "..", "a/b", "../../nodes/n", "a?b", "a#b", "a%2fb", "a\nb", "A", "-a", "a" * 254, "ä", "a b", "\ud800"]
 

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from extender.kube.connection import Access
-from extender.kube.effects import Lease, PodCondition, PodEvent, PodRef
+from extender.kube.effects import Lease, PodCondition, PodEvent, PodRef, PolicyEvent
 from extender.kube.errors import Conflict, NotFound, Rejected, Throttled, Unreachable
+from extender.kube.policy_objects import PolicyObjects
 from extender.kube.session import open_session
 from extender.kube.writer import Writer
+from extender.model.policies import GROUP, PolicyKey
 from extender.simulator.apiserver.kinds import DISRUPTION_BUDGETS, EVENTS, NAMESPACES, NODES, PODS
 from extender.simulator.apiserver.server import ApiServer
 from tests.fakes import FakeClock
@@ -156,6 +158,26 @@ async def test_an_event_is_recorded_at_the_pod(plane: ApiServer, writer: Writer)
     assert (found["reason"], found["type"], found["action"]) == ("Rejected", "Warning", "Placing")
     assert found["eventTime"] == "2026-11-20T12:00:00.001234Z"
     assert len(found["note"].encode()) == 1024
+
+
+async def test_events_about_policies_are_recorded_in_their_namespace_and_in_default(plane: ApiServer) -> None:
+    async with open_session(Access(host=plane.url), FakeClock()) as session:
+        policies = PolicyObjects(session.writes, "extender", "one")
+        for key in (PolicyKey(GROUP, "kube-system", "apart"), PolicyKey(GROUP, "", "zones")):
+            await policies.create_policy_event(
+                PolicyEvent(key, "uid-1", "Warning", "Invalid", "Validating", "ü" * 2000, NOON)
+            )
+    found = {stored.key.partition(".")[0]: stored.read() for stored in plane.store.table(EVENTS).latest()}
+    assert found.keys() == {"kube-system/apart", "default/zones"}
+    about = {"apiVersion": "placement.extender.dev/v1alpha1", "uid": "uid-1"}
+    assert found["kube-system/apart"]["regarding"] == {
+        **about,
+        "kind": "PodSchedulingPolicy",
+        "namespace": "kube-system",
+        "name": "apart",
+    }
+    assert found["default/zones"]["regarding"] == {**about, "kind": "ClusterPodSchedulingPolicy", "name": "zones"}
+    assert {len(each["note"].encode()) for each in found.values()} == {1024}
 
 
 # -- leases ---------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from tests.parity import picking, placement, policies, quota
+from tests.parity import picking, placement, policies, quota, updates
 
 Case = dict[str, Any]
 
@@ -41,6 +41,8 @@ def check_of(case: Case) -> Callable[[Case], list[str]]:
         return policies.differences
     if "config" in case and "nodes" in case:
         return placement.differences
+    if "old" in case and "new" in case:
+        return updates.differences
     raise ValueError(f"case {case.get('id', '?')}: no known kind of case")
 
 

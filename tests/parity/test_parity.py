@@ -1,4 +1,4 @@
-"""The cases that stand beside this module, with the answers of the real scheduler, or of kupid for policies: every one of them agrees."""
+"""The cases that stand beside this module, with the answers of the real scheduler, of kupid for policies or of the API server for updates: every one of them agrees."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from tests.parity.runner import cases, run
 CASES = Path(__file__).parent / "cases"
 
 
-@pytest.mark.parametrize("name", ["edges", "malformed", "placement-open", "policies-open", "preemption-pick", "quota"])
+_FILES = ("edges", "malformed", "placement-open", "policies-open", "preemption-pick", "quota", "updates-open")
+
+
+@pytest.mark.parametrize("name", _FILES)
 def test_every_case_gets_the_answer_of_the_original(name: str) -> None:
     outcome = run(CASES / f"{name}.ndjson.gz")
     assert outcome.failures == {}

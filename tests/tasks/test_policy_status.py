@@ -47,6 +47,22 @@ class Api:
         self.status[key] = {**self.status[key], **status}
 
 
+class Told:
+    """Events that are to be recorded, by policy: what was before, and what is."""
+
+    def __init__(self) -> None:
+        self.changes: list[tuple[PolicyKey, str, Json, Json]] = []
+        self.forgotten: list[PolicyKey] = []
+
+    async def record(self, key: PolicyKey, uid: str, before: Json, after: Json) -> None:
+        """Keep it."""
+        self.changes.append((key, uid, before, after))
+
+    def forget(self, key: PolicyKey) -> None:
+        """Keep it."""
+        self.forgotten.append(key)
+
+
 class Scene:
     """Policies, and pods by signature."""
 
@@ -55,8 +71,10 @@ class Scene:
         self.pods: Counter[PodSignature] = Counter()
         self.time = NOON
         self.is_complete = True
+        self.events = Told()
         self.status = PolicyStatus(
             self.api,
+            self.events,
             self.table,
             lambda: self.pods,
             Namespaces(),
@@ -137,11 +155,34 @@ async def test_nothing_is_written_where_nothing_has_changed_also_by_a_new_leader
     scene.time += timedelta(hours=1)
     await scene.status.round()
     another = PolicyStatus(
-        scene.api, scene.table, lambda: scene.pods, Namespaces(), (), scene.clock, lambda: scene.time, lambda: True
+        *(scene.api, scene.events, scene.table, lambda: scene.pods, Namespaces(), ()),
+        *(scene.clock, lambda: scene.time, lambda: True),
     )
     await another.round()
     assert [written for written, _ in scene.api.writes] == [key]
     assert another.results == {"written": 0, "failed": 0}
+
+
+async def test_what_was_written_is_told_with_what_was_there_before_and_a_deleted_policy_is_forgotten() -> None:
+    scene = Scene()
+    key = scene.apply()
+    await scene.status.round()
+    scene.apply(generation=2, priority="high")
+    await scene.status.round()
+    await scene.status.round()
+    first, second = scene.api.writes
+    assert scene.events.changes == [(key, "uid-one", {}, first[1]), (key, "uid-one", first[1], second[1])]
+    scene.table.remove(key)
+    await scene.status.round()
+    assert scene.events.forgotten == [key]
+
+
+async def test_what_could_not_be_written_is_not_told() -> None:
+    scene = Scene()
+    scene.apply()
+    scene.api.failure = Unreachable("no answer")
+    await scene.status.round()
+    assert scene.events.changes == []
 
 
 async def test_a_condition_keeps_its_time_while_its_status_stays() -> None:

@@ -1,6 +1,6 @@
-"""What `Nominator` and `Requeuer` share: whether a rejection still holds, the search for a node, and the counted writes.
+"""What `Nominator`, `Requeuer` and `Rechecker` share: whether a rejection still holds, the search for a node, and the counted writes.
 
-Both write to a pod only while it is unscheduled, ungated and not nominated by another component.
+They write to a pod only while it is unscheduled, ungated and not nominated by another component.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ _RESULTS: Final = (
     ("nominate", "no_node"),
     ("requeue", "done"),
     ("requeue", "failed"),
+    ("recheck", "passes"),
+    ("recheck", "rejected"),
 )
 
 # For a pod: the node to nominate it to, empty where there is none, and whether any node passes the rules.
@@ -38,7 +40,7 @@ FindElsewhere = Callable[[Pod], tuple[str, bool]]
 
 
 class RejectedPodsIndex(Protocol):
-    """What the index offers to both."""
+    """What the index offers to them."""
 
     @property
     def view(self) -> ClusterView:

@@ -50,7 +50,7 @@ class FilterVerb:
 
     def __init__(self, view: ClusterView, settings: Settings) -> None:
         self._view = view
-        self._settings = settings
+        self.settings = settings
         self.rejections = RejectionCache(settings.answers.rejection_cache_bytes)
         self.unhelpful = UnhelpfulNodeCache()
         self.policies = PolicyCounts.new()
@@ -64,7 +64,7 @@ class FilterVerb:
         nominated pods may take nodes out of the answer, or a rejection would start a preemption, the request waits for
         every assumed pod that it may depend on: both depend on more than the names that pass.
         """
-        view, settings = self._view, self._settings
+        view, settings = self._view, self.settings
         pod = effective_pod(args.pod, view, settings) if view.policies.version else args.pod
         if not view.is_undetermined(view.compiled(pod.signature)):
             return False
@@ -78,7 +78,7 @@ class FilterVerb:
 
     def _ranks(self, pod: Pod, requested: RequestedNodes, frame: Frame) -> list[float]:
         """How the nodes of the answer rank under our own score, best first. One that is chosen is chosen among all."""
-        view, settings = self._view, self._settings
+        view, settings = self._view, self.settings
         compiled, most = view.compiled(pod.signature), len(requested)
         if settings.answers.shortlist and not answers_one(compiled, view, settings):
             most = min(most, settings.answers.shortlist)
@@ -86,6 +86,20 @@ class FilterVerb:
         if filters.rejects_every_node:
             return []
         return [rank for rank, _ in best_passing(Search(compiled, filters, requested, view, settings), most, 0)]
+
+    def would_pass(self, args: ExtenderArgs) -> bool:
+        """Whether `decide` would let a node of a request by names pass now. Counts and caches nothing. O(names × clauses)."""
+        view, settings = self._view, self.settings
+        pod = effective_pod(args.pod, view, settings)
+        request = msgspec.structs.replace(args, pod=pod)
+        if view.nominated and settings.preemption.mode != "off":
+            request = without_nodes(request, nodes_kept_for_nominated_pods(request, view))
+        compiled, requested = view.compiled(pod.signature), requested_nodes(request, view)
+        frame = WorstCaseFrame(requested.frame, view) if view.is_undetermined(compiled) else requested.frame
+        filters = catalog.prepare_filters(pod, compiled, view, frame)
+        if filters.rejects_every_node:
+            return False
+        return bool(Search(compiled, filters, requested, view, settings).first_passing(1, 0))
 
     def decide(self, args: ExtenderArgs, seed: int, avoid: str = "") -> FilterDecision:
         """Decides the requested nodes. O(names × clauses), and the dry runs of `plan_for_rejected_pod` if none passes.
@@ -96,7 +110,7 @@ class FilterVerb:
         if not self._view.policies.version:
             return self._decide(args, seed, avoid)
         asked = args.pod
-        pod = effective_pod(asked, self._view, self._settings)
+        pod = effective_pod(asked, self._view, self.settings)
         self.policies.record(asked, self._view)
         if pod is asked:
             return self._decide(args, seed, avoid)
@@ -108,7 +122,7 @@ class FilterVerb:
 
     def _decide(self, args: ExtenderArgs, seed: int, avoid: str) -> FilterDecision:
         """The same for an effective pod."""
-        pod, view, settings = args.pod, self._view, self._settings
+        pod, view, settings = args.pod, self._view, self.settings
         # Nodes of the request itself may not exist, so no pod is nominated to them or can leave them.
         preempts = args.nodes is None and settings.preemption.mode != "off"
 

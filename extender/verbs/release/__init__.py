@@ -1,0 +1,1 @@
+"""Where the pods of a group go, and the patch that lets them: plain functions of objects and the view."""

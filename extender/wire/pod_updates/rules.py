@@ -1,0 +1,161 @@
+"""Whether the API server accepts an update of a pod, and the errors with which it refuses one.
+
+Most of a pod is immutable. Scheduling readiness (KEP-3521) lets its gates be removed, and while the *old* pod has a gate
+its node selector and node affinity may be narrowed (KEP-3838): one update may narrow a pod and remove its last gate.
+As `ValidatePodUpdate` of Kubernetes 1.36, https://github.com/kubernetes/kubernetes/blob/master/pkg/apis/core/validation/validation.go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from extender.model.policies import JsonObject
+from extender.wire.field_errors import ErrorType, FieldError, Problems
+from extender.wire.pod_updates.metadata import check_metadata_update
+from extender.wire.pod_updates.narrowing import check_node_affinity, check_node_selector
+from extender.wire.pod_updates.semantics import comparable, comparable_spec
+from extender.wire.pod_updates.validity import check_pod, check_pod_tolerations
+
+UPDATABLE: Final = (
+    "`spec.containers[*].image`",
+    "`spec.initContainers[*].image`",
+    "`spec.activeDeadlineSeconds`",
+    "`spec.tolerations` (only additions to existing tolerations)",
+    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)",
+)
+_INT32: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The answer to one update; without errors it is accepted. An error appears once, however many checks find it."""
+
+    errors: tuple[FieldError, ...] = ()
+
+    @property
+    def is_allowed(self) -> bool:
+        """Whether the update is accepted."""
+        return not self.errors
+
+
+def allowed(old: JsonObject, new: JsonObject) -> Verdict:
+    """The verdict on replacing the pod ``old`` by ``new``. O(size of both).
+
+    Both are as the API server holds them: defaults filled in, and in ``new`` the metadata that an update may leave out
+    (uid, resourceVersion). A field that cannot change is checked for its validity only where that shows in the errors.
+    """
+    found = Problems()
+    check_metadata_update(found, old["metadata"], found.read_object(new.get("metadata"), "metadata"))
+    check_pod(found, old["spec"], found.read_object(new.get("spec"), "spec"))
+    malformed = [error for error in found.errors if error.type is ErrorType.TYPE_INVALID]
+    if malformed:  # the API server cannot decode the pod, so it checks no more
+        return Verdict(tuple(malformed))
+    _check_spec_update(found, old["spec"], new.get("spec") or {})
+    return Verdict(tuple(dict.fromkeys(found.errors)))
+
+
+def _check_spec_update(found: Problems, old: JsonObject, new: JsonObject) -> None:
+    """The steps are in the order of the API server, which leaves out the later ones after some errors."""
+    if not (_check_containers(found, old, new) and _check_deadline(found, old, new)):
+        return
+    _check_tolerations(found, old.get("tolerations") or [], new.get("tolerations") or [])
+    _check_gates(found, old.get("schedulingGates") or [], new.get("schedulingGates") or [])
+    before, after = comparable_spec(old), comparable_spec(new)
+    if before == after:
+        return
+    _take_over_updatable(before, after)
+    if before.get("schedulingGates"):
+        _check_narrowing(found, before, after)
+    if before != after:
+        names = ", ".join(sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name)))
+        found.forbidden("spec", f"pod updates may not change fields other than {','.join(UPDATABLE)}; changed: {names}")
+
+
+def _check_containers(found: Problems, old: JsonObject, new: JsonObject) -> bool:
+    for name in ("containers", "initContainers"):
+        before, after = old.get(name) or [], new.get(name) or []
+        if len(before) != len(after):
+            found.forbidden(f"spec.{name}", "pod updates may not add or remove containers")
+            return False
+        for number, container in enumerate(after):
+            at, image = f"spec.{name}[{number}].image", container.get("image") or ""
+            if not image:
+                found.required(at, "")
+            if image.strip() != image:
+                found.invalid(at, image, "must not have leading or trailing whitespace")
+    return True
+
+
+def _check_deadline(found: Problems, old: JsonObject, new: JsonObject) -> bool:
+    """It may be set, and lowered. Returns whether the later checks are made."""
+    at = "spec.activeDeadlineSeconds"
+    before, after = old.get("activeDeadlineSeconds"), new.get("activeDeadlineSeconds")
+    if after is None:
+        if before is not None:
+            found.invalid(at, after, "must not update from a positive integer to nil value")
+    elif not 0 <= after <= _INT32:
+        found.invalid(at, after, f"must be between 0 and {_INT32}, inclusive")
+        return False
+    elif before is not None and before < after:
+        found.invalid(at, after, "must be less than or equal to previous value")
+        return False
+    return True
+
+
+def _check_tolerations(found: Problems, old: list[JsonObject], new: list[JsonObject]) -> None:
+    """They may be added in any order; of an existing one the seconds may change. Independent of gates."""
+    kept = {_toleration_key(each) for each in new}
+    if any(_toleration_key(each) not in kept for each in old):
+        found.forbidden("spec.tolerations", "existing toleration can not be modified except its tolerationSeconds")
+        return
+    check_pod_tolerations(found, new)
+
+
+def _toleration_key(toleration: JsonObject) -> tuple[str, ...]:
+    return tuple(toleration.get(name) or "" for name in ("key", "operator", "value", "effect"))
+
+
+def _check_gates(found: Problems, old: list[JsonObject], new: list[JsonObject]) -> None:
+    """Gates are removed only. Of a name that is new twice the last element is reported."""
+    added = {gate.get("name") or "": number for number, gate in enumerate(new)}
+    for gate in old:
+        added.pop(gate.get("name") or "", None)
+    for name, number in added.items():
+        text = f"only deletion is allowed, but found new scheduling gate '{name}'"
+        found.forbidden(f"spec.schedulingGates[{number}].name", text)
+
+
+def _take_over_updatable(before: dict[str, Any], after: dict[str, Any]) -> None:
+    """Replaces in ``after`` what any pod may change by the old values, so that the rest can be compared."""
+    for name in ("containers", "initContainers"):
+        for old, new in zip(before.get(name) or (), after.get(name) or (), strict=True):
+            _take_over(old, new, "image")
+    for name in ("activeDeadlineSeconds", "schedulingGates", "tolerations"):
+        _take_over(before, after, name)
+    if before.get("terminationGracePeriodSeconds", 0) < 0 and after.get("terminationGracePeriodSeconds") == 1:
+        _take_over(before, after, "terminationGracePeriodSeconds")
+
+
+def _take_over(before: dict[str, Any], after: dict[str, Any], name: str) -> None:
+    after.pop(name, None)
+    if name in before:
+        after[name] = before[name]
+
+
+def _check_narrowing(found: Problems, before: dict[str, Any], after: dict[str, Any]) -> None:
+    """What a gated pod may change besides; what was checked here is taken over as well."""
+    check_node_selector(found, before.get("nodeSelector") or {}, after.get("nodeSelector") or {})
+    _take_over(before, after, "nodeSelector")
+    old, new = before.get("affinity"), after.get("affinity")
+    nodes_before = None if old is None else old.get("nodeAffinity")
+    nodes_after = None if new is None else new.get("nodeAffinity")
+    if comparable(nodes_before) == comparable(nodes_after):
+        return
+    check_node_affinity(found, nodes_before, nodes_after)
+    if new is None:
+        after["affinity"] = {"nodeAffinity": nodes_before}
+    elif old is None and "podAffinity" not in new and "podAntiAffinity" not in new:
+        del after["affinity"]
+    else:
+        _take_over(old or {}, new, "nodeAffinity")

@@ -1,0 +1,85 @@
+"""The rules for updates of a pod, against a real apiserver: each update of the parity cases is sent, and the answers compared.
+
+What the apiserver adds to a pod when it is created (tolerations, a priority) is added to the new pod as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from extender.model.release import Decision, GroupKey, Level
+from extender.simulator.apiserver.patching import STRATEGIC
+from extender.simulator.json_objects import JsonObject
+from extender.verbs.release.narrowing import release_patch
+from extender.wire.pod_updates.rules import allowed
+from tests.e2e.client import Api, pod_path
+from tests.e2e.cluster import Cluster
+from tests.parity.runner import cases
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+_CASES = Path(__file__).resolve().parents[1] / "parity/cases/updates-open.ndjson.gz"
+_EVERY = 4  # one of so many cases is sent
+_PODS = "/api/v1/namespaces/default/pods"
+
+
+async def sent(api: Api) -> AsyncIterator[tuple[str, JsonObject, JsonObject, JsonObject]]:
+    """The name of a case, the pod as it was stored, the new one, and the apiserver's answer to the update."""
+    for number, case in enumerate(cases(_CASES)):
+        if number % _EVERY:
+            continue
+        pod = {**case["old"], "metadata": {"name": f"p{number}", "namespace": "default"}}
+        stored = await api.request("POST", _PODS, pod, allow=[422])
+        if stored["kind"] == "Status":  # old pods that only an earlier apiserver accepted
+            continue
+        spec = {**stored["spec"], **case["new"]["spec"]}
+        for name in case["old"]["spec"].keys() - case["new"]["spec"].keys():
+            del spec[name]
+        added = stored["spec"]["tolerations"][len(case["old"]["spec"].get("tolerations") or []) :]
+        spec["tolerations"] = (case["new"]["spec"].get("tolerations") or []) + added
+        metadata = {**stored["metadata"], "labels": case["new"]["metadata"].get("labels")}
+        new = {**stored, "metadata": metadata, "spec": spec}
+        yield case["id"], stored, new, await api.request("PUT", pod_path(stored), new, allow=[422])
+
+
+async def test_the_verdict_and_the_errors_are_those_of_the_apiserver(cluster: Cluster) -> None:
+    compared, different = 0, {}
+    async for name, stored, new, answer in sent(cluster.api):
+        compared += 1
+        causes = answer["details"]["causes"] if answer["kind"] == "Status" else []
+        real = {(cause["field"], cause["reason"]) for cause in causes}
+        ours = {(error.field, str(error.type)) for error in allowed(stored, new).errors}
+        if real != ours:
+            different[name] = (ours, real)
+    assert different == {}
+    assert compared > 150
+
+
+async def test_a_gated_pod_is_narrowed_and_released_by_one_patch(cluster: Cluster) -> None:
+    """Every patch that `release_patch` makes for the pods of the cases is accepted, and removes our gate only."""
+    levels = (Level("topology.kubernetes.io/zone", "z1"), Level("example.com/rack", "r1"))
+    group = GroupKey("default", "PodSchedulingPolicy/default/rings", "ring")
+    patched = 0
+    for number, case in enumerate(cases(_CASES)):
+        gates = case["old"]["spec"].get("schedulingGates") or []
+        if number % _EVERY or not gates:
+            continue
+        decision = Decision(group, gates[0]["name"], 1, levels, datetime(2026, 3, 1, tzinfo=UTC))
+        pod = {**case["old"], "metadata": {"name": f"r{number}", "namespace": "default"}}
+        stored = await cluster.api.request("POST", _PODS, pod, allow=[422])
+        if stored["kind"] == "Status":
+            continue
+        patch = release_patch(stored, decision)
+        assert isinstance(patch, dict)
+        released = await cluster.api.request("PATCH", pod_path(stored), patch, content_type=STRATEGIC)
+        assert (released["spec"].get("schedulingGates") or []) == gates[1:]
+        assert released["spec"]["nodeSelector"] == stored["spec"].get("nodeSelector", {}) | dict(levels)
+        assert (await cluster.api.request("PATCH", pod_path(stored), patch, content_type=STRATEGIC, allow=[409]))[
+            "code"
+        ] == 409
+        patched += 1
+    assert patched > 100

@@ -1,0 +1,197 @@
+"""Updates of a pod: the corners that the cases with the API server's answers (tests/parity) leave out."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from extender.wire.pod_updates.rules import allowed
+
+Pod = dict[str, Any]
+
+
+def pod(spec: Pod | None = None, **metadata: Any) -> Pod:
+    """A stored pod with one container; ``spec`` and ``metadata`` add to it."""
+    whole = {"name": "web-1", "namespace": "team-a", "uid": "u1", "resourceVersion": "7", **metadata}
+    return {"metadata": whole, "spec": {"containers": [{"name": "app", "image": "web:1"}], **(spec or {})}}
+
+
+def errors(old: Pod, new: Pod) -> list[tuple[str, str]]:
+    """The errors of an update as field and type."""
+    return [(error.field, error.type.removeprefix("FieldValue")) for error in allowed(old, new).errors]
+
+
+EQUAL = {
+    "the same quantity in another unit": (
+        {"containers": [{"name": "app", "image": "a", "resources": {"requests": {"cpu": "1"}}}]},
+        {"containers": [{"name": "app", "image": "a", "resources": {"requests": {"cpu": "1000m"}}}]},
+    ),
+    "an empty map": ({"nodeSelector": {}}, {}),
+    "an empty list": ({}, {"topologySpreadConstraints": []}),
+    "null": ({"affinity": None}, {}),
+    "the empty security context of a pod": ({"securityContext": {}}, {}),
+    "empty resources of a container": (
+        {"containers": [{"name": "app", "image": "a", "resources": {}}]},
+        {"containers": [{"name": "app", "image": "a"}]},
+    ),
+    "a switch that is off": ({"hostNetwork": False}, {}),
+    "the older name of the service account": ({"serviceAccountName": "s"}, {"serviceAccount": "s"}),
+}
+
+
+@pytest.mark.parametrize(("old", "new"), EQUAL.values(), ids=EQUAL)
+def test_what_the_api_server_decodes_alike_is_no_change(old: Pod, new: Pod) -> None:
+    assert errors(pod(old), pod(new)) == []
+
+
+DIFFERENT = {
+    "an empty affinity is a pointer to something": ({}, {"affinity": {}}),
+    "an empty pod affinity": (
+        {"affinity": {"nodeAffinity": {}}},
+        {"affinity": {"nodeAffinity": {}, "podAffinity": {}}},
+    ),
+    "an empty security context of a container": (
+        {"containers": [{"name": "app", "image": "a"}]},
+        {"containers": [{"name": "app", "image": "a", "securityContext": {}}]},
+    ),
+    "empty resources of the pod": ({}, {"resources": {}}),
+    "user 0": ({}, {"securityContext": {"runAsUser": 0}}),
+    "a switch that is a pointer": ({}, {"enableServiceLinks": False}),
+    "a grace period other than 1": ({"terminationGracePeriodSeconds": -1}, {"terminationGracePeriodSeconds": 2}),
+}
+
+
+@pytest.mark.parametrize(("old", "new"), DIFFERENT.values(), ids=DIFFERENT)
+def test_what_the_api_server_decodes_differently_is_a_change(old: Pod, new: Pod) -> None:
+    assert errors(pod(old), pod(new)) == [("spec", "Forbidden")]
+
+
+METADATA = {
+    "another pod of the same name": ({"uid": "u2"}, [("metadata.uid", "Invalid")]),
+    "no version": ({"resourceVersion": ""}, [("metadata.resourceVersion", "Invalid")]),
+    "an older generation": ({"generation": 1}, [("metadata.generation", "Invalid")]),
+    "a label with a bad value": ({"labels": {"a": "-"}}, [("metadata.labels", "Invalid")]),
+    "an annotation with a bad key": ({"annotations": {"a b": ""}}, [("metadata.annotations", "Invalid")]),
+    "annotations of 257 KiB": ({"annotations": {"a": "x" * 257 * 1024}}, [("metadata.annotations", "TooLong")]),
+    "a cost that is no number": (
+        {"annotations": {"controller.kubernetes.io/pod-deletion-cost": "+1"}},
+        [("metadata.annotations[controller.kubernetes.io/pod-deletion-cost]", "Invalid")],
+    ),
+    "a finalizer without a domain": ({"finalizers": ["mine"]}, [("metadata.finalizers[0]", "Invalid")]),
+    "two controllers": (
+        {
+            "ownerReferences": [
+                {"apiVersion": "v1", "kind": "A", "name": "a", "uid": u, "controller": True} for u in "ab"
+            ]
+        },
+        [("metadata.ownerReferences", "Invalid")],
+    ),
+    "an owner without a name": (
+        {"ownerReferences": [{"apiVersion": "v1", "kind": "A", "uid": "a"}]},
+        [("metadata.ownerReferences.name", "Invalid")],
+    ),
+    "labels that are a list": ({"labels": []}, [("metadata.labels", "TypeInvalid")]),
+}
+
+
+@pytest.mark.parametrize(("changed", "expected"), METADATA.values(), ids=METADATA)
+def test_metadata_keeps_its_identity_and_stays_valid(changed: Pod, expected: list[tuple[str, str]]) -> None:
+    assert errors(pod(generation=2), pod(**{"generation": 2, **changed})) == expected
+
+
+def test_a_pod_that_is_being_deleted_gets_no_new_finalizer() -> None:
+    old = pod(deletionTimestamp="2026-01-01T00:00:00Z", finalizers=["a/b"])
+    new = pod(deletionTimestamp="2026-01-01T00:00:00Z", finalizers=["a/b", "a/c"])
+    assert errors(old, new) == [("metadata.finalizers", "Forbidden")]
+
+
+MALFORMED = {
+    "spec": ([], "spec"),
+    "containers": ({"containers": ["a"]}, "spec.containers[0]"),
+    "gates": ({"schedulingGates": {}}, "spec.schedulingGates"),
+    "selector": ({"nodeSelector": {"a": 1}}, "spec.nodeSelector[a]"),
+    "terms": (
+        {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [7]}}}},
+        "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0]",
+    ),
+    "deadline": ({"activeDeadlineSeconds": "soon"}, "spec.activeDeadlineSeconds"),
+    "grace": ({"terminationGracePeriodSeconds": "-1"}, "spec.terminationGracePeriodSeconds"),
+    "system": ({"os": "linux"}, "spec.os"),
+    "constraints": ({"topologySpreadConstraints": [3]}, "spec.topologySpreadConstraints[0]"),
+}
+
+
+@pytest.mark.parametrize(("spec", "field"), MALFORMED.values(), ids=MALFORMED)
+def test_wrong_types_are_named_and_nothing_else_is(spec: Any, field: str) -> None:
+    old = pod({"schedulingGates": [{"name": "a/b"}]})
+    new = {**old, "spec": {**old["spec"], **spec} if isinstance(spec, dict) else spec}
+    assert errors(old, new) == [(field, "TypeInvalid")]
+
+
+def test_a_gate_of_a_name_that_is_twice_new_is_reported_at_its_last_place() -> None:
+    new = pod({"schedulingGates": [{"name": "a/b"}, {"name": "a/b"}]})
+    assert errors(pod(), new) == [
+        ("spec.schedulingGates[1]", "Duplicate"),
+        ("spec.schedulingGates[1].name", "Forbidden"),
+    ]
+
+
+def terms(*values: str) -> Pod:
+    """A spec with one required node term that lists values."""
+    clause = {"key": "zone", "operator": "In", "values": list(values)}
+    required = {"nodeSelectorTerms": [{"matchExpressions": [clause]}]}
+    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}
+
+
+def test_a_shorter_list_of_values_is_refused_although_it_narrows() -> None:
+    gated = {"schedulingGates": [{"name": "a/b"}]}
+    ((field, kind),) = errors(pod({**terms("a", "b"), **gated}), pod({**terms("a"), **gated}))
+    assert (field.rpartition(".")[2], kind) == ("nodeSelectorTerms[0]", "Invalid")
+
+
+def test_a_wrong_label_value_stays_legal_where_the_pod_has_had_one() -> None:
+    gated = {"schedulingGates": [{"name": "a/b"}]}
+    assert errors(pod({**terms("-"), **gated}), pod(terms("-"))) == []
+
+
+def test_neither_pod_is_changed() -> None:
+    old = pod({"schedulingGates": [{"name": "a/b"}], "tolerations": [], **terms("a")})
+    new = pod({"nodeSelector": {"zone": "a"}, **terms("a")})
+    before = copy.deepcopy((old, new))
+    assert allowed(old, new).is_allowed
+    assert (old, new) == before
+
+
+WINDOWS = {"os": {"name": "windows"}}
+IMMUTABLE = {
+    "a field of Linux on Windows": ({**WINDOWS, "hostPID": True}, "spec.hostPID", "Forbidden"),
+    "a container for Linux on Windows": (
+        {**WINDOWS, "containers": [{"name": "app", "image": "web:1", "securityContext": {"privileged": False}}]},
+        "spec.containers[0].securityContext.privileged",
+        "Forbidden",
+    ),
+    "Windows options on Linux": (
+        {"os": {"name": "linux"}, "securityContext": {"windowsOptions": {}}},
+        "spec.securityContext.windowsOptions",
+        "Forbidden",
+    ),
+    "resources of the pod on Windows": ({**WINDOWS, "resources": {}}, "spec.resources", "Forbidden"),
+    "a system without a name": ({"os": {}}, "spec.os.name", "Required"),
+    "claims of the pod": ({"resources": {"claims": [{"name": "a"}]}}, "spec.resources.claims", "Forbidden"),
+    "no quantity": ({"resources": {"limits": {"cpu": "much"}}}, "spec.resources.limits[cpu]", "Invalid"),
+    "containers that request more than the pod": (
+        {
+            "containers": [{"name": "app", "image": "web:1", "resources": {"requests": {"cpu": "2"}}}],
+            "resources": {"requests": {"cpu": "1"}},
+        },
+        "spec.resources.requests[cpu]",
+        "Invalid",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("spec", "field", "kind"), IMMUTABLE.values(), ids=IMMUTABLE)
+def test_a_change_that_is_invalid_as_well_has_both_errors(spec: Pod, field: str, kind: str) -> None:
+    assert errors(pod(), pod(spec)) == [(field, kind), ("spec", "Forbidden")]
