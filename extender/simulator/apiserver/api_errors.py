@@ -3,6 +3,8 @@
 Raised by the store and its operations, converted to HTTP answers by `apiserver/server.py`.
 """
 
+from collections.abc import Sequence
+
 from extender.simulator.apiserver.kinds import Kind
 from extender.simulator.json_objects import JsonObject
 
@@ -78,6 +80,16 @@ def invalid(message: str, *, field: str = "", kind: str = "") -> ApiError:
     """422: the request is well formed but not valid."""
     causes = [{"reason": "FieldValueForbidden", "message": message, "field": field}]
     return ApiError(422, "Invalid", message, details={"kind": kind, "causes": causes})
+
+
+def invalid_fields(kind: Kind, name: str, errors: Sequence[tuple[str, str, str]]) -> ApiError:
+    """422: an object with errors in its fields, each a field, a reason and a message; each is a cause."""
+    causes = [{"reason": reason, "message": message, "field": field} for field, reason, message in errors]
+    texts = [f"{field}: {message}" for field, _, message in errors]
+    listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    details = {"name": name, "kind": kind.kind, **({"group": kind.group} if kind.group else {}), "causes": causes}
+    qualified = f"{kind.kind}.{kind.group}" if kind.group else kind.kind
+    return ApiError(422, "Invalid", f'{qualified} "{name}" is invalid: {listed}', details=details)
 
 
 def expired(message: str, *, continue_token: str = "") -> ApiError:

@@ -3,13 +3,16 @@
 Called by the request handlers, and directly by the scenario player. `pod_operations.py` has those of pods only.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from extender.simulator.apiserver import api_errors, defaulting, patching
 from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Kind, Target
 from extender.simulator.apiserver.store import Store, Stored
 from extender.simulator.json_objects import JsonObject, node_of, timestamp
+from extender.wire.field_errors import FieldError, Problems
+from extender.wire.pod_updates.metadata import check_metadata_update
+from extender.wire.pod_updates.rules import allowed
 
 # Metadata that an update cannot change.
 _KEPT = (
@@ -47,6 +50,7 @@ class Operations:
         defaulting.stamp(body, self.store.new_uid())
         defaulting.complete_new(kind, body, self._priority(body))
         if kind is PODS:
+            _check_new_pod(body)
             self.copy_topology(body)
         return self.store.put(kind, body)
 
@@ -97,6 +101,8 @@ class Operations:
             _take_over(new, old, {"spec"} if target.subresource == "status" else {"status"})
         if new == old:  # nothing changed: no new version, no event
             return stored
+        if kind is PODS and target.subresource != "status":
+            _check_pod_update(target, old, new)
         # The generation counts changes of the spec; status and metadata do not change it.
         if new.get("spec") != old.get("spec") and "generation" in metadata:
             metadata["generation"] += 1
@@ -135,6 +141,29 @@ def check_preconditions(target: Target, obj: JsonObject, wanted: JsonObject) -> 
         raise api_errors.conflict(target.kind, target.name, problem)
     if version and version != metadata["resourceVersion"]:
         raise api_errors.stale(target.kind, target.name)
+
+
+def _check_pod_update(target: Target, old: JsonObject, new: JsonObject) -> None:
+    """Raises ApiError 422 for what no update of a pod may change: gates are removed only, a gated pod is narrowed only."""
+    if new.get("spec") == old.get("spec"):  # most updates are of this kind, and the check of a spec takes 100 µs
+        found = Problems()
+        check_metadata_update(found, old["metadata"], new["metadata"])
+        _raise_invalid(target.name, found.errors)
+    else:
+        _raise_invalid(target.name, allowed(old, new).errors)
+
+
+def _check_new_pod(pod: JsonObject) -> None:
+    """Raises ApiError 422 for a pod with a node and gates."""
+    if pod["spec"].get("schedulingGates") and node_of(pod):
+        found = Problems()
+        found.forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared")
+        _raise_invalid(pod["metadata"]["name"], found.errors)
+
+
+def _raise_invalid(pod: str, errors: Sequence[FieldError]) -> None:
+    if errors:
+        raise api_errors.invalid_fields(PODS, pod, [(each.field, str(each.type), each.message) for each in errors])
 
 
 def _body(obj: JsonObject) -> JsonObject:

@@ -157,13 +157,14 @@ async def test_a_patch_may_name_the_uid_or_version_it_was_made_for(client: Clien
 
 async def test_status_and_spec_are_written_through_different_doors(client: Client) -> None:
     await client.post(DEFAULT, pod("a"))
-    both = {"spec": {"priority": 5}, "status": {"nominatedNodeName": "n1"}}
+    both = {"spec": {"activeDeadlineSeconds": 5}, "status": {"nominatedNodeName": "n1"}}
     _, through_status = await client.patch(f"{DEFAULT}/a/status", both)
-    assert (through_status["spec"]["priority"], through_status["status"]["nominatedNodeName"]) == (0, "n1")
+    assert "activeDeadlineSeconds" not in through_status["spec"]
+    assert through_status["status"]["nominatedNodeName"] == "n1"
     _, through_main = await client.patch(
-        f"{DEFAULT}/a", {"spec": {"priority": 6}, "status": {"nominatedNodeName": "n2"}}
+        f"{DEFAULT}/a", {"spec": {"activeDeadlineSeconds": 6}, "status": {"nominatedNodeName": "n2"}}
     )
-    assert (through_main["spec"]["priority"], through_main["status"]["nominatedNodeName"]) == (6, "n1")
+    assert (through_main["spec"]["activeDeadlineSeconds"], through_main["status"]["nominatedNodeName"]) == (6, "n1")
 
 
 async def test_an_unknown_kind_of_patch_and_a_broken_body_are_rejected(client: Client) -> None:

@@ -3,12 +3,13 @@
 import pytest
 
 from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS, Target
+from extender.simulator.apiserver.patching import MERGE
 from extender.simulator.json_objects import JsonObject
 from extender.simulator.oracle.journal import Decision, FailedBinding
 from extender.simulator.scheduler.fit import nodes_to_find
 from tests.fakes import until
 from tests.simulator.fake_extender import Cluster, FakeExtender, accept_all, cluster, refuse_all
-from tests.simulator.plain import node, pod
+from tests.simulator.plain import HOSTNAME, node, pod
 
 TAINT: JsonObject = {"key": "dedicated", "value": "db", "effect": "NoSchedule"}
 TOLERATION: JsonObject = {"key": "dedicated", "operator": "Equal", "value": "db", "effect": "NoSchedule"}
@@ -72,7 +73,10 @@ async def test_more_important_pods_come_first() -> None:
 async def test_gated_pods_wait_for_their_gates() -> None:
     extender = FakeExtender()
     async with cluster(node("n1"), extender=extender) as there:
-        there.create(pod("a", schedulingGates=[{"name": "hold"}]))
+        there.create(pod("a", schedulingGates=[{"name": "hold"}, {"name": "keep"}]))
+        await there.quiet()
+        narrowed: JsonObject = {"spec": {"nodeSelector": {HOSTNAME: "n1"}, "schedulingGates": [{"name": "hold"}]}}
+        there.api.operations.patch(Target(PODS, "default", "a"), narrowed, MERGE)
         await there.quiet()
         assert extender.asked == []
         there.api.operations.change(PODS, "default/a", lambda obj: obj["spec"].pop("schedulingGates"))
