@@ -34,7 +34,9 @@ def _kinds(facts: PolicyFacts) -> Iterator[Finding]:
 
 def _webhook(facts: PolicyFacts) -> Iterator[Finding]:
     for name in facts.no_configuration:
-        remedy = "apply deploy/policies/webhooks.yaml: the leader updates a configuration, but does not create it"
+        remedy = (
+            "apply deploy/policies: the leader creates a configuration if role.yaml lets it and the caBundle is its own"
+        )
         yield Finding("error", "webhook", f"{name} does not exist: the API server calls no webhook", remedy)
     for name in facts.untrusted:
         problem = f"the caBundle of {name} is not that of the serving certificate: every call of the webhook fails"

@@ -1,7 +1,7 @@
 """The objects of the webhook that the leader keeps: the Secret with its certificates, and the two webhook configurations.
 
 As plain JSON, so that fields of a later version of Kubernetes survive an update. Each update carries the resourceVersion
-that was read, so two writers never overwrite each other. https://kubernetes.io/docs/reference/using-api/api-concepts/
+that was read, so two writers never overwrite each other. What was deleted is created again, by one of two writers. https://kubernetes.io/docs/reference/using-api/api-concepts/
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ JsonObject = dict[str, Any]
 
 
 class WebhookObjects:
-    """Reads and replaces them. Every method raises ``KubeError``; an update ``Conflict`` if the object has changed."""
+    """Reads, replaces and creates them. Every method raises ``KubeError``.
+
+    An update raises ``Conflict`` if the object has changed, a creation if it exists by now.
+    """
 
     def __init__(self, connection: Connection, limit: float = 10.0, observe: Observe = unobserved) -> None:
         self._calls = Calls(connection, limit, observe)
@@ -34,6 +37,11 @@ class WebhookObjects:
         path = _secret_path(secret["metadata"]["namespace"], secret["metadata"]["name"])
         return read_object(await self._calls.make(api_calls.UPDATE_SECRET, path, secret))
 
+    async def create_secret(self, secret: JsonObject) -> JsonObject:
+        """Create it."""
+        path = _secrets_path(secret["metadata"]["namespace"])
+        return read_object(await self._calls.make(api_calls.CREATE_SECRET, path, secret))
+
     async def get_mutating_webhooks(self, name: str) -> JsonObject:
         """The MutatingWebhookConfiguration as it is now."""
         return read_object(await self._calls.make(api_calls.GET_MUTATING_WEBHOOKS, _webhooks_path(MUTATING, name)))
@@ -42,6 +50,11 @@ class WebhookObjects:
         """Replace it."""
         path = _webhooks_path(MUTATING, configuration["metadata"]["name"])
         return read_object(await self._calls.make(api_calls.UPDATE_MUTATING_WEBHOOKS, path, configuration))
+
+    async def create_mutating_webhooks(self, configuration: JsonObject) -> JsonObject:
+        """Create it."""
+        path = _configurations_path(MUTATING)
+        return read_object(await self._calls.make(api_calls.CREATE_MUTATING_WEBHOOKS, path, configuration))
 
     async def get_validating_webhooks(self, name: str) -> JsonObject:
         """The ValidatingWebhookConfiguration as it is now."""
@@ -52,13 +65,26 @@ class WebhookObjects:
         path = _webhooks_path(VALIDATING, configuration["metadata"]["name"])
         return read_object(await self._calls.make(api_calls.UPDATE_VALIDATING_WEBHOOKS, path, configuration))
 
+    async def create_validating_webhooks(self, configuration: JsonObject) -> JsonObject:
+        """Create it."""
+        path = _configurations_path(VALIDATING)
+        return read_object(await self._calls.make(api_calls.CREATE_VALIDATING_WEBHOOKS, path, configuration))
+
+
+def _secrets_path(namespace: str) -> str:
+    return f"/api/v1/namespaces/{segment('namespace', namespace)}/secrets"
+
 
 def _secret_path(namespace: str, name: str) -> str:
-    return f"/api/v1/namespaces/{segment('namespace', namespace)}/secrets/{segment('Secret', name)}"
+    return f"{_secrets_path(namespace)}/{segment('Secret', name)}"
+
+
+def _configurations_path(resource: str) -> str:
+    return f"/apis/{GROUP}/v1/{resource}"
 
 
 def _webhooks_path(resource: str, name: str) -> str:
-    return f"/apis/{GROUP}/v1/{resource}/{segment('webhook configuration', name)}"
+    return f"{_configurations_path(resource)}/{segment('webhook configuration', name)}"
 
 
 def read_object(body: bytes) -> JsonObject:

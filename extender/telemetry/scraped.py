@@ -211,7 +211,8 @@ WEBHOOK_CERTIFICATE_EXPIRY: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
 )
 WEBHOOK_CERTIFICATE_ROTATIONS: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
     "extender_webhook_certificate_rotations",
-    "Steps of the webhook's certificates: made, prepared, switched, pruned; failed: a problem that was logged.",
+    "Steps of the webhook's certificates: made, prepared, switched, pruned; restored: the Secret was deleted; failed: a "
+    "problem that was logged.",
     ("step",),
     is_counter=True,
 )

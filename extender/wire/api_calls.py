@@ -95,6 +95,18 @@ def _webhook_secret(settings: Settings) -> Place:
     return (webhook.service_namespace, webhook.secret) if webhook.service_namespace else None
 
 
+def _webhook_namespace(settings: Settings) -> Place:
+    """Of the Secret; create cannot be restricted by name."""
+    namespace = settings.policies.webhook.service_namespace
+    return (namespace, "") if namespace else None
+
+
+def _keeps_the_bundle(settings: Settings) -> bool:
+    """Whether the leader writes caBundle. Where another writer does, a configuration that was deleted is theirs to apply."""
+    webhook = settings.policies.webhook
+    return settings.policies.enabled and (webhook.certificates == "own" or bool(webhook.ca_file))
+
+
 def _webhook_configuration(settings: Settings) -> Place:
     return "", settings.policies.webhook.configuration
 
@@ -136,6 +148,12 @@ GET_SECRET: Final = ApiCall("get_secret", "", "secrets", "", "get", _CERTIFICATE
 UPDATE_SECRET: Final = ApiCall(
     "update_secret", "", "secrets", "", "update", _CERTIFICATES, _makes_certificates, _webhook_secret
 )
+CREATE_SECRET: Final = ApiCall(
+    "create_secret",
+    *("", "secrets", "", "create"),
+    *("the leader restores the Secret of the webhook's certificates if it is deleted", _makes_certificates),
+    _webhook_namespace,
+)
 _WEBHOOKS: Final = "the leader keeps the webhook configurations of policies as the settings say"
 GET_MUTATING_WEBHOOKS: Final = ApiCall(
     "get_mutating_webhooks", WEBHOOKS_GROUP, MUTATING, "", "get", _WEBHOOKS, _serves_a_webhook, _webhook_configuration
@@ -144,6 +162,10 @@ UPDATE_MUTATING_WEBHOOKS: Final = ApiCall(
     "update_mutating_webhooks",
     *(WEBHOOKS_GROUP, MUTATING, "", "update"),
     *(_WEBHOOKS, _serves_a_webhook, _webhook_configuration),
+)
+_DELETED: Final = "the leader restores a webhook configuration of policies that is deleted"
+CREATE_MUTATING_WEBHOOKS: Final = ApiCall(
+    "create_mutating_webhooks", WEBHOOKS_GROUP, MUTATING, "", "create", _DELETED, _keeps_the_bundle
 )
 GET_VALIDATING_WEBHOOKS: Final = ApiCall(
     "get_validating_webhooks",
@@ -154,6 +176,9 @@ UPDATE_VALIDATING_WEBHOOKS: Final = ApiCall(
     "update_validating_webhooks",
     *(WEBHOOKS_GROUP, VALIDATING, "", "update"),
     *(_WEBHOOKS, _serves_a_webhook, _webhook_configuration),
+)
+CREATE_VALIDATING_WEBHOOKS: Final = ApiCall(
+    "create_validating_webhooks", WEBHOOKS_GROUP, VALIDATING, "", "create", _DELETED, _keeps_the_bundle
 )
 
 _STATUS: Final = "the leader writes the status of policies"
@@ -192,10 +217,13 @@ API_CALLS: Final = (
     UPDATE_LEASE,
     GET_SECRET,
     UPDATE_SECRET,
+    CREATE_SECRET,
     GET_MUTATING_WEBHOOKS,
     UPDATE_MUTATING_WEBHOOKS,
+    CREATE_MUTATING_WEBHOOKS,
     GET_VALIDATING_WEBHOOKS,
     UPDATE_VALIDATING_WEBHOOKS,
+    CREATE_VALIDATING_WEBHOOKS,
     GET_POLICY,
     GET_CLUSTER_POLICY,
     PATCH_POLICY_STATUS,

@@ -70,12 +70,17 @@ def installed() -> list[JsonObject]:
         {**_READER, "rules": rules},
         {**_READER, "kind": "ClusterRoleBinding", "roleRef": reference, "subjects": [subject]},
     ]
-    for file in ("role.yaml", "secret.yaml", "webhooks.yaml"):
+    for file in ("role.yaml", "admission.yaml", "secret.yaml", "webhooks.yaml"):
         documents += [_placed(each) for each in load_all(DEPLOY / "policies" / file)]
     return documents
 
 
 def _placed(found: JsonObject) -> JsonObject:
+    if found["kind"].startswith("ValidatingAdmissionPolicy"):
+        placed = deepcopy(found)
+        for condition in placed["spec"].get("matchConditions", ()):
+            condition["expression"] = f'request.userInfo.username == "{EXTENDER_ACCOUNT}"'
+        return placed
     if "webhooks" not in found:
         return in_namespace(found)
     placed = deepcopy(found)

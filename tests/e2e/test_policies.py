@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from extender.simulator.json_objects import JsonObject, name_of
 from tests.deploy.building import overlay_with
 from tests.deploy.policies.examples import policy
-from tests.e2e.client import NAMESPACES, path_of
+from tests.e2e.client import NAMESPACES, connect, path_of
 from tests.e2e.cluster import Cluster
-from tests.e2e.policing import MUTATING, PODS, VALIDATING, Policed, policed
+from tests.e2e.policing import MUTATING, PODS, SECRET, VALIDATING, Policed, policed
 from tests.e2e.test_overlays import kubectl
 from tests.fakes import PATIENCE
 from tests.simulator.plain import pod
@@ -125,6 +126,45 @@ async def test_what_somebody_changed_in_the_configurations_is_repaired(found: Po
             while (await found.api.request("GET", path))["webhooks"] != before:  # noqa: ASYNC110 -- no event across processes
                 await asyncio.sleep(0.1)
     assert await found.extender.metric("extender_webhook_configuration_repairs_total") == 4
+
+
+async def test_configurations_and_secret_that_somebody_deletes_are_created_again(found: Policed) -> None:
+    await found.apply(policy("PodSchedulingPolicy", schedulerName="ours"))
+    secret = (await found.api.request("GET", SECRET))["data"]
+    before = [(await found.api.request("GET", path))["webhooks"] for path in (MUTATING, VALIDATING)]
+    for path in (MUTATING, VALIDATING, SECRET):
+        await found.api.delete(path)
+    async with asyncio.timeout(PATIENCE * 2):
+        for path in (MUTATING, VALIDATING, SECRET):
+            while (await found.api.request("GET", path, allow=[404]))["kind"] == "Status":  # noqa: ASYNC110 -- as above
+                await asyncio.sleep(0.1)
+    assert [(await found.api.request("GET", path))["webhooks"] for path in (MUTATING, VALIDATING)] == before
+    assert (await found.api.request("GET", SECRET))["data"] == secret
+    assert await found.extender.metric("extender_webhook_configuration_repairs_total") == 4
+    assert await found.extender.metric("extender_webhook_certificate_rotations_total", step="restored") == 1
+    assert (await found.api.request("POST", PODS, asked("one")))["spec"]["schedulerName"] == "ours"
+
+
+async def test_the_extenders_account_may_create_no_other_secret(found: Policed) -> None:
+    """One of another type would get the token of another account, and one of another name is nobody's to read."""
+    secrets, name = SECRET.rpartition("/")[0], SECRET.rpartition("/")[2]
+    kubeconfig = yaml.safe_load(found.cluster.plane.extender_kubeconfig.read_text("utf-8"))
+    plane, token = found.cluster.plane, kubeconfig["users"][0]["user"]["token"]
+    await found.api.delete(SECRET)
+    async with connect(plane.url, token, plane.authority) as account:
+        for bad in (
+            {"metadata": {"name": "another"}},
+            {
+                "metadata": {"name": name, "annotations": {"kubernetes.io/service-account.name": "default"}},
+                "type": "kubernetes.io/service-account-token",
+            },
+        ):
+            async with asyncio.timeout(PATIENCE):
+                while (answer := await account.request("POST", f"{secrets}?dryRun=All", bad, allow=[403, 409, 422]))[  # noqa: ASYNC110 -- as above
+                    "kind"
+                ] != "Status":
+                    await asyncio.sleep(0.1)  # the admission policy is not in effect yet
+            assert "of Secrets the extender writes placement-extender-webhook of type Opaque only" in answer["message"]
 
 
 async def test_pods_pass_unchanged_when_no_replica_answers(cluster: Cluster) -> None:

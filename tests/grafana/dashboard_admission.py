@@ -102,7 +102,8 @@ ADMISSION = Dashboard(
             ),
             Panel(
                 "Steps of certificates",
-                "made, prepared (a new authority beside the old one), switched, pruned; failed: see the log.",
+                "made, prepared (a new authority beside the old one), switched, pruned; restored: the Secret was deleted; "
+                "failed: see the log.",
                 {"{{step}}": f"sum by (step) ({at('extender_webhook_certificate_rotations_total')})"},
                 kind="stat",
                 width=6,

@@ -64,6 +64,15 @@ CALLS: dict[str, tuple[str, Call]] = {
 WEBHOOK_CALLS: dict[str, tuple[str, WebhookCall]] = {
     "get_secret": ("/api/v1/namespaces/kube-system/secrets/tls", lambda o: o.get_secret("kube-system", "tls")),
     "update_secret": ("/api/v1/namespaces/kube-system/secrets/tls", lambda o: o.update_secret(SECRET)),
+    "create_secret": ("/api/v1/namespaces/kube-system/secrets", lambda o: o.create_secret(SECRET)),
+    "create_mutating_webhooks": (
+        f"{ADMISSION}/mutatingwebhookconfigurations",
+        lambda o: o.create_mutating_webhooks(WEBHOOKS),
+    ),
+    "create_validating_webhooks": (
+        f"{ADMISSION}/validatingwebhookconfigurations",
+        lambda o: o.create_validating_webhooks(WEBHOOKS),
+    ),
     "get_mutating_webhooks": (
         f"{ADMISSION}/mutatingwebhookconfigurations/ours",
         lambda o: o.get_mutating_webhooks("ours"),

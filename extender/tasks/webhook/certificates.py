@@ -2,7 +2,7 @@
 
 Every replica follows the source and exchanges the certificate that it serves. Of own certificates the leader takes the
 steps of the rotation (`extender.certificates.rotation`) and writes them into the Secret, with the resourceVersion that it
-has read: two leaders could not overwrite each other.
+has read: two leaders could not overwrite each other. A Secret that was deleted is created with the certificates in use.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from extender.certificates.rotation import (
     next_step,
     read_certificates,
 )
-from extender.kube.errors import Conflict, KubeError
+from extender.kube.errors import Conflict, KubeError, NotFound
 from extender.tasks.ports import Clock
 
 JsonObject = dict[str, Any]
@@ -36,13 +36,16 @@ SETTLE_SECONDS: Final = 10.0
 
 
 class SecretStore(Protocol):
-    """Reads and replaces the Secret."""
+    """Reads, replaces and creates the Secret."""
 
     async def get_secret(self, namespace: str, name: str) -> JsonObject:
         """The Secret as it is now."""
 
     async def update_secret(self, secret: JsonObject) -> JsonObject:
         """Replaces it. Raises ``Conflict`` if it has changed since it was read."""
+
+    async def create_secret(self, secret: JsonObject) -> JsonObject:
+        """Creates it. Raises ``Conflict`` if it exists by now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,9 @@ class OwnCertificates:
         utc_now: Callable[[], datetime],
         use: Callable[[ServingPair], None],
     ) -> None:
-        self.steps: Counter[str] = Counter({"made": 0, "prepared": 0, "switched": 0, "pruned": 0, "failed": 0})
+        self.steps: Counter[str] = Counter(
+            {"made": 0, "prepared": 0, "switched": 0, "pruned": 0, "restored": 0, "failed": 0}
+        )
         self.problem = ""
         self._store = store
         self._options = options
@@ -128,7 +133,10 @@ class OwnCertificates:
             self._use(found.serving)
 
     async def _advance(self) -> None:
-        secret = await self._read()
+        try:
+            secret = await self._read()
+        except NotFound:
+            secret = await self._restore()
         settled = self._clock.now() >= self._confirmed_since + SETTLE_SECONDS
         trusted = self._confirmed if settled else b""
         step = next_step(self._known, self._utc_now(), self._options.names, self._options.lifetime, trusted)
@@ -139,6 +147,17 @@ class OwnCertificates:
         self._take(wanted)
         self.steps[what] += 1
         _LOG.info("webhook certificates", extra={"step": what, "authorities": len(wanted.authorities)})
+
+    async def _restore(self) -> JsonObject:
+        """Creates the Secret with the certificates in use, so that every replica and API server can go on with them."""
+        place = {"namespace": self._options.namespace, "name": self._options.secret}
+        body = {"apiVersion": "v1", "kind": "Secret", "metadata": place, "type": "Opaque"}
+        secret = await self._store.create_secret({**body, "data": _encoded(self._known.data())})
+        self.steps["restored"] += 1
+        _LOG.warning(
+            "the Secret of the webhook's certificates created, it did not exist", extra={"secret": self._options.secret}
+        )
+        return secret
 
 
 def _decoded(secret: JsonObject) -> dict[str, bytes]:

@@ -1,6 +1,7 @@
 """Keeps the two webhook configurations as the settings and the certificates require. For the leader.
 
-Changes by other writers are reverted and counted. Fields that the extender does not require stay as they are.
+Changes by other writers are reverted and counted, and a configuration that was deleted is created again. Fields that the
+extender does not require stay as they are.
 """
 
 from __future__ import annotations
@@ -8,10 +9,11 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from extender.kube.errors import Conflict, KubeError
-from extender.wire.webhook_configurations import differs, merged
+from extender.kube.errors import Conflict, KubeError, NotFound
+from extender.wire.webhook_configurations import GROUP, differs, merged
 
 JsonObject = dict[str, Any]
 Wanted = Callable[[bytes | None], Sequence[JsonObject]]
@@ -22,7 +24,7 @@ VALIDATING: Final = "validating"
 
 
 class ConfigurationStore(Protocol):
-    """Reads and replaces the two configurations; an update raises ``Conflict`` if the object has changed."""
+    """Reads, replaces and creates the two; a write raises ``Conflict`` if the object has changed, or exists by now."""
 
     async def get_mutating_webhooks(self, name: str) -> JsonObject:
         """The MutatingWebhookConfiguration as it is now."""
@@ -30,11 +32,27 @@ class ConfigurationStore(Protocol):
     async def update_mutating_webhooks(self, configuration: JsonObject) -> JsonObject:
         """Replaces it."""
 
+    async def create_mutating_webhooks(self, configuration: JsonObject) -> JsonObject:
+        """Creates it."""
+
     async def get_validating_webhooks(self, name: str) -> JsonObject:
         """The ValidatingWebhookConfiguration as it is now."""
 
     async def update_validating_webhooks(self, configuration: JsonObject) -> JsonObject:
         """Replaces it."""
+
+    async def create_validating_webhooks(self, configuration: JsonObject) -> JsonObject:
+        """Creates it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """The calls for one of the two."""
+
+    kind: str
+    get: Callable[[str], Awaitable[JsonObject]]
+    update: Callable[[JsonObject], Awaitable[JsonObject]]
+    create: Callable[[JsonObject], Awaitable[JsonObject]]
 
 
 class WebhookConfigurations:
@@ -46,13 +64,22 @@ class WebhookConfigurations:
         self._name = name
         self._wanted = wanted
         self._problems: dict[str, str] = {}
-        self._get = {MUTATING: store.get_mutating_webhooks, VALIDATING: store.get_validating_webhooks}
-        self._update = {MUTATING: store.update_mutating_webhooks, VALIDATING: store.update_validating_webhooks}
+        self._access = {
+            MUTATING: _Access(
+                "MutatingWebhookConfiguration",
+                *(store.get_mutating_webhooks, store.update_mutating_webhooks, store.create_mutating_webhooks),
+            ),
+            VALIDATING: _Access(
+                "ValidatingWebhookConfiguration",
+                *(store.get_validating_webhooks, store.update_validating_webhooks, store.create_validating_webhooks),
+            ),
+        }
 
     async def keep(self, bundle: bytes | None) -> bool:
         """Reads both, and writes what differs. Whether both are now as required.
 
-        ``None`` leaves the bundle to another writer, such as cert-manager.
+        ``None`` leaves the bundle to another writer, such as cert-manager, and then also the creation of what was deleted:
+        its annotations tell that writer which bundle it is.
         """
         done = [await self._keep_one(each, bundle) for each in (MUTATING, VALIDATING)]
         return all(done)
@@ -63,7 +90,7 @@ class WebhookConfigurations:
 
     async def _keep_one(self, which: str, bundle: bytes | None) -> bool:
         try:
-            await self._repair(which, bundle, self._get[which], self._update[which])
+            await self._repair(which, bundle, self._access[which])
         except Conflict:
             return False  # changed in between; the next round reads it again
         except KubeError as error:
@@ -80,13 +107,21 @@ class WebhookConfigurations:
         self,
         which: str,
         bundle: bytes | None,
-        get: Callable[[str], Awaitable[JsonObject]],
-        update: Callable[[JsonObject], Awaitable[JsonObject]],
+        access: _Access,
     ) -> None:
-        found = await get(self._name)
+        try:
+            found = await access.get(self._name)
+        except NotFound:
+            if bundle is None:
+                raise
+            body = {"apiVersion": f"{GROUP}/v1", "kind": access.kind, "metadata": {"name": self._name}}
+            await access.create({**body, "webhooks": list(self._wanted[which](bundle))})
+            self.repairs[which] += 1
+            _LOG.warning("webhook configuration created, it did not exist", extra={"configuration": which})
+            return
         present = found.get("webhooks")
         wanted = merged(self._wanted[which](bundle), present)
         if differs(wanted, present):
-            await update({**found, "webhooks": wanted})
+            await access.update({**found, "webhooks": wanted})
             self.repairs[which] += 1
             _LOG.info("webhook configuration written", extra={"configuration": which})

@@ -72,18 +72,30 @@ def test_the_component_grants_the_calls_on_its_objects_by_their_names(documents:
     names = {role["metadata"]["name"] for role in before}
     added = [role for role in roles if role["metadata"]["name"] not in names]
     rows = [rule for role in added for rule in role["rules"]]
-    unnamed = [rule["resources"][0] for rule in rows if "resourceNames" not in rule]
-    assert unnamed == [
-        "podschedulingpolicies",
-        "podschedulingpolicies/status",
-        "groupplacements",
-    ]  # named by users and for groups
+    unnamed = [(rule["resources"][0], rule["verbs"]) for rule in rows if "resourceNames" not in rule]
+    # Named by users and for groups, and create cannot be limited by name.
+    assert sorted(unnamed) == [
+        ("groupplacements", ["get", "create", "update", "delete"]),
+        ("mutatingwebhookconfigurations", ["create"]),
+        ("podschedulingpolicies", ["get"]),
+        ("podschedulingpolicies/status", ["patch"]),
+        ("secrets", ["create"]),
+    ]
     named = {rule["resources"][0]: rule["resourceNames"] for rule in rows if "resourceNames" in rule}
     assert named == {
         "secrets": [POLICIES.webhook.secret],
         "mutatingwebhookconfigurations": [POLICIES.webhook.configuration],
     }
     assert [one["metadata"]["name"] for one in of_kind(documents, "Secret")].count(POLICIES.webhook.secret) == 1
+
+
+@EACH
+def test_an_admission_policy_limits_the_secrets_of_the_extenders_user(documents: list[Json]) -> None:
+    (base, limited) = of_kind(documents, "ValidatingAdmissionPolicy")
+    bindings = {each["spec"]["policyName"] for each in of_kind(documents, "ValidatingAdmissionPolicyBinding")}
+    assert bindings == {base["metadata"]["name"], limited["metadata"]["name"]}
+    assert limited["spec"]["matchConditions"] == base["spec"]["matchConditions"], "the same user"
+    assert f'object.metadata.name == "{POLICIES.webhook.secret}"' in limited["spec"]["validations"][0]["expression"]
 
 
 @EACH

@@ -11,13 +11,28 @@ import pytest
 
 from extender.certificates.authority import SERVER, Authority
 from extender.certificates.rotation import ServingPair
-from extender.simulator.apiserver.kinds import MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS, Target
+from extender.simulator.apiserver.api_errors import ApiError
+from extender.simulator.apiserver.fault_points import Call, Faults
+from extender.simulator.apiserver.kinds import MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS, Kind, Target
 from extender.tasks.webhook.certificates import SETTLE_SECONDS, FileCertificates
 from tests.fakes import FakeClock
 from tests.tasks.webhook.scene import BEGIN, CONFIGURATION, LIFETIME, NAME, Replica, Scene
 from tests.tasks.webhook.scene import scene as opened
 
 BOTH = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
+
+
+class Refusing(Faults):
+    """The account may not call these kinds, or may not make one call on them."""
+
+    def __init__(self, *kinds: Kind, method: str = "") -> None:
+        self._kinds = kinds
+        self._method = method
+
+    async def before_answer(self, call: Call) -> None:
+        """403, as without a role."""
+        if call.target is not None and call.target.kind in self._kinds and call.method.startswith(self._method):
+            raise ApiError(403, "Forbidden", "forbidden by no role")
 
 
 @pytest.fixture
@@ -83,7 +98,7 @@ async def test_while_a_configuration_cannot_be_written_the_old_certificate_is_se
     scene: Scene, leader: Replica
 ) -> None:
     first = leader.serving
-    scene.api.operations.delete(Target(VALIDATING_WEBHOOKS, "", CONFIGURATION), {})
+    scene.api.faults = Refusing(VALIDATING_WEBHOOKS)
     scene.now = BEGIN + LIFETIME * 2 / 3
     for _ in range(3):
         await leader.keeper.step()
@@ -99,7 +114,10 @@ async def test_a_new_leader_goes_on_with_the_rotation_of_the_old_one(scene: Scen
     await successor.keeper.step()
     await scene.clock.sleep(SETTLE_SECONDS)
     await successor.keeper.step()
-    assert successor.certificates.steps == {"made": 0, "prepared": 0, "switched": 1, "pruned": 0, "failed": 0}
+    assert successor.certificates.steps == {
+        **dict.fromkeys(("made", "prepared", "pruned", "restored", "failed"), 0),
+        "switched": 1,
+    }
     assert scene.is_trusted(successor.serving)
 
 
@@ -170,11 +188,10 @@ async def test_a_secret_that_was_emptied_is_made_again_and_the_configurations_fo
     assert scene.is_trusted(leader.serving)
 
 
-async def test_a_missing_secret_is_a_problem_that_is_logged_once_and_heals(
+async def test_a_secret_that_cannot_be_read_is_a_problem_that_is_logged_once_and_heals(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
-    secret = scene.stored(SECRETS)
-    scene.api.operations.delete(Target(SECRETS, "ours", NAME), {})
+    scene.api.faults = Refusing(SECRETS)
     replica = scene.replica()
     for _ in range(3):
         await replica.keeper.step()
@@ -183,10 +200,63 @@ async def test_a_missing_secret_is_a_problem_that_is_logged_once_and_heals(
     ]
     assert not replica.served
     assert scene.bundle(MUTATING_WEBHOOKS) == b"", "no configuration is written without an authority"
-    del secret["metadata"]["resourceVersion"], secret["metadata"]["uid"]
-    scene.api.operations.create(SECRETS, secret, namespace="ours")
+    scene.api.faults = Faults()
     await replica.keeper.step()
     assert scene.is_trusted(replica.serving)
+
+
+async def test_a_deleted_secret_is_created_with_the_certificates_in_use(scene: Scene, leader: Replica) -> None:
+    """A rotation that is under way goes on: the waiting pair is kept too, and no API server needs a new bundle."""
+    scene.now = BEGIN + LIFETIME * 2 / 3
+    await leader.keeper.step()
+    before, bundle = scene.stored(SECRETS)["data"], scene.bundle(MUTATING_WEBHOOKS)
+    scene.api.operations.delete(Target(SECRETS, "ours", NAME), {})
+    await leader.keeper.step()
+    assert scene.stored(SECRETS)["data"] == before
+    assert scene.stored(SECRETS)["type"] == "Opaque"
+    assert scene.bundle(MUTATING_WEBHOOKS) == bundle
+    assert (leader.certificates.steps["restored"], leader.certificates.steps["made"]) == (1, 1)
+
+
+async def test_a_leader_that_knows_no_certificate_creates_the_secret_and_makes_one(scene: Scene) -> None:
+    scene.api.operations.delete(Target(SECRETS, "ours", NAME), {})
+    replica = scene.replica()
+    await replica.keeper.step()
+    assert scene.is_trusted(replica.serving)
+    assert (replica.certificates.steps["restored"], replica.certificates.steps["made"]) == (1, 1)
+
+
+@pytest.mark.parametrize("kind", BOTH, ids=lambda kind: kind.kind)
+async def test_a_deleted_configuration_is_created_as_it_was_and_counted(
+    scene: Scene, leader: Replica, kind: Kind
+) -> None:
+    before, repairs = scene.stored(kind), sum(leader.configurations.repairs.values())
+    scene.api.operations.delete(Target(kind, "", CONFIGURATION), {})
+    await leader.keeper.step()
+    assert scene.stored(kind)["webhooks"] == before["webhooks"]
+    assert sum(leader.configurations.repairs.values()) == repairs + 1
+    assert leader.configurations.correct == {"mutating": 1.0, "validating": 1.0}
+
+
+@pytest.mark.parametrize("kind", BOTH, ids=lambda kind: kind.kind)
+async def test_a_deleted_configuration_whose_bundle_another_writes_is_left_to_that_writer(
+    scene: Scene, leader: Replica, kind: Kind
+) -> None:
+    scene.api.operations.delete(Target(kind, "", CONFIGURATION), {})
+    assert not await leader.configurations.keep(None)
+    assert CONFIGURATION not in scene.api.store.table(kind).objects
+
+
+async def test_without_the_permission_to_create_what_was_deleted_stays_a_problem(scene: Scene, leader: Replica) -> None:
+    scene.api.operations.delete(Target(MUTATING_WEBHOOKS, "", CONFIGURATION), {})
+    scene.api.operations.delete(Target(SECRETS, "ours", NAME), {})
+    scene.api.faults = Refusing(MUTATING_WEBHOOKS, SECRETS, method="POST")
+    first = leader.serving
+    for _ in range(2):
+        await leader.keeper.step()
+    assert leader.configurations.correct == {"mutating": 0.0, "validating": 1.0}
+    assert leader.serving == first
+    assert leader.certificates.problem
 
 
 # -- files ----------------------------------------------------------------------------------------------------------
