@@ -50,6 +50,7 @@ def audit_steps(index: ClusterIndex) -> Iterator[Check]:
         yield partial(_check_pods, index, uids)
     yield partial(_check_assumed, index)
     yield partial(_check_reserved, index)
+    yield index.gated.wrong
     yield partial(_check_carriers, index)
     for numbers in _slices(range(len(index.topology.nodes)), _NODES_A_STEP):
         yield partial(_check_nodes, index, numbers)

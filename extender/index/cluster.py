@@ -13,6 +13,7 @@ from extender.index.claims.nominations import Nominations
 from extender.index.claims.reserved import Reservations
 from extender.index.counts.counts import Counts
 from extender.index.counts.groups import IndexDriftError
+from extender.index.gated import GatedGroups
 from extender.index.nodes.topology import NodePods, Topology
 from extender.index.objects.changes import PodSubscribers
 from extender.index.objects.namespaces import Namespaces
@@ -60,6 +61,7 @@ class ClusterIndex:
         self.counts = Counts(rules, self.topology, self.namespaces, self.workloads, rejects_excess=rejects_excess)
         self.nominations = Nominations(self.pods)
         self.reserved = Reservations(self.pods, self.nominations)
+        self.gated = GatedGroups(self.pods, self.policies, self.namespaces)
         self.rejected = RejectedPods(self.deleted)
         self.assumed = AssumedPods(self.pods, self.counts.signatures, self._count, self.deleted, self.topology.known)
         self.assume = self.assumed.assume
@@ -157,13 +159,19 @@ class ClusterIndex:
             self._change_signature(old, new)
         if uid in self.nominations.concerned or (new is not None and new.nominated_node):
             self.nominations.change(uid, new)
-        if uid in self.reserved.held:
-            self.reserved.observe(uid, new)
+        if uid in self.reserved.held or _has_gating(old, new):
+            self._change_release(uid, old, new)
         if ended is not None and self.assumed.changes.callbacks:
             self.assumed.changes.notify(ended, None)
         if uid in self.pod_changes.by_uid:
             self.pod_changes.notify(uid, old, new)
         return True
+
+    def _change_release(self, uid: str, old: Pod | None, new: Pod | None) -> None:
+        """Applies a change of a pod that is, or was, released with a group or waits for it."""
+        if uid in self.reserved.held:
+            self.reserved.observe(uid, new)
+        self.gated.change(uid, old, new)
 
     def _change_signature(self, old: Pod | None, new: Pod | None) -> None:
         """Counts the pods of each signature, placed or not: constraints of signatures without a pod are idle."""
@@ -233,9 +241,14 @@ class ClusterIndex:
         result = {"pods": len(self.pods), "workloads": len(self.workloads.objects), "drifts": self.drifts}
         result |= {"assumed_pods": len(self.assumed.held), "rejected_pods": len(self.rejected)}
         rooms = (self.topology, self.namespaces, self.budgets, self.policies, self.placements)
-        for part in (*rooms, self.counts, self.nominations, self.reserved):
+        for part in (*rooms, self.counts, self.nominations, self.reserved, self.gated):
             result |= part.statistics()
         return result
+
+
+def _has_gating(old: Pod | None, new: Pod | None) -> bool:
+    """Whether the groups of gated pods may be concerned; most pods are never gated."""
+    return (new is not None and new.gating is not None) or (old is not None and old.gating is not None)
 
 
 def _is_same_victim(old: Pod, new: Pod) -> bool:

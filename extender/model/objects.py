@@ -16,6 +16,7 @@ from extender.model.group_placements import GroupPlacement
 from extender.model.labels import NO_LABELS, Labels
 from extender.model.node_affinity import ANY_NODE, NodeAffinity, PreferredNodeTerm
 from extender.model.policies import DEFAULT_SERVICE_ACCOUNT, Enforced, PolicyKey, PolicyObject
+from extender.model.release import Gating
 from extender.model.resources import Resources
 from extender.model.selectors import NOTHING, LabelSelector
 from extender.model.spread import NO_SPREAD, SpreadConstraints
@@ -88,6 +89,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     ``preempted``: it is marked as the victim of a preemption (condition DisruptionTarget, KEP-3329).
     ``rejection``: the scheduler's last reason why it is pending (PodScheduled=False), empty if there is none.
     ``has_unseen_needs``: it needs host ports, volumes or devices, which the index does not hold.
+    ``gating`` is set for a gated pod and for one that we have released.
     """
 
     uid: str
@@ -105,6 +107,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     preempted: bool = False
     has_unseen_needs: bool = False
     rejection: str = ""
+    gating: Gating | None = None
 
     @property
     def key(self) -> str:

@@ -11,9 +11,13 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+import msgspec
+
 RELEASE_GATE: Final = "placement.extender.dev/group"
 RELEASED_ANNOTATION: Final = "placement.extender.dev/released"
 MOST_LEVELS: Final = 4
+MOST_GATES: Final = 8
+MOST_NUMBERS: Final = 16
 
 _OF_ITS_OWN: Final = "pod/"  # neither a label's value nor a UID contains a slash
 
@@ -87,6 +91,21 @@ class ReleaseSpec:
     decision_timeout: float = 600.0
     on_timeout: OnTimeout = OnTimeout.KEEP_GATED
     replacement: Replacement = Replacement.SAME_DOMAIN
+
+
+class Gating(msgspec.Struct, frozen=True, gc=False):
+    """What the release reads of a pod that is gated, or that was released by us; other pods have none.
+
+    ``gates``: the names of its scheduling gates, the first `MOST_GATES` of them. ``owner``: the UID of its controller.
+    ``numbers``: the annotations whose value is a number, which a policy may take the size of a group from. ``released``:
+    the `GroupKey.value` of the group that it was released with.
+    """
+
+    gates: tuple[str, ...] = ()
+    owner: str = ""
+    numbers: tuple[tuple[str, int], ...] = ()
+    released: str = ""
+    created: datetime | None = None
 
 
 class GroupKey(NamedTuple):

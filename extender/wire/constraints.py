@@ -256,6 +256,12 @@ def parse_owner_kind(raw: bytes) -> str:
     return next((owner.kind for owner in owners if owner.controller), "")
 
 
+def parse_owner_uid(raw: bytes) -> str:
+    """The UID of the controlling owner; empty where there is none."""
+    owners = decode(_OWNERS, raw, "metadata.ownerReferences") or ()
+    return next((owner.uid for owner in owners if owner.controller), "")
+
+
 def parse_controller(raw: bytes) -> Controller | None:
     """The controlling owner, if default spread constraints use the selector of its kind; else None."""
     for owner in decode(_OWNERS, raw, "metadata.ownerReferences") or ():

@@ -37,6 +37,7 @@ class MetaJson(_Json):
     deletion_timestamp: str | None = None
     resource_version: str | None = None
     annotations: Raw = NOTHING
+    creation_timestamp: str | None = None
 
 
 class PolicyMetaJson(MetaJson):
@@ -304,4 +305,5 @@ class OwnerJson(_Json):
     api_version: str = ""
     kind: str = ""
     name: str = ""
+    uid: str = ""
     controller: bool | None = None

@@ -35,6 +35,7 @@ from extender.wire.constraints import (
     with_node_selector,
 )
 from extender.wire.errors import WireError
+from extender.wire.gating import parse_gating
 from extender.wire.limits import DEFAULT_LIMITS, excess_bytes, excess_parts
 from extender.wire.objects_json import (
     BudgetJson,
@@ -133,6 +134,7 @@ def trim_pod(raw: PodJson, limits: Limits = DEFAULT_LIMITS) -> Pod:
         b'"PreemptionByScheduler"' in conditions,
         _has_unseen_needs(spec),
         "" if spec.node_name else _rejection(conditions),
+        parse_gating(meta, spec),
     )
 
 

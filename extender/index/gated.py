@@ -1,0 +1,304 @@
+"""Groups of pods that are released together: which pods wait, and which have been released, kept by changes of pods.
+
+A gated pod belongs to the first policy with ``when: Release`` that selects it and whose gate it has. The policy says by
+what pods are grouped. A released pod stays in its group, whatever its labels say later; after a restart the annotation of
+the release names the group. While no policy releases pods nothing is kept. An event of a pod costs O(1), a change of such
+a policy or of a namespace O(gated pods that it may concern).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
+from typing import Final, NamedTuple
+from weakref import WeakKeyDictionary
+
+from extender.index.objects.changes import Change, Subscribers
+from extender.index.objects.namespaces import Namespaces
+from extender.index.policies import PolicyTable
+from extender.model.bounded import shrink
+from extender.model.objects import Namespace, Pod, PodSignature
+from extender.model.policies import Moment, Policy, Subject
+from extender.model.release import RELEASE_GATE, Gating, GroupKey, GroupSize, ReleaseSpec, own_group
+
+UNREADABLE: Final = 0
+"""The size that a pod claims for its group where the label or annotation is absent, or is no positive number."""
+
+_LONGEST_NUMBER: Final = 6
+
+
+class Role(IntEnum):
+    """How far a pod of a group is. ``READY``: our gate is its last one. ``BLOCKED``: it has other gates too.
+
+    ``RELEASED``: our gate is removed, and it has no node yet. ``LEAVING``: it is being deleted.
+    """
+
+    READY = 0
+    BLOCKED = 1
+    RELEASED = 2
+    BOUND = 3
+    LEAVING = 4
+
+
+class Group:
+    """The pods of a group by UID, each with its role; ``counts`` are pods by role. Written by `GatedGroups` alone."""
+
+    __slots__ = ("counts", "key", "policy", "release", "roles", "sizes")
+
+    def __init__(self, key: GroupKey, policy: Policy, release: ReleaseSpec) -> None:
+        self.key = key
+        self.policy = policy
+        self.release = release
+        self.roles: dict[str, Role] = {}
+        self.counts = [0] * len(Role)
+        self.sizes: dict[int, int] = {}
+
+    @property
+    def size(self) -> int:
+        """How many pods the group is to have: the largest number that a pod claims; 0 where one claims none.
+
+        So a group whose pods disagree waits, rather than being released in part. O(distinct sizes).
+        """
+        return UNREADABLE if UNREADABLE in self.sizes else max(self.sizes)
+
+    @property
+    def placed(self) -> int:
+        """How many pods have been released, bound or not."""
+        return self.counts[Role.RELEASED] + self.counts[Role.BOUND]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether as many pods as the group is to have are ready or released, and any is ready. O(distinct sizes)."""
+        size, ready = self.size, self.counts[Role.READY]
+        return size != UNREADABLE and ready > 0 and ready + self.placed >= size
+
+    def of_role(self, role: Role) -> list[str]:
+        """The UIDs of the pods of a role. O(pods of the group)."""
+        return [uid for uid, each in self.roles.items() if each is role]
+
+
+class _Member(NamedTuple):
+    group: Group
+    role: Role
+    size: int
+
+
+class GatedGroups:
+    """All groups by key. Subscribers are told of each group of which something changed, after the change.
+
+    ``orphans``: pods that have the usual gate, or had the gate of a policy, and that no policy releases any more.
+    """
+
+    def __init__(self, pods: Mapping[str, Pod], policies: PolicyTable, namespaces: Namespaces) -> None:
+        self.groups: dict[GroupKey, Group] = {}
+        self.changes: Subscribers[GroupKey] = Subscribers()
+        self.orphans: dict[str, str] = {}
+        self._pods = pods
+        self._policies = policies
+        self._namespaces = namespaces
+        self._releasing = 0
+        self._members: dict[str, _Member] = {}
+        self._known: dict[str, dict[str, None]] = {}
+        self._policies_of: WeakKeyDictionary[PodSignature, tuple[Policy, ...]] = WeakKeyDictionary()
+        policies.changes.subscribe(self._policy_changed)
+        namespaces.changes.subscribe(self._namespace_changed)
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    def __iter__(self) -> Iterator[Group]:
+        return iter(self.groups.values())
+
+    def group_of(self, uid: str) -> Group | None:
+        """The group of a pod, None where it has none. O(1)."""
+        found = self._members.get(uid)
+        return None if found is None else found.group
+
+    def statistics(self) -> dict[str, int]:
+        """How many groups there are, and how many pods are in them."""
+        return {"groups": len(self.groups), "grouped_pods": len(self._members)}
+
+    # -- changes --------------------------------------------------------------------------------------------------------
+
+    def change(self, uid: str, old: Pod | None, new: Pod | None) -> None:
+        """Applies a change of a pod that has, or had, a `Gating`; None where it is deleted or has finished. O(1)."""
+        gating = None if new is None else new.gating
+        if new is None or gating is None:
+            self.orphans.pop(uid, None)
+            if old is not None and self._releasing:
+                self._forget(uid, old.namespace)
+        elif self._releasing:
+            self._known.setdefault(new.namespace, {})[uid] = None
+            self._file(uid, new, gating)
+        elif uid in self.orphans and self.orphans[uid] not in gating.gates:
+            del self.orphans[uid]
+
+    def _forget(self, uid: str, namespace: str) -> None:
+        here = self._known.get(namespace)
+        if here is not None:
+            here.pop(uid, None)
+            if not here:
+                del self._known[namespace]
+                shrink(self._known)
+        self._put(uid, None)
+
+    def _file(self, uid: str, pod: Pod, gating: Gating) -> None:
+        """Puts a pod into the group that it belongs to now."""
+        before = self._members.get(uid)
+        wanted = self._wanted(pod, gating, before)
+        if wanted is None:
+            gate = before.group.release.gate if before is not None else self.orphans.get(uid, RELEASE_GATE)
+            if gate in gating.gates:
+                self.orphans[uid] = gate
+            else:
+                self.orphans.pop(uid, None)
+        else:
+            self.orphans.pop(uid, None)
+        self._put(uid, wanted)
+
+    def _wanted(self, pod: Pod, gating: Gating, before: _Member | None) -> _Member | None:
+        is_waiting = bool(gating.gates)
+        for policy in self._policies_for(pod.signature):
+            release = policy.release
+            if release is None or (is_waiting and release.gate not in gating.gates):
+                continue
+            if is_waiting:
+                value = _group_value(pod, gating, release)
+            elif before is None:
+                value = gating.released
+            elif before.group.key.policy == str(policy.key):
+                value = before.group.key.value
+            else:
+                continue
+            group = self._group(GroupKey(pod.namespace, str(policy.key), value), policy, release)
+            return _Member(group, _role(pod, gating), _size(pod, gating, release.size))
+        return None
+
+    def _group(self, key: GroupKey, policy: Policy, release: ReleaseSpec) -> Group:
+        found = self.groups.get(key)
+        if found is None:
+            return Group(key, policy, release)
+        if found.policy is not policy:
+            found.policy, found.release = policy, release
+            self.changes.notify(key, key)
+        return found
+
+    def _put(self, uid: str, new: _Member | None) -> None:
+        """Files a pod in the place of what it was. O(1)."""
+        old = self._members.get(uid)
+        if old == new:
+            return
+        if old is not None:
+            del self._members[uid]
+            _count(old, uid, -1)
+        if new is not None:
+            self._members[uid] = new
+            _count(new, uid, 1)
+            self.groups.setdefault(new.group.key, new.group)
+        if old is not None and not old.group.roles:
+            self.groups.pop(old.group.key, None)
+            shrink(self.groups)
+        for group in {id(each.group): each.group for each in (old, new) if each is not None}.values():
+            self.changes.notify(group.key, group.key)
+
+    def _policies_for(self, signature: PodSignature) -> tuple[Policy, ...]:
+        """The policies that release pods of a signature, in order. O(1) where it was asked for before."""
+        known = self._policies_of.get(signature)
+        if known is None:
+            subject = Subject(
+                signature.namespace,
+                signature.labels,
+                self._namespaces.labels(signature.namespace),
+                signature.owner_kind,
+                signature.service_account,
+                signature.priority_class,
+            )
+            known = self._policies_of[signature] = tuple(self._policies.select(subject, Moment.RELEASE))
+        return known
+
+    def wrong(self) -> list[str]:
+        """One line per difference from a recount, for the audit. O(grouped pods + pods)."""
+        problems = [f"group {each.key}: counts differ from its pods" for each in self if not _is_consistent(each)]
+        filed = {uid for group in self for uid in group.roles}
+        if filed != self._members.keys():
+            problems.append(f"groups: {len(filed)} pods are filed by group, {len(self._members)} by pod")
+        for pod in self._pods.values() if self._releasing else ():
+            before = self._members.get(pod.uid)
+            wanted = None if pod.gating is None else self._wanted(pod, pod.gating, before)
+            if wanted != before:
+                problems.append(f"pod {pod.full_name}: is in another group than it should be, or in another role")
+        return problems
+
+    # -- what concerns many pods ----------------------------------------------------------------------------------------
+
+    def _policy_changed(self, change: Change[Policy]) -> None:
+        old, new = (each is not None and each.release is not None for each in (change.old, change.new))
+        if not (old or new):
+            return
+        self._policies_of.clear()
+        if self._releasing == 0:
+            for pod in self._pods.values():
+                if pod.gating is not None:
+                    self._known.setdefault(pod.namespace, {})[pod.uid] = None
+        self._releasing += new - old
+        policy = change.new if change.new is not None else change.old
+        namespaces = [policy.key.namespace] if policy is not None and policy.key.namespace else list(self._known)
+        for namespace in namespaces:
+            self._file_again(namespace)
+        if self._releasing == 0:
+            self._known.clear()
+
+    def _namespace_changed(self, change: Change[Namespace]) -> None:
+        found = change.new or change.old
+        if self._releasing and found is not None and found.name in self._known:
+            self._policies_of.clear()
+            self._file_again(found.name)
+
+    def _file_again(self, namespace: str) -> None:
+        """O(pods of the namespace that are gated or released)."""
+        for uid in list(self._known.get(namespace, ())):
+            pod = self._pods.get(uid)
+            if pod is not None and pod.gating is not None:
+                self._file(uid, pod, pod.gating)
+
+
+def _count(member: _Member, uid: str, sign: int) -> None:
+    group, role, size = member
+    group.counts[role] += sign
+    left = group.sizes.get(size, 0) + sign
+    if left:
+        group.sizes[size] = left
+    else:
+        del group.sizes[size]
+    if sign > 0:
+        group.roles[uid] = role
+    else:
+        del group.roles[uid]
+
+
+def _is_consistent(group: Group) -> bool:
+    counts = [sum(each is role for each in group.roles.values()) for role in Role]
+    return bool(group.roles) and counts == group.counts and sum(group.sizes.values()) == len(group.roles)
+
+
+def _role(pod: Pod, gating: Gating) -> Role:
+    if pod.terminating:
+        return Role.LEAVING
+    if gating.gates:
+        return Role.READY if len(gating.gates) == 1 else Role.BLOCKED
+    return Role.BOUND if pod.node else Role.RELEASED
+
+
+def _group_value(pod: Pod, gating: Gating, release: ReleaseSpec) -> str:
+    named = pod.signature.labels.get(release.group_label) if release.group_label else gating.owner
+    return named or own_group(pod.uid)
+
+
+def _size(pod: Pod, gating: Gating, size: GroupSize) -> int:
+    """The size that a pod claims for its group, `UNREADABLE` where it claims none that can be read."""
+    if size.label:
+        text = pod.signature.labels.get(size.label, "")
+        return int(text) if text.isascii() and text.isdigit() and len(text) <= _LONGEST_NUMBER else UNREADABLE
+    if size.annotation:
+        return dict(gating.numbers).get(size.annotation, UNREADABLE)
+    return size.count

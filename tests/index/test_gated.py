@@ -1,0 +1,233 @@
+"""Which gated pods form a group, and how far its release is, as pods, policies and namespaces change."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+
+from extender.index.audit import audit
+from extender.index.cluster import ClusterIndex
+from extender.index.gated import UNREADABLE, Role
+from extender.model.objects import Object, Pod
+from extender.model.policies import PolicyObject
+from extender.model.release import MOST_GATES, RELEASE_GATE, Gating, GroupKey, GroupSize, own_group
+from extender.wire.kinds import NAMESPACES, PODS
+from tests.contenders import cluster, contender
+from tests.gangs import FOREIGN_GATE, gated, gated_json, release_policy
+from tests.policies import policy
+
+POLICY = "ClusterPodSchedulingPolicy/gangs"
+BY_OWNER: dict[str, Any] = {"group_label": ""}
+
+
+def key(value: str, namespace: str = "default", policy_name: str = POLICY) -> GroupKey:
+    return GroupKey(namespace, policy_name, value)
+
+
+def index_with(*objects: Object, **release: Any) -> ClusterIndex:
+    return cluster(PolicyObject(release_policy(**release)), *objects)
+
+
+def roles(index: ClusterIndex) -> dict[str, dict[str, Role]]:
+    """By value of the group's key, the role of each pod by name."""
+    return {
+        group.key.value: {uid.removeprefix("uid-"): role for uid, role in group.roles.items()} for group in index.gated
+    }
+
+
+def test_pods_are_grouped_by_label_and_a_pod_without_it_is_a_group_of_its_own() -> None:
+    index = index_with(gated("a", "x"), gated("b", "x"), gated("c", "y"), gated("d"))
+    assert roles(index) == {
+        "x": {"a": Role.READY, "b": Role.READY},
+        "y": {"c": Role.READY},
+        own_group("uid-d"): {"d": Role.READY},
+    }
+    assert audit(index) == []
+
+
+def test_pods_are_grouped_by_their_controller() -> None:
+    index = index_with(gated("a", owner=("ReplicaSet", "rs")), gated("b", owner=("ReplicaSet", "rs")), **BY_OWNER)
+    assert roles(index) == {"uid-rs": {"a": Role.READY, "b": Role.READY}}
+
+
+def test_a_pod_waits_until_our_gate_is_its_last_one() -> None:
+    index = index_with(gated("a", "x", gates=(FOREIGN_GATE, RELEASE_GATE)))
+    group = index.gated.groups[key("x")]
+    assert (group.is_complete, roles(index)) == (False, {"x": {"a": Role.BLOCKED}})
+    index.upsert(gated("a", "x"))
+    assert (group.is_complete, roles(index)) == (True, {"x": {"a": Role.READY}})
+
+
+def test_a_pod_with_only_the_gates_of_others_is_in_no_group() -> None:
+    assert roles(index_with(gated("a", "x", gates=(FOREIGN_GATE,)))) == {}
+
+
+def test_a_pod_goes_through_its_release_and_leaves_its_group_when_it_ends() -> None:
+    index = index_with(gated("a", "x"))
+    seen = []
+    for step in (
+        gated("a", "x", released="x"),
+        gated("a", "x", released="x", on="n1"),
+        gated("a", "x", released="x", on="n1", terminating=True),
+    ):
+        index.upsert(step)
+        seen.append(roles(index)["x"]["a"])
+    assert seen == [Role.RELEASED, Role.BOUND, Role.LEAVING]
+    index.upsert(gated("a", "x", released="x", on="n1", phase="Succeeded"))
+    assert (roles(index), index.gated._members, index.gated._known) == ({}, {}, {})
+
+
+def test_a_group_is_complete_when_released_pods_and_ready_ones_are_as_many_as_its_size() -> None:
+    index = index_with(gated("a", "x"), gated("b", "x"), size=GroupSize(count=3))
+    group = index.gated.groups[key("x")]
+    seen = [group.is_complete]
+    index.upsert(gated("c", "x"))
+    seen.append(group.is_complete)
+    for name in "abc":
+        index.upsert(gated(name, "x", released="x", on="n1"))
+    seen.append(group.is_complete)
+    index.delete(gated("a", "x"))
+    index.upsert(gated("d", "x"))
+    seen.append(group.is_complete)
+    assert seen == [False, True, False, True], "the last one is a replacement"
+
+
+def test_a_pod_moves_with_its_label_while_it_waits_and_stays_once_it_is_released() -> None:
+    index = index_with(gated("a", "x"), gated("b", "x"))
+    index.upsert(gated("a", "y"))
+    assert roles(index) == {"x": {"b": Role.READY}, "y": {"a": Role.READY}}
+    index.upsert(gated("b", "z", released="x"))
+    assert roles(index) == {"x": {"b": Role.RELEASED}, "y": {"a": Role.READY}}
+
+
+def test_after_a_restart_the_annotation_names_the_group_of_a_released_pod() -> None:
+    assert roles(index_with(gated("a", "z", released="x", on="n1"))) == {"x": {"a": Role.BOUND}}
+
+
+@pytest.mark.parametrize(
+    ("size", "claims", "expected"),
+    [
+        (GroupSize(label="n"), ["4", "4"], 4),
+        (GroupSize(label="n"), ["4", "8"], 8),
+        (GroupSize(label="n"), ["4", ""], UNREADABLE),
+        (GroupSize(label="n"), ["four", "4"], UNREADABLE),
+        (GroupSize(label="n"), ["0", "4"], UNREADABLE),
+        (GroupSize(annotation="n"), ["4", "8"], 8),
+        (GroupSize(annotation="n"), ["4", "1234567"], UNREADABLE),
+        (GroupSize(annotation="n"), ["4", "-1"], UNREADABLE),
+        (GroupSize(count=2), ["4", "8"], 2),
+    ],
+)
+def test_the_size_is_the_largest_that_a_pod_claims(size: GroupSize, claims: list[str], expected: int) -> None:
+    """A smaller one would release a part of the group."""
+    field = "annotations" if size.annotation else "labels"
+    index = index_with(*(gated(f"p{n}", "x", **{field: {"n": each}}) for n, each in enumerate(claims)), size=size)
+    group = index.gated.groups[key("x")]
+    assert (group.size, group.is_complete) == (expected, expected == 2)
+
+
+def test_a_changed_size_is_seen() -> None:
+    index = index_with(gated("a", "x", labels={"n": "2"}), size=GroupSize(label="n"))
+    index.upsert(gated("a", "x", labels={"n": "1"}))
+    assert index.gated.groups[key("x")].is_complete
+
+
+def test_the_first_policy_that_selects_a_pod_and_whose_gate_it_has_releases_it() -> None:
+    index = cluster(
+        PolicyObject(release_policy("other-gate", priority=9, gate=FOREIGN_GATE)),
+        PolicyObject(release_policy("second", priority=1)),
+        PolicyObject(release_policy("first", priority=2, selector={"matchLabels": {"team": "a"}})),
+        gated("a", "x", labels={"team": "a"}),
+        gated("b", "x"),
+    )
+    assert {group.key.policy: len(group.roles) for group in index.gated} == {
+        "ClusterPodSchedulingPolicy/first": 1,
+        "ClusterPodSchedulingPolicy/second": 1,
+    }
+
+
+def test_a_policy_that_comes_after_its_pods_changes_or_goes_is_followed() -> None:
+    index = cluster(gated("a", "x", owner=("ReplicaSet", "rs")), gated("b", "x", gates=(FOREIGN_GATE,)))
+    assert roles(index) == {}
+    index.upsert(PolicyObject(release_policy()))
+    seen = [roles(index)]
+    index.upsert(PolicyObject(release_policy(**BY_OWNER)))
+    seen.append(roles(index))
+    index.delete(PolicyObject(release_policy()))
+    seen.append(roles(index))
+    assert seen == [{"x": {"a": Role.READY}}, {"uid-rs": {"a": Role.READY}}, {}]
+    assert index.gated.orphans == {"uid-a": RELEASE_GATE}
+    index.upsert(contender("a"))
+    assert index.gated.orphans == {}
+
+
+def test_a_changed_policy_changes_the_spec_of_its_groups() -> None:
+    index = index_with(gated("a", "x"))
+    group = index.gated.groups[key("x")]
+    index.upsert(PolicyObject(release_policy(size=GroupSize(count=5), exclusive=True)))
+    assert index.gated.groups[key("x")] is group
+    assert (group.release.exclusive, group.size) == (True, 5)
+
+
+def test_a_policy_of_another_moment_costs_nothing() -> None:
+    index = cluster(PolicyObject(policy("plain")), gated("a", "x"))
+    assert (index.gated._known, index.gated.orphans, roles(index)) == ({}, {}, {})
+
+
+def test_a_pod_that_no_policy_selects_any_more_is_an_orphan_while_it_has_the_gate() -> None:
+    gate = "example.com/ours"
+    made = release_policy(selector={"matchLabels": {"team": "a"}}, gate=gate)
+    index = cluster(PolicyObject(made), gated("a", "x", gates=(gate,), labels={"team": "a"}), gated("b", "x"))
+    assert index.gated.orphans == {"uid-b": RELEASE_GATE}, "it has the usual gate"
+    index.upsert(gated("a", "x", gates=(gate,)))
+    assert (roles(index), index.gated.orphans["uid-a"]) == ({}, gate)
+    index.upsert(gated("a", "x", gates=(gate,), labels={"team": "a"}))
+    index.delete(gated("b", "x"))
+    assert (roles(index), index.gated.orphans) == ({"x": {"a": Role.READY}}, {})
+
+
+def test_a_relabelled_namespace_is_followed() -> None:
+    def namespace(**labels: str) -> Object:
+        return NAMESPACES.decode_object(orjson.dumps({"metadata": {"name": "default", "labels": labels}}))
+
+    scope = policy("gangs", namespaceSelector={"matchLabels": {"team": "a"}}).scope
+    chosen = replace(release_policy(), scope=scope)
+    index = cluster(PolicyObject(chosen), namespace(), gated("a", "x"))
+    seen = [roles(index)]
+    for labels in ({"team": "a"}, {"team": "b"}):
+        index.upsert(namespace(**labels))
+        seen.append(roles(index))
+    assert seen == [{}, {"x": {"a": Role.READY}}, {}]
+
+
+def test_subscribers_are_told_of_the_groups_that_changed_and_of_no_others() -> None:
+    index = index_with(gated("a", "x"), gated("b", "y"))
+    told: list[str] = []
+    index.gated.changes.subscribe(lambda change: told.append(change.new.value if change.new else ""))
+    index.upsert(gated("a", "x", minute=3))
+    assert told == [], "nothing that the release reads has changed"
+    index.upsert(gated("a", "y"))
+    assert sorted(told) == ["x", "y"]
+
+
+def test_gating_is_kept_for_gated_and_released_pods_only() -> None:
+    def gating(**fields: Any) -> Gating | None:
+        found = PODS.decode_object(orjson.dumps(gated_json("a", "x", **fields)))
+        assert isinstance(found, Pod)
+        return found.gating
+
+    assert gating(gates=(), annotations={"size": "4"}) is None
+    kept = gating(owner=("ReplicaSet", "rs"), annotations={"size": "4", "note": "four", "big": "1234567"})
+    assert kept is not None
+    assert (kept.gates, kept.owner, kept.numbers, kept.released) == ((RELEASE_GATE,), "uid-rs", (("size", 4),), "")
+    assert kept.created is not None
+    assert kept.created.isoformat() == "2026-01-01T00:00:00+00:00"
+    released = gating(released="a@b")
+    assert released is not None
+    assert (released.gates, released.released) == ((), "a@b")
+    many = gating(gates=[f"g{n}" for n in range(50)], annotations={f"n{n:02}": "1" for n in range(50)})
+    assert many is not None
+    assert (len(many.gates), len(many.numbers)) == (MOST_GATES, 16)
