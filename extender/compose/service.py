@@ -251,6 +251,7 @@ def _report_reflectors(metrics: Metrics, reflectors: Reflectors, clock: Clock) -
     metrics.report(scraped.RELISTS, by_kind(lambda status: status.relists))
     metrics.report(scraped.RELIST_CHANGES, reflectors.relist_changes)
     metrics.report(scraped.DECODE_ERRORS, by_kind(lambda status: status.decode_errors))
+    metrics.report(scraped.KINDS_NOT_SERVED, by_kind(lambda status: status.not_served))
     metrics.report(scraped.UNREADABLE_OBJECTS, by_kind(lambda status: status.unreadable))
 
 

@@ -23,7 +23,7 @@ def examine_policies(facts: Facts) -> list[Finding]:
 
 def _kinds(facts: PolicyFacts) -> Iterator[Finding]:
     for resource in facts.not_served:
-        remedy = f"{_CRDS}: the service is not ready before it has listed the kind"
+        remedy = f"{_CRDS}: none of these policies is in effect; the service sees the CRD within half a minute"
         if resource.endswith(KUPID_GROUP):
             remedy = "apply the CRDs of kupid, or set policies.kupid: false"
         yield Finding("error", "crds", f"the API server does not serve {resource}", remedy)

@@ -110,6 +110,11 @@ UNREADABLE_OBJECTS: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
     "Objects whose last version cannot be decoded: they count as last decoded, or not at all.",
     ("resource",),
 )
+KINDS_NOT_SERVED: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
+    "extender_kind_not_served",
+    "1 for a custom resource that the API server does not serve: its CRD is missing, and nothing of it is in effect.",
+    ("resource",),
+)
 AUDIT_ROUNDS: Final[ScrapedMetric[float]] = ScrapedMetric(
     "extender_audit_rounds", "Complete recounts of the index by the audit.", is_counter=True
 )

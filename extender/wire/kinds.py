@@ -158,11 +158,17 @@ def decode_line_identity(line: bytes) -> tuple[str, Identity]:
 
 
 class Kind(Generic[T]):
-    """A resource that can be listed and watched, and the conversion of its objects to model objects."""
+    """A resource that can be listed and watched, and the conversion of its objects to model objects.
 
-    def __init__(self, name: str, path: str, json: type[Any], trim: Callable[[Any], T]) -> None:
+    ``is_custom``: it is served only where its CRD is installed.
+    """
+
+    def __init__(
+        self, name: str, path: str, json: type[Any], trim: Callable[[Any], T], *, is_custom: bool = False
+    ) -> None:
         self.name = name
         self.path = path
+        self.is_custom = is_custom
         self._trim = trim
         # One decoder for envelope and object reads the bytes of the object once.
         event = msgspec.defstruct("EventJson", [("type", str), ("object", json)])
@@ -239,7 +245,7 @@ def policies_within(limits: Limits, api_kind: str, group: str) -> Kind[PolicyObj
     resource = f"{api_kind.lower()[:-1]}ies"
     name = resource if group == GROUP else f"{resource}.{group}"
     path = f"/apis/{group}/{VERSION}/{resource}"
-    return Kind(name, path, PolicyJson, lambda raw: trim_policy(raw, limits, api_kind, group))
+    return Kind(name, path, PolicyJson, lambda raw: trim_policy(raw, limits, api_kind, group), is_custom=True)
 
 
 PODS = pods_within(DEFAULT_LIMITS)
@@ -258,5 +264,5 @@ DISRUPTION_BUDGETS: Kind[DisruptionBudget] = Kind(
     trim_budget,
 )
 GROUP_PLACEMENTS: Kind[GroupPlacement] = Kind(
-    PLACEMENTS, f"/apis/{GROUP}/{VERSION}/{PLACEMENTS}", GroupPlacementJson, trim_placement
+    PLACEMENTS, f"/apis/{GROUP}/{VERSION}/{PLACEMENTS}", GroupPlacementJson, trim_placement, is_custom=True
 )

@@ -15,6 +15,8 @@ import pytest
 from extender.compose.embedded import FREE_PORT, StartError, service_running
 from extender.compose.service import Service
 from extender.settings import DEFAULT_NAMESPACE, Settings
+from extender.simulator.apiserver.api_errors import ApiError
+from extender.simulator.apiserver.fault_points import Call, Faults
 from extender.simulator.apiserver.kinds import (
     EVENTS,
     MUTATING_WEBHOOKS,
@@ -87,10 +89,11 @@ def installed(api: ApiServer) -> None:
 
 
 @asynccontextmanager
-async def running(given: Settings) -> AsyncIterator[Cluster]:
+async def running(given: Settings, faults: Faults | None = None) -> AsyncIterator[Cluster]:
     """The service, once both webhook configurations lead to it."""
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(ApiServer())
+        api.faults = faults or api.faults
         installed(api)
         _, service = await stack.enter_async_context(service_running(given, api.url, seed=1))
         assert service.admission is not None
@@ -237,6 +240,32 @@ async def test_readiness_waits_for_policies_and_for_a_certificate(cluster: Clust
     connector = aiohttp.TCPConnector(ssl=False)
     async with aiohttp.ClientSession(url, connector=connector) as session, session.get("/readyz") as answer:
         assert (answer.status, await answer.text()) == (200, "ok")
+
+
+class WithoutCrds(Faults):
+    """No kind of ours is served until ``are_installed``."""
+
+    are_installed = False
+
+    async def before_answer(self, call: Call) -> None:
+        """404, as for a resource that the API server does not know."""
+        if not self.are_installed and call.path.startswith("/apis/placement.extender.dev/"):
+            raise ApiError(404, "NotFound", "the server could not find the requested resource")
+
+
+async def test_without_crds_the_service_is_ready_without_policies_and_applies_them_once_they_are_there() -> None:
+    faults = WithoutCrds()
+    async with running(enabled(), faults) as cluster:
+        assert cluster.service.readiness.is_ready
+        metrics = cluster.service.metrics.render().decode()
+        assert 'extender_kind_not_served{resource="podschedulingpolicies"} 1.0' in metrics
+        assert 'extender_kind_not_served{resource="pods"} 0.0' in metrics
+        assert (await cluster.create("one"))["spec"]["schedulerName"] == "default-scheduler"
+        faults.are_installed = True
+        assert (await cluster.apply(policy("PodSchedulingPolicy", schedulerName="ours")))[0] == 201
+        assert (await cluster.create("two"))["spec"]["schedulerName"] == "ours"
+        metrics = cluster.service.metrics.render().decode()
+        assert 'extender_kind_not_served{resource="podschedulingpolicies"} 0.0' in metrics
 
 
 async def test_an_address_that_is_taken_is_named_by_its_setting(cluster: Cluster) -> None:

@@ -82,8 +82,8 @@ ADMISSION = Dashboard(
                 width=6,
             ),
             Panel(
-                "Status and events of policies",
-                "Writes per second by the leader. `failed`: see the log. `suppressed`: repetitions, or too many at once.",
+                "Status of policies",
+                "Writes and events per second by the leader. `failed`: see the log. `suppressed`: repetitions, or too many at once.",
                 {
                     "status {{result}}": rate("extender_policy_status_writes_total", "result"),
                     "event {{result}}": rate("extender_policy_events_total", "result"),

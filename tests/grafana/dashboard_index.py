@@ -54,8 +54,10 @@ INDEX = Dashboard(
             ),
             Panel(
                 "Unreadable objects",
-                "Objects whose last version cannot be decoded: they count as last decoded, or not at all. Errors are per second.",
+                "Objects whose last version cannot be decoded: they count as last decoded, or not at all. Errors are per second. "
+                "A kind is not served where its CRD is missing.",
                 {
+                    "{{resource}} not served": f"max by (resource) ({at('extender_kind_not_served')})",
                     "{{resource}}": f"max by (resource) ({at('extender_unreadable_objects')})",
                     "{{resource}} errors": rate("extender_decode_errors_total", "resource"),
                 },

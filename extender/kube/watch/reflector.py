@@ -13,6 +13,8 @@ What it relies on (API concepts, KEP-3157; measured on 1.36 where noted):
 6. A server that was restored from a backup filters all events up to the version of the watch, bookmarks too: it sends
    nothing. It answers 504 to a list that must not be older than that version, so each watch is preceded by such a list
    of a single object. A refused connection and a second silence in a row also lead to a new list.
+7. A custom resource whose CRD is not installed is answered 404. While an API server does not know its CRDs yet it answers
+   503 (k8s.io/apiextensions-apiserver, since 1.22), so a 404 that is repeated means that there are no such objects.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ _SHORT_WATCH: Final = 1.0  # a watch that ends before this without an event coun
 _MOST_SHORT_ROUNDS: Final = 10  # in a row that end normally, before there is a pause between them
 _SHORT_PAUSE: Final = 0.1
 _OUTAGES: Final = frozenset({RestartReason.REJECTED, RestartReason.UNDECODABLE, RestartReason.OVERSIZED})
+_NOT_SERVED_AFTER: Final = 2  # answers 404 in a row
 _INITIAL_TRIES: Final = 3  # streaming lists that may break off before one list is read in pages
 
 T = TypeVar("T", bound=Object)
@@ -77,6 +80,7 @@ class Reflector(Generic[T]):
         self._initial_failures = 0
         self._doubtful_ends = 0
         self._short_rounds = 0
+        self._not_found = 0  # answers 404 in a row
         self._had_event = False
         self._has_news = False  # an event or a bookmark, since `last_heard` moved on
         self._is_listing = False
@@ -88,6 +92,9 @@ class Reflector(Generic[T]):
             while True:
                 begun, self._had_event = self._clock.now(), False
                 end = await self._round(handler)
+                self._not_found = self._not_found + 1 if end is not None and end.not_served else 0
+                if self._kind.is_custom and self._not_found >= _NOT_SERVED_AFTER:
+                    await self._go_without(handler, begun)
                 if end is not None:
                     await self._pause(end, self._clock.now() - begun)
         finally:
@@ -105,6 +112,17 @@ class Reflector(Generic[T]):
         self._is_listing = True
         return await self._list(handler)
 
+    async def _go_without(self, handler: EventHandler[T], as_of: float) -> None:
+        """The resource is not served: what was known of it is gone. The list is tried again as after any rejection."""
+        status = self.status
+        if not status.not_served:
+            text = "%s: the API server does not serve this kind, so none of it is in effect; is its CRD installed?"
+            _LOG.error(text, self.name)
+            self._unreadable, status.unreadable, status.resource_version = set(), 0, ""
+            await handler.replace([], frozenset())
+            status.not_served = status.synced = True
+        status.last_heard, status.outage = as_of, ""
+
     async def _pause(self, end: WatchEnd, lasted: float) -> None:
         """Decides between watch and list after an end, then waits as long as it requires."""
         status = self.status
@@ -113,7 +131,7 @@ class Reflector(Generic[T]):
         text = end.text
         if end.why is RestartReason.REJECTED:
             text = f"{'list' if self._is_listing else 'watch'} of {self.name} rejected: {text}"
-        if end.why in _OUTAGES:
+        if end.why in _OUTAGES and not (status.not_served and end.not_served):
             status.outage = text
         self._doubtful_ends = self._doubtful_ends + 1 if end.doubtful and not self._had_event else 0
         if end.relist or self._doubtful_ends > 1:
@@ -153,7 +171,7 @@ class Reflector(Generic[T]):
         status.unreadable = len(listed.unreadable)
         await handler.replace(objects, frozenset(listed.unreadable))
         status.relists += status.synced
-        status.synced, status.error, status.last_heard = True, "", as_of
+        status.synced, status.error, status.last_heard, status.not_served = True, "", as_of, False
         status.resource_version = version
         self._initial_failures = 0
         _LOG.info("%s: %d listed, resourceVersion %s", self.name, len(objects), version[:_LONGEST_VERSION])

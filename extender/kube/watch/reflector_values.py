@@ -81,6 +81,7 @@ class ReflectorStatus:
     the last list was requested. ``error`` is empty while all is well.
     ``outage``: why changes are known to be missed, empty otherwise: no watch has begun yet, the server rejects it, or a
     change was lost and the new list is not complete. A lost connection is none: its events follow when it is back.
+    ``not_served``: the API server does not know this custom resource, which then counts as one without objects.
     """
 
     kind: str
@@ -99,6 +100,7 @@ class ReflectorStatus:
     error: str = ""
     outage: str = "no watch has begun"
     list_begun: float = 0.0
+    not_served: bool = False
 
     def lag(self, now: float) -> float:
         """Seconds since the last event; a quiet kind has one a minute, a bookmark."""

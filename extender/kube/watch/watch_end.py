@@ -27,7 +27,7 @@ class WatchEnd:
     """Why it ended; whether a new list is needed; the pause in seconds that the server requests.
 
     ``doubtful``: the resourceVersion may be the cause. After one such end the watch is retried, after two in a row relisted.
-    ``at_once``: the next round needs no back-off.
+    ``at_once``: the next round needs no back-off. ``not_served``: the API server does not know the resource.
     """
 
     why: RestartReason
@@ -36,6 +36,7 @@ class WatchEnd:
     retry_after: float = 0.0
     doubtful: bool = False
     at_once: bool = False
+    not_served: bool = False
 
 
 def end_of_error(error: KubeError) -> WatchEnd:
@@ -51,7 +52,7 @@ def end_of_error(error: KubeError) -> WatchEnd:
         # Measured: an unknown resourceVersion is answered with 500, one from the future with 504.
         return WatchEnd(RestartReason.BAD_VERSION, text, relist=True, retry_after=wait)
     if isinstance(error, Rejected | NotFound):
-        return WatchEnd(RestartReason.REJECTED, text)
+        return WatchEnd(RestartReason.REJECTED, text, not_served=isinstance(error, NotFound))
     # A server that was away may return with an older history, from a backup. The version of the watch is then in its
     # future, and it sends nothing before it gets there.
     was_away = error.reason == NO_CONNECTION
