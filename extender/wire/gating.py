@@ -1,7 +1,6 @@
 """What the release of groups reads of a pod: its scheduling gates, its controller, and a few of its annotations.
 
-Read for gated pods, and for those that carry the annotation of a release. For all others a search in the bytes of their
-annotations is all that it costs.
+Read by `trim` for gated pods, and for those that carry the annotation of a release.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from extender.wire.constraints import decode, parse_owner_uid, parse_strings
 from extender.wire.objects_json import MetaJson, PodSpecJson
 
 _ABSENT: Final = (b"", b"null", b"[]", b"{}")
-_RELEASED: Final = RELEASED_ANNOTATION.encode()
+RELEASED: Final = RELEASED_ANNOTATION.encode()
 _NUMBER: Final = re.compile(r"[0-9]{1,6}")
 _CACHE_BYTES: Final = 2**18
 _ENTRY_BYTES: Final = 500
@@ -33,12 +32,10 @@ class _GateJson(msgspec.Struct):
 _GATES: Final = msgspec.json.Decoder(list[_GateJson] | None)
 
 
-def parse_gating(meta: MetaJson, spec: PodSpecJson) -> Gating | None:
-    """The gating of a pod, None for one that neither is gated nor was released by us. Raises ``WireError``."""
-    gates, annotations = bytes(spec.scheduling_gates), bytes(meta.annotations)
-    if gates in _ABSENT and _RELEASED not in annotations:
-        return None
-    released, numbers = _annotations(annotations)
+def parse_gating(meta: MetaJson, spec: PodSpecJson) -> Gating:
+    """The gating of a pod that is gated or was released by us. Raises ``WireError``."""
+    gates = bytes(spec.scheduling_gates)
+    released, numbers = _annotations(bytes(meta.annotations))
     return Gating(
         _gates(gates),
         intern(parse_owner_uid(bytes(meta.owner_references))),

@@ -35,7 +35,7 @@ from extender.wire.constraints import (
     with_node_selector,
 )
 from extender.wire.errors import WireError
-from extender.wire.gating import parse_gating
+from extender.wire.gating import RELEASED, parse_gating
 from extender.wire.limits import DEFAULT_LIMITS, excess_bytes, excess_parts
 from extender.wire.objects_json import (
     BudgetJson,
@@ -115,6 +115,7 @@ def trim_pod(raw: PodJson, limits: Limits = DEFAULT_LIMITS) -> Pod:
         (spec.service_account_name or DEFAULT_SERVICE_ACCOUNT, spec.priority_class_name or ""),
         limits,
     )
+    is_gated = bytes(spec.scheduling_gates) not in _ABSENT
     signature = _SIGNATURES.get(template)
     if signature is None:
         signature = _signature(template, counts=bool(spec.node_name or status.nominated_node_name))
@@ -125,7 +126,7 @@ def trim_pod(raw: PodJson, limits: Limits = DEFAULT_LIMITS) -> Pod:
         _interned(spec.node_name or ""),
         meta.deletion_timestamp is not None,
         status.phase in ("Succeeded", "Failed"),
-        bytes(spec.scheduling_gates) not in _ABSENT,
+        is_gated,
         spec.priority or 0,
         spec.preemption_policy == "Never",
         status.nominated_node_name or "",
@@ -134,7 +135,8 @@ def trim_pod(raw: PodJson, limits: Limits = DEFAULT_LIMITS) -> Pod:
         b'"PreemptionByScheduler"' in conditions,
         _has_unseen_needs(spec),
         "" if spec.node_name else _rejection(conditions),
-        parse_gating(meta, spec),
+        # Most pods have no gating: then a search in the bytes of their annotations is all that it costs.
+        parse_gating(meta, spec) if is_gated or RELEASED in bytes(meta.annotations) else None,
     )
 
 
