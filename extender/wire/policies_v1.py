@@ -42,12 +42,13 @@ from extender.wire.limits import DEFAULT_LIMITS
 from extender.wire.node_terms import LISTS, NODE_TERMS, SPREAD, list_item, normal_form, value_at
 from extender.wire.objects_json import PolicyJson, PolicyMetaJson
 from extender.wire.policy_validation import validate
+from extender.wire.release_v1 import read_release
 
 _DEFAULT_WHEN: Final = ("Admission", "Scheduling")
 _SPEC_FIELDS: Final = (
     *("podSelector", "matchConditions", "when", "targets", "priority", "conflictPolicy", "failurePolicy", "mode"),
     *("nodeSelector", "nodeName", "affinity", "tolerations", "topologySpreadConstraints", "schedulerName"),
-    *("schedulerNames", "schedulingGates", "priorityClassName"),
+    *("schedulerNames", "schedulingGates", "priorityClassName", "release"),
 )
 
 
@@ -108,6 +109,7 @@ def read_policy(found: JsonObject, limits: Limits = DEFAULT_LIMITS, *, kind: str
         conflict_policy=_conflict_policy(spec, group),
         failure_policy=FailurePolicy(spec.get("failurePolicy") or FailurePolicy.IGNORE),
         mode=Mode(spec.get("mode") or Mode.ENFORCE),
+        release=read_release(spec),
         resource_version=str(metadata.get("resourceVersion") or ""),
     )
 
@@ -166,7 +168,7 @@ def _invalid(found: JsonObject, group: str, errors: list[FieldError]) -> Invalid
 def _must_not_be_missed(spec: JsonObject) -> bool:
     """Whether pods are rejected while the policy cannot be applied. A policy that only audits never rejects a pod."""
     when = spec.get("when") or _DEFAULT_WHEN
-    acts = not isinstance(when, list | tuple) or Moment.ADMISSION in when
+    acts = not isinstance(when, list | tuple) or Moment.ADMISSION in when or Moment.RELEASE in when
     return spec.get("failurePolicy") == "Fail" and spec.get("mode") != "Audit" and acts
 
 

@@ -14,6 +14,7 @@ from extender.model.labels import is_dns_subdomain, is_label_key
 from extender.model.policies import CLUSTER_KIND, GROUP, KUPID_GROUP, NAMESPACED_KIND, JsonObject, Moment
 from extender.wire.field_errors import ErrorType, FieldError, Problems
 from extender.wire.node_terms import size_of
+from extender.wire.release_v1 import check_release
 from extender.wire.scheduling_fields import (
     check_affinity,
     check_label_key,
@@ -98,6 +99,7 @@ def _check_spec(found: Problems, spec: JsonObject, kind: str) -> None:
     check_spread_constraints(found, spec.get("topologySpreadConstraints"), "spec.topologySpreadConstraints")
     _check_names(found, spec)
     _check_behaviour(found, spec)
+    check_release(found, spec)
 
 
 def _check_conditions(found: Problems, value: Any, path: str) -> None:

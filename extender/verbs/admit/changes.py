@@ -54,6 +54,12 @@ class Changes:
         """Whether the policy left the spec as it was."""
         return not (self.added or self.replaced or self.terms_changed)
 
+    def absorb_gate(self, other: Changes) -> None:
+        """Takes over what the same policy did for the moment of release."""
+        for name, items in other.added.items():
+            self.added[name] = [*self.added.get(name, ()), *items]
+        self.conflicts += other.conflicts
+
     def fields(self) -> list[str]:
         """The fields that the policy changed, for people."""
         names = [*self.added, *(name for name in self.replaced if name not in self.added)]

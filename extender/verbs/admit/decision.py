@@ -7,7 +7,7 @@ so, and every other policy is applied.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 from zlib import crc32
@@ -35,6 +35,7 @@ from extender.verbs.admit.injection import Injection
 from extender.verbs.admit.json_patch import Operation, make_patch
 from extender.verbs.admit.policy_reader import NamespaceReader, NodeReader, PolicyReader
 from extender.verbs.admit.policy_reviews import review_policy
+from extender.verbs.admit.release_gates import gating, why_no_gate
 from extender.verbs.admit.reviews import (
     FAILED,
     FORBIDDEN,
@@ -62,6 +63,7 @@ from extender.wire.policy_validation import is_policy
 _MOST_DESCRIBED: Final = 100  # conflicts that are put into words; a response has room for fewer
 _MIRROR: Final = "kubernetes.io/config.mirror"  # a static pod's copy, which the kubelet does not read
 _MOST_RECORDED: Final = 2**17  # bytes of the annotation; all annotations of an object may have 2**18
+_AT_THE_WEBHOOK: Final = frozenset({Moment.ADMISSION, Moment.RELEASE})  # the gate of a release is set by it
 _COMPUTED_FROM_CLASS: Final = ("priority", "preemptionPolicy")
 
 
@@ -245,6 +247,8 @@ class AdmitVerb:
         seed = crc32(_seed(request, is_pod=is_pod).encode())
         injection = Injection(clean, self._bounds, findings.budget, is_pod=is_pod, scheduler_seed=seed)
         changes = self._apply(injection, self._selected(subject, is_pod=is_pod), findings)
+        if is_pod and not why_no_gate(subject, injection.spec):
+            self._gate(injection, subject, changes, findings)
         new = record_of(injection, changes)
         if is_pod:
             new = record if new is None else joined(record, new)
@@ -266,6 +270,19 @@ class AdmitVerb:
         findings.changes += applied
         return applied
 
+    def _gate(self, injection: Injection, subject: Subject, changes: list[Changes], findings: _Findings) -> None:
+        """Adds the gate of the policy that releases the pod."""
+        gated: list[Changes] = []
+        policies = gating(self._policies.select(subject, Moment.RELEASE))
+        self._apply_each(injection, policies, gated, findings, Moment.RELEASE)
+        for each in gated:
+            earlier = next((done for done in changes if done.policy == each.policy), None)
+            if earlier is None:
+                changes.append(each)
+                findings.changes.append(each)
+            else:
+                earlier.absorb_gate(each)
+
     def _apply_where_it_gave_way(
         self, injection: Injection, changes: Changes, applied: list[Changes], findings: _Findings
     ) -> None:
@@ -280,14 +297,19 @@ class AdmitVerb:
             applied += (each for each in again if not each.is_empty)
 
     def _apply_each(
-        self, injection: Injection, policies: list[Policy], applied: list[Changes], findings: _Findings
+        self,
+        injection: Injection,
+        policies: Sequence[Policy],
+        applied: list[Changes],
+        findings: _Findings,
+        moment: Moment = Moment.ADMISSION,
     ) -> None:
         for policy in policies:
             try:
                 if policy.mode is Mode.AUDIT:
-                    findings.audited.append(injection.preview(policy))
+                    findings.audited.append(injection.preview(policy, moment))
                 else:
-                    applied.append(injection.apply(policy))
+                    applied.append(injection.apply(policy, moment))
             except RejectedError as error:
                 findings.changes += applied
                 raise DeniedError(FORBIDDEN, f"rejected by {error}") from error
@@ -317,7 +339,7 @@ def _annotated(obj: JsonObject, text: str) -> JsonObject:
 
 def _must_not_be_missed(policy: Policy, namespace: str) -> bool:
     is_near = policy.key.namespace in ("", namespace)
-    return is_near and policy.failure_policy is FailurePolicy.FAIL and policy.acts(Moment.ADMISSION)
+    return is_near and policy.failure_policy is FailurePolicy.FAIL and bool(policy.when & _AT_THE_WEBHOOK)
 
 
 def _has_overridden(changes: Changes) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from extender.model.policies import ConflictPolicy, Item, JsonObject, Policy, Size
+from extender.model.policies import ConflictPolicy, Item, JsonObject, Moment, Policy, Size
 from extender.verbs.admit.budget import Budget
 from extender.verbs.admit.changes import Bounds, Changes, RejectedError, short
 from extender.verbs.admit.node_directives import NodeDirectives
@@ -60,24 +60,27 @@ class Injection:
         """What happened to the required node terms, for the annotation; None where nothing did."""
         return self._nodes.terms_record()
 
-    def apply(self, policy: Policy) -> Changes:
-        """Applies one policy. Raises `RejectedError` where a conflict is to reject the pod; then nothing is changed."""
+    def apply(self, policy: Policy, moment: Moment = Moment.ADMISSION) -> Changes:
+        """Applies one policy. Raises `RejectedError` where a conflict is to reject the pod; then nothing is changed.
+
+        ``moment`` Release: only the gate that holds the pod until then.
+        """
         saved, saved_nodes = self._state.save(), self._nodes.save()
         changes = Changes(policy)
         try:
-            self._apply(policy, changes)
+            self._apply(policy, moment, changes)
         except BaseException:
             self._state.restore(saved)
             self._nodes.restore(saved_nodes)
             raise
         return changes
 
-    def preview(self, policy: Policy) -> Changes:
+    def preview(self, policy: Policy, moment: Moment = Moment.ADMISSION) -> Changes:
         """What `apply` would do, without doing it: for policies in mode Audit."""
         saved, saved_nodes = self._state.save(), self._nodes.save()
         changes = Changes(policy)
         try:
-            self._apply(policy, changes)
+            self._apply(policy, moment, changes)
         except RejectedError as error:
             changes.conflicts.append(error.conflict)
         finally:
@@ -85,10 +88,15 @@ class Injection:
             self._nodes.restore(saved_nodes)
         return changes
 
-    def _apply(self, policy: Policy, changes: Changes) -> None:
+    def _apply(self, policy: Policy, moment: Moment, changes: Changes) -> None:
         if self._state.excess:
             self._state.conflict(changes, "spec", self._state.excess)
-            return
+        elif moment is not Moment.RELEASE:
+            self._direct(policy, changes)
+        elif policy.release is not None:
+            self._add_gates((policy.release.gate,), changes)
+
+    def _direct(self, policy: Policy, changes: Changes) -> None:
         directives = policy.directives
         if directives.required_node_terms is not None:
             self._nodes.join_terms(changes)

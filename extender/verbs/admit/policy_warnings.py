@@ -9,14 +9,15 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from extender.model.clauses import LABEL, Clause, are_contradictory, clause
-from extender.model.labels import is_label_value
-from extender.model.node_affinity import ANY_NODE, as_int64
+from extender.model.labels import Operator, is_label_value
+from extender.model.node_affinity import ANY_NODE, NodeAffinity, NodeRequirement, NodeSelectorTerm, as_int64
 from extender.model.policies import GROUP, Directives, JsonObject, Moment, Policy
 from extender.model.selectors import LabelSelector
 from extender.verbs.admit.budget import Budget
 from extender.verbs.admit.policy_reader import NodeReader, PolicyReader
 from extender.verbs.admit.term_product import TooManyTermsError, join, policy_terms
 from extender.wire.node_terms import NODE_TERMS, POD_TERMS, SPREAD, WEIGHTED_POD_TERMS, value_at
+from extender.wire.release_v1 import RELEASE_FIELDS
 
 _MOST_CONTRADICTIONS: Final = 5
 _MOST_TERMS: Final = 1000
@@ -32,19 +33,32 @@ def warnings_of(policy: Policy, spec: JsonObject, policies: PolicyReader, nodes:
     yield from _own_warnings(policy, spec)
     if nodes is not None and policy.directives.nodes != ANY_NODE and nodes.matching(policy.directives.nodes) == 0:
         yield "spec: no node matches the node selector and the required node affinity now"
+    yield from _missing_levels(policy, nodes)
     yield from _contradictions(policy, policies)
+
+
+def _missing_levels(policy: Policy, nodes: NodeReader | None) -> Iterator[str]:
+    """A group lands in no domain of a key that no node has."""
+    for number, key in enumerate(policy.release.topology if policy.release is not None else ()):
+        term = NodeSelectorTerm((NodeRequirement(key, Operator.EXISTS),))
+        if nodes is not None and nodes.matching(NodeAffinity(terms=(term,))) == 0:
+            yield f"spec.release.topology[{number}]: no node has the label {key} now"
 
 
 def _own_warnings(policy: Policy, spec: JsonObject) -> Iterator[str]:
     scope, directives = policy.scope, policy.directives
     for name in sorted(spec.keys() - _KNOWN_FIELDS):
         yield f"spec.{name}: unknown field, it has no effect"
+    for name in sorted((spec.get("release") or {}).keys() - set(RELEASE_FIELDS)):
+        yield f"spec.release.{name}: unknown field, it has no effect"
     if scope.pod_selector.nothing:
         yield "spec.podSelector: is absent, so the policy selects no pod; {} selects all"
     if scope.namespace_selector.nothing:
         yield "spec.namespaceSelector: is absent, so the policy selects no namespace; {} selects all"
-    if directives.is_empty:
+    if directives.is_empty and policy.release is None:
         yield "spec: the policy directs nothing"
+    elif policy.when == {Moment.RELEASE} and not directives.is_empty:
+        yield "spec.when: the directives have no effect at release, only `release` has"
     if directives.node_name:
         yield "spec.nodeName: pods with a node name bypass the scheduler: no room is checked, and no constraint"
     if directives.soft_min_domains and Moment.SCHEDULING not in policy.when:
@@ -113,6 +127,8 @@ def contradiction_between(one: Policy, other: Policy, most_pairs: int | None = N
     """
     if not _may_meet(one, other):
         return ""
+    if one.release is not None and other.release is not None and one.release != other.release:
+        return "spec.release"
     mine, its = one.directives, other.directives
     return _contradiction(mine, its, with_terms=most_pairs is None or _pairs_of_terms(mine, its) <= most_pairs)
 

@@ -10,6 +10,7 @@ import yaml
 
 from tests.deploy.building import DEPLOY
 from tests.deploy.policies import schema
+from tests.deploy.policies.release import RULES, release
 from tests.deploy.policies.schema import Schema, listed, record, rule, text
 
 FILE: Final[Path] = DEPLOY / "policies" / "crds.yaml"
@@ -132,6 +133,7 @@ def _spec(*, is_cluster: bool) -> Schema:
             )
             for field in _AT_ADMISSION_ONLY
         ),
+        *RULES,
     ]
     return record(fields, rules=rules)
 
@@ -174,6 +176,7 @@ def _behaviour() -> dict[str, Schema]:
         "conflictPolicy": choice("What happens to a field that the pod has set.", "KeepPod", "Override", "Reject"),
         "failurePolicy": choice("What happens to the pod if this policy cannot be applied.", "Ignore", "Fail"),
         "mode": choice("Audit only reports what the policy would do.", "Enforce", "Audit"),
+        "release": release(),
     }
 
 

@@ -52,6 +52,18 @@ FULL: Final[Json] = {
         "conflictPolicy": "Override",
         "failurePolicy": "Fail",
         "mode": "Audit",
+        "release": {
+            "gate": "example.com/gang",
+            "group": {"label": "example.com/gang"},
+            "size": {"annotation": "example.com/gang-size"},
+            "topology": ["topology.kubernetes.io/zone", "example.com/rack"],
+            "mode": "Preferred",
+            "strategy": "LeastFree",
+            "exclusive": True,
+            "decisionTimeout": "1m30s",
+            "onTimeout": "UngateAtCoarserLevel",
+            "replacement": "Redecide",
+        },
         "nodeSelector": {"example.com/pool": "etcd", "dedicated": ""},
         "affinity": {
             "nodeAffinity": {
@@ -159,6 +171,10 @@ def _toleration(**one: Any) -> Json:
 def _spread(**one: Any) -> Json:
     constraint = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", **one}
     return {"topologySpreadConstraints": [constraint]}
+
+
+def _release(**fields: Any) -> Json:
+    return {"when": ["Release"], "release": {"topology": ["zone"], **fields}}
 
 
 _TERMS: Final = f"spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms"
@@ -271,10 +287,35 @@ BAD: Final[dict[str, tuple[Json, str]]] = {
     "scheduler name beside a list": ({"schedulerName": "a", "schedulerNames": ["b"]}, "spec.schedulerNames"),
     "scheduler names: none": ({"schedulerNames": []}, "spec.schedulerNames"),
     "scheduler name at scheduling": ({"schedulerName": "a", "when": ["Scheduling"]}, "spec.schedulerName"),
-    "gates at scheduling": ({"schedulingGates": [{"name": "a.b/c"}], "when": ["Release"]}, "spec.schedulingGates"),
+    "gates at scheduling": ({"schedulingGates": [{"name": "a.b/c"}], "when": ["Scheduling"]}, "spec.schedulingGates"),
     "gate: malformed name": ({"schedulingGates": [{"name": "a b"}]}, "spec.schedulingGates[0].name"),
     "gate: twice": ({"schedulingGates": [{"name": "a.b/c"}, {"name": "a.b/c"}]}, "spec.schedulingGates[1]"),
     "priority class at scheduling": ({"priorityClassName": "a", "when": ["Scheduling"]}, "spec.priorityClassName"),
     "priority class: malformed": ({"priorityClassName": "High"}, "spec.priorityClassName"),
+    "release: no block": ({"when": ["Release"]}, "spec.release"),
+    "release: not its moment": ({"release": {"topology": ["zone"]}}, "spec.release"),
+    "release: beside a node": ({**_release(), "nodeName": "node-1"}, "spec.release"),
+    "release: malformed gate": (_release(gate="a b"), "spec.release.gate"),
+    "release: no topology": (_release(topology=[]), "spec.release.topology"),
+    "release: too many levels": (_release(topology=list("abcde")), "spec.release.topology"),
+    "release: a level twice": (_release(topology=["a", "b", "a"]), "spec.release.topology"),
+    "release: malformed level": (_release(topology=["a", "b c"]), "spec.release.topology[1]"),
+    "release: two kinds of group": (_release(group={"owner": True, "label": "gang"}), "spec.release.group"),
+    "release: no kind of group": (_release(group={}), "spec.release.group"),
+    "release: not by owner": (_release(group={"owner": False}), "spec.release.group.owner"),
+    "release: malformed group label": (_release(group={"label": "a b"}), "spec.release.group.label"),
+    "release: two sizes": (_release(size={"count": 2, "label": "size"}), "spec.release.size"),
+    "release: empty size": (_release(size={}), "spec.release.size"),
+    "release: no pods": (_release(size={"count": 0}), "spec.release.size.count"),
+    "release: too many pods": (_release(size={"count": 10_001}), "spec.release.size.count"),
+    "release: malformed size annotation": (_release(size={"annotation": "a b"}), "spec.release.size.annotation"),
+    "release: unknown mode": (_release(mode="Optional"), "spec.release.mode"),
+    "release: unknown strategy": (_release(strategy="WorstFit"), "spec.release.strategy"),
+    "release: exclusive is a word": (_release(exclusive="yes"), "spec.release.exclusive"),
+    "release: no duration": (_release(decisionTimeout="soon"), "spec.release.decisionTimeout"),
+    "release: no time": (_release(decisionTimeout="0s"), "spec.release.decisionTimeout"),
+    "release: more than a week": (_release(decisionTimeout="169h"), "spec.release.decisionTimeout"),
+    "release: unknown end": (_release(onTimeout="Delete"), "spec.release.onTimeout"),
+    "release: unknown replacement": (_release(replacement="Anywhere"), "spec.release.replacement"),
     "wrong type": ({"priority": "high"}, "spec.priority"),
 }

@@ -57,7 +57,7 @@ def test_the_group_is_that_of_the_configuration() -> None:
 def test_the_schema_is_structural_and_has_no_unbounded_part(crd: Json) -> None:
     """https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#specifying-a-structural-schema ."""
     for path, part in parts(schema_of(crd)):
-        assert part.get("type") in {"object", "array", "string", "integer"}, path
+        assert part.get("type") in {"object", "array", "string", "integer", "boolean"}, path
         assert not {"oneOf", "anyOf", "allOf", "not", "$ref", "uniqueItems"} & set(part), path
         if part["type"] == "array":
             assert part["maxItems"] > 0, path
@@ -78,7 +78,8 @@ def test_every_field_name_of_the_schema_is_in_the_example_that_is_tried() -> Non
     """So that the tests of acceptance leave no field out."""
     known = {name for _, part in parts(schema_of(crds()[0])) for name in part.get("properties", ())}
     tried = set(_field_names({**FULL, "status": STATUS}))
-    assert known - tried == {"schedulerName", "nodeName"}  # excluded by schedulerNames and schedulingGates
+    # Excluded by schedulerNames, by schedulingGates, and by other kinds of a group and of its size.
+    assert known - tried == {"schedulerName", "nodeName", "owner", "count"}
 
 
 def _field_names(value: Any) -> Iterator[str]:

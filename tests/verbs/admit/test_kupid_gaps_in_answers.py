@@ -139,8 +139,9 @@ class TestValidation:
             assert warning.endswith("ClusterPodSchedulingPolicy/other applies first")
         apart: Json = {"podSelector": matching(app="db"), "affinity": requiring(ZONE_B)}
         assert review_policy(policy_json(**apart), other).warnings == []
-        later: Json = {"when": ["Release"], "affinity": requiring(ZONE_B)}
-        assert review_policy(policy_json(**later), other).warnings == []
+        later: Json = {"when": ["Release"], "release": {"topology": ["zone"]}, "affinity": requiring(ZONE_B)}
+        (warning,) = review_policy(policy_json(**later), other).warnings
+        assert warning == "spec.when: the directives have no effect at release, only `release` has"
         agreeing: Json = {"affinity": requiring(node_term(expression("zone", "In", "a", "b")))}
         assert review_policy(policy_json(**agreeing), other).warnings == []
 

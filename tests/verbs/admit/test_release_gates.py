@@ -1,0 +1,164 @@
+"""The gate of a policy that releases groups: who gets it, when, and that it is recorded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from extender.limit_settings import Limits
+from extender.model.node_affinity import NodeAffinity
+from extender.model.policies import INJECTED_ANNOTATION, FailurePolicy, InvalidPolicy, PolicyKey
+from extender.model.release import RELEASE_GATE
+from extender.policy_settings import Policies
+from tests.builders import Json
+from tests.policies import policy, policy_json
+from tests.verbs.admit.reviewing import ask, pod, template_spec, verb, workload
+
+ZONE = "topology.kubernetes.io/zone"
+GATE = {"name": RELEASE_GATE}
+OTHER = {"name": "example.com/quota"}
+
+
+def releasing(name: str = "rings", namespace: str = "", **spec: Any) -> Any:
+    """A policy that only releases groups into one zone."""
+    return policy(name, namespace, **{"when": ["Release"], "release": {"topology": [ZONE]}, **spec})
+
+
+def gates(obj: Json) -> Any:
+    """The gates of a pod after admission."""
+    return obj["spec"].get("schedulingGates", [])
+
+
+def test_a_new_pod_gets_the_gate_and_a_record_of_it() -> None:
+    answer = ask(verb(releasing(generation=3)), pod())
+    assert gates(answer.obj) == [GATE]
+    (record,) = orjson.loads(answer.obj["metadata"]["annotations"][INJECTED_ANNOTATION])[""]["policies"]
+    assert record == {
+        "policy": "ClusterPodSchedulingPolicy/rings",
+        "generation": 3,
+        "lists": {"schedulingGates": [GATE]},
+    }
+
+
+def test_a_gate_of_its_own_name_comes_after_those_that_the_pod_has() -> None:
+    named = releasing(release={"topology": [ZONE], "gate": "example.com/gang"})
+    answer = ask(verb(named), pod({"schedulingGates": [OTHER]}))
+    assert gates(answer.obj) == [OTHER, {"name": "example.com/gang"}]
+
+
+def test_a_pod_that_has_the_gate_is_left_as_it_is() -> None:
+    """Also when the webhook is called a second time, after another one has changed the pod."""
+    assert ask(verb(releasing()), pod({"schedulingGates": [GATE]})).patch == []
+    once = ask(verb(releasing()), pod()).obj
+    assert ask(verb(releasing()), once).patch == []
+
+
+EXEMPT: dict[str, Json] = {
+    "with a node": pod({"nodeName": "n1"}),
+    "of a DaemonSet": pod(ownerReferences=[{"kind": "DaemonSet", "name": "d", "uid": "u", "controller": True}]),
+    "that kube-scheduler places in a group": pod({"schedulingGroup": {"podGroupName": "g"}}),
+    "that mirrors a static one": pod(annotations={"kubernetes.io/config.mirror": "x"}),
+    "with the label that exempts": pod(labels={"app": "web", "placement.extender.dev/exempt": "true"}),
+}
+
+
+@pytest.mark.parametrize("obj", EXEMPT.values(), ids=EXEMPT)
+def test_a_pod_gets_no_gate(obj: Json) -> None:
+    assert ask(verb(releasing()), obj).patch == []
+
+
+def test_a_pod_of_an_exempt_namespace_gets_no_gate() -> None:
+    assert ask(verb(releasing(), settings=Policies(exempt_namespaces=("shop",))), pod()).patch == []
+    assert ask(verb(releasing(), own_namespace="shop"), pod()).patch == []
+
+
+def test_a_pod_that_a_policy_gives_a_node_gets_no_gate() -> None:
+    answer = ask(verb(releasing(), policy("pinned", nodeName="n1")), pod())
+    assert (answer.obj["spec"]["nodeName"], gates(answer.obj), answer.warnings) == ("n1", [], [])
+
+
+def test_only_pods_are_gated_and_only_when_they_are_created() -> None:
+    assert ask(verb(releasing(targets="Both")), workload()).patch == []
+    assert ask(verb(releasing()), pod(), "UPDATE", old=pod()).patch == []
+    assert gates(ask(verb(releasing(targets="Templates")), pod()).obj) == [GATE]
+
+
+def test_a_policy_of_two_moments_has_one_record_with_both() -> None:
+    both = releasing(when=["Admission", "Release"], nodeSelector={"pool": "a"}, schedulingGates=[OTHER])
+    answer = ask(verb(both), pod())
+    assert (answer.obj["spec"]["nodeSelector"], gates(answer.obj)) == ({"pool": "a"}, [OTHER, GATE])
+    (record,) = orjson.loads(answer.obj["metadata"]["annotations"][INJECTED_ANNOTATION])[""]["policies"]
+    assert (record["nodeSelector"], record["lists"]) == ({"pool": "a"}, {"schedulingGates": [OTHER, GATE]})
+
+
+def test_the_directives_of_a_policy_that_acts_at_release_only_are_not_injected() -> None:
+    answer = ask(verb(releasing(nodeSelector={"pool": "a"})), pod())
+    assert (gates(answer.obj), answer.obj["spec"].get("nodeSelector")) == ([GATE], None)
+
+
+def test_the_first_policy_that_enforces_releases_a_pod() -> None:
+    first = releasing("first", priority=2, mode="Audit", release={"topology": [ZONE], "gate": "example.com/first"})
+    second = releasing("second", priority=1)
+    third = releasing("third", release={"topology": [ZONE], "gate": "example.com/third"})
+    answer = ask(verb(third, second, first), pod())
+    assert gates(answer.obj) == [GATE]
+    assert "ClusterPodSchedulingPolicy/first@1: schedulingGates" in answer.response["auditAnnotations"]["audited"]
+
+
+def test_a_policy_that_audits_adds_no_gate_and_says_what_it_would_add() -> None:
+    answer = ask(verb(releasing(mode="Audit")), pod())
+    assert (answer.patch, answer.response["auditAnnotations"]["audited"]) == (
+        [],
+        "ClusterPodSchedulingPolicy/rings@1: schedulingGates",
+    )
+
+
+def test_a_pod_above_a_limit_is_not_held_back() -> None:
+    """The filter would reject it, and its group would never be complete."""
+    heavy = pod({"tolerations": [{"key": f"k{number}"} for number in range(9)]})
+    answer = ask(verb(releasing(), limits=Limits(tolerations=8)), heavy)
+    assert answer.patch == []
+    assert "limits.tolerations is 8" in answer.warnings[0]
+
+
+def test_a_policy_of_another_namespace_gates_nothing() -> None:
+    assert ask(verb(releasing("rings", "other")), pod()).patch == []
+    assert gates(ask(verb(releasing("rings", "shop")), pod()).obj) == [GATE]
+
+
+def test_an_invalid_policy_that_must_not_be_missed_refuses_the_pod() -> None:
+    key = PolicyKey("placement.extender.dev", "shop", "rings")
+    broken = InvalidPolicy(key, ("spec.release: Required value",), FailurePolicy.FAIL)
+    assert "spec.release: Required value" in ask(verb(invalid=[broken]), pod()).message
+
+
+class Zones:
+    """Nodes of which none has the label of a rack."""
+
+    def matching(self, affinity: NodeAffinity) -> int:
+        """How many of three nodes an affinity matches."""
+        return sum(affinity.matches(f"n{number}", {ZONE: "a"}) for number in range(3))
+
+
+def test_a_level_that_no_node_has_draws_a_warning() -> None:
+    written = policy_json(when=["Release"], release={"topology": [ZONE, "rack"], "colour": "red"})
+    assert ask(verb(nodes=Zones()), written).warnings == [
+        "spec.release.colour: unknown field, it has no effect",
+        "spec.release.topology[1]: no node has the label rack now",
+    ]
+
+
+def test_two_policies_that_would_release_the_same_pods_differently_draw_a_warning() -> None:
+    other = releasing("other", release={"topology": ["rack"]})
+    same = policy_json(when=["Release"], release={"topology": ["rack"]})
+    different = policy_json(when=["Release"], release={"topology": ["rack"], "size": {"count": 2}})
+    assert ask(verb(other), same).warnings == []
+    (warning,) = ask(verb(other), different).warnings
+    assert warning.startswith("spec.release: contradicts ClusterPodSchedulingPolicy/other")
+
+
+def test_a_template_loses_no_gate_that_its_user_wrote() -> None:
+    answer = ask(verb(releasing()), workload(spec={"schedulingGates": [GATE]}))
+    assert template_spec(answer.obj)["schedulingGates"] == [GATE]
