@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from extender.model.policies import JsonObject, Moment
+from extender.model.policies import GROUP, JsonObject, Moment
 from extender.model.release import (
     MOST_LEVELS,
     RELEASE_GATE,
@@ -22,6 +22,7 @@ from extender.model.units import Duration
 from extender.wire.field_errors import ErrorType, Problems
 from extender.wire.scheduling_fields import check_label_key
 
+GATE_PREFIX: Final = f"{GROUP}/"
 MOST_PODS: Final = 10_000  # of a group
 LONGEST_TIMEOUT: Final = 7 * 24 * 3600.0
 _PATH: Final = "spec.release"
@@ -42,8 +43,7 @@ def check_release(found: Problems, spec: JsonObject) -> None:
     if spec.get("nodeName"):
         found.forbidden(_PATH, "a pod with a node may have no gate: leave out `nodeName`")
     release = found.read_object(spec["release"], _PATH)
-    if release.get("gate") is not None:
-        check_label_key(found, found.read_text(release["gate"], f"{_PATH}.gate"), f"{_PATH}.gate")
+    _check_gate(found, release.get("gate"))
     _check_group(found, release.get("group"))
     _check_size(found, release.get("size"))
     _check_topology(found, release.get("topology"))
@@ -52,6 +52,16 @@ def check_release(found: Problems, spec: JsonObject) -> None:
     if not isinstance(release.get("exclusive", False), bool):
         found.add(ErrorType.TYPE_INVALID, f"{_PATH}.exclusive", "must be true or false", release["exclusive"])
     _check_timeout(found, release.get("decisionTimeout"))
+
+
+def _check_gate(found: Problems, value: Any) -> None:
+    """The admission policy of deploy/base lets the extender remove no other gates."""
+    path = f"{_PATH}.gate"
+    gate = found.read_text(value, path)
+    if gate and not gate.startswith(GATE_PREFIX):
+        found.invalid(path, gate, f"must begin with {GATE_PREFIX}: the extender removes no other gates")
+    elif value is not None and isinstance(value, str):
+        check_label_key(found, gate, path)
 
 
 def _only_one(found: Problems, value: Any, path: str, names: tuple[str, ...]) -> JsonObject | None:

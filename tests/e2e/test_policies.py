@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from extender.model.release import RELEASE_GATE
 from extender.simulator.json_objects import JsonObject, name_of
 from tests.deploy.building import overlay_with
 from tests.deploy.policies.examples import policy
@@ -86,6 +87,17 @@ async def test_a_pod_is_injected_by_the_webhook_that_the_leader_registered(found
     assert made["topologySpreadConstraints"][0]["topologyKey"] == "zone"
     assert made["schedulingGates"] == [{"name": "example.com/hold"}]
     assert await found.extender.metric("extender_admission_reviews_total", kind="Pod", result="patched") == 1
+
+
+async def test_a_new_pod_waits_at_the_gate_of_the_policy_that_releases_it(found: Policed) -> None:
+    release = {"topology": ["topology.kubernetes.io/zone"], "size": {"count": 2}}
+    await found.apply(policy("PodSchedulingPolicy", when=["Release"], release=release))
+    made = await found.api.request("POST", PODS, asked("gated"))
+    assert made["spec"]["schedulingGates"] == [{"name": RELEASE_GATE}]
+    (condition,) = made["status"]["conditions"]
+    assert (condition["type"], condition["reason"]) == ("PodScheduled", "SchedulingGated")
+    with_node = await found.api.request("POST", PODS, asked("placed", nodeName="n1"))
+    assert "schedulingGates" not in with_node["spec"]
 
 
 async def test_the_template_of_a_deployment_is_injected_once_however_often_it_is_applied(found: Policed) -> None:

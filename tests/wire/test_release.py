@@ -34,7 +34,7 @@ def test_only_the_topology_is_needed() -> None:
 def test_every_field_is_read() -> None:
     assert read_policy(FULL).release == ReleaseSpec(
         topology=(ZONE, "example.com/rack"),
-        gate="example.com/gang",
+        gate="placement.extender.dev/gang",
         group_label="example.com/gang",
         size=GroupSize(annotation="example.com/gang-size"),
         mode=ReleaseMode.PREFERRED,

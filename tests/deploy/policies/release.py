@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
 from extender.model.release import MOST_LEVELS, RELEASE_GATE, OnTimeout, ReleaseMode, Replacement, Strategy
-from extender.wire.release_v1 import MOST_PODS
-from tests.deploy.policies.schema import LABEL_KEY_TEXT, Schema, listed, record, rule, text
+from extender.wire.release_v1 import GATE_PREFIX, MOST_PODS
+from tests.deploy.policies.schema import LABEL, LABEL_KEY_TEXT, Schema, listed, record, rule, text
 
+_LONGEST_GATE: Final = len(GATE_PREFIX) + 63
+_GATE: Final = rf"^{re.escape(GATE_PREFIX)}{LABEL}$"
 _LONGEST_DURATION: Final = 32
 _DURATION: Final = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$"
 
@@ -17,7 +20,8 @@ _DURATION: Final = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$"
 def release() -> Schema:
     """The block. Whether a policy may have it is a rule of the whole spec (`RULES`)."""
     fields = {
-        "gate": LABEL_KEY_TEXT | {"description": "The gate; set at creation, and removed.", "default": RELEASE_GATE},
+        "gate": text(_GATE, _LONGEST_GATE, "The gate; set when a pod is created. The extender removes no others.")
+        | {"default": RELEASE_GATE},
         "group": _one_of(
             {"label": dict(LABEL_KEY_TEXT), "owner": {"type": "boolean", "enum": [True]}},
             "Which pods belong together: the value of a label, or the same controller.",

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 Schema = dict[str, Any]
 
-_LABEL: Final = "([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)"
+LABEL: Final = "([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)"
 _DNS: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-LABEL_KEY: Final = rf"^({_DNS}(\.{_DNS})*/)?{_LABEL}$"
-LABEL_VALUE: Final = f"^{_LABEL}?$"
+LABEL_KEY: Final = rf"^({_DNS}(\.{_DNS})*/)?{LABEL}$"
+LABEL_VALUE: Final = f"^{LABEL}?$"
 DNS_LABEL: Final = rf"^{_DNS}$"
 DNS_SUBDOMAIN: Final = rf"^{_DNS}(\.{_DNS})*$"
 KIND_NAME: Final = "^[A-Z][A-Za-z0-9]*$"

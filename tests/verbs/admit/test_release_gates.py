@@ -43,9 +43,9 @@ def test_a_new_pod_gets_the_gate_and_a_record_of_it() -> None:
 
 
 def test_a_gate_of_its_own_name_comes_after_those_that_the_pod_has() -> None:
-    named = releasing(release={"topology": [ZONE], "gate": "example.com/gang"})
+    named = releasing(release={"topology": [ZONE], "gate": "placement.extender.dev/gang"})
     answer = ask(verb(named), pod({"schedulingGates": [OTHER]}))
-    assert gates(answer.obj) == [OTHER, {"name": "example.com/gang"}]
+    assert gates(answer.obj) == [OTHER, {"name": "placement.extender.dev/gang"}]
 
 
 def test_a_pod_that_has_the_gate_is_left_as_it_is() -> None:
@@ -99,9 +99,11 @@ def test_the_directives_of_a_policy_that_acts_at_release_only_are_not_injected()
 
 
 def test_the_first_policy_that_enforces_releases_a_pod() -> None:
-    first = releasing("first", priority=2, mode="Audit", release={"topology": [ZONE], "gate": "example.com/first"})
+    first = releasing(
+        "first", priority=2, mode="Audit", release={"topology": [ZONE], "gate": "placement.extender.dev/first"}
+    )
     second = releasing("second", priority=1)
-    third = releasing("third", release={"topology": [ZONE], "gate": "example.com/third"})
+    third = releasing("third", release={"topology": [ZONE], "gate": "placement.extender.dev/third"})
     answer = ask(verb(third, second, first), pod())
     assert gates(answer.obj) == [GATE]
     assert "ClusterPodSchedulingPolicy/first@1: schedulingGates" in answer.response["auditAnnotations"]["audited"]
