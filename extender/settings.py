@@ -15,6 +15,7 @@ from extender.model.documents import Section, read_document, require_positive, w
 from extender.model.labels import LabelKey, ObjectName
 from extender.model.units import Address, ByteSize, Duration
 from extender.policy_settings import Policies
+from extender.quota_settings import Quota
 
 API_VERSION: Final = "placement.extender.dev/v1alpha1"
 KIND: Final = "ExtenderConfiguration"
@@ -323,11 +324,16 @@ class Settings(Section, frozen=True):
     audit: Audit = Audit()
     preemption: Preemption = Preemption()
     policies: Policies = Policies()
+    quota: Quota = Quota()
 
     def __post_init__(self) -> None:
         """Rejects combinations that each section allows and the mode does not."""
         if self.mode == "augment" and self.answers.score_scale == "inTree":
             raise ValueError("answers.scoreScale: inTree needs mode offload; in augment mode the plugins score too")
+        if self.quota.enabled and not self.assumed_pods.enabled:
+            raise ValueError(
+                "quota.enabled: needs assumedPods.enabled; else a pod would not count before it is seen bound"
+            )
         if self.mode == "offload" and not (self.rules.inter_pod_affinity.enabled or self.rules.topology_spread.enabled):
             raise ValueError("rules: mode offload with both rules off leaves nothing to decide")
 

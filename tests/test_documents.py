@@ -23,7 +23,8 @@ DOCUMENTS = sorted(
         *(ROOT / "grafana").rglob("*.md"),
     )
 )
-OTHERS = re.compile(r"\.(crt|dev|json|key|md|svg|yaml)$")  # files, and the domain of annotations
+# Files, the domain of annotations, and resources of quotas.
+OTHERS = re.compile(r"\.(crt|dev|json|key|md|svg|yaml)$|^limits\.(cpu|memory)$")
 EACH = pytest.mark.parametrize("document", DOCUMENTS, ids=str)
 
 

@@ -215,7 +215,12 @@ def _audit(index: ClusterIndex, settings: Settings, clock: Clock, metrics: Metri
 
 def _index(settings: Settings) -> ClusterIndex:
     """An empty index. In augment mode a pod above a limit is left to the in-tree plugins."""
-    return ClusterIndex(settings.rules, rejects_excess=settings.mode == "offload")
+    return ClusterIndex(
+        settings.rules,
+        rejects_excess=settings.mode == "offload",
+        quota=settings.quota,
+        exempt_from_policies=settings.policies.exempt_namespaces,
+    )
 
 
 def _reflectors(
@@ -261,6 +266,8 @@ def _metrics(index: ClusterIndex, filter_verb: FilterVerb) -> Metrics:
     metrics.report(scraped.REJECTION_CACHE_HITS, lambda: rejections.hits)
     metrics.report(scraped.REJECTION_CACHE_BYTES, lambda: rejections.bytes)
     metrics.report(scraped.POLICY_MISSES, lambda: filter_verb.policies.counts)
+    metrics.report(scraped.QUOTAS, index.quotas.states)
+    metrics.report(scraped.QUOTA_FINDINGS, lambda: filter_verb.quotas.counts)
     return metrics
 
 

@@ -48,9 +48,13 @@ def audit_steps(index: ClusterIndex) -> Iterator[Check]:
     """
     for uids in _slices(list(index.pods), _PODS_A_STEP):
         yield partial(_check_pods, index, uids)
+        yield partial(_check_charged, index, uids)
     yield partial(_check_assumed, index)
     yield partial(_check_reserved, index)
     yield index.gated.wrong
+    yield partial(_check_charged, index, index.assumed.held)
+    for namespace in index.quotas.namespaces():
+        yield partial(index.quotas.differences, namespace)
     yield partial(_check_carriers, index)
     for numbers in _slices(range(len(index.topology.nodes)), _NODES_A_STEP):
         yield partial(_check_nodes, index, numbers)
@@ -111,6 +115,14 @@ def _check_reserved(index: ClusterIndex) -> list[str]:
 def _is_on_its_node(index: ClusterIndex, pod: Pod) -> bool:
     number = index.topology.find(pod.node)
     return number is not None and pod.uid in index.nodes.pods_on(number)
+
+
+def _check_charged(index: ClusterIndex, uids: Iterable[str]) -> list[str]:
+    """That the placed pods with affinity across namespaces count for quotas."""
+    if not index.quotas.settings.enabled:
+        return []
+    found = (pod for uid in uids if (pod := index.quotas.placed(uid)) is not None)
+    return [f"pod {pod.full_name}: does not count for quotas" for pod in found if not index.quotas.holds(pod)]
 
 
 def _check_carriers(index: ClusterIndex) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Protocol
 
-from extender.index.claims.assumed import AssumedPods, DeletedPods, RejectedPods
+from extender.index.claims.assumed import Assumed, AssumedPods, DeletedPods, RejectedPods
 from extender.index.claims.nominations import Nominations
 from extender.index.claims.reserved import Reservations
 from extender.index.counts.counts import Counts
@@ -22,12 +22,16 @@ from extender.index.objects.workloads import Budgets, Workloads
 from extender.index.policies import PolicyTable
 from extender.index.reader import IndexReader
 from extender.index.table_views import Subscribable
+from extender.index.usage import QuotaTable
 from extender.index.view import ClusterView
 from extender.model.bounded import shrink
 from extender.model.group_placements import GroupPlacement
-from extender.model.objects import DisruptionBudget, Namespace, Node, Object, Pod, Workload
+from extender.model.objects import DisruptionBudget, Namespace, Node, Object, Pod, PodQuota, Workload
 from extender.model.policies import InvalidPolicy, Policy, PolicyObject
+from extender.quota_settings import Quota
 from extender.settings import Rules
+
+_NO_QUOTA = Quota()
 
 
 class ObjectIndex(Protocol):
@@ -41,12 +45,20 @@ class ObjectIndex(Protocol):
 
 
 class ClusterIndex:
-    """Pods, nodes, namespaces, workloads, budgets and policies with every count that rules and verbs read.
+    """Pods, nodes, namespaces, workloads, budgets, policies and quotas with every count that rules and verbs read.
 
     ``drifts`` counts how often the counts had to be rebuilt. ``assume`` is that of `AssumedPods`.
     """
 
-    def __init__(self, rules: Rules, *, rejects_excess: bool = True) -> None:
+    def __init__(
+        self,
+        rules: Rules,
+        *,
+        rejects_excess: bool = True,
+        quota: Quota = _NO_QUOTA,
+        exempt_from_policies: Collection[str] = (),
+    ) -> None:
+        """``exempt_from_policies``: namespaces whose pods no scheduling policy applies to."""
         self.drifts = 0
         self.pods: dict[str, Pod] = {}
         self.namespaces = Namespaces()
@@ -63,7 +75,14 @@ class ClusterIndex:
         self.reserved = Reservations(self.pods, self.nominations)
         self.gated = GatedGroups(self.pods, self.policies, self.namespaces)
         self.rejected = RejectedPods(self.deleted)
-        self.assumed = AssumedPods(self.pods, self.counts.signatures, self._count, self.deleted, self.topology.known)
+        self.quotas = QuotaTable(
+            quota, self.pods, lambda: self.assumed.held, self.namespaces, self.policies, exempt_from_policies
+        )
+        # None where quotas are disabled: then no event of a pod costs a call.
+        self._observe = self.quotas.observe if quota.enabled else None
+        self.assumed = AssumedPods(
+            self.pods, self.counts.signatures, self._count, self.deleted, self.topology.known, self._observe
+        )
         self.assume = self.assumed.assume
         self.view: ClusterView = IndexReader(
             self.pods,
@@ -72,6 +91,7 @@ class ClusterIndex:
             self.workloads,
             self.budgets,
             self.policies,
+            self.quotas,
             self.topology,
             self.nodes,
             self.counts,
@@ -93,6 +113,7 @@ class ClusterIndex:
             if pod.node:
                 self._count(pod, 1)
         self.assumed.recount(self.counts.signatures)
+        self.quotas.rebuild()
 
     def upsert(self, obj: Object) -> bool:
         """Applies an object as it is now; False where nothing that we read has changed."""
@@ -125,6 +146,8 @@ class ClusterIndex:
                 return self.workloads.change(obj.key, None if new is None else obj)
             case DisruptionBudget():
                 return self.budgets.change(obj.key, None if new is None else obj)
+            case PodQuota():
+                return self.quotas.change(obj.key, None if new is None else obj)
             case PolicyObject():
                 return self._change_policy(obj.policy, is_gone=new is None)
             case GroupPlacement():
@@ -161,11 +184,17 @@ class ClusterIndex:
             self.nominations.change(uid, new)
         if uid in self.reserved.held or _has_gating(old, new):
             self._change_release(uid, old, new)
+        if self._observe is not None and (changed := new or old) is not None:
+            self._observe(changed)
+        self._notify(uid, old, new, ended)
+        return True
+
+    def _notify(self, uid: str, old: Pod | None, new: Pod | None, ended: Assumed | None) -> None:
+        """Calls the subscribers, after every count is true."""
         if ended is not None and self.assumed.changes.callbacks:
             self.assumed.changes.notify(ended, None)
         if uid in self.pod_changes.by_uid:
             self.pod_changes.notify(uid, old, new)
-        return True
 
     def _change_release(self, uid: str, old: Pod | None, new: Pod | None) -> None:
         """Applies a change of a pod that is, or was, released with a group or waits for it."""
@@ -240,7 +269,7 @@ class ClusterIndex:
         """Sizes of everything that is kept, for metrics."""
         result = {"pods": len(self.pods), "workloads": len(self.workloads.objects), "drifts": self.drifts}
         result |= {"assumed_pods": len(self.assumed.held), "rejected_pods": len(self.rejected)}
-        rooms = (self.topology, self.namespaces, self.budgets, self.policies, self.placements)
+        rooms = (self.topology, self.namespaces, self.budgets, self.policies, self.quotas, self.placements)
         for part in (*rooms, self.counts, self.nominations, self.reserved, self.gated):
             result |= part.statistics()
         return result

@@ -17,7 +17,9 @@ from extender.index.nodes.topology import NodePods, Topology
 from extender.index.objects.namespaces import Namespaces
 from extender.index.objects.workloads import Budgets, Workloads
 from extender.index.policies import PolicyTable
+from extender.index.quotas_view import QuotasView
 from extender.index.table_views import PoliciesView, ReservedView, Subscribable
+from extender.index.usage import QuotaTable
 from extender.model.objects import Pod
 
 
@@ -32,6 +34,7 @@ class IndexReader:
         workloads: Workloads,
         budgets: Budgets,
         policies: PolicyTable,
+        quotas: QuotaTable,
         topology: Topology,
         nodes: NodePods,
         counts: Counts,
@@ -44,6 +47,8 @@ class IndexReader:
         self._nominations = nominations
         self._namespaces = namespaces
         self.policies: PoliciesView = policies
+        self.quotas: QuotasView = quotas
+        self.quota_changes: Subscribable = quotas.changes
         self.pod = pods.get
         self.deleted = deleted
         self.namespace_labels = namespaces.labels

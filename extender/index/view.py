@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from extender.index.quotas_view import QuotasView
 from extender.index.table_views import PoliciesView, ReservedView, Subscribable
 from extender.model.objects import DisruptionBudget, Excess, Node, Pod, PodSignature
 from extender.model.resources import Resources
@@ -320,6 +321,14 @@ class ObjectsView(Protocol):
     @property
     def policies(self) -> PoliciesView:
         """Scheduling policies; none unless they are enabled."""
+
+    @property
+    def quotas(self) -> QuotasView:
+        """Quotas for pods with affinity across namespaces."""
+
+    @property
+    def quota_changes(self) -> Subscribable:
+        """Changes of quotas, and of what is used of them where it may have become less."""
 
     @property
     def namespaces_version(self) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from typing import Any
 
 from extender.model.labels import Labels
 from extender.model.selectors import LabelSelector
@@ -23,6 +24,12 @@ def is_cross_namespace(terms: Iterable[tuple[object, object]]) -> bool:
     that selects nothing. An empty list names none, and a selector of null is none. O(terms).
     """
     return any(namespaces or selector is not None for namespaces, selector in terms)
+
+
+def is_cross_namespace_term(value: Mapping[str, Any]) -> bool:
+    """The same of one term as JSON, be it required or weighted."""
+    term = value.get("podAffinityTerm") or value
+    return is_cross_namespace([(term.get("namespaces"), term.get("namespaceSelector"))])
 
 
 def terms_of(affinity: PodAffinity) -> Iterator[AffinityTerm]:

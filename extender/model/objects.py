@@ -83,6 +83,22 @@ class Effective(NamedTuple):
     audited: tuple[PolicyKey, ...] = ()
 
 
+class QuotaFacts(msgspec.Struct, frozen=True, gc=False):
+    """What quotas of the scope CrossNamespacePodAffinity read of a pod beside its signature and its requests.
+
+    ``created``: its creation time as the API server writes it, which sorts. ``limits``: the effective limits of CPU and memory.
+    ``has_deadline``: it has an activeDeadlineSeconds. ``best_effort``: its QoS class is BestEffort.
+    """
+
+    created: str = ""
+    limits: Resources = NO_RESOURCES
+    has_deadline: bool = False
+    best_effort: bool = False
+
+
+NO_FACTS = QuotaFacts()
+
+
 class Pod(msgspec.Struct, frozen=True, gc=False):
     """A pod. ``node`` is empty while it is not assigned; ``finished`` pods are no part of any count.
 
@@ -90,6 +106,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     ``rejection``: the scheduler's last reason why it is pending (PodScheduled=False), empty if there is none.
     ``has_unseen_needs``: it needs host ports, volumes or devices, which the index does not hold.
     ``gating`` is set for a gated pod and for one that we have released.
+    ``quota``: only of a pod that carries terms which name namespaces, see `model/cross_namespace.py`.
     """
 
     uid: str
@@ -108,6 +125,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     has_unseen_needs: bool = False
     rejection: str = ""
     gating: Gating | None = None
+    quota: QuotaFacts = NO_FACTS
 
     @property
     def key(self) -> str:
@@ -196,5 +214,33 @@ class DisruptionBudget(msgspec.Struct, frozen=True, gc=False):
         )
 
 
+class QuotaScope(msgspec.Struct, frozen=True, gc=False):
+    """One scope of a quota. A scope of ``spec.scopes`` has the operator Exists."""
+
+    name: str
+    operator: str = "Exists"
+    values: tuple[str, ...] = ()
+
+
+class PodQuota(msgspec.Struct, frozen=True, gc=False):
+    """A ResourceQuota, as far as it is about pods with affinity across namespaces.
+
+    ``scopes`` are joined by AND; they are empty for a quota without the scope CrossNamespacePodAffinity, which concerns no
+    decision here. ``hard`` has the limits that pods use up, in the units of `Resources`; ``uncharged`` names the others.
+    https://kubernetes.io/docs/concepts/policy/resource-quotas/
+    """
+
+    namespace: str
+    name: str
+    scopes: tuple[QuotaScope, ...] = ()
+    hard: Resources = NO_RESOURCES
+    uncharged: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+
 # Each has a ``key`` that is unique among the objects of its kind.
-Object = Pod | Node | Namespace | Workload | DisruptionBudget | PolicyObject | GroupPlacement
+Object = Pod | Node | Namespace | Workload | DisruptionBudget | PodQuota | PolicyObject | GroupPlacement

@@ -13,6 +13,7 @@ from operator import add
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from extender.model.clauses import Clause
+from extender.model.cross_namespace import is_cross_namespace_term
 from extender.model.labels import Labels
 from extender.model.node_affinity import ANY_NODE, NodeAffinity, PreferredNodeTerm
 from extender.model.release import ReleaseSpec
@@ -196,6 +197,7 @@ class Size(NamedTuple):
         return Size(*map(add, self, other))
 
 
+_POD_TERMS: Final = ("affinity.podAffinity.", "affinity.podAntiAffinity.")
 _ONE_TERM: Final = Size(node_selector_terms=1)
 
 
@@ -275,6 +277,17 @@ class Policy:
     def order(self) -> tuple[int, bool, str, str]:
         """Sorts policies as they apply: the higher priority first, then the cluster-wide kind, then by name."""
         return (-self.priority, bool(self.key.namespace), self.key.name, self.key.group)
+
+    @property
+    def is_cross_namespace(self) -> bool:
+        """Whether it directs a term that puts pods into the quota scope CrossNamespacePodAffinity. O(terms)."""
+        lists = self.directives.lists.items()
+        return any(
+            is_cross_namespace_term(item.value)
+            for path, items in lists
+            if path.startswith(_POD_TERMS)
+            for item in items
+        )
 
     def acts(self, moment: Moment) -> bool:
         """Whether the policy acts at this moment."""

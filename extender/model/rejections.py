@@ -39,6 +39,8 @@ class Reason(Enum):
     NOMINATED = ("node(s) are kept for nominated pods of equal or higher priority", True)
     PREEMPTING = ("node(s) wait until the pods that this pod preempts are gone", True)
     UNKNOWN_NODE = ("node(s) not known to the extender yet", False)
+    QUOTA = ("pod is over a quota for affinity across namespaces", False)
+    REACH = ("pod affinity reaches further than the extender allows", False)
     OVER_LIMIT = ("pod asks for more than the limits of the extender allow", False)
     MALFORMED_POD = ("pod has affinity or spread constraints that cannot be parsed", False)
 

@@ -22,12 +22,20 @@ from extender.rules.interpod_affinity import InterPodAffinity
 from extender.rules.limits import Limits
 from extender.rules.node_fit import NodeFit
 from extender.rules.policy import ScheduledPolicies
+from extender.rules.quota import CrossNamespaceQuota
 from extender.rules.reserved_room import ReservedRoomRule
 from extender.rules.rule import MAX_SCORE, NodeTrial, Pods, PreparedFilter, PreparedScore, Rule
 from extender.rules.topology_spread import TopologySpread
 from extender.settings import Rules
 
-RULES: tuple[Rule, ...] = (Limits(), ScheduledPolicies(), TopologySpread(), InterPodAffinity(), ReservedRoomRule())
+RULES: tuple[Rule, ...] = (
+    Limits(),
+    CrossNamespaceQuota(),
+    ScheduledPolicies(),
+    TopologySpread(),
+    InterPodAffinity(),
+    ReservedRoomRule(),
+)
 
 # kube-scheduler applies this rule itself to the nodes of a request. The extender applies it to other nodes, and beside
 # pods that are nominated to a node.
@@ -102,8 +110,15 @@ def _joined(filters: Sequence[PreparedFilter]) -> PreparedFilters:
 
 def _concerning(compiled: CompiledConstraints, *, is_reserved: bool = False) -> Sequence[Rule]:
     """The rules that may reject or score a node for such a pod: for most pods, which have no constraints, few or none."""
-    is_enforced = compiled.signature.enforced is not None
-    return _applying(RULES, compiled.is_empty, compiled.excess is not None, is_enforced, is_reserved)
+    signature = compiled.signature
+    return _applying(
+        RULES,
+        compiled.is_empty,
+        compiled.excess is not None,
+        signature.enforced is not None,
+        is_reserved,
+        signature.affinity.cross_namespace,
+    )
 
 
 @lru_cache(maxsize=64)
@@ -113,6 +128,7 @@ def _applying(
     is_over_limit: bool,  # noqa: FBT001 (hot path)
     is_enforced: bool,  # noqa: FBT001 (hot path)
     is_reserved: bool,  # noqa: FBT001 (hot path)
+    is_cross_namespace: bool,  # noqa: FBT001 (hot path)
 ) -> Sequence[Rule]:
     """Called several times for each request: the rules do not change."""
     kinds = [Pods.ALL]
@@ -122,6 +138,8 @@ def _applying(
         kinds.append(Pods.ENFORCED)
     if is_reserved:
         kinds.append(Pods.WHILE_RESERVED)
+    if is_cross_namespace:
+        kinds.append(Pods.CROSS_NAMESPACE)
     return tuple([rule for rule in rules if rule.applies_to in kinds])
 
 

@@ -66,6 +66,36 @@ class PreparedFilter(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class VerdictOnPod:
+    """A filter that looks at no node: it rejects every node for one reason, or lets every node pass."""
+
+    rejects_all: Rejection | None
+
+    @property
+    def status(self) -> Status:
+        """The code of the reason with the text of the rejection; Skip without one."""
+        found = self.rejects_all
+        return SKIP if found is None else Status(found.reason.code, found.text)
+
+    def passing(self, nodes: Sequence[int]) -> Sequence[int]:
+        """All of them or none."""
+        return nodes if self.rejects_all is None else []
+
+    def reason(self, _node: int) -> Reason | None:
+        """The same for every node."""
+        return None if self.rejects_all is None else self.rejects_all.reason
+
+    def rejection(self, _node: int, _view: IndexReaders) -> Rejection | None:
+        """The same for every node."""
+        return self.rejects_all
+
+    def rejected(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
+        """All of them or none."""
+        if self.rejects_all is not None:
+            yield self.rejects_all.reason, nodes
+
+
 class PreparedScore(Protocol):
     """A rule as a score over exactly the nodes that it was prepared for."""
 
@@ -88,6 +118,7 @@ class Pods(Enum):
     OVER_LIMIT = "over a limit"
     ENFORCED = "held to something by scheduling policies"
     WHILE_RESERVED = "all, while room is reserved"
+    CROSS_NAMESPACE = "with affinity that names namespaces"
 
 
 class RankedGroup(NamedTuple):
@@ -121,9 +152,6 @@ class Rule(ABC):
     The defaults are those of a rule without scores whose filter reads no counts of pods. What a rule counts by pods is
     compiled by the index into groups of `CompiledConstraints`, as counts must be kept true by every change. Changes of
     these groups and of nodes invalidate every cache by themselves; whatever else a rule reads goes into `version`.
-
-    A rule to come, by this protocol: *Quota* reads counters of the namespace: `is_active` where it has a quota, a filter
-    whose `rejects_all` is certain, `version` that of the counters, `pod_key` the requests where they are limited.
     """
 
     name: str

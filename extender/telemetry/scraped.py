@@ -181,6 +181,22 @@ POLICY_MISSES: Final[ScrapedMetric[ByTwoLabels]] = ScrapedMetric(
     is_counter=True,
 )
 
+# -- quotas
+
+QUOTAS: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
+    "extender_quotas",
+    "Quotas of the scope CrossNamespacePodAffinity by state: free; full; forbidding (a limit of 0 pods); without_number "
+    "(limits no number of pods, so it covers none); inert (can charge no pod at all).",
+    ("state",),
+)
+QUOTA_FINDINGS: Final[ScrapedMetric[ByTwoLabels]] = ScrapedMetric(
+    "extender_quota_findings",
+    "Pods over a limit on affinity across namespaces, each once by limit and result: quota, default (no quota covers the "
+    "pod), max_namespaces, topology_keys, consent, unread (too large to be read); rejected, or audited (only counted).",
+    ("limit", "result"),
+    is_counter=True,
+)
+
 # -- leader election and certificates
 
 LEADER: Final[ScrapedMetric[float]] = ScrapedMetric(

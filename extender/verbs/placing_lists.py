@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-from extender.model.cross_namespace import is_cross_namespace
+from extender.model.cross_namespace import is_cross_namespace_term
 from extender.model.labels import Labels
 from extender.model.node_affinity import PreferredNodeTerm
 from extender.model.objects import PodSignature
@@ -27,7 +27,8 @@ from extender.wire.node_terms import POD_TERMS, PREFERRED_NODES, SPREAD, WEIGHTE
 
 Element: TypeAlias = PreferredNodeTerm | AffinityTerm | WeightedTerm | SpreadConstraint
 
-PLACING_LISTS: Final = (PREFERRED_NODES, *POD_TERMS, *WEIGHTED_POD_TERMS, SPREAD)
+_TERM_LISTS: Final = (*POD_TERMS, *WEIGHTED_POD_TERMS)
+PLACING_LISTS: Final = (PREFERRED_NODES, *_TERM_LISTS, SPREAD)
 _ACTIONS: Final = {True: "DoNotSchedule", False: "ScheduleAnyway"}
 
 
@@ -46,7 +47,7 @@ class PlacingLists:
                 for item in items:
                     element = _parse(path, item.value, signature)
                     if element is not None:
-                        if _is_cross_namespace(path, item.value):
+                        if path in _TERM_LISTS and is_cross_namespace_term(item.value):
                             self._cross_namespace.add(id(item.value))
                         self._parsed[id(item.value)] = element
                         self._items.append(item.value)
@@ -97,11 +98,7 @@ class PlacingLists:
             return False
         own = {id(value) for pairs in self._own.values() for value, _ in pairs}
         added = self._cross_namespace - own
-        return any(
-            id(value) in added
-            for path in (*POD_TERMS, *WEIGHTED_POD_TERMS)
-            for value in get(spec, path.split(".")) or ()
-        )
+        return any(id(value) in added for path in _TERM_LISTS for value in get(spec, path.split(".")) or ())
 
     def _read(self, path: str, spec: JsonObject) -> tuple[Any, ...]:
         """The elements of a list; those of the pod as they are."""
@@ -160,14 +157,6 @@ def _parse(path: str, value: JsonObject, signature: PodSignature) -> Element | N
     affinity, (_, preferred) = parse_affinity(orjson.dumps({kind: {name: [value]}}), signature.namespace)
     lists = (preferred, affinity.required, affinity.required_anti, affinity.preferred, affinity.preferred_anti)
     return next((each for elements in lists for each in elements), None)
-
-
-def _is_cross_namespace(path: str, value: JsonObject) -> bool:
-    """Whether an element is a term that puts a pod into the quota scope CrossNamespacePodAffinity."""
-    if path not in (*POD_TERMS, *WEIGHTED_POD_TERMS):
-        return False
-    term = value if path in POD_TERMS else value.get("podAffinityTerm") or {}
-    return is_cross_namespace([(term.get("namespaces"), term.get("namespaceSelector"))])
 
 
 def _with_label_keys(term: JsonObject, labels: Labels) -> JsonObject:

@@ -14,13 +14,23 @@ from msgspec import Raw
 
 from extender.limit_settings import Limits
 from extender.model.group_placements import PLACEMENTS, GroupPlacement
-from extender.model.objects import DisruptionBudget, Namespace, Node, Object, Pod, Workload
+from extender.model.objects import DisruptionBudget, Namespace, Node, Object, Pod, PodQuota, Workload
 from extender.model.policies import GROUP, VERSION, PolicyObject
 from extender.wire.errors import UNREADABLE, WireError, from_msgspec
 from extender.wire.group_placements import GroupPlacementJson, trim_placement
 from extender.wire.limits import DEFAULT_LIMITS
-from extender.wire.objects_json import BudgetJson, MetaJson, NamespaceJson, NodeJson, PodJson, PolicyJson, WorkloadJson
+from extender.wire.objects_json import (
+    BudgetJson,
+    MetaJson,
+    NamespaceJson,
+    NodeJson,
+    PodJson,
+    PolicyJson,
+    QuotaJson,
+    WorkloadJson,
+)
 from extender.wire.policies_v1 import trim_policy
+from extender.wire.quotas import trim_quota
 from extender.wire.trim import trim_budget, trim_namespace, trim_node, trim_pod, trim_workload
 
 T = TypeVar("T", bound=Object)
@@ -266,3 +276,4 @@ DISRUPTION_BUDGETS: Kind[DisruptionBudget] = Kind(
 GROUP_PLACEMENTS: Kind[GroupPlacement] = Kind(
     PLACEMENTS, f"/apis/{GROUP}/{VERSION}/{PLACEMENTS}", GroupPlacementJson, trim_placement, is_custom=True
 )
+RESOURCE_QUOTAS: Kind[PodQuota] = Kind("resourcequotas", "/api/v1/resourcequotas", QuotaJson, trim_quota)

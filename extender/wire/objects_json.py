@@ -54,9 +54,10 @@ class PolicyJson(_Json):
 
 
 class ResourcesJson(_Json):
-    """ResourceRequirements without limits, which scheduling does not read."""
+    """ResourceRequirements. Only quotas read limits."""
 
     requests: Raw = NOTHING
+    limits: Raw = NOTHING
 
 
 class PortJson(_Json):
@@ -99,6 +100,7 @@ class PodSpecJson(_Json):
     resources: ResourcesJson | None = None
     volumes: list[VolumeJson] | None = None
     resource_claims: Raw = NOTHING
+    active_deadline_seconds: int | None = None
 
 
 class PodStatusJson(_Json):
@@ -107,6 +109,7 @@ class PodStatusJson(_Json):
     phase: str | None = None
     nominated_node_name: str | None = None
     start_time: Time | None = None
+    qos_class: str | None = None
     conditions: Raw = NOTHING
 
 
@@ -194,6 +197,35 @@ class BudgetJson(_Json):
     metadata: MetaJson | None = None
     spec: BudgetSpecJson | None = None
     status: BudgetStatusJson | None = None
+
+
+class ScopeJson(_Json):
+    """ScopedResourceSelectorRequirement."""
+
+    scope_name: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class ScopeSelectorJson(_Json):
+    """ScopeSelector."""
+
+    match_expressions: list[ScopeJson] | None = None
+
+
+class QuotaSpecJson(_Json):
+    """ResourceQuotaSpec."""
+
+    hard: dict[str, Quantity] | None = None
+    scopes: list[str] | None = None
+    scope_selector: ScopeSelectorJson | None = None
+
+
+class QuotaJson(_Json):
+    """ResourceQuota. Its status is not read: usage is counted here, and the limit is the one that is wanted now."""
+
+    metadata: MetaJson | None = None
+    spec: QuotaSpecJson | None = None
 
 
 class RequirementJson(_Json):

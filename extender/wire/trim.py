@@ -17,9 +17,19 @@ import msgspec
 from extender.limit_settings import Limits
 from extender.model.bounded import BoundedCache, cached
 from extender.model.labels import NO_LABELS
-from extender.model.objects import NO_RESOURCES, DisruptionBudget, Excess, Namespace, Node, Pod, PodSignature, Workload
+from extender.model.objects import (
+    NO_FACTS,
+    NO_RESOURCES,
+    DisruptionBudget,
+    Excess,
+    Namespace,
+    Node,
+    Pod,
+    PodSignature,
+    Workload,
+)
 from extender.model.policies import DEFAULT_SERVICE_ACCOUNT
-from extender.model.resources import QuantityError, Resources, add, largest, parse_resources, total
+from extender.model.resources import QuantityError, Resources, parse_resources
 from extender.model.selectors import NOTHING, LabelSelector, SelectorError, parse_selector
 from extender.model.taints import Taint
 from extender.model.terms import NO_AFFINITY, PodAffinity
@@ -53,12 +63,13 @@ from extender.wire.objects_json import (
     ResourcesJson,
     WorkloadJson,
 )
+from extender.wire.pod_resources import summed
+from extender.wire.quotas import quota_facts
 
 _NO_META = MetaJson()
 _NO_SPEC = PodSpecJson()
 _NO_STATUS = PodStatusJson()
 _CONDITIONS = msgspec.json.Decoder(list[ConditionJson] | None)
-_REQUESTS = msgspec.json.Decoder(dict[str, Quantity] | None)
 _ABSENT = (b"", b"null", b"[]", b"{}")
 
 Identity: TypeAlias = tuple[str, str]
@@ -137,6 +148,7 @@ def trim_pod(raw: PodJson, limits: Limits = DEFAULT_LIMITS) -> Pod:
         "" if spec.node_name else _rejection(conditions),
         # Most pods have no gating: then a search in the bytes of their annotations is all that it costs.
         parse_gating(meta, spec) if is_gated or RELEASED in bytes(meta.annotations) else None,
+        quota_facts(raw) if signature.affinity.cross_namespace else NO_FACTS,
     )
 
 
@@ -251,8 +263,8 @@ def _labels(raw: bytes) -> dict[str, str]:
 
 
 def _requests(spec: PodSpecJson) -> Resources:
-    """The pod's requests: the sum of containers and sidecars, or the largest init container (KEP-753)."""
-    return _summed(
+    """The effective requests of a pod."""
+    return summed(
         tuple([_amounts(each.resources) for each in spec.containers or ()]),
         tuple([(each.restart_policy == "Always", _amounts(each.resources)) for each in spec.init_containers or ()]),
         bytes(spec.overhead),
@@ -262,44 +274,6 @@ def _requests(spec: PodSpecJson) -> Resources:
 
 def _amounts(resources: ResourcesJson | None) -> bytes:
     return bytes(resources.requests) if resources else b""
-
-
-def _summed_bytes(
-    containers: tuple[bytes, ...], init: tuple[tuple[bool, bytes], ...], overhead: bytes, pod_level: bytes
-) -> int:
-    return sum(_held_by(len(each)) for each in (*containers, *(raw for _, raw in init), overhead, pod_level))
-
-
-@cached(_AMOUNTS_BYTES, _summed_bytes)
-def _summed(
-    containers: tuple[bytes, ...], init: tuple[tuple[bool, bytes], ...], overhead: bytes, pod_level: bytes
-) -> Resources:
-    # An init container runs together with the sidecars that were started before it, so each is a peak of its own.
-    running = total(map(_parsed, containers))
-    peaks: list[Resources] = []
-    sidecars: dict[str, int] = {}
-    for is_sidecar, amounts in init:
-        if is_sidecar:
-            add(sidecars, _parsed(amounts))
-            peaks.append(dict(sidecars))
-        else:
-            peaks.append(total((sidecars, _parsed(amounts))))
-    add(running, sidecars)
-    needed = largest((running, *peaks))
-    needed.update(_parsed(pod_level))  # KEP-2837: pod-level requests replace the sum
-    add(needed, _parsed(overhead))
-    if len(needed) > _SHARED_NAMES:
-        return needed
-    return {_interned(name): amount for name, amount in needed.items()} if needed else NO_RESOURCES
-
-
-def _parsed(raw: bytes) -> dict[str, int]:
-    path = "spec.containers.resources.requests"
-    amounts = decode(_REQUESTS, raw, path) or {}
-    try:
-        return parse_resources({name: str(amount) for name, amount in amounts.items()})
-    except QuantityError as error:
-        raise WireError(path, str(error)) from None
 
 
 Amounts = tuple[tuple[str, Quantity], ...]

@@ -23,6 +23,7 @@ from extender.wire.kinds import (
     PODS,
     REPLICA_SETS,
     REPLICATION_CONTROLLERS,
+    RESOURCE_QUOTAS,
     SERVICES,
     STATEFUL_SETS,
     Kind,
@@ -69,6 +70,10 @@ def _admits_kupid(settings: Settings) -> bool:
     return settings.policies.enabled and settings.policies.kupid
 
 
+def _limits_quotas(settings: Settings) -> bool:
+    return settings.quota.enabled
+
+
 def _policies(api_kind: str, group: str, is_needed: Callable[[Settings], bool]) -> WatchedKind:
     def limited(limits: Limits) -> Kind[Any]:
         return policies_within(limits, api_kind, group)
@@ -80,6 +85,7 @@ _POLICIES: Final = "policies are applied to pods"
 _RELEASES: Final = "the release of a group of gated pods continues from what was decided"
 _INDEX: Final = "the index is built from it"
 _SELECTORS: Final = "default constraints of topology spread derive their selectors from it"
+_QUOTAS: Final = "quotas limit pods with affinity across namespaces"
 _BUDGETS: Final = "preemption avoids victims that a budget protects"
 
 WATCHED_KINDS: Final = (
@@ -91,6 +97,7 @@ WATCHED_KINDS: Final = (
     WatchedKind("ReplicaSet", REPLICA_SETS, _SELECTORS, _derives_selectors),
     WatchedKind("StatefulSet", STATEFUL_SETS, _SELECTORS, _derives_selectors),
     WatchedKind("PodDisruptionBudget", DISRUPTION_BUDGETS, _BUDGETS, _plans_preemptions),
+    WatchedKind("ResourceQuota", RESOURCE_QUOTAS, _QUOTAS, _limits_quotas),
     *(_policies(kind, GROUP, _admits) for kind in (NAMESPACED_KIND, CLUSTER_KIND)),
     *(_policies(kind, KUPID_GROUP, _admits_kupid) for kind in (NAMESPACED_KIND, CLUSTER_KIND)),
     WatchedKind(PLACEMENT_KIND, GROUP_PLACEMENTS, _RELEASES, _admits),

@@ -69,7 +69,8 @@ def all_needed() -> set[tuple[str, str, str]]:
     evicting = parse_settings(
         {"apiVersion": Settings().api_version, "kind": Settings().kind, "preemption": {"eviction": "evict"}}
     )
-    found = {one for settings in (*either, evicting) for one in needed_permissions(settings)}
+    quotas = parse_settings({"apiVersion": Settings().api_version, "kind": Settings().kind, "quota": {"enabled": True}})
+    found = {one for settings in (*either, evicting, quotas) for one in needed_permissions(settings)}
     return {(p.group, f"{p.resource}/{p.subresource}".rstrip("/"), p.verb) for p in found}
 
 

@@ -97,5 +97,21 @@ VERBS = Dashboard(
                 width=6,
             ),
         ],
+        "Quotas for affinity across namespaces": [
+            Panel(
+                "Pods over a limit",
+                "Pods over a quota, or a limit on what affinity reaches, per second, each once. `audited`: it was only counted. "
+                "Empty unless quota.enabled.",
+                {"{{limit}} {{result}}": rate("extender_quota_findings_total", "limit, result")},
+                "ops",
+                width=12,
+            ),
+            Panel(
+                "Quotas",
+                "Quotas of the scope CrossNamespacePodAffinity by state. `without_number` and `inert` hold no tenant back.",
+                {"{{state}}": f"max by (state) ({at('extender_quotas')})"},
+                width=12,
+            ),
+        ],
     },
 )

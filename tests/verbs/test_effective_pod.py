@@ -183,9 +183,10 @@ async def test_a_changed_policy_requeues_the_pods_that_it_rejected() -> None:
     requeuer = Requeuer(RejectedPodWriter(asker.index, writer, find), FakeClock(), per_second=50)
     assert asker.passed() == []
     requeuer.consider(asking(contender_json("asking"), *NODES))
+    subscribed = len(asker.index.policies.changes)
     running = asyncio.create_task(requeuer.run())
     try:
-        await until(lambda: len(asker.index.policies.changes))
+        await until(lambda: len(asker.index.policies.changes) > subscribed)
         asker.put(policy("zonal", nodeSelector={"zone": "b"}, generation=2))
         await until(lambda: writer.effects)
     finally:

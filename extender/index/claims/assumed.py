@@ -112,10 +112,12 @@ class AssumedPods:
         count: Callable[[Pod, int], None],
         deleted: DeletedPods,
         known: Mapping[str, int],
+        observe: Callable[[Pod], None] | None = None,
     ) -> None:
         """``pods``: those that the watch shows, by UID. ``count`` adds a pod to its node (1) or removes it (-1).
 
-        ``known``: numbers of the existing nodes, by name.
+        ``known``: numbers of the existing nodes, by name. ``observe`` is called with each pod whose assumption has begun or
+        ended.
         """
         self._pods = pods
         self.held: dict[str, Assumed] = {}
@@ -129,6 +131,7 @@ class AssumedPods:
         self._count = count
         self._deleted = deleted
         self._known = known
+        self._observe = observe
         self._failed: set[str] = set()
 
     def assume(self, pod: Pod, nodes: Sequence[str], now: float, *, doubted: bool = False) -> None:
@@ -153,6 +156,8 @@ class AssumedPods:
             self._signatures.expect(pod.signature, 1)
             self.several += 1
         self.held[pod.uid] = Assumed(pod, tuple(nodes), now, doubted)
+        if self._observe is not None:
+            self._observe(pod)
 
     def forget(self, uid: str) -> Assumed | None:
         """Ends an assumption and takes it out of the counts; returns it, None where there was none."""
@@ -175,6 +180,8 @@ class AssumedPods:
             self.doubted -= 1
         elif not assumed.pod.node:
             self.several -= 1
+        if self._observe is not None:
+            self._observe(assumed.pod)
         return assumed
 
     def observe(self, uid: str, old: Pod | None, new: Pod | None) -> Assumed | None:
@@ -243,6 +250,8 @@ class AssumedPods:
             self.several -= 1
         doubted = msgspec.structs.replace(assumed, pod=msgspec.structs.replace(assumed.pod, node=""), doubted=True)
         self.held[uid] = doubted
+        if self._observe is not None:
+            self._observe(doubted.pod)
         self.doubted += 1
         self.changes.notify(assumed, doubted)
 

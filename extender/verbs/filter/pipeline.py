@@ -26,6 +26,7 @@ from extender.verbs.filter.nominated_pods import (
     without_nodes,
 )
 from extender.verbs.filter.preemption_plan import UnhelpfulNodeCache, plan_for_rejected_pod
+from extender.verbs.filter.quota_counts import QuotaCounts
 from extender.verbs.filter.rejections import RejectionCache, rejection
 from extender.verbs.filter.select_host import answers_one, best_passing, select_hosts
 from extender.verbs.request import RequestedNodes, Search, requested_nodes
@@ -45,7 +46,7 @@ class FilterVerb:
     """The filter verb over one view and one set of settings; only its two caches and its counts change.
 
     ``rejections`` answers a repeated rejection without a new decision. ``unhelpful`` knows the nodes where a preemption
-    was found not to help. ``policies`` counts pods that lacked what a policy directs.
+    was found not to help. ``policies`` counts pods that lacked what a policy directs, ``quotas`` those over a quota.
     """
 
     def __init__(self, view: ClusterView, settings: Settings) -> None:
@@ -54,6 +55,7 @@ class FilterVerb:
         self.rejections = RejectionCache(settings.answers.rejection_cache_bytes)
         self.unhelpful = UnhelpfulNodeCache()
         self.policies = PolicyCounts.new()
+        self.quotas = QuotaCounts()
 
     def should_wait(self, args: ExtenderArgs) -> bool:
         """Whether waiting for assumed pods may make the answer better. O(groups) without undetermined pods, else two searches.
@@ -125,6 +127,8 @@ class FilterVerb:
         pod, view, settings = args.pod, self._view, self.settings
         # Nodes of the request itself may not exist, so no pod is nominated to them or can leave them.
         preempts = args.nodes is None and settings.preemption.mode != "off"
+        if pod.signature.affinity.cross_namespace:
+            self.quotas.record(pod, view)
 
         # 1. Nominated pods of equal or higher priority keep their nodes.
         kept = nodes_kept_for_nominated_pods(args, view) if preempts and view.nominated else _NO_NODES

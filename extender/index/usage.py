@@ -1,0 +1,333 @@
+"""Quotas for pods with affinity across namespaces, and what the placed pods use of them, one change at a time.
+
+A pod counts while it is placed: bound and not finished, or assumed, be its node known, undetermined or in doubt. A pod that is
+being deleted counts until it is gone, as its terms do. A pending pod does not count, unless `quota.countPending` is set:
+then it counts against younger pods, so that pods are placed in the order of their creation.
+
+What a pod uses is derived from what the index holds of it under its UID (`observe`), so it does not matter in which order
+bindings, ends of assumptions and watch events come. Pods outside the quota scope cost one look at their signature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
+
+from extender.index.claims.assumed import Assumed
+from extender.index.objects.changes import Subscribers
+from extender.index.objects.namespaces import Namespaces
+from extender.index.policies import PolicyTable
+from extender.index.policy_terms import PolicyTerms
+from extender.index.quotas_view import QuotaUse, Reach
+from extender.model.cross_namespace import may_reach_out, reached, terms_of
+from extender.model.objects import Pod, PodQuota, PodSignature
+from extender.model.policies import PolicyKey
+from extender.model.quotas import NUMBERS, can_charge, charged, limits_pods, matches
+from extender.model.resources import Resources, add
+from extender.quota_settings import Quota
+
+_CONSENT = "true"
+
+STATES = ("free", "full", "forbidding", "without_number", "inert")
+
+
+@dataclass(slots=True)
+class _Namespace:
+    """The pods in the scope that count in a namespace, by UID, and its quotas with what the placed ones use of each."""
+
+    placed: dict[str, Pod] = field(default_factory=dict)
+    waiting: dict[str, Pod] = field(default_factory=dict)
+    uses: dict[str, tuple[PodQuota, dict[str, int]]] = field(default_factory=dict)
+    version: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.placed or self.waiting or self.uses)
+
+
+class QuotaTable:
+    """Quotas by key, and usage by namespace. Subscribers to ``changes`` are told of quotas, and of pods that use less."""
+
+    def __init__(
+        self,
+        settings: Quota,
+        pods: Mapping[str, Pod],
+        assumed: Callable[[], Mapping[str, Assumed]],
+        namespaces: Namespaces,
+        policies: PolicyTable,
+        exempt_from_policies: Collection[str],
+    ) -> None:
+        """``pods``: those that the watch shows, by UID. ``assumed``: the assumptions, by UID."""
+        self.settings = settings
+        self.objects: dict[str, PodQuota] = {}
+        self.changes: Subscribers[PodQuota | Pod] = Subscribers()
+        self._pods = pods
+        self._assumed = assumed
+        self._namespaces = namespaces
+        self._policy_terms = PolicyTerms(policies, namespaces, exempt_from_policies, self.recount)
+        if settings.enabled:
+            self._policy_terms.follow()
+        self._exempt = frozenset(settings.exempt_namespaces)
+        self._exempt_classes = frozenset(settings.exempt_priority_classes)
+        self._by_namespace: dict[str, _Namespace] = {}
+        self._last_version = 0
+        self._dropped_version = 0
+        self._reach: WeakKeyDictionary[PodSignature, tuple[int, Reach]] = WeakKeyDictionary()
+
+    # -- changes --------------------------------------------------------------------------------------------------------
+
+    def change(self, key: str, new: PodQuota | None) -> bool:
+        """Applies a quota as it is now, None where it is deleted; False where nothing has changed. O(pods that it counts)."""
+        old = self.objects.get(key)
+        if old == new:
+            return False
+        if new is None:
+            del self.objects[key]
+        else:
+            self.objects[key] = new
+        concerned = [each for each in (old, new) if each is not None and each.scopes]
+        for quota in concerned:
+            here = self._here(quota.namespace)
+            here.uses.pop(quota.name, None)
+            if quota is new:
+                here.uses[quota.name] = quota, _recounted(quota, here.placed.values())
+            self._touch(quota.namespace, here)
+        if concerned:
+            self.changes.notify(old, new)
+        return True
+
+    def observe(self, pod: Pod) -> None:
+        """A pod, its binding or what is assumed of it may have changed. O(quotas of its namespace) for one in the scope."""
+        if self.is_counted(pod.signature) or self._is_known(pod):
+            self._update(pod.namespace, pod.uid)
+
+    def recount(self) -> None:
+        """Finds anew which pods count, in one step, where policies may concern other pods than before. O(pods)."""
+        if not self.settings.enabled:
+            return
+        uids = [(name, uid) for name, here in self._by_namespace.items() for uid in (*here.placed, *here.waiting)]
+        uids += [(each.namespace, each.uid) for each in self._pods.values() if self.is_counted(each.signature)]
+        uids += [(each.pod.namespace, uid) for uid, each in self._assumed().items()]
+        for namespace, uid in dict.fromkeys(uids):
+            self._update(namespace, uid)
+
+    def rebuild(self) -> None:
+        """Counts everything again from the objects, after a drift. O(pods)."""
+        for here in self._by_namespace.values():
+            here.placed.clear()
+            here.waiting.clear()
+            for _, used in here.uses.values():
+                used.clear()
+        self.recount()
+        for name, here in list(self._by_namespace.items()):
+            self._touch(name, here)
+
+    def is_counted(self, signature: PodSignature) -> bool:
+        """Whether placed pods of the signature count: they are in the scope, and not exempt. O(1) without such policies."""
+        return (
+            (signature.affinity.cross_namespace or self._policy_terms.are_added(signature))
+            and signature.namespace not in self._exempt
+            and signature.priority_class not in self._exempt_classes
+        )
+
+    def placed(self, uid: str) -> Pod | None:
+        """A pod that counts as placed, by what the index holds of it; None where it does not."""
+        shown = self._pods.get(uid)
+        if shown is None or not shown.node:
+            assumed = self._assumed().get(uid)
+            shown = None if assumed is None else assumed.pod
+        return shown if shown is not None and self.is_counted(shown.signature) else None
+
+    def _waiting(self, uid: str) -> Pod | None:
+        shown = self._pods.get(uid) if self.settings.count_pending else None
+        return shown if shown is not None and self.is_counted(shown.signature) else None
+
+    def _is_known(self, pod: Pod) -> bool:
+        here = self._by_namespace.get(pod.namespace)
+        return here is not None and (pod.uid in here.placed or pod.uid in here.waiting)
+
+    def _update(self, namespace: str, uid: str) -> None:
+        placed = self.placed(uid)
+        waiting = None if placed is not None else self._waiting(uid)
+        here = self._here(namespace)
+        freed = here.placed.get(uid)
+        has_changed = _put(here.placed, uid, placed)
+        if has_changed:
+            for quota, used in here.uses.values():
+                _charge(quota, used, freed, -1)
+                _charge(quota, used, placed, 1)
+        left = here.waiting.get(uid)
+        has_changed |= _put(here.waiting, uid, waiting)
+        if has_changed:
+            self._touch(namespace, here)
+            less = freed or left
+            if less is not None and here.uses:
+                self.changes.notify(less, placed or waiting)
+        elif here.is_empty:
+            del self._by_namespace[namespace]
+
+    def _here(self, namespace: str) -> _Namespace:
+        found = self._by_namespace.get(namespace)
+        if found is None:
+            found = self._by_namespace[namespace] = _Namespace(version=self._dropped_version)
+        return found
+
+    def _touch(self, namespace: str, here: _Namespace) -> None:
+        self._last_version += 1
+        here.version = self._last_version
+        if here.is_empty:
+            # The version of a namespace without an entry must not fall.
+            self._dropped_version = self._last_version
+            del self._by_namespace[namespace]
+
+    # -- readers --------------------------------------------------------------------------------------------------------
+
+    def version(self, namespace: str) -> int:
+        """Grows with every change of the namespace's quotas and of what is used of them."""
+        here = self._by_namespace.get(namespace)
+        return self._dropped_version if here is None else here.version
+
+    def concerns(self, signature: PodSignature) -> bool:
+        """Whether any limit may reject a pod of the signature, which is in the quota scope. O(1)."""
+        settings, namespace = self.settings, signature.namespace
+        if not settings.enabled or namespace in self._exempt or signature.priority_class in self._exempt_classes:
+            return False
+        if settings.reach.is_limited or settings.uncovered.action == "Deny":
+            return True
+        here = self._by_namespace.get(namespace)
+        return here is not None and bool(here.uses)
+
+    def denies_uncovered(self, namespace: str) -> bool:
+        """Whether pods that no quota covers are rejected in the namespace. O(requirements)."""
+        uncovered = self.settings.uncovered
+        selector = uncovered.namespace_selector.parsed
+        return uncovered.action == "Deny" and selector.matches(self._namespaces.labels(namespace) or {})
+
+    def uses(self, pod: Pod) -> list[QuotaUse]:
+        """The quotas that charge a pod, with what the others use. O(quotas + pods that wait, where those count)."""
+        here = self._by_namespace.get(pod.namespace)
+        if here is None:
+            return []
+        return [
+            QuotaUse(quota, self._used_by_others(pod, here, quota, used))
+            for quota, used in here.uses.values()
+            if matches(quota, pod)
+        ]
+
+    def _used_by_others(self, pod: Pod, here: _Namespace, quota: PodQuota, used: dict[str, int]) -> Resources:
+        own = here.placed.get(pod.uid)
+        if own is None and not here.waiting:
+            return used
+        others = dict(used)
+        _charge(quota, others, own, -1)
+        older = _age(pod)
+        for each in here.waiting.values():
+            if each.uid != pod.uid and _age(each) < older:
+                _charge(quota, others, each, 1)
+        return others
+
+    def reach(self, signature: PodSignature) -> Reach:
+        """What the terms reach now. O(1) where it is known, else O(terms × namespaces)."""
+        known = self._reach.get(signature)
+        if known is None or known[0] != self._namespaces.version:
+            known = self._reach[signature] = self._namespaces.version, self._reached(signature)
+        return known[1]
+
+    def _reached(self, signature: PodSignature) -> Reach:
+        own, label = signature.namespace, self.settings.reach.consent.label
+        labels = {name: each.labels for name, each in self._namespaces.objects.items()}
+        terms = [term for term in terms_of(signature.affinity) if may_reach_out(term, own)]
+        found = [reached(term, own, labels) for term in terms]
+        every = set().union(*found) if label else set()
+        return Reach(
+            max(map(len, found), default=0),
+            frozenset(term.topology_key for term in terms),
+            tuple(sorted(name for name in every if labels.get(name, {}).get(label) != _CONSENT)),
+        )
+
+    def injecting(self, signature: PodSignature) -> tuple[PolicyKey, ...]:
+        """The scheduling policies that select such pods and direct terms of the quota scope."""
+        return self._policy_terms.injecting(signature)
+
+    # -- for the audit and for metrics ----------------------------------------------------------------------------------
+
+    def namespaces(self) -> list[str]:
+        """The namespaces with quotas of the scope, or with pods that count."""
+        return list(self._by_namespace)
+
+    def holds(self, pod: Pod) -> bool:
+        """Whether exactly this pod counts as placed."""
+        here = self._by_namespace.get(pod.namespace)
+        return here is not None and here.placed.get(pod.uid) is pod
+
+    def differences(self, namespace: str) -> list[str]:
+        """Where a namespace is counted in another way than its pods and quotas are now. O(pods in the scope there)."""
+        here = self._by_namespace.get(namespace, _Namespace())
+        wrong = [pod for pod in here.placed.values() if self.placed(pod.uid) is not pod]
+        lines = [f"pod {pod.full_name}: counts for quotas, and is not placed so" for pod in wrong]
+        wanted = {each.name for each in self.objects.values() if each.scopes and each.namespace == namespace}
+        if wanted != here.uses.keys():
+            lines.append(f"quotas of {namespace}: {sorted(here.uses)} are counted, should be {sorted(wanted)}")
+        for quota, used in here.uses.values():
+            true = _recounted(quota, here.placed.values())
+            if used != true:
+                lines.append(f"quota {quota.key}: {used} is counted, should be {true}")
+        return lines
+
+    def states(self) -> dict[str, int]:
+        """How many quotas with the scope are in each of `STATES`. O(quotas)."""
+        found = dict.fromkeys(STATES, 0)
+        for here in self._by_namespace.values():
+            for quota, used in here.uses.values():
+                found[_state(quota, used)] += 1
+        return found
+
+    def statistics(self) -> dict[str, int]:
+        """How many quotas are kept, and how many placed pods count for quotas."""
+        placed = sum(len(here.placed) for here in self._by_namespace.values())
+        return {"quotas": len(self.objects), "quota_pods": placed}
+
+
+def _put(pods: dict[str, Pod], uid: str, new: Pod | None) -> bool:
+    """Sets or removes a pod; whether quotas are charged otherwise than before."""
+    old = pods.get(uid)
+    if new is None:
+        pods.pop(uid, None)
+    else:
+        pods[uid] = new
+    return _facts(old) != _facts(new)
+
+
+def _facts(pod: Pod | None) -> object:
+    """What a charge depends on."""
+    return None if pod is None else (pod.requests, pod.quota, pod.signature.priority_class)
+
+
+def _charge(quota: PodQuota, used: dict[str, int], pod: Pod | None, sign: int) -> None:
+    """Adds what a pod uses of a quota, or with ``sign`` -1 takes it away."""
+    if pod is not None and matches(quota, pod):
+        add(used, {name: amount for name in quota.hard if (amount := charged(name, pod))}, sign)
+
+
+def _recounted(quota: PodQuota, pods: Iterable[Pod]) -> dict[str, int]:
+    used: dict[str, int] = {}
+    for pod in pods:
+        _charge(quota, used, pod, 1)
+    return used
+
+
+def _age(pod: Pod) -> tuple[str, str]:
+    """Sorts pods by their creation."""
+    return pod.quota.created, pod.uid
+
+
+def _state(quota: PodQuota, used: Resources) -> str:
+    if not can_charge(quota):
+        return "inert"
+    if not limits_pods(quota):
+        return "without_number"
+    most = min(quota.hard[name] for name in NUMBERS if name in quota.hard)
+    if not most:
+        return "forbidding"
+    return "full" if any(used.get(name, 0) >= quota.hard[name] for name in NUMBERS if name in quota.hard) else "free"

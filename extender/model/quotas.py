@@ -1,0 +1,86 @@
+"""What a quota of the scope CrossNamespacePodAffinity charges for a pod: whether its scopes match, and how much of what.
+
+As the quota evaluator of pods in Kubernetes (``pkg/quota/v1/evaluator/core``), with one difference that is meant: a quota
+*covers* a pod only if the whole quota matches it and limits the number of pods. In Kubernetes a quota that names the scope
+covers every pod with such terms, whatever else it requires and whatever it limits.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from extender.model.objects import Pod, PodQuota, QuotaScope
+from extender.model.resources import CPU, MEMORY, PODS
+
+CROSS_NAMESPACE_SCOPE: Final = "CrossNamespacePodAffinity"
+COUNT_OF_PODS: Final = "count/pods"
+NUMBERS: Final = (PODS, COUNT_OF_PODS)
+
+_REQUESTS, _LIMITS = "requests.", "limits."
+
+
+def is_charged(name: str) -> bool:
+    """Whether pods use up a limit of this name."""
+    return name in (*NUMBERS, CPU, MEMORY, _LIMITS + CPU, _LIMITS + MEMORY) or (
+        name.startswith(("requests.", "hugepages-")) and name != "requests.storage"
+    )
+
+
+def charged(name: str, pod: Pod) -> int:
+    """How much of a limit a pod uses up: 1 of a number of pods, else its effective requests or limits. O(1)."""
+    if name in NUMBERS:
+        return 1
+    if name.startswith(_LIMITS):
+        return pod.quota.limits.get(name.removeprefix(_LIMITS), 0)
+    return pod.requests.get(name.removeprefix(_REQUESTS), 0)
+
+
+def limits_pods(quota: PodQuota) -> bool:
+    """Whether the quota limits the number of pods. One that limits only their CPU lets any number of small ones through."""
+    return any(name in quota.hard for name in NUMBERS)
+
+
+def matches(quota: PodQuota, pod: Pod) -> bool:
+    """Whether every scope of the quota matches a pod that is in the scope CrossNamespacePodAffinity. O(scopes)."""
+    return all(_matches(scope, pod) for scope in quota.scopes)
+
+
+def _matches(scope: QuotaScope, pod: Pod) -> bool:
+    """Whether one scope matches. The operators of all scopes but PriorityClass are ignored, as in Kubernetes."""
+    match scope.name:
+        case "CrossNamespacePodAffinity":
+            return True
+        case "Terminating":
+            return pod.quota.has_deadline
+        case "NotTerminating":
+            return not pod.quota.has_deadline
+        case "BestEffort":
+            return pod.quota.best_effort
+        case "NotBestEffort":
+            return not pod.quota.best_effort
+        case "PriorityClass":
+            return _matches_priority_class(scope, pod.signature.priority_class)
+        case _:
+            return False
+
+
+def _matches_priority_class(scope: QuotaScope, name: str) -> bool:
+    match scope.operator:
+        case "Exists":
+            return bool(name)
+        case "DoesNotExist":
+            return not name
+        case "In":
+            return bool(name) and name in scope.values
+        case "NotIn":
+            return name not in scope.values
+        case _:
+            return False
+
+
+def can_charge(quota: PodQuota) -> bool:
+    """Whether the quota can charge any pod: it limits something that pods use up, and its scopes do not exclude each other."""
+    names = {scope.name for scope in quota.scopes}
+    return bool(quota.hard) and not any(
+        pair <= names for pair in ({"Terminating", "NotTerminating"}, {"BestEffort", "NotBestEffort"})
+    )

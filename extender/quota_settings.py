@@ -1,0 +1,119 @@
+"""The settings of quotas for affinity across namespaces: the section `quota` of the configuration document.
+
+A file of its own beside `settings`, which includes the section. The quota scope CrossNamespacePodAffinity of Kubernetes
+limits such pods when they are created: https://kubernetes.io/docs/concepts/policy/resource-quotas/#cross-namespace-pod-affinity-scope
+"""
+
+from functools import cached_property
+from typing import Annotated, Literal
+
+import msgspec
+
+from extender.model.documents import Section
+from extender.model.labels import LabelKey, is_dns_label
+from extender.model.selectors import LabelSelector, SelectorError, parse_selector, requirement
+
+Mode = Literal["Enforce", "Audit"]
+"""Audit rejects no pod, and counts those that Enforce would have rejected."""
+
+
+class SelectorExpression(Section, frozen=True):
+    """LabelSelectorRequirement."""
+
+    key: str
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    values: tuple[str, ...] = ()
+
+
+class NamespaceSelector(Section, frozen=True, dict=True):
+    """A LabelSelector for namespaces; the empty one selects all."""
+
+    match_labels: dict[str, str] = msgspec.field(default_factory=dict)
+    match_expressions: tuple[SelectorExpression, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Rejects what the API server would reject in a selector."""
+        try:
+            _ = self.parsed
+        except SelectorError as error:
+            raise ValueError(str(error)) from None
+
+    @cached_property
+    def parsed(self) -> LabelSelector:
+        """The selector as it is matched."""
+        clauses = [requirement(each.key, each.operator, each.values) for each in self.match_expressions]
+        return parse_selector(self.match_labels, clauses)
+
+
+class UncoveredPods(Section, frozen=True):
+    """What happens to pods that no quota covers, in the namespaces that are selected.
+
+    A quota covers a pod only if it has the scope, all its other scopes match the pod too, and it limits the number of pods.
+    """
+
+    action: Literal["Allow", "Deny"] = "Allow"
+    namespace_selector: NamespaceSelector = NamespaceSelector()
+
+
+class MaxNamespaces(Section, frozen=True):
+    """How many namespaces beside its own a term may reach now; `limit` null: any number."""
+
+    limit: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    mode: Mode = "Enforce"
+
+
+class TopologyKeys(Section, frozen=True):
+    """The topology keys of terms that can reach other namespaces; `allowed` empty: any."""
+
+    allowed: tuple[LabelKey, ...] = ()
+    mode: Mode = "Enforce"
+
+
+class Consent(Section, frozen=True):
+    """A label that every other namespace must carry with the value "true" if a term reaches it; `label` empty: none."""
+
+    label: str = ""
+    mode: Mode = "Enforce"
+
+    def __post_init__(self) -> None:
+        """Rejects a label that no namespace can carry."""
+        if self.label:
+            try:
+                LabelKey.parse(self.label)
+            except ValueError as error:
+                raise ValueError(f"label: {error}") from None
+
+
+class Reach(Section, frozen=True):
+    """Limits on what terms reach, required and preferred ones, each with a mode of its own."""
+
+    max_namespaces: MaxNamespaces = MaxNamespaces()
+    topology_keys: TopologyKeys = TopologyKeys()
+    consent: Consent = Consent()
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether any limit is set."""
+        return self.max_namespaces.limit is not None or bool(self.topology_keys.allowed) or bool(self.consent.label)
+
+
+class Quota(Section, frozen=True):
+    """Quotas for pods with affinity across namespaces, counted when pods are placed.
+
+    ``count_pending``: pods that wait count as well, from their creation, as in the API server; they are placed in the order of
+    their creation. Exempt pods are neither rejected nor counted.
+    """
+
+    enabled: bool = False
+    mode: Mode = "Enforce"
+    count_pending: bool = False
+    uncovered: UncoveredPods = msgspec.field(default=UncoveredPods(), name="default")
+    exempt_namespaces: tuple[str, ...] = ("kube-system",)
+    exempt_priority_classes: tuple[str, ...] = ("system-cluster-critical", "system-node-critical")
+    reach: Reach = Reach()
+
+    def __post_init__(self) -> None:
+        """Rejects namespaces that cannot exist."""
+        for namespace in self.exempt_namespaces:
+            if not is_dns_label(namespace):
+                raise ValueError(f'exemptNamespaces: "{namespace}" is no name of a namespace')

@@ -1,0 +1,169 @@
+"""Rejects pods whose affinity across namespaces is over a quota, or reaches further than the settings allow.
+
+KEP-2249, quota scope CrossNamespacePodAffinity, counted when pods are placed: only placed pods keep others away. Pods created
+before the quota are held to it too. No eviction helps such a pod, so every node is unresolvable. A quota *covers* a pod only
+if the whole quota matches it and limits the number of pods; in the API server its name suffices, so that deny by default
+(limitedResources) can be satisfied with a quota that never charges the pod.
+
+Terms that scheduling policies add count like the pod's own, and the text names the policies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+
+from extender.index.quotas_view import QuotaUse
+from extender.index.table_views import Subscribable
+from extender.index.view import CompiledConstraints, IndexReaders
+from extender.model.objects import Pod, PodSignature
+from extender.model.quotas import CROSS_NAMESPACE_SCOPE, charged, limits_pods
+from extender.model.rejections import Reason, Rejection
+from extender.rules.frames import Frame
+from extender.rules.rule import Pods, Rule, VerdictOnPod
+
+_NAME = "CrossNamespaceQuota"
+_MOST_NAMED = 3  # namespaces in a text
+
+# The limits that a pod may be over, as labels of the metric.
+QUOTA, UNCOVERED, MAX_NAMESPACES, TOPOLOGY_KEYS, CONSENT, UNREAD = (
+    "quota",
+    "default",
+    "max_namespaces",
+    "topology_keys",
+    "consent",
+    "unread",
+)
+LIMITS = (QUOTA, UNCOVERED, MAX_NAMESPACES, TOPOLOGY_KEYS, CONSENT, UNREAD)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A limit that a pod is over. ``count`` and ``most`` are what is used without the pod, and the limit."""
+
+    limit: str
+    enforces: bool
+    text: str
+    count: int = 0
+    most: int | None = None
+    blamed: tuple[str, ...] = ()
+
+    @property
+    def reason(self) -> Reason:
+        """The reason of the rejection."""
+        return Reason.QUOTA if self.limit in (QUOTA, UNCOVERED) else Reason.REACH
+
+
+def findings(pod: Pod, view: IndexReaders) -> Iterator[Finding]:
+    """The limits that a pod in the quota scope is over, those of quotas first. O(quotas × resources + namespaces named)."""
+    settings = view.quotas.settings
+    found = list(_over_quotas(pod, view))
+    yield from found
+    if settings.reach.is_limited:
+        yield from _over_reach(pod, view)
+
+
+def _over_quotas(pod: Pod, view: IndexReaders) -> Iterator[Finding]:
+    enforces, namespace = view.quotas.settings.mode == "Enforce", pod.namespace
+    uses = view.quotas.uses(pod)
+    for use in uses:
+        for name, most in use.quota.hard.items():
+            amount, used = charged(name, pod), use.used.get(name, 0)
+            if amount and used + amount > most:
+                text = f"namespace {namespace}: quota {use.quota.name} ({CROSS_NAMESPACE_SCOPE}) limits {name} to {most}, {used} used, {amount} requested"
+                yield Finding(QUOTA, enforces, text, used, most, (use.quota.key,))
+                break
+    if not any(limits_pods(use.quota) for use in uses) and view.quotas.denies_uncovered(namespace):
+        yield Finding(UNCOVERED, enforces, _uncovered(namespace, uses), blamed=("quota.default",))
+
+
+def _uncovered(namespace: str, uses: list[QuotaUse]) -> str:
+    """Says which quota is missing: such a pod would otherwise wait for a quota that seems to be there."""
+    why = "".join(f"; quota {use.quota.name} does not limit their number" for use in uses)
+    return f"namespace {namespace}: no quota of scope {CROSS_NAMESPACE_SCOPE} limits the number of such pods, and quota.default denies them{why}"
+
+
+def _over_reach(pod: Pod, view: IndexReaders) -> Iterator[Finding]:
+    limits, signature = view.quotas.settings.reach, pod.signature
+    if _is_unread(signature):
+        text = f"namespace {pod.namespace}: what the affinity reaches is not read above limits.podBytes"
+        yield Finding(UNREAD, _enforces_any(view), text, blamed=("limits.podBytes",))
+        return
+    reach = view.quotas.reach(signature)
+    most = limits.max_namespaces.limit
+    if most is not None and reach.namespaces > most:
+        text = f"namespace {pod.namespace}: an affinity term reaches {reach.namespaces} other namespaces, quota.reach.maxNamespaces is {most}"
+        enforces = limits.max_namespaces.mode == "Enforce"
+        yield Finding(MAX_NAMESPACES, enforces, text, reach.namespaces, most, ("quota.reach.maxNamespaces",))
+    allowed = limits.topology_keys.allowed
+    refused = sorted(reach.keys.difference(allowed)) if allowed else []
+    if refused:
+        text = f"namespace {pod.namespace}: affinity across namespaces over {_named(refused)} is not allowed by quota.reach.topologyKeys"
+        yield Finding(TOPOLOGY_KEYS, limits.topology_keys.mode == "Enforce", text, blamed=tuple(refused[:_MOST_NAMED]))
+    without = reach.without_consent
+    if without:
+        text = f"namespace {pod.namespace}: affinity reaches {_named(without)} without the label {limits.consent.label}=true (quota.reach.consent)"
+        yield Finding(CONSENT, limits.consent.mode == "Enforce", text, len(without), 0, tuple(without[:_MOST_NAMED]))
+
+
+def _is_unread(signature: PodSignature) -> bool:
+    """Whether the terms have not been read, because the pod is too large."""
+    return signature.excess is not None and signature.excess.limit == "podBytes"
+
+
+def _enforces_any(view: IndexReaders) -> bool:
+    limits = view.quotas.settings.reach
+    return "Enforce" in (
+        limits.max_namespaces.mode if limits.max_namespaces.limit is not None else "",
+        limits.topology_keys.mode if limits.topology_keys.allowed else "",
+        limits.consent.mode if limits.consent.label else "",
+    )
+
+
+def _named(names: list[str] | tuple[str, ...]) -> str:
+    """The first few names, and how many there are beside them."""
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more
+
+
+class CrossNamespaceQuota(Rule):
+    """The rule. Other pods cost it nothing: it is called only for pods in the quota scope."""
+
+    name = _NAME
+    applies_to = Pods.CROSS_NAMESPACE
+
+    def is_active(self, compiled: CompiledConstraints, view: IndexReaders) -> bool:
+        """Where a quota, the default or a limit on reach concerns such pods."""
+        return view.quotas.concerns(compiled.signature)
+
+    def prepare_filter(
+        self, pod: Pod, _compiled: CompiledConstraints, view: IndexReaders, _frame: Frame
+    ) -> VerdictOnPod:
+        """Rejects every node for the first limit that is enforced."""
+        first = next((each for each in findings(pod, view) if each.enforces), None)
+        if first is None:
+            return VerdictOnPod(None)
+        policies = view.quotas.injecting(pod.signature)
+        named = f" (terms of {', '.join(map(str, policies))})" if policies else ""
+        blamed = (*first.blamed, *map(str, policies))
+        found = Rejection(_NAME, first.reason, first.text + named, count=first.count, limit=first.most, blamed=blamed)
+        return VerdictOnPod(found)
+
+    def version(self, compiled: CompiledConstraints, view: IndexReaders) -> int:
+        """Of the namespace's quotas and usage, and of all namespaces, which terms reach; 0 for pods out of the scope."""
+        signature = compiled.signature
+        if not (signature.affinity.cross_namespace and view.quotas.settings.enabled):
+            return 0
+        return view.quotas.version(signature.namespace) + view.namespaces_version
+
+    def pod_key(self, pod: Pod, view: IndexReaders) -> Hashable:
+        """What quotas charge for a pod beside its signature; None where none concerns it."""
+        if not (pod.signature.affinity.cross_namespace and view.quotas.concerns(pod.signature)):
+            return None
+        facts = pod.quota
+        amounts = (tuple(sorted(pod.requests.items())), tuple(sorted(facts.limits.items())))
+        return (*amounts, facts.has_deadline, facts.best_effort, facts.created)
+
+    def unwatched_changes(self, view: IndexReaders) -> tuple[Subscribable, ...]:
+        """Changes of quotas, of what is used of them, and of namespaces."""
+        return (view.quota_changes, view.namespace_changes)

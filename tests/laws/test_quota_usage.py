@@ -1,0 +1,162 @@
+"""What is counted for quotas equals a recount in any order of events, and nothing is left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.index.audit import audit
+from extender.index.claims.assumed import Limits
+from extender.index.cluster import ClusterIndex
+from extender.model.objects import Object, Pod
+from extender.model.policies import PolicyObject
+from extender.quota_settings import Quota
+from extender.settings import Rules
+from extender.wire.kinds import PODS
+from tests.builders import REQUIRED, Json, namespace, pod_json, term
+from tests.policies import policy
+from tests.quotas import SCOPE, quota, reaching
+
+NAMES = ("a", "b", "c", "d")
+HOMES = ("team", "other")
+ACROSS = [term("zone", app="db", namespace_selector={})]
+BY_POLICY = policy("apart", affinity={"podAntiAffinity": {REQUIRED: ACROSS}}, podSelector={"matchLabels": {"app": "p"}})
+AMOUNTS: tuple[dict[str, str], ...] = ({"pods": "1"}, {"count/pods": "2", "cpu": "1"}, {"limits.cpu": "1"}, {})
+SCOPES = ((SCOPE,), (SCOPE, "Terminating"), (SCOPE, "NotTerminating"), ("Terminating",))
+
+# "on": the watch shows a pod; "gone": it is deleted; "assumed": it passed; "failed": its binding failed.
+Step = tuple[str, Any]
+
+
+def _pod(name: str, form: str, node: str, cpu: int, deadline: int) -> Json:
+    home = HOMES[NAMES.index(name) % 2]
+    apart = ACROSS if form == "across" else [term(app="db")] if form == "within" else ()
+    body = pod_json(name, namespace=home, apart=apart, on=node, app="p" if form == "by policy" else "web")
+    resources = {"requests": {"cpu": f"{cpu}m"}, "limits": {"cpu": f"{2 * cpu}m"}}
+    body["spec"]["containers"] = [{"name": "main", "resources": resources}]
+    if deadline:
+        body["spec"]["activeDeadlineSeconds"] = deadline
+    return body
+
+
+PODS_OF = st.builds(
+    _pod,
+    st.sampled_from(NAMES),
+    st.sampled_from(["across", "across", "within", "by policy"]),
+    st.sampled_from(["", "n1", "n2"]),
+    st.sampled_from([100, 200]),
+    st.sampled_from([0, 60]),
+)
+STEPS = st.one_of(
+    st.tuples(st.just("on"), PODS_OF),
+    st.tuples(st.just("gone"), PODS_OF),
+    st.tuples(st.just("finished"), PODS_OF),
+    st.tuples(st.just("assumed"), st.tuples(PODS_OF, st.lists(st.sampled_from(["n1", "n2"]), unique=True))),
+    st.tuples(st.just("failed"), st.sampled_from(NAMES)),
+    st.tuples(st.just("doubted"), st.none()),
+    st.tuples(
+        st.just("quota"),
+        st.tuples(
+            st.sampled_from(HOMES), st.sampled_from(["q", "r"]), st.sampled_from(AMOUNTS), st.sampled_from(SCOPES)
+        ),
+    ),
+    st.tuples(st.just("no quota"), st.tuples(st.sampled_from(HOMES), st.sampled_from(["q", "r"]))),
+    st.tuples(st.just("policy"), st.booleans()),
+    st.tuples(st.just("relabelled"), st.sampled_from(HOMES)),
+)
+
+
+def _decoded(body: Json) -> Pod:
+    return PODS.decode_object(orjson.dumps(body))
+
+
+def _take(index: ClusterIndex, step: Step) -> None:
+    what, of = step
+    match what:
+        case "quota":
+            home, name, hard, scopes = of
+            index.upsert(quota(name, hard, in_namespace=home, scopes=scopes))
+        case "no quota":
+            index.delete(quota(of[1], in_namespace=of[0]))
+        case "policy":
+            (index.upsert if of else index.delete)(PolicyObject(BY_POLICY))
+        case "relabelled":
+            index.upsert(namespace(of, team="x"))
+        case _:
+            _take_pod(index, what, of)
+
+
+def _take_pod(index: ClusterIndex, what: str, of: Any) -> None:
+    match what:
+        case "on":
+            index.upsert(_decoded(of))
+        case "gone":
+            index.delete(_decoded(of))
+        case "finished":
+            index.upsert(_decoded({**of, "status": {"phase": "Succeeded"}}))
+        case "assumed":
+            index.assume(_decoded({**of[0], "spec": {**of[0]["spec"], "nodeName": ""}}), of[1], 0.0)
+        case "failed":
+            index.assumed.forget(f"uid-{of}")
+        case "doubted":
+            index.assumed.review(1.0, Limits(expiry=10.0, failure_grace=10.0, doubt=0.5))
+
+
+def _index(*, counts_pending: bool) -> ClusterIndex:
+    return ClusterIndex(Rules(), quota=Quota(enabled=True, count_pending=counts_pending))
+
+
+def _placed(index: ClusterIndex) -> int:
+    """The pods that count, by hand: from the objects and the assumptions alone."""
+    held = {uid: each.pod for uid, each in index.assumed.held.items()}
+    held |= {uid: pod for uid, pod in index.pods.items() if pod.node}
+    has_policy = len(index.policies) > 0
+    return sum(
+        pod.signature.affinity.cross_namespace or (has_policy and pod.signature.labels.get("app") == "p")
+        for pod in held.values()
+    )
+
+
+@given(st.lists(STEPS, max_size=25), st.booleans())
+def test_usage_equals_a_recount_after_every_step(steps: Sequence[Step], counts_pending: bool) -> None:  # noqa: FBT001 (given)
+    index = _index(counts_pending=counts_pending)
+    for step in steps:
+        before = [index.quotas.version(home) for home in HOMES]
+        _take(index, step)
+        assert audit(index) == []
+        assert index.statistics()["quota_pods"] == _placed(index)
+        assert all(now >= then for now, then in zip(map(index.quotas.version, HOMES), before, strict=True))
+
+
+@given(st.lists(STEPS, max_size=25), st.booleans())
+def test_a_rebuilt_index_counts_the_same(steps: Sequence[Step], counts_pending: bool) -> None:  # noqa: FBT001 (given)
+    index = _index(counts_pending=counts_pending)
+    for step in steps:
+        _take(index, step)
+    before = index.quotas.states(), index.statistics()["quota_pods"]
+    for home in HOMES:
+        for use in index.quotas.uses(reaching("x", namespace=home)):
+            assert isinstance(use.used, dict)
+            use.used["pods"] = 77
+    index.rebuild()
+    index.drifts = 0
+    assert audit(index) == []
+    assert (index.quotas.states(), index.statistics()["quota_pods"]) == before
+
+
+@given(st.lists(STEPS, max_size=25), st.booleans())
+def test_what_has_gone_leaves_nothing_behind(steps: Sequence[Step], counts_pending: bool) -> None:  # noqa: FBT001 (given)
+    index = _index(counts_pending=counts_pending)
+    for step in steps:
+        _take(index, step)
+    everything: list[Object] = [*index.pods.values(), *index.quotas.objects.values(), PolicyObject(BY_POLICY)]
+    for each in everything:
+        index.delete(each)
+    for uid in list(index.assumed.held):
+        index.assumed.forget(uid)
+    assert index.quotas.namespaces() == []
+    assert (index.statistics()["quotas"], index.statistics()["quota_pods"]) == (0, 0)

@@ -1,0 +1,351 @@
+"""Quotas for pods with affinity across namespaces, counted when pods are placed: never one over, never one rejected below."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from extender.index.audit import audit
+from extender.index.claims.assumed import Limits
+from extender.model.policies import PolicyObject
+from extender.verbs.filter.quota_counts import AUDITED, REJECTED
+from tests.builders import REQUIRED, Json, namespace, term, weighted
+from tests.policies import policy
+from tests.quotas import NODES, SCOPE, Tenants, limited, quota, reaching, reaching_json
+
+PLAIN: list[Json] = [term("zone", app="db")]
+
+
+async def test_two_requests_in_a_row_with_one_place_left_let_one_pod_pass() -> None:
+    tenants = Tenants(limited(2), reaching("bound", on="n1"))
+    assert [await tenants.passes("a"), await tenants.passes("b")] == [True, False]
+    assert audit(tenants.index) == []
+
+
+async def test_a_rejection_names_namespace_quota_limit_and_usage() -> None:
+    tenants = Tenants(limited(1), reaching("bound", on="n1"))
+    assert await tenants.text("a") == (
+        "namespace team: quota cross (CrossNamespacePodAffinity) limits pods to 1, 1 used, 1 requested"
+    )
+
+
+async def test_a_quota_of_zero_forbids_and_other_pods_pass() -> None:
+    tenants = Tenants(limited(0))
+    assert not await tenants.passes("a")
+    assert await tenants.passes("plain", apart=PLAIN)
+    assert await tenants.passes("elsewhere", namespace="other")
+
+
+async def test_a_pod_that_is_requested_again_takes_no_second_place() -> None:
+    tenants = Tenants(limited(1))
+    assert [await tenants.passes("a") for _ in range(3)] == [True, True, True]
+    assert not await tenants.passes("b")
+
+
+async def test_a_binding_takes_the_place_that_was_assumed() -> None:
+    tenants = Tenants(limited(2))
+    assert await tenants.passes("a")
+    before = tenants.version("late")
+    tenants.put(reaching("a", on="n2"))
+    assert tenants.version("late") == before
+    assert [await tenants.passes("b"), await tenants.passes("c")] == [True, False]
+
+
+@pytest.mark.parametrize("how", ["reported", "expired", "deleted", "finished"])
+async def test_a_pod_that_is_not_placed_after_all_gives_its_place_back(how: str) -> None:
+    tenants = Tenants(limited(1))
+    assert await tenants.passes("a")
+    assert not await tenants.passes("b")
+    before = tenants.version("b")
+    match how:
+        case "reported":
+            tenants.index.assumed.forget("uid-a")
+        case "expired":
+            tenants.index.assumed.review(1e6, Limits(expiry=1, failure_grace=1))
+        case "deleted":
+            tenants.index.delete(reaching("a"))
+        case "finished":
+            tenants.put(reaching("a", on="n1"), reaching("a", on="n1", phase="Succeeded"))
+    assert tenants.version("b") != before
+    assert await tenants.passes("b")
+    assert audit(tenants.index) == []
+
+
+async def test_a_pod_of_undetermined_node_counts_once() -> None:
+    """It may be on three nodes, and counts on none of them."""
+    tenants = Tenants(limited(2))
+    assert (await tenants.filter(reaching_json("a"))).passed == list(NODES)
+    assert [await tenants.passes("b"), await tenants.passes("c")] == [True, False]
+
+
+async def test_a_pod_in_doubt_still_counts() -> None:
+    tenants = Tenants(limited(1))
+    assert await tenants.passes("a")
+    tenants.index.assumed.review(tenants.clock.now() + 10, Limits(expiry=1e6, failure_grace=1, doubt=5))
+    assert tenants.index.assumed.doubted == 1
+    assert not await tenants.passes("b")
+    assert audit(tenants.index) == []
+
+
+async def test_pods_that_were_created_before_the_quota_are_held_to_it() -> None:
+    tenants = Tenants(reaching("a"), reaching("b"), reaching("c", on="n1"), limited(1))
+    assert not await tenants.passes("a")
+
+
+async def test_a_terminating_pod_counts_until_it_is_gone_as_its_terms_do() -> None:
+    tenants = Tenants(limited(1), reaching("leaving", on="n1", terminating=True))
+    assert not await tenants.passes("a")
+    tenants.index.delete(reaching("leaving", on="n1", terminating=True))
+    assert await tenants.passes("a")
+
+
+async def test_pending_pods_do_not_count() -> None:
+    tenants = Tenants(limited(1), *(reaching(f"waits-{n}") for n in range(5)))
+    assert await tenants.passes("a")
+
+
+async def test_where_pending_pods_count_the_oldest_are_placed() -> None:
+    """All of them count from their creation, and none blocks an older one: else no pod would ever be placed."""
+    ages = {name: f"2026-01-01T00:00:0{n}Z" for n, name in enumerate("dbca")}
+    tenants = Tenants(limited(2), *(reaching(name, created=at) for name, at in ages.items()), countPending=True)
+    assert [await tenants.passes(name, created=ages[name]) for name in "abcd"] == [False, True, False, True]
+    before = tenants.version("c", created=ages["c"])
+    tenants.index.delete(reaching("b"))
+    assert tenants.version("c", created=ages["c"]) != before
+    assert await tenants.passes("c", created=ages["c"])
+    assert audit(tenants.index) == []
+
+
+@pytest.mark.parametrize("change", ["raised", "deleted", "retargeted"])
+async def test_a_quota_that_lets_go_wakes_the_pods_that_it_rejected(change: str) -> None:
+    tenants = Tenants(limited(0))
+    assert not await tenants.passes("a")
+    before, woken = tenants.version("a"), list[object]()
+    tenants.index.view.quota_changes.subscribe(woken.append)
+    if change == "deleted":
+        tenants.index.delete(limited(0))
+    else:
+        tenants.put(limited(1) if change == "raised" else limited(0, scopes=["NotTerminating"]))
+    assert woken
+    assert tenants.version("a") != before
+    assert await tenants.passes("a")
+    assert audit(tenants.index) == []
+
+
+async def test_a_change_in_another_namespace_wakes_nothing() -> None:
+    tenants = Tenants(limited(0), limited(3, in_namespace="other"))
+    before = tenants.version("a")
+    assert await tenants.passes("b", namespace="other")
+    assert tenants.version("a") == before
+
+
+# -- scopes and resources -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("scope", "matching", "other"),
+    [
+        ("Terminating", {"spec": {"activeDeadlineSeconds": 60}}, {}),
+        ("NotTerminating", {}, {"spec": {"activeDeadlineSeconds": 60}}),
+        ("PriorityClass", {"spec": {"priorityClassName": "high"}}, {}),
+        ("NotYetKnown", None, {}),
+    ],
+)
+async def test_a_quota_with_another_scope_charges_the_pods_that_match_both(
+    scope: str, matching: Any, other: Any
+) -> None:
+    tenants = Tenants(limited(0, scopes=[SCOPE, scope]))
+    assert await tenants.passes("other", **other)
+    if matching is not None:
+        assert not await tenants.passes("matching", **matching)
+
+
+@pytest.mark.parametrize(
+    ("expression", "charged"),
+    [
+        ({"operator": "In", "values": ["high", "higher"]}, {"high"}),
+        ({"operator": "NotIn", "values": ["high"]}, {"", "low"}),
+        ({"operator": "Exists"}, {"high", "low"}),
+        ({"operator": "DoesNotExist"}, {""}),
+    ],
+    ids=lambda value: value["operator"] if isinstance(value, dict) else "",
+)
+async def test_every_operator_of_the_priority_class_scope(expression: Json, charged: set[str]) -> None:
+    scopes = [{"scopeName": SCOPE, "operator": "Exists"}, {"scopeName": "PriorityClass", **expression}]
+    tenants = Tenants(limited(0, scopes=(), selected=scopes))
+    rejected = {
+        name for name in ("", "low", "high") if not await tenants.passes(f"a{name}", spec={"priorityClassName": name})
+    }
+    assert rejected == charged
+
+
+async def test_best_effort_is_what_the_api_server_says() -> None:
+    tenants = Tenants(limited(0, scopes=[SCOPE, "BestEffort"]))
+    body = reaching_json("a")
+    body["status"]["qosClass"] = "BestEffort"
+    assert not (await tenants.filter(body)).passed
+    assert await tenants.passes("burstable")
+
+
+@pytest.mark.parametrize(
+    ("name", "hard", "resources"),
+    [
+        ("count/pods", "1", {}),
+        ("cpu", "1", {"requests": {"cpu": "600m"}}),
+        ("requests.cpu", "1100m", {"requests": {"cpu": "600m"}}),
+        ("memory", "1Gi", {"requests": {"memory": "600Mi"}}),
+        ("limits.cpu", "1", {"limits": {"cpu": "600m"}}),
+        ("limits.memory", "1Gi", {"limits": {"memory": "600Mi"}}),
+        ("requests.nvidia.com/gpu", "1", {"requests": {"nvidia.com/gpu": "1"}}),
+    ],
+)
+async def test_every_resource_of_a_quota_is_counted(name: str, hard: str, resources: Json) -> None:
+    tenants = Tenants(quota(hard={name: hard}))
+    spec = {"containers": [{"name": "main", "resources": resources}]}
+    assert [await tenants.passes("a", spec=spec), await tenants.passes("b", spec=spec)] == [True, False]
+    without = await tenants.passes("without", spec={"containers": []})
+    assert without is (name != "count/pods")
+
+
+async def test_several_quotas_hold_together() -> None:
+    tenants = Tenants(limited(5), quota("small", {"pods": "1"}))
+    assert await tenants.passes("a")
+    assert "quota small" in await tenants.text("b")
+
+
+async def test_a_quota_without_the_scope_concerns_no_pod() -> None:
+    tenants = Tenants(limited(0, scopes=["NotTerminating"]), limited(0, scopes=()))
+    assert await tenants.passes("a")
+
+
+# -- deny by default ----------------------------------------------------------------------------------------------------
+
+DENY = {"action": "Deny", "namespaceSelector": {"matchLabels": {"tenant": "yes"}}}
+
+
+async def test_default_deny_rejects_pods_that_no_quota_covers_in_the_selected_namespaces() -> None:
+    tenants = Tenants(namespace("team", tenant="yes"), default=DENY)
+    assert await tenants.text("a") == (
+        "namespace team: no quota of scope CrossNamespacePodAffinity limits the number of such pods, and "
+        "quota.default denies them"
+    )
+    assert await tenants.passes("elsewhere", namespace="other")
+    assert await tenants.passes("plain", apart=PLAIN)
+    tenants.put(limited(1))
+    assert [await tenants.passes("a"), await tenants.passes("b")] == [True, False]
+
+
+async def test_a_relabelled_namespace_is_denied_or_let_go_at_once() -> None:
+    tenants = Tenants(namespace("team", tenant="yes"), default=DENY)
+    assert not await tenants.passes("a")
+    before = tenants.version("a")
+    tenants.put(namespace("team", tenant="no"))
+    assert tenants.version("a") != before
+    assert await tenants.passes("a")
+
+
+@pytest.mark.parametrize(
+    "bypass",
+    [
+        limited(50, scopes=[SCOPE, "Terminating"]),
+        limited(50, scopes=[SCOPE, "PriorityClass"]),
+        quota(hard={"count/secrets": "10"}),
+        quota(hard={"requests.cpu": "100"}),
+        limited(50, selected=[{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]),
+    ],
+    ids=["another scope", "a priority class", "nothing of pods", "only CPU", "a selector"],
+)
+async def test_a_quota_that_never_charges_the_pod_does_not_cover_it(bypass: Any) -> None:
+    """In the API server its name would satisfy limitedResources, and the pod would be created without any limit."""
+    tenants = Tenants(bypass, default={"action": "Deny"})
+    assert "quota.default denies them" in await tenants.text("a")
+
+
+async def test_exempt_pods_are_neither_rejected_nor_counted() -> None:
+    tenants = Tenants(limited(1), default={"action": "Deny"}, exemptPriorityClasses=["vital"])
+    assert all([await tenants.passes(f"a{n}", spec={"priorityClassName": "vital"}) for n in range(2)])
+    assert await tenants.passes("system", namespace="kube-system")
+    assert [await tenants.passes("b"), await tenants.passes("c")] == [True, False]
+
+
+# -- what counts --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"apart": [term(app="db", namespaces=["team"])]},
+        {"apart": [], "near": [term(app="web", namespace_selector={})]},
+        {"apart": [], "prefers": [weighted(1, term(app="db", namespaces=["other"]))]},
+        {"apart": [], "avoids": [weighted(1, term(app="db", namespaces=["other"]))]},
+    ],
+    ids=["the own namespace", "affinity", "preferred", "preferred anti-affinity"],
+)
+@pytest.mark.parametrize("mode", ["offload", "augment"])
+async def test_every_form_of_the_scope_is_held_to_the_quota_in_both_modes(fields: Any, mode: str) -> None:
+    tenants = Tenants(limited(0), mode=mode)
+    assert not await tenants.passes("a", **fields)
+
+
+async def test_a_pod_too_large_to_be_read_is_held_to_the_quota_in_augment_mode() -> None:
+    """The in-tree plugins decide its terms there, so it must not leave the scope by its size."""
+    tenants = Tenants(limited(0), mode="augment")
+    large = {f"label-{n}": "x" * 60 for n in range(1000)}
+    assert not await tenants.passes("a", labels=large)
+    reach = Tenants(mode="augment", reach={"maxNamespaces": {"limit": 5}})
+    assert "is not read above limits.podBytes" in await reach.text("a", labels=large)
+
+
+def apart_by_policy(**fields: Any) -> Any:
+    terms = [term("zone", app="db", namespace_selector={})]
+    return policy("apart", affinity={"podAntiAffinity": {REQUIRED: terms}}, **fields)
+
+
+@pytest.mark.parametrize("mode", ["offload", "augment"])
+async def test_terms_that_a_policy_adds_count_and_the_text_names_the_policy(mode: str) -> None:
+    tenants = Tenants(limited(1), policies=[apart_by_policy()], mode=mode)
+    assert await tenants.passes("a", apart=())
+    assert (await tenants.text("b", apart=())).endswith(" (terms of ClusterPodSchedulingPolicy/apart)")
+    tenants.put(reaching("a", apart=(), on="n1"))
+    assert not await tenants.passes("b", apart=())
+    assert audit(tenants.index) == []
+
+
+async def test_pods_count_no_more_once_the_policy_is_gone() -> None:
+    tenants = Tenants(limited(1), policies=[apart_by_policy()])
+    tenants.put(reaching("bound", apart=(), on="n1"))
+    assert tenants.index.statistics()["quota_pods"] == 1
+    tenants.index.delete(PolicyObject(apart_by_policy()))
+    assert tenants.index.statistics()["quota_pods"] == 0
+    assert audit(tenants.index) == []
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        apart_by_policy(mode="Audit"),
+        apart_by_policy(targets="Templates"),
+        policy("own", affinity={"podAntiAffinity": {REQUIRED: [term("zone", app="db")]}}),
+        policy("nodes", nodeSelector={"disk": "ssd"}),
+    ],
+    ids=["in mode Audit", "for templates", "within the namespace", "for nodes"],
+)
+def test_other_policies_put_no_pod_into_the_scope(made: Any) -> None:
+    tenants = Tenants(reaching("bound", apart=(), on="n1"), policies=[made])
+    assert tenants.index.statistics()["quota_pods"] == 0
+
+
+# -- modes and counts ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_quota_in_mode_audit_lets_pods_pass_and_counts_each_once() -> None:
+    tenants = Tenants(limited(0), quota_mode="Audit")
+    assert [await tenants.passes("a"), await tenants.passes("a"), await tenants.passes("b")] == [True] * 3
+    assert {key: n for key, n in tenants.verb.quotas.counts.items() if n} == {("quota", AUDITED): 2}
+
+
+async def test_a_rejected_pod_counts_once_however_often_it_is_tried() -> None:
+    tenants = Tenants(default={"action": "Deny"})
+    assert [await tenants.passes("a") for _ in range(3)] == [False] * 3
+    assert {key: n for key, n in tenants.verb.quotas.counts.items() if n} == {("default", REJECTED): 1}
