@@ -13,10 +13,24 @@ from extender.model.units import ByteSize
 AtLeastOne = Annotated[int, Meta(ge=1)]
 
 
+class NamespaceLimits(Section, frozen=True, cache_hash=True):
+    """Limits on what the constraints of all pods of one namespace use together; the budget of the namespace.
+
+    In offload mode a pod that needs more than is left is rejected until pods of its namespace are deleted. In augment mode
+    the use is only shown.
+    """
+
+    selectors: AtLeastOne = 2000
+    topology_keys: AtLeastOne = 32
+    cross_namespace_terms: AtLeastOne = 500
+    compile_steps: AtLeastOne = 50_000
+
+
 class Limits(Section, frozen=True, cache_hash=True):
     """Limits on the constraints of one pod, each for the whole pod. `pod_bytes`: labels and constraints as JSON.
 
-    A pod above a limit is rejected in offload mode and left to the in-tree plugins in augment mode.
+    A pod above a limit is rejected in offload mode and left to the in-tree plugins in augment mode. `per_namespace` limits
+    what the pods of one namespace use together.
     """
 
     pod_bytes: ByteSize = ByteSize(64 * 2**10)
@@ -29,6 +43,7 @@ class Limits(Section, frozen=True, cache_hash=True):
     node_requirements: AtLeastOne = 200
     selector_values: AtLeastOne = 2000
     tolerations: AtLeastOne = 100
+    per_namespace: NamespaceLimits = NamespaceLimits()
 
     def __post_init__(self) -> None:
         """Rejects a limit that every pod would exceed."""

@@ -220,6 +220,7 @@ def _index(settings: Settings) -> ClusterIndex:
         rejects_excess=settings.mode == "offload",
         quota=settings.quota,
         exempt_from_policies=settings.policies.exempt_namespaces,
+        namespace_limits=settings.limits.per_namespace,
     )
 
 

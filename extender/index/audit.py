@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from extender.index.cluster import ClusterIndex
 from extender.index.counts.groups import Group
+from extender.index.counts.namespace_budgets import Amounts, constraint_set, needs_of
 from extender.index.counts.selections import PodSelector, Selection, TermSelection, shared_anchor
 from extender.index.counts.signature_counts import SignatureCounts
 from extender.index.counts.spread_counts import SpreadKey
@@ -53,8 +54,8 @@ def audit_steps(index: ClusterIndex) -> Iterator[Check]:
     yield partial(_check_reserved, index)
     yield index.gated.wrong
     yield partial(_check_charged, index, index.assumed.held)
-    for namespace in index.quotas.namespaces():
-        yield partial(index.quotas.differences, namespace)
+    yield from (partial(index.quotas.differences, namespace) for namespace in index.quotas.namespaces())
+    yield from [partial(_check_budget, index, namespace) for namespace in index.namespace_budgets.by_namespace]
     yield partial(_check_carriers, index)
     for numbers in _slices(range(len(index.topology.nodes)), _NODES_A_STEP):
         yield partial(_check_nodes, index, numbers)
@@ -82,9 +83,34 @@ def _slices(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 
 def _check_pods(index: ClusterIndex, uids: Iterable[str]) -> list[str]:
-    """That the pods with a node are filed under it."""
-    found = (pod for uid in uids if (pod := index.pods.get(uid)) is not None and pod.node)
-    return [f"pod {pod.full_name}: is not on {pod.node}" for pod in found if not _is_on_its_node(index, pod)]
+    """That the pods with a node are filed under it, and count in the budget of their namespace."""
+    found = [pod for uid in uids if (pod := index.pods.get(uid)) is not None and pod.node]
+    problems = [f"pod {pod.full_name}: is not on {pod.node}" for pod in found if not _is_on_its_node(index, pod)]
+    unheld = [pod for pod in found if not index.namespace_budgets.is_held(pod.signature)]
+    return problems + [f"pod {pod.full_name}: does not count in the budget of its namespace" for pod in unheld]
+
+
+def _check_budget(index: ClusterIndex, namespace: str) -> list[str]:
+    """That a namespace uses what its signatures need together, and that these have pods. O(their constraints)."""
+    use = index.namespace_budgets.by_namespace.get(namespace)
+    if use is None:
+        return []
+    name, pods = f"budget of namespace {namespace}", index.counts.compiler.pods
+    problems = [
+        f"{name}: {len(gone)} signatures without a pod {what}"
+        for what, held in (("count", use.held), ("wait", use.waiting))
+        if (gone := [each for each in held if each not in pods])
+    ]
+    needs = [needs_of(each) for each in {constraint_set(each): each for each in use.held}.values()]
+    true = Amounts(
+        len({part for each in needs for part in each.selectors}),
+        len({part for each in needs for part in each.topology_keys}),
+        len({part for each in needs for part in each.cross_namespace_terms}),
+        sum(each.compile_steps for each in needs),
+    )
+    if use.amounts != true:
+        problems.append(f"{name}: {use.amounts} in use, should be {true}")
+    return problems
 
 
 def _check_assumed(index: ClusterIndex) -> list[str]:

@@ -6,13 +6,14 @@ Only tasks and the simulation write, through ``upsert`` and ``delete``; rules, v
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from extender.index.claims.assumed import Assumed, AssumedPods, DeletedPods, RejectedPods
 from extender.index.claims.nominations import Nominations
 from extender.index.claims.reserved import Reservations
 from extender.index.counts.counts import Counts
 from extender.index.counts.groups import IndexDriftError
+from extender.index.counts.namespace_budgets import NamespaceBudgets
 from extender.index.gated import GatedGroups
 from extender.index.nodes.topology import NodePods, Topology
 from extender.index.objects.changes import PodSubscribers
@@ -24,6 +25,7 @@ from extender.index.reader import IndexReader
 from extender.index.table_views import Subscribable
 from extender.index.usage import QuotaTable
 from extender.index.view import ClusterView
+from extender.limit_settings import NamespaceLimits
 from extender.model.bounded import shrink
 from extender.model.group_placements import GroupPlacement
 from extender.model.objects import DisruptionBudget, Namespace, Node, Object, Pod, PodQuota, Workload
@@ -31,7 +33,8 @@ from extender.model.policies import InvalidPolicy, Policy, PolicyObject
 from extender.quota_settings import Quota
 from extender.settings import Rules
 
-_NO_QUOTA = Quota()
+_NO_QUOTA: Final = Quota()
+_NAMESPACE_LIMITS: Final = NamespaceLimits()
 
 
 class ObjectIndex(Protocol):
@@ -55,6 +58,7 @@ class ClusterIndex:
         rules: Rules,
         *,
         rejects_excess: bool = True,
+        namespace_limits: NamespaceLimits = _NAMESPACE_LIMITS,
         quota: Quota = _NO_QUOTA,
         exempt_from_policies: Collection[str] = (),
     ) -> None:
@@ -70,7 +74,8 @@ class ClusterIndex:
         self.pod_changes = PodSubscribers()
         self.topology = Topology()
         self.nodes = NodePods()
-        self.counts = Counts(rules, self.topology, self.namespaces, self.workloads, rejects_excess=rejects_excess)
+        self.namespace_budgets = NamespaceBudgets(namespace_limits, rejects_excess=rejects_excess)
+        self.counts = Counts(rules, self.topology, self.namespaces, self.workloads, self.namespace_budgets)
         self.nominations = Nominations(self.pods)
         self.reserved = Reservations(self.pods, self.nominations)
         self.gated = GatedGroups(self.pods, self.policies, self.namespaces)
@@ -92,6 +97,7 @@ class ClusterIndex:
             self.budgets,
             self.policies,
             self.quotas,
+            self.namespace_budgets,
             self.topology,
             self.nodes,
             self.counts,
@@ -112,6 +118,7 @@ class ClusterIndex:
             self.counts.compiler.count_pod(pod.signature, 1)
             if pod.node:
                 self._count(pod, 1)
+                self.namespace_budgets.hold(pod.signature)
         self.assumed.recount(self.counts.signatures)
         self.quotas.rebuild()
 
@@ -178,7 +185,7 @@ class ClusterIndex:
         counted = old if ended is None else ended.pod
         if (new is not None and new.node) or (counted is not None and counted.node):
             self._recount(counted, new)
-        if old is None or new is None or old.signature is not new.signature:
+        if old is None or new is None or old.signature is not new.signature or (new.node and not old.node):
             self._change_signature(old, new)
         if uid in self.nominations.concerned or (new is not None and new.nominated_node):
             self.nominations.change(uid, new)
@@ -203,10 +210,15 @@ class ClusterIndex:
         self.gated.change(uid, old, new)
 
     def _change_signature(self, old: Pod | None, new: Pod | None) -> None:
-        """Counts the pods of each signature, placed or not: constraints of signatures without a pod are idle."""
+        """Counts the pods of each signature, placed or not: constraints of signatures without a pod are idle.
+
+        One with a pod on a node counts in the budget of its namespace.
+        """
         count_pod = self.counts.compiler.count_pod
         if new is not None:
             count_pod(new.signature, 1)
+            if new.node:
+                self.namespace_budgets.hold(new.signature)
         if old is not None:
             count_pod(old.signature, -1)
 

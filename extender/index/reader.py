@@ -12,6 +12,7 @@ from extender.index.claims.assumed import AssumedPods
 from extender.index.claims.nominations import Nominations
 from extender.index.claims.reserved import Reservations
 from extender.index.counts.counts import Counts
+from extender.index.counts.namespace_budgets import NamespaceBudgets
 from extender.index.counts.what_if import CountTrials
 from extender.index.nodes.topology import NodePods, Topology
 from extender.index.objects.namespaces import Namespaces
@@ -35,6 +36,7 @@ class IndexReader:
         budgets: Budgets,
         policies: PolicyTable,
         quotas: QuotaTable,
+        namespace_budgets: NamespaceBudgets,
         topology: Topology,
         nodes: NodePods,
         counts: Counts,
@@ -49,6 +51,7 @@ class IndexReader:
         self.policies: PoliciesView = policies
         self.quotas: QuotasView = quotas
         self.quota_changes: Subscribable = quotas.changes
+        self.budget_changes: Subscribable = namespace_budgets.changes
         self.pod = pods.get
         self.deleted = deleted
         self.namespace_labels = namespaces.labels

@@ -271,6 +271,10 @@ class CountsView(Protocol):
     def dependency_version(self, compiled: CompiledConstraints) -> int:
         """The dependency version of a filter result: it changes whenever the result may have changed. O(groups)."""
 
+    @property
+    def budget_changes(self) -> Subscribable:
+        """What is freed of the budgets of namespaces where pods wait for it."""
+
     def is_touched(self, signature: PodSignature) -> bool:
         """Whether placing such a pod can change the result for another pod whose constraints are compiled."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
+from weakref import ReferenceType
 
 import msgspec
 
@@ -37,10 +38,15 @@ class Controller:
 
 @dataclass(frozen=True, slots=True)
 class Excess:
-    """A limit of the configuration that a pod is above: the limit's name, and a text that is equal for equal pods."""
+    """A limit of the configuration that a pod is above: the limit's name, and a text that is equal for equal pods.
+
+    ``namespace`` is set where the pod is within its own limits, and its namespace would be above one of those for the whole
+    namespace. Such an excess ends when pods of the namespace are deleted.
+    """
 
     limit: str
     text: str
+    namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -50,8 +56,8 @@ class PodSignature:
     Compared by identity: ``wire`` hands out one object for equal input, and a duplicate costs memory, never a count.
     ``excess`` is set if the pod is above a limit. Above the limit of bytes its constraints have not been read and are
     empty here; above any other limit they are complete. ``size`` is the memory of the signature in bytes, an estimate.
-    ``owner_kind``, ``service_account`` and ``priority_class`` are read by scheduling policies. ``enforced`` is set in the
-    signature of an effective pod only: see `verbs/effective_pod.py`.
+    ``owner_kind``, ``service_account`` and ``priority_class`` are read by scheduling policies. ``enforced`` and
+    ``shown``, the signature that the watch shows, are set in that of an effective pod only: see `verbs/effective_pod.py`.
     """
 
     namespace: str
@@ -68,6 +74,7 @@ class PodSignature:
     service_account: str = DEFAULT_SERVICE_ACCOUNT
     priority_class: str = ""
     enforced: Enforced | None = None
+    shown: ReferenceType[PodSignature] | None = None
 
 
 class Effective(NamedTuple):

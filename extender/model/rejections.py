@@ -42,6 +42,7 @@ class Reason(Enum):
     QUOTA = ("pod is over a quota for affinity across namespaces", False)
     REACH = ("pod affinity reaches further than the extender allows", False)
     OVER_LIMIT = ("pod asks for more than the limits of the extender allow", False)
+    OVER_BUDGET = ("pod needs more than the budget of its namespace has left", False)
     MALFORMED_POD = ("pod has affinity or spread constraints that cannot be parsed", False)
 
     def __init__(self, text: str, resolvable: bool) -> None:  # noqa: FBT001 (an enum's value is given by position)

@@ -1,11 +1,13 @@
 """Rejects a pod that is above a limit of the settings on every node, with a text that names the limit.
 
+The limit is one for each pod, or one for all pods of a namespace, its budget (`index/counts/namespace_budgets.py`).
 The constraints of such a pod are not compiled, so the rules that count pods are inactive for it. In augment mode this
 rule is inactive too: the in-tree plugins decide.
 """
 
 from __future__ import annotations
 
+from extender.index.table_views import Subscribable
 from extender.index.view import CompiledConstraints, IndexReaders
 from extender.model.objects import Pod
 from extender.model.rejections import Reason, Rejection
@@ -16,7 +18,10 @@ _NAME = "Limits"
 
 
 class Limits(Rule):
-    """The rule: active for a pod above a limit. It depends on the signature alone, which does not change."""
+    """The rule: active for a pod above a limit. It depends on the signature, and on the compiled constraints.
+
+    Where the budget of a namespace has room again, they are compiled with a serial number of their own. So it has no version.
+    """
 
     name = _NAME
     applies_to = Pods.OVER_LIMIT
@@ -25,10 +30,15 @@ class Limits(Rule):
         """For a pod that is to be rejected."""
         return compiled.excess is not None
 
+    def unwatched_changes(self, view: IndexReaders) -> tuple[Subscribable, ...]:
+        """Budget that is freed: kube-scheduler tries no pod again because a pending one was deleted."""
+        return (view.budget_changes,)
+
     def prepare_filter(
         self, _pod: Pod, compiled: CompiledConstraints, _view: IndexReaders, _frame: Frame
     ) -> VerdictOnPod:
-        """Rejects every node. No eviction helps, so the scheduler keeps the pod until it or the limits change."""
+        """Rejects every node. No eviction helps, so the scheduler keeps the pod until it, the limits or the budget change."""
         assert compiled.excess is not None  # noqa: S101 (for the type checker: the rule is active)
-        limit, text = compiled.excess.limit, compiled.excess.text
-        return VerdictOnPod(Rejection(_NAME, Reason.OVER_LIMIT, text, blamed=(limit,)))
+        excess = compiled.excess
+        reason = Reason.OVER_BUDGET if excess.namespace else Reason.OVER_LIMIT
+        return VerdictOnPod(Rejection(_NAME, reason, excess.text, blamed=(excess.limit,)))

@@ -22,7 +22,10 @@ from extender.tasks.ports import Clock, ObjectIndex, ObjectReflector
 from extender.telemetry.logs import RepeatedWarnings
 
 _LOG = logging.getLogger(__name__)
-_LIMIT_NAMES: Final = tuple(field.encode_name for field in msgspec.structs.fields(Limits))
+# Those for each pod.
+_LIMIT_NAMES: Final = tuple(
+    field.encode_name for field in msgspec.structs.fields(Limits) if field.name != "per_namespace"
+)
 
 # Kinds that are added before all others, since the counts of a pod depend on them.
 FOUNDATION: Final = frozenset({"namespaces", "nodes"})

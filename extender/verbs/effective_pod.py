@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
+from weakref import ref
 
 import msgspec
 import orjson
@@ -149,7 +150,7 @@ class _Enforcement:
         """The signature with all that was applied; None where the pod lacks nothing."""
         signature = self._signature
         if self._refused_by is not None:
-            return replace(signature, enforced=Enforced((self._refused_by,), is_refused=True))
+            return replace(signature, enforced=Enforced((self._refused_by,), is_refused=True), shown=ref(signature))
         enforcing = [each for each in self._policies if each.mode is Mode.ENFORCE]
         spec = self._injection.spec
         affinity, spread, preferred = self._lists.read_from(spec, rules)
@@ -165,7 +166,9 @@ class _Enforcement:
         # such a pod must not be nominated to a node that its own requirements exclude.
         overridden = any(_has(each, ConflictPolicy.OVERRIDE) for each in self._applied)
         own = signature.node_affinity if overridden else nodes
-        return replace(signature, affinity=affinity, spread=wished, node_affinity=own, enforced=enforced)
+        return replace(
+            signature, affinity=affinity, spread=wished, node_affinity=own, enforced=enforced, shown=ref(signature)
+        )
 
     def _apply(self, policy: Policy) -> None:
         if self._refused_by is not None:

@@ -21,7 +21,7 @@ from extender.verbs.preempt.decision import decide_preemption
 from extender.verbs.prioritize import prioritize_nodes
 from extender.wire.extender_v1 import ExtenderArgs
 from extender.wire.kinds import PODS
-from tests.builders import Json, asking, node_json, preempting
+from tests.builders import Json, asking, node_json, preempting, term
 from tests.contenders import contender, contender_json
 from tests.fakes import FakeClock, FakeWriter, until
 from tests.index.counting import drop_all
@@ -297,3 +297,15 @@ def test_policies_are_selected_once_for_a_signature() -> None:
     assert found.signature is None
     assert asker.passed() == list(NODES)
     assert effective[signature] is found
+
+
+def test_what_policies_add_does_not_count_in_the_budget_of_the_pods_namespace() -> None:
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term("host", app="other")]}}
+    asker = Asker(policy("apart", affinity=apart))
+    body = contender_json("asking", apart=[term("zone", app="own")])
+    asker.index.upsert(PODS.decode_object(orjson.dumps(body)))
+    assert asker.passed(body)
+    use = asker.index.namespace_budgets.by_namespace["default"]
+    assert use.amounts[:2] == (1, 1)
+    asker.index.delete(PODS.decode_object(orjson.dumps(body)))
+    assert dict(asker.index.namespace_budgets.by_namespace) == {}

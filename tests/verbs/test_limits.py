@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
+from extender.limit_settings import NamespaceLimits
 from extender.model.rejections import Reason
 from extender.settings import Rules, Settings, default_settings
+from extender.tasks.rejected_pods.requeuer import Requeuer
+from extender.tasks.rejected_pods.writes import RejectedPodWriter
 from extender.verbs.filter.pipeline import FilterVerb
 from extender.verbs.filter.select_host import find_node_elsewhere
 from extender.verbs.preempt.decision import decide_preemption
@@ -15,6 +19,7 @@ from extender.verbs.prioritize import prioritize_nodes
 from extender.wire.extender_v1 import FilterResult
 from tests.builders import Json, asking, index_of, node, pod, pod_json, preempting, settings, term
 from tests.deciding import filter_nodes
+from tests.fakes import FakeClock, FakeWriter, until
 
 OFFLOAD: Final = settings()
 MANY: Final = [term(app=f"a{number}") for number in range(101)]
@@ -84,6 +89,61 @@ def test_counts_of_pods_above_limits_are_those_of_a_recount() -> None:
     index = index_of(node("n1"), pod("many", on="n1", apart=MANY), pod("big", on="n1", apart=BIG, app="web"))
     filtered(index, pod_json(apart=[term(app="web")], app="a7"), "n1")
     assert audit(index) == []
+
+
+def crowded() -> ClusterIndex:
+    """A namespace whose budget of one selector is used up by a pod on a node; that of a pending pod is asked for."""
+    index = ClusterIndex(Rules(), namespace_limits=NamespaceLimits(selectors=1))
+    for each in (node("n1"), node("n2"), pod("first", on="n1", apart=[term(app="first")]), pod("late", apart=LATE)):
+        index.upsert(each)
+    return index
+
+
+LATE: Final = [term(app="late")]
+CROWDED: Final = "namespace default uses 1 different selectors and the pod adds 1, limits.perNamespace.selectors is 1"
+
+
+def test_a_pod_that_its_namespace_has_no_budget_for_is_rejected_on_every_node_with_a_reason_of_its_own() -> None:
+    found = filtered(crowded(), pod_json("late", apart=LATE), "n1", "n2")
+    assert (found.passed, found.failed, found.unresolvable) == ((), {}, dict.fromkeys(("n1", "n2"), CROWDED))
+    assert found.reasons == {Reason.OVER_BUDGET}
+
+
+def test_it_passes_when_a_pod_that_used_the_budget_is_gone() -> None:
+    index = crowded()
+    filtered(index, pod_json("late", apart=LATE), "n1", "n2")
+    index.delete(pod("first", on="n1", apart=[term(app="first")]))
+    assert filtered(index, pod_json("late", apart=LATE), "n1", "n2").passed == ["n1", "n2"]
+
+
+def test_nobody_is_preempted_for_the_budget() -> None:
+    index = crowded()
+    decided = FilterVerb(index.view, OFFLOAD).decide(asking(pod_json("late", apart=LATE, priority=1000), "n1"), 0)
+    assert (decided.plan, decided.result.unresolvable) == (None, {"n1": CROWDED})
+
+
+async def test_it_is_requeued_when_a_pending_pod_frees_the_budget() -> None:
+    """kube-scheduler tries no pod again because a pending one was deleted."""
+    index = ClusterIndex(Rules(), namespace_limits=NamespaceLimits(selectors=1))
+    first, late = pod("first", apart=[term(app="first")]), pod("late", apart=LATE)
+    for each in (node("n1"), first, late):
+        index.upsert(each)
+    writer = FakeWriter()
+    writes = RejectedPodWriter(index, writer, lambda each: find_node_elsewhere(each, index.view, OFFLOAD, 0))
+    requeuer = Requeuer(writes, FakeClock(), per_second=50)
+    filtered(index, pod_json("first", apart=[term(app="first")]), "n1")
+    filtered(index, body := pod_json("late", apart=LATE), "n1")
+    requeuer.consider(asking(body, "n1"))
+    running = asyncio.create_task(requeuer.run())
+    try:
+        await until(lambda: len(index.namespace_budgets.changes))
+        index.delete(first)
+        await until(lambda: writer.effects)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    (effect,) = writer.effects
+    assert effect.startswith("annotate late ")
 
 
 def test_its_reason_is_no_other_rules() -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import count
 
+from extender.index.counts.namespace_budgets import NamespaceBudgets
 from extender.index.counts.selections import TermSelection
 from extender.index.counts.signature_counts import SignatureTable
 from extender.index.counts.spread_counts import SpreadCounts, SpreadKey, default_constraints, hard_key, soft_key
@@ -59,6 +60,7 @@ class _Compiled:
     While ``versions`` are the current ones nothing can have changed. ``namespace`` is the pod's as it was read: its
     labels decide which terms of existing pods select the pod. ``workloads`` is what default constraints were deduced
     from. ``lacks_groups``: own terms over keys that no node carried have no group yet. ``size`` is an estimate of bytes.
+    ``is_admitted``: the budget of the namespace need not be asked before the signature has its first pod again.
     ``in_use``: used again since they were made or last considered for eviction. ``nodes``: what policies require of nodes.
     """
 
@@ -69,6 +71,7 @@ class _Compiled:
     required: TermSelection | None = None
     terms: list[tuple[TermSelection, list[str]]] = field(default_factory=list)
     lacks_groups: bool = False
+    is_admitted: bool = False
     spreads: list[SpreadKey] = field(default_factory=list)
     nodes: list[NodeMatches] = field(default_factory=list)
     size: int = 0
@@ -83,12 +86,9 @@ class ConstraintCompiler:
     _spreads: SpreadCounts
     _topology: Topology
 
-    def __init__(
-        self, rules: Rules, namespaces: Namespaces, workloads: Workloads, *, rejects_excess: bool = True
-    ) -> None:
-        """``rejects_excess``: pods above a limit are rejected; else they have no constraints, so that every node passes."""
+    def __init__(self, rules: Rules, namespaces: Namespaces, workloads: Workloads, budgets: NamespaceBudgets) -> None:
         self._rules = rules
-        self._rejects_excess = rejects_excess
+        self._budgets = budgets
         self._namespaces = namespaces
         self._workloads = workloads
         self._defaults = default_constraints(rules)
@@ -99,6 +99,7 @@ class ConstraintCompiler:
         self._terms = terms
         self._spreads = spreads
         self._topology = topology
+        self._budgets.clear()
         self._compiled: dict[PodSignature, _Compiled] = {}
         self._bytes = 0
         self._pods: dict[PodSignature, int] = {}
@@ -112,10 +113,15 @@ class ConstraintCompiler:
     def find(self, signature: PodSignature) -> CompiledConstraints:
         """The compiled constraints of a signature, compiled or corrected if needed. Nothing is compiled for a pod above a limit."""
         if signature.excess is not None:
-            return CompiledConstraints(signature, excess=signature.excess if self._rejects_excess else None)
+            return CompiledConstraints(signature, excess=signature.excess if self._budgets.rejects_excess else None)
         known = self._compiled.get(signature)
+        if known is None or not known.is_admitted:
+            excess = self._budgets.admit(signature, self._pods, is_compiled=known is not None)
+            if excess is not None:
+                return CompiledConstraints(signature, excess=excess)
         if known is None:
             return self._add(signature)
+        known.is_admitted = signature.shown is None
         known.in_use = True
         if known.versions != self._versions():
             self._correct(known)
@@ -182,9 +188,12 @@ class ConstraintCompiler:
             self._pods[signature] = pods
             if pods == sign:
                 self._leave_idle(signature)
+                if known := self._compiled.get(signature):
+                    known.is_admitted = False
         else:
             del self._pods[signature]
             shrink(self._pods)
+            self._budgets.release(signature)
             if known := self._compiled.get(signature):
                 self._idle[signature] = None
                 self._idle_bytes += known.size
@@ -234,6 +243,7 @@ class ConstraintCompiler:
             self._versions(),
             namespace,
             self._workloads.selector_dependencies(signature),
+            is_admitted=signature.shown is None,
         )
         parts: dict[str, object] = {}
         # What policies add to a pod that exists is not known to the in-tree plugins, so it is decided here in any case.

@@ -12,6 +12,7 @@ from collections.abc import Set as AbstractSet
 
 from extender.index.counts.compiled_constraints import ConstraintCompiler
 from extender.index.counts.groups import Group
+from extender.index.counts.namespace_budgets import NamespaceBudgets
 from extender.index.counts.selections import Selections
 from extender.index.counts.signature_counts import SignatureCounts, SignatureTable
 from extender.index.counts.spread_counts import SpreadCounts
@@ -33,11 +34,12 @@ class Counts:
     spreads: SpreadCounts
 
     def __init__(
-        self, rules: Rules, topology: Topology, namespaces: Namespaces, workloads: Workloads, *, rejects_excess: bool
+        self, rules: Rules, topology: Topology, namespaces: Namespaces, workloads: Workloads, budgets: NamespaceBudgets
     ) -> None:
         self._topology = topology
         self._namespaces = namespaces
-        self.compiler = ConstraintCompiler(rules, namespaces, workloads, rejects_excess=rejects_excess)
+        self.budgets = budgets
+        self.compiler = ConstraintCompiler(rules, namespaces, workloads, budgets)
         self.clear()
 
     def clear(self) -> None:
@@ -116,7 +118,7 @@ class Counts:
 
     def statistics(self) -> dict[str, int]:
         """How many signatures, groups and compiled constraints are kept, for metrics."""
-        parts = (self.signatures, self.terms, self.spreads, self.compiler)
+        parts = (self.signatures, self.terms, self.spreads, self.compiler, self.budgets)
         return {name: number for part in parts for name, number in part.statistics().items()}
 
 

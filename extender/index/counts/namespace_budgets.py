@@ -1,0 +1,276 @@
+"""What the constraints of each namespace use together, and whether a pod fits into the budget of its namespace.
+
+A signature counts while any pod has it, from the moment when one of its pods is on a node or its constraints are to be
+compiled. So what the pods of one namespace cost all others is bounded, whatever they are and however many: groups and
+anchors (selectors), columns of nodes (topology keys), terms that are offered to pods of other namespaces, and the time to
+compile and correct constraints. Pods on a node always count, also above a limit: they exist. A signature that needs
+nothing new always fits, so the replicas of a workload never wait for the budget.
+
+A signature that does not fit waits: nothing of it is compiled. When a signature of its namespace ends to count, the
+subscribers of ``changes`` are called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Final, NamedTuple, TypeVar
+
+from extender.index.counts.selections import PodSelector, pod_selector
+from extender.index.objects.changes import Subscribers
+from extender.limit_settings import NamespaceLimits
+from extender.model.bounded import shrink
+from extender.model.node_affinity import NodeAffinity
+from extender.model.objects import Excess, PodSignature
+from extender.model.selectors import LabelSelector
+from extender.model.terms import AffinityTerm
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Amounts(NamedTuple):
+    """One number for each limit of `NamespaceLimits`, in the same order."""
+
+    selectors: int = 0
+    topology_keys: int = 0
+    cross_namespace_terms: int = 0
+    compile_steps: int = 0
+
+
+LIMIT_NAMES: Final = ("selectors", "topologyKeys", "crossNamespaceTerms", "compileSteps")
+_WHAT: Final = ("different selectors", "topology keys", "terms that reach other namespaces", "steps of compiling")
+
+
+class Needs(NamedTuple):
+    """What one set of constraints needs. ``selectors``: each with the namespaces to which it applies."""
+
+    selectors: AbstractSet[PodSelector]
+    topology_keys: AbstractSet[str]
+    cross_namespace_terms: AbstractSet[AffinityTerm]
+    compile_steps: int
+
+
+class NamespaceUse:
+    """What the signatures of one namespace use. ``held`` are those that count, ``waiting`` those that did not fit.
+
+    Signatures with the same constraints count once: the pods of a StatefulSet differ in their labels.
+    """
+
+    __slots__ = ("_selectors", "_steps", "_terms", "_topology_keys", "_users", "held", "waiting")
+
+    def __init__(self) -> None:
+        self.held: dict[PodSignature, None] = {}
+        self.waiting: dict[PodSignature, Excess] = {}
+        self._selectors: dict[PodSelector, int] = {}
+        self._topology_keys: dict[str, int] = {}
+        self._terms: dict[AffinityTerm, int] = {}
+        self._steps = 0
+        self._users: dict[Hashable, int] = {}
+
+    @property
+    def amounts(self) -> Amounts:
+        """What is used. O(1)."""
+        return Amounts(len(self._selectors), len(self._topology_keys), len(self._terms), self._steps)
+
+    def added_by(self, signature: PodSignature) -> Amounts:
+        """How much more would be used if the signature counted. O(its constraints), O(1) where its set counts already."""
+        if constraint_set(signature) in self._users:
+            return Amounts()
+        needs = needs_of(signature)
+        return Amounts(
+            len(needs.selectors - self._selectors.keys()),
+            len(needs.topology_keys - self._topology_keys.keys()),
+            len(needs.cross_namespace_terms - self._terms.keys()),
+            needs.compile_steps,
+        )
+
+    def hold(self, signature: PodSignature) -> None:
+        """The signature counts from now on."""
+        self.held[signature] = None
+        self.waiting.pop(signature, None)
+        key = constraint_set(signature)
+        users = self._users[key] = self._users.get(key, 0) + 1
+        if users == 1:
+            self._count(needs_of(signature), 1)
+
+    def drop(self, signature: PodSignature) -> None:
+        """A signature that is held counts no more."""
+        del self.held[signature]
+        shrink(self.held)
+        key = constraint_set(signature)
+        self._users[key] -= 1
+        if not self._users[key]:
+            del self._users[key]
+            self._count(needs_of(signature), -1)
+            shrink(self._users)
+
+    def _count(self, needs: Needs, sign: int) -> None:
+        self._steps += sign * needs.compile_steps
+        _add(self._selectors, needs.selectors, sign)
+        _add(self._topology_keys, needs.topology_keys, sign)
+        _add(self._terms, needs.cross_namespace_terms, sign)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no signature counts or waits."""
+        return not (self.held or self.waiting)
+
+
+class NamespaceBudgets:
+    """The use of every namespace whose pods have constraints, changed with one signature at a time.
+
+    ``changes`` is notified with the name of a namespace where signatures wait, after some of its budget was freed.
+    """
+
+    def __init__(self, limits: NamespaceLimits, *, rejects_excess: bool) -> None:
+        """``rejects_excess``: pods above a limit, their own or of their namespace, are rejected.
+
+        Else they have no constraints, so that every node passes, and count above the limits.
+        """
+        self.rejects_excess = rejects_excess
+        self.limits: Final = Amounts(
+            limits.selectors, limits.topology_keys, limits.cross_namespace_terms, limits.compile_steps
+        )
+        self.changes: Subscribers[str] = Subscribers()
+        self._by_namespace: dict[str, NamespaceUse] = {}
+
+    def clear(self) -> None:
+        """Nothing counts any more; signatures are held again when they are next compiled, or found on a node."""
+        self._by_namespace = {}
+
+    @property
+    def by_namespace(self) -> Mapping[str, NamespaceUse]:
+        """The use of each namespace that uses anything, or where a signature waits."""
+        return self._by_namespace
+
+    def is_held(self, signature: PodSignature) -> bool:
+        """Whether the signature counts, or has nothing that would. O(1)."""
+        use = self._by_namespace.get(signature.namespace)
+        return (use is not None and signature in use.held) or not has_needs(signature)
+
+    def hold(self, signature: PodSignature) -> None:
+        """A pod of the signature is on a node, so it counts, whatever the limits are. O(its constraints), mostly O(1)."""
+        if not self.is_held(signature):
+            self._by_namespace.setdefault(signature.namespace, NamespaceUse()).hold(signature)
+
+    def admit(self, signature: PodSignature, existing: Container[PodSignature], *, is_compiled: bool) -> Excess | None:
+        """Makes a signature count whose constraints are needed, unless it does not fit: then says why, and it waits.
+
+        ``existing``: the signatures that have pods. For any other, as of a pod that is only asked about, nothing counts and
+        nothing waits, and what is compiled already costs nothing more. What policies add to an effective pod is not its
+        tenant's: the pod that the watch shows counts. O(1) where the signature counts already, else O(its constraints).
+        """
+        shown = signature if signature.shown is None else signature.shown()
+        if shown is None or self.is_held(shown) or (is_compiled and shown not in existing):
+            return None
+        use = self._by_namespace.get(shown.namespace) or NamespaceUse()
+        excess = self._excess(shown, use) if self.rejects_excess else None
+        if shown in existing:
+            self._by_namespace[shown.namespace] = use
+            if excess is None:
+                use.hold(shown)
+            else:
+                use.waiting[shown] = excess
+        return excess
+
+    def _excess(self, signature: PodSignature, use: NamespaceUse) -> Excess | None:
+        added = use.added_by(signature)
+        for name, what, used, more, most in zip(LIMIT_NAMES, _WHAT, use.amounts, added, self.limits, strict=True):
+            if more and used + more > most:
+                where, limit = signature.namespace, f"perNamespace.{name}"
+                text = f"namespace {where} uses {used} {what} and the pod adds {more}, limits.{limit} is {most}"
+                return Excess(limit, text, where)
+        return None
+
+    def release(self, signature: PodSignature) -> None:
+        """No pod has the signature any more. O(its constraints), O(1) where it did not count."""
+        use = self._by_namespace.get(signature.namespace)
+        if use is None:
+            return
+        is_freed = signature in use.held
+        if is_freed:
+            use.drop(signature)
+        elif use.waiting.pop(signature, None) is not None:
+            shrink(use.waiting)
+        if use.is_empty:
+            del self._by_namespace[signature.namespace]
+            shrink(self._by_namespace)
+        elif is_freed and use.waiting:
+            self.changes.notify(None, signature.namespace)
+
+    def statistics(self) -> dict[str, int]:
+        """How many signatures count, and how many wait. O(namespaces)."""
+        uses = self._by_namespace.values()
+        return {
+            "budgeted_signatures": sum(len(each.held) for each in uses),
+            "waiting_signatures": sum(len(each.waiting) for each in uses),
+        }
+
+
+def has_needs(signature: PodSignature) -> bool:
+    """Whether pods of the signature have terms or spread constraints of their own. O(1)."""
+    affinity, spread = signature.affinity, signature.spread
+    return bool(
+        affinity.required
+        or affinity.required_anti
+        or affinity.preferred
+        or affinity.preferred_anti
+        or spread.hard
+        or spread.soft
+    )
+
+
+def needs_of(signature: PodSignature) -> Needs:
+    """What the constraints of a signature need. O(terms + requirements + values + namespaces).
+
+    A step of compiling is a term, a constraint, a requirement, a value or a listed namespace: each is looked at once.
+    """
+    own = (signature.namespace,)
+    terms, constraints = set(_terms(signature)), {*signature.spread.hard, *signature.spread.soft}
+    selectors = {pod_selector(each) for each in terms}
+    selectors |= {PodSelector(each.selector, own, None) for each in constraints}
+    reaching = {each for each in terms if each.namespace_selector is not None or each.namespaces != own}
+    keys = {each.topology_key for each in terms} | {each.topology_key for each in constraints}
+    steps = len(terms) + len(constraints)
+    steps += sum(_steps(each.selector) + _steps(each.namespace_selector) + len(each.namespaces) for each in terms)
+    steps += sum(_steps(each.selector) for each in constraints)
+    if any(each.honor_affinity for each in constraints):
+        steps += _node_steps(signature.node_affinity)
+    return Needs(selectors, keys, reaching, steps)
+
+
+def constraint_set(signature: PodSignature) -> Hashable:
+    """Equal for signatures of one namespace with the same needs. The node affinity decides which nodes spread counts."""
+    spread = signature.spread
+    nodes = signature.node_affinity if spread.hard or spread.soft else None
+    return signature.affinity, spread, nodes
+
+
+def _terms(signature: PodSignature) -> Iterator[AffinityTerm]:
+    affinity = signature.affinity
+    yield from affinity.required
+    yield from affinity.required_anti
+    for weighted in (*affinity.preferred, *affinity.preferred_anti):
+        yield weighted.term
+
+
+def _steps(selector: LabelSelector | None) -> int:
+    return 0 if selector is None else sum(1 + len(each.values) for each in selector.requirements)
+
+
+def _node_steps(nodes: NodeAffinity) -> int:
+    terms = nodes.terms or ()
+    return len(nodes.node_selector) + sum(
+        1 + len(clause.values) for term in terms for clause in (*term.expressions, *term.fields)
+    )
+
+
+def _add(counts: dict[K, int], keys: Iterable[K], sign: int) -> None:
+    """Counts each key once more, or with ``sign`` -1 once less; no entry is zero."""
+    for key in keys:
+        count = counts.get(key, 0) + sign
+        if count:
+            counts[key] = count
+        else:
+            del counts[key]
+    shrink(counts)

@@ -1,0 +1,213 @@
+"""What a namespace may use: what counts, from when to when, who waits, and who is told when there is room again."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+
+from extender.index.audit import audit
+from extender.index.cluster import ClusterIndex
+from extender.index.counts.namespace_budgets import LIMIT_NAMES, Amounts
+from extender.limit_settings import NamespaceLimits
+from extender.model.objects import Excess, Pod
+from extender.settings import Rules
+from tests.builders import Json, matching, node, pod, requirement, spread, term, weighted
+
+TWO: Final = NamespaceLimits(selectors=2, topology_keys=2, cross_namespace_terms=2, compile_steps=1000)
+
+
+def index_within(limits: NamespaceLimits = TWO, *, rejects_excess: bool = True) -> ClusterIndex:
+    index = ClusterIndex(Rules(), rejects_excess=rejects_excess, namespace_limits=limits)
+    index.upsert(node("n1", zone="z1"))
+    return index
+
+
+def apart(name: str, app: str = "", **fields: Any) -> Pod:
+    """A pod that keeps away from the pods of an application, its own by default."""
+    return pod(name, apart=[term(app=app or name)], **fields)
+
+
+def asked(index: ClusterIndex, *pods: Pod) -> list[str]:
+    """For each pod, which is shown first, the limit that it exceeds."""
+    found = []
+    for each in pods:
+        index.upsert(each)
+        excess = index.view.compiled(each.signature).excess
+        found.append("" if excess is None else excess.limit)
+    return found
+
+
+def used(index: ClusterIndex, namespace: str = "default") -> Amounts:
+    uses = index.namespace_budgets.by_namespace
+    return uses[namespace].amounts if namespace in uses else Amounts()
+
+
+def test_the_pod_that_needs_more_than_is_left_waits_and_its_namespace_alone() -> None:
+    index = index_within()
+    assert asked(index, *(apart(name) for name in "abc")) == ["", "", "perNamespace.selectors"]
+    assert asked(index, *(apart(f"other-{name}", namespace="other") for name in "ab")) == ["", ""]
+
+
+def test_the_text_names_namespace_use_and_setting() -> None:
+    index = index_within()
+    asked(index, apart("a"), apart("b"))
+    index.upsert(late := pod("late", apart=[term(app="c"), term(app="d")]))
+    assert index.view.compiled(late.signature).excess == Excess(
+        "perNamespace.selectors",
+        "namespace default uses 2 different selectors and the pod adds 2, limits.perNamespace.selectors is 2",
+        "default",
+    )
+
+
+def fields_of(limit: str, number: int) -> Json:
+    """Constraints that use one more of a limit than those of another number, and of no other limit that counts here."""
+    return {
+        "selectors": {"apart": [term(app=f"a{number}")]},
+        "topologyKeys": {"apart": [term(f"key-{number}", app="a")]},
+        "crossNamespaceTerms": {"apart": [term(app="a", namespaces=[f"n{number}"])]},
+        "compileSteps": {"apart": [term(selector=matching(("app", "In", [f"v{number}-{n}" for n in range(500)])))]},
+    }[limit]
+
+
+@pytest.mark.parametrize("limit", LIMIT_NAMES)
+def test_each_limit_holds(limit: str) -> None:
+    wide = dict.fromkeys(("selectors", "topology_keys", "cross_namespace_terms", "compile_steps"), 10_000)
+    name = dict(zip(LIMIT_NAMES, wide, strict=True))[limit]
+    index = index_within(NamespaceLimits(**(wide | {name: 1510 if limit == "compileSteps" else 3})))
+    pods = [pod(f"p{number}", **fields_of(limit, number)) for number in range(4)]
+    assert asked(index, *pods) == ["", "", "", f"perNamespace.{limit}"]
+
+
+def test_replicas_and_pods_without_constraints_need_nothing_more() -> None:
+    index = index_within()
+    asked(index, apart("a"), apart("b"))
+    replicas = [pod(f"a-{number}", apart=[term(app="a")], labels={"pod-index": str(number)}) for number in range(3)]
+    assert asked(index, *replicas, pod("plain")) == ["", "", "", ""]
+    assert used(index) == Amounts(2, 1, 0, 8)
+
+
+def test_terms_and_spread_over_the_same_pods_are_one_selector() -> None:
+    index = index_within()
+    asked(
+        index, pod("p", apart=[term("zone", app="a")], avoids=[weighted(1, term(app="a"))], spreads=[spread(app="a")])
+    )
+    assert used(index)[:2] == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("reach", "reaches"),
+    [
+        ({}, 0),
+        ({"namespaces": ["default"]}, 0),
+        ({"namespaces": ["default", "other"]}, 1),
+        ({"namespaces": ["other"]}, 1),
+        ({"namespace_selector": {}}, 1),
+        ({"namespace_selector": matching(team="a")}, 1),
+    ],
+)
+def test_a_term_reaches_other_namespaces_unless_it_names_its_own_alone(reach: Json, reaches: int) -> None:
+    index = index_within()
+    asked(index, pod("p", apart=[term(app="a", **reach)]))
+    assert used(index).cross_namespace_terms == reaches
+
+
+def test_nodes_that_spread_counts_are_steps_of_compiling() -> None:
+    chosen = [{"matchExpressions": [requirement("rack", "In", ["r1", "r2"])]}]
+    index = index_within()
+    asked(index, pod("p", spreads=[spread(app="a")], node_terms=chosen, node_selector={"disk": "ssd"}))
+    assert used(index).compile_steps == 1 + 2 + 3 + 1
+
+
+def test_pods_on_nodes_count_above_the_limits_too() -> None:
+    index = index_within()
+    for name in "abc":
+        index.upsert(apart(name, on="n1"))
+    assert used(index).selectors == 3
+    assert asked(index, apart("a-2", "a"), apart("d")) == ["", "perNamespace.selectors"]
+
+
+def test_a_pod_that_another_scheduler_places_counts_without_a_request() -> None:
+    index = index_within()
+    index.upsert(apart("a"))
+    assert used(index) == Amounts()
+    index.upsert(apart("a", on="n1"))
+    assert used(index).selectors == 1
+
+
+def test_pods_that_no_request_came_for_do_not_count() -> None:
+    """Another scheduler's, or held by a gate: nothing of them is compiled."""
+    index = index_within()
+    for name in "abc":
+        index.upsert(apart(name))
+    assert (used(index), asked(index, apart("d"))) == (Amounts(), [""])
+
+
+def test_a_question_about_a_pod_that_does_not_exist_counts_nothing_and_is_answered_by_what_is_left() -> None:
+    index = index_within()
+    assert index.view.compiled(apart("ghost").signature).excess is None
+    asked(index, apart("a"), apart("b"))
+    assert index.view.compiled(apart("late").signature).excess is not None
+    uses = index.namespace_budgets.by_namespace["default"]
+    assert (uses.amounts.selectors, dict(uses.waiting)) == (2, {})
+
+
+def test_a_pod_whose_constraints_were_compiled_before_it_existed_must_fit_too() -> None:
+    index = index_within()
+    late = apart("late")
+    assert index.view.compiled(late.signature).excess is None
+    assert asked(index, apart("a"), apart("b"), late) == ["", "", "perNamespace.selectors"]
+
+
+def test_room_is_there_when_the_last_pod_with_the_constraints_is_gone_and_those_who_wait_are_told() -> None:
+    index, told = index_within(), list[object]()
+    index.view.budget_changes.subscribe(told.append)
+    first, replica, late = apart("a"), apart("a-2", "a"), apart("late")
+    assert asked(index, first, replica, apart("b", on="n1"), late) == ["", "", "", "perNamespace.selectors"]
+    index.delete(first)
+    assert (told, asked(index, late)) == ([], ["perNamespace.selectors"])
+    index.delete(replica)
+    assert (len(told), asked(index, late)) == (1, [""])
+    index.delete(late)
+    assert len(told) == 1, "nothing waits any more"
+
+
+def test_a_pod_that_has_ended_frees_what_it_used() -> None:
+    index = index_within()
+    asked(index, apart("a"), apart("b", on="n1"))
+    index.upsert(apart("b", on="n1", phase="Succeeded"))
+    assert asked(index, apart("late")) == [""]
+
+
+def test_in_augment_mode_the_use_is_counted_and_nothing_waits() -> None:
+    index = index_within(rejects_excess=False)
+    assert asked(index, *(apart(name) for name in "abc")) == ["", "", ""]
+    assert (used(index).selectors, index.namespace_budgets.statistics()["waiting_signatures"]) == (3, 0)
+
+
+def test_nothing_is_compiled_of_a_pod_that_waits() -> None:
+    index = index_within()
+    asked(index, apart("a"), apart("b"))
+    index.upsert(late := apart("late"))
+    before = index.statistics()
+    index.view.compiled(late.signature)
+    assert index.statistics() == before | {"waiting_signatures": 1}
+
+
+def test_the_audit_names_a_namespace_whose_use_is_wrong() -> None:
+    index = index_within()
+    asked(index, apart("a"), apart("b", on="n1"))
+    use = index.namespace_budgets.by_namespace["default"]
+    use._steps += 1
+    use.waiting[apart("gone").signature] = Excess("x", "y")
+    assert audit(index) == [
+        "budget of namespace default: 1 signatures without a pod wait",
+        f"budget of namespace default: {Amounts(2, 1, 0, 9)} in use, should be {Amounts(2, 1, 0, 8)}",
+    ]
+
+
+def test_the_audit_names_a_pod_on_a_node_that_does_not_count() -> None:
+    index = index_within()
+    index.upsert(bound := apart("b", on="n1"))
+    index.namespace_budgets.release(bound.signature)
+    assert audit(index) == ["pod default/b: does not count in the budget of its namespace"]
