@@ -56,8 +56,9 @@ class PodSignature:
     Compared by identity: ``wire`` hands out one object for equal input, and a duplicate costs memory, never a count.
     ``excess`` is set if the pod is above a limit. Above the limit of bytes its constraints have not been read and are
     empty here; above any other limit they are complete. ``size`` is the memory of the signature in bytes, an estimate.
-    ``owner_kind``, ``service_account`` and ``priority_class`` are read by scheduling policies. ``enforced`` and
-    ``shown``, the signature that the watch shows, are set in that of an effective pod only: see `verbs/effective_pod.py`.
+    ``owner_kind``, ``service_account`` and ``priority_class`` are read by scheduling policies. ``injected`` is the text of
+    the annotation that records what they injected. ``enforced`` and ``shown``, the signature that the watch shows, are set
+    in that of an effective pod only: see `verbs/effective_pod.py`.
     """
 
     namespace: str
@@ -73,6 +74,7 @@ class PodSignature:
     owner_kind: str = ""
     service_account: str = DEFAULT_SERVICE_ACCOUNT
     priority_class: str = ""
+    injected: str = ""
     enforced: Enforced | None = None
     shown: ReferenceType[PodSignature] | None = None
 

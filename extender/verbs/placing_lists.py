@@ -33,10 +33,16 @@ _ACTIONS: Final = {True: "DoNotSchedule", False: "ScheduleAnyway"}
 
 
 class PlacingLists:
-    """The lists of one signature while policies are injected into it. O(elements of the pod and of the policies)."""
+    """The lists of one signature while policies are injected into it. O(elements of the pod and of the policies).
 
-    def __init__(self, signature: PodSignature, policies: Iterable[Policy]) -> None:
+    ``injected``: spread constraints of the pod that are not its own. They are no part of the lists, and stay part of the pod.
+    """
+
+    def __init__(
+        self, signature: PodSignature, policies: Iterable[Policy], injected: Iterable[JsonObject] = ()
+    ) -> None:
         self._signature = signature
+        self._injected = [_parse(SPREAD, each, signature) for each in injected]
         self._own: dict[str, list[tuple[JsonObject, Element]]] = {}
         self._parsed: dict[int, Element] = {}
         self._items: list[JsonObject] = []  # kept alive, as their identities are keys
@@ -54,7 +60,9 @@ class PlacingLists:
                         by_meaning.setdefault((path, element), item.value)
         for path, elements in _elements(signature):
             self._own[path] = [
-                (by_meaning.get((path, each)) or _note(each, number), each) for number, each in enumerate(elements)
+                (by_meaning.get((path, each)) or _note(each, number), each)
+                for number, each in enumerate(elements)
+                if path != SPREAD or each not in self._injected
             ]
 
     def written_to(self, spec: JsonObject) -> JsonObject:
@@ -77,7 +85,8 @@ class PlacingLists:
             prefers, avoids = prefers[len(own.affinity.preferred) :], avoids[len(own.affinity.preferred_anti) :]
         is_cross = own.affinity.cross_namespace or self._adds_cross_namespace(spec)
         affinity = PodAffinity(near, apart, prefers, avoids, own.affinity.errors, is_cross)
-        constraints = self._read(SPREAD, spec)
+        carried = [each for each in (*own.spread.hard, *own.spread.soft) if each in self._injected]
+        constraints = tuple(dict.fromkeys((*carried, *self._read(SPREAD, spec))))
         spread = SpreadConstraints(
             tuple(each for each in constraints if each.hard),
             tuple(

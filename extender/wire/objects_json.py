@@ -12,6 +12,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Raw
 
+from extender.model.policies import INJECTED_ANNOTATION
+
 NOTHING = Raw(b"")
 
 Quantity = str | int | float
@@ -38,6 +40,12 @@ class MetaJson(_Json):
     resource_version: str | None = None
     annotations: Raw = NOTHING
     creation_timestamp: str | None = None
+
+
+class AnnotationsJson(_Json):
+    """The annotation that records what policies injected."""
+
+    injected: str = msgspec.field(default="", name=INJECTED_ANNOTATION)
 
 
 class PolicyMetaJson(MetaJson):

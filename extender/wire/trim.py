@@ -28,7 +28,7 @@ from extender.model.objects import (
     PodSignature,
     Workload,
 )
-from extender.model.policies import DEFAULT_SERVICE_ACCOUNT
+from extender.model.policies import DEFAULT_SERVICE_ACCOUNT, INJECTED_ANNOTATION
 from extender.model.resources import QuantityError, Resources, parse_resources
 from extender.model.selectors import NOTHING, LabelSelector, SelectorError, parse_selector
 from extender.model.taints import Taint
@@ -48,6 +48,7 @@ from extender.wire.errors import WireError
 from extender.wire.gating import RELEASED, parse_gating
 from extender.wire.limits import DEFAULT_LIMITS, excess_bytes, excess_parts
 from extender.wire.objects_json import (
+    AnnotationsJson,
     BudgetJson,
     BudgetStatusJson,
     ConditionJson,
@@ -69,11 +70,13 @@ from extender.wire.quotas import quota_facts
 _NO_META = MetaJson()
 _NO_SPEC = PodSpecJson()
 _NO_STATUS = PodStatusJson()
+_ANNOTATIONS = msgspec.json.Decoder(AnnotationsJson | None)
+_RECORD: Final = INJECTED_ANNOTATION.encode()
 _CONDITIONS = msgspec.json.Decoder(list[ConditionJson] | None)
 _ABSENT = (b"", b"null", b"[]", b"{}")
 
-Identity: TypeAlias = tuple[str, str]
-"""Service account and priority class, which policies select pods by."""
+Identity: TypeAlias = tuple[str, str, str]
+"""Service account and priority class, which policies select pods by, and the record of what they injected."""
 Template: TypeAlias = tuple[str, bytes, bytes, bytes, bytes, bytes, bytes, Identity, Limits]
 """Namespace; labels, affinity, spread constraints, node selector, tolerations and owners as raw JSON; identity; limits."""
 
@@ -123,7 +126,11 @@ def trim_pod(raw: PodJson, limits: Limits = DEFAULT_LIMITS) -> Pod:
         bytes(spec.node_selector),
         bytes(spec.tolerations),
         bytes(meta.owner_references),
-        (spec.service_account_name or DEFAULT_SERVICE_ACCOUNT, spec.priority_class_name or ""),
+        (
+            spec.service_account_name or DEFAULT_SERVICE_ACCOUNT,
+            spec.priority_class_name or "",
+            "" if spec.node_name else _injected(bytes(meta.annotations), limits),
+        ),
         limits,
     )
     is_gated = bytes(spec.scheduling_gates) not in _ABSENT
@@ -150,6 +157,14 @@ def trim_pod(raw: PodJson, limits: Limits = DEFAULT_LIMITS) -> Pod:
         parse_gating(meta, spec) if is_gated or RELEASED in bytes(meta.annotations) else None,
         quota_facts(raw) if signature.affinity.cross_namespace else NO_FACTS,
     )
+
+
+def _injected(annotations: bytes, limits: Limits) -> str:
+    """The record of what policies injected, as text; empty where it is too large to be kept. Read for pods without a node only."""
+    if _RECORD not in annotations:
+        return ""
+    found = decode(_ANNOTATIONS, annotations, "metadata.annotations")
+    return "" if found is None or len(found.injected) > limits.pod_bytes else found.injected
 
 
 def _rejection(conditions: bytes) -> str:
@@ -199,9 +214,9 @@ def _signature(template: Template, *, counts: bool) -> PodSignature:
     # Compared before anything is parsed, so that a pod of a megabyte costs no more than its bytes.
     if size > limits.pod_bytes:
         return _large_signature(namespace, template[1] if counts else b"", parts[1], excess_bytes(size, limits))
-    held = _held_by(len(namespace) + size)
+    held = _held_by(len(namespace) + size) + len(identity[2])
     # As lengths separate the names, no two templates have the same text.
-    names = f"{len(namespace)} {len(identity[0])} {namespace}{identity[0]}{identity[1]}"
+    names = f"{len(namespace)} {len(identity[0])} {len(identity[1])} {namespace}{''.join(identity)}"
     key = (limits, _digest(*parts, names.encode(errors="surrogatepass")))
     found = _LIVE.get(key)
     if found is None:
@@ -235,6 +250,7 @@ def _parse_signature(template: Template, held: int) -> PodSignature:
         _interned(parse_owner_kind(owners)),
         _interned(identity[0]),
         _interned(identity[1]),
+        identity[2],
     )
 
 

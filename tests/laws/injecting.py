@@ -114,5 +114,7 @@ def _lists(conflicts: list[tuple[str, ...]]) -> st.SearchStrategy[list[Policy]]:
 
 
 POLICIES = _lists(CONFLICTS)
+KEEPING = _lists([CONFLICTS[0]])
+"""Policies that replace nothing."""
 ALIKE = _lists([CONFLICTS[0], CONFLICTS[-1]])
 """Policies that all do the same where they contradict a pod."""

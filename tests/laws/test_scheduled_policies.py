@@ -19,7 +19,7 @@ from extender.rules.frames import IndexFrame
 from extender.verbs.effective_pod import effective_pod
 from extender.wire import kinds
 from tests.builders import Json, index_of, node_json, pod_json, settings
-from tests.laws.injecting import ALIKE, NODES, POLICIES, SPECS
+from tests.laws.injecting import ALIKE, KEEPING, NODES, POLICIES, SPECS
 from tests.policies import REQUIRED, policy
 from tests.verbs.admit.reviewing import ask, pod, verb
 
@@ -63,6 +63,21 @@ def test_an_injected_pod_is_held_to_what_it_has(spec: dict[str, Any], policies: 
     assert enforced is None or {
         each.name for each in HOSTS if enforced.nodes.matches(each.name, each.labels)
     } == _matched(injected)
+
+
+@examples(max_examples=300)
+@given(spec=SPECS, earlier=KEEPING, policies=POLICIES)
+def test_what_earlier_policies_injected_does_not_count_as_the_pods_own(
+    spec: dict[str, Any], earlier: list[Policy], policies: list[Policy]
+) -> None:
+    """Of the nodes that the pod can have, it may have those that it could if it were made anew."""
+    escaped = pod(spec)
+    old = _decoded(ask(verb(*earlier), copy.deepcopy(escaped)).obj)
+    anew = _decoded(ask(verb(*policies), copy.deepcopy(escaped)).obj)
+    index = index_of(*HOSTS, *map(PolicyObject, policies))
+    enforced = effective_pod(old, index.view, ENABLED).signature.enforced
+    passed = {each.name for each in HOSTS if enforced is None or enforced.nodes.matches(each.name, each.labels)}
+    assert passed & _matched(old) == _matched(anew) & _matched(old)
 
 
 # -- directives about other pods and about spread

@@ -51,6 +51,18 @@ class TestPods:
         )
         assert held.signature.node_affinity.admits_all
 
+    @pytest.mark.parametrize(
+        ("text", "node", "read_as"),
+        [("{}", "", "{}"), ("{}", "n1", ""), ("x" * 64 * 1024, "", "x" * 64 * 1024), ("x" * (64 * 1024 + 1), "", "")],
+        ids=["pending", "placed", "as large as a pod may be", "larger"],
+    )
+    def test_what_policies_injected_is_kept_of_pending_pods(self, text: str, node: str, read_as: str) -> None:
+        annotations = {"other": "placement.extender.dev", "placement.extender.dev/injected": text}
+        made = read({"metadata": {"name": "a", "annotations": annotations}, "spec": {"nodeName": node}})
+        assert made.signature.injected == read_as
+        bare = read({"metadata": {"name": "a"}})
+        assert (made.signature is bare.signature) is not bool(read_as)
+
     def test_a_pod_without_uid_is_known_by_its_names(self) -> None:
         assert read({"metadata": {"name": "a", "namespace": "shop"}}).uid == "shop/a"
 

@@ -41,12 +41,26 @@ class PolicyRecord(_Record):
     was_node_selector: dict[str, str] = {}
     were_constraints: list[tuple[JsonObject, JsonObject]] = []
 
+    def without_replaced(self) -> PolicyRecord:
+        """As if everything had been added to a pod that said nothing."""
+        spread = [*self.lists.get(SPREAD, ()), *(new for new, _ in self.were_constraints)]
+        lists = self.lists | {SPREAD: spread} if spread else self.lists
+        return PolicyRecord(self.policy, self.generation, self.fields, self.node_selector, lists)
+
 
 class TermsRecord(_Record):
     """The required node terms before injection, and for each one after it where it came from (-1: a policy) and what was added."""
 
     before: list[Any] | None = None
     after: list[tuple[int, JsonObject]] = []
+
+    def without_replaced(self) -> TermsRecord:
+        """Only the terms from before that are part of one after it."""
+        before = self.before or []
+        kept = sorted({origin for origin, _ in self.after if 0 <= origin < len(before)})
+        places = {origin: number for number, origin in enumerate(kept)}
+        after = [(places.get(origin, -1), added) for origin, added in self.after]
+        return TermsRecord([before[origin] for origin in kept] or None, after)
 
 
 class Record(_Record):
@@ -55,6 +69,20 @@ class Record(_Record):
     policies: list[PolicyRecord] = []
     created: list[str] = []
     terms: TermsRecord | None = None
+
+    @property
+    def terms_count(self) -> int:
+        """How many required node terms there were after injection."""
+        return 0 if self.terms is None else len(self.terms.after)
+
+    def items(self, path: str) -> list[JsonObject]:
+        """The elements that were put into a list."""
+        return [item for each in self.policies for item in each.lists.get(path, ())]
+
+    def without_replaced(self) -> Record:
+        """The same without what was replaced: then subtracting restores nothing that the pod does not have any more."""
+        terms = None if self.terms is None else self.terms.without_replaced()
+        return Record([each.without_replaced() for each in self.policies], self.created, terms)
 
 
 _DECODER: Final = msgspec.json.Decoder(dict[str, Record])
