@@ -14,6 +14,7 @@ from extender.index.claims.reserved import Reservations
 from extender.index.counts.counts import Counts
 from extender.index.counts.groups import IndexDriftError
 from extender.index.counts.namespace_budgets import NamespaceBudgets
+from extender.index.explain_view import ExplainView
 from extender.index.gated import GatedGroups
 from extender.index.nodes.topology import NodePods, Topology
 from extender.index.objects.changes import PodSubscribers
@@ -24,7 +25,6 @@ from extender.index.policies import PolicyTable
 from extender.index.reader import IndexReader
 from extender.index.table_views import Subscribable
 from extender.index.usage import QuotaTable
-from extender.index.view import ClusterView
 from extender.limit_settings import NamespaceLimits
 from extender.model.bounded import shrink
 from extender.model.group_placements import GroupPlacement
@@ -89,7 +89,7 @@ class ClusterIndex:
             self.pods, self.counts.signatures, self._count, self.deleted, self.topology.known, self._observe
         )
         self.assume = self.assumed.assume
-        self.view: ClusterView = IndexReader(
+        self.view: ExplainView = IndexReader(
             self.pods,
             self.deleted,
             self.namespaces,

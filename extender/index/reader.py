@@ -21,7 +21,7 @@ from extender.index.policies import PolicyTable
 from extender.index.quotas_view import QuotasView
 from extender.index.table_views import PoliciesView, ReservedView, Subscribable
 from extender.index.usage import QuotaTable
-from extender.model.objects import Pod
+from extender.model.objects import Namespace, Pod
 
 
 class IndexReader:
@@ -53,6 +53,8 @@ class IndexReader:
         self.quota_changes: Subscribable = quotas.changes
         self.budget_changes: Subscribable = namespace_budgets.changes
         self.pod = pods.get
+        self.pods = pods
+        self.namespaces: Mapping[str, Namespace] = namespaces.objects
         self.deleted = deleted
         self.namespace_labels = namespaces.labels
         self.namespace_changes: Subscribable = namespaces.changes
@@ -69,6 +71,9 @@ class IndexReader:
         self.dependency_version = counts.dependency_version
         self.is_touched = counts.is_touched
         self.is_counted = counts.is_counted
+        self.term_of = counts.term_of
+        self.placed = counts.placed
+        self.release_compiled = counts.compiler.release
         self.is_undetermined = assumed.is_undetermined
         self.expected = assumed.expected
         self.undetermined = assumed.undetermined

@@ -17,6 +17,7 @@ from extender.index.table_views import PoliciesView, ReservedView, Subscribable
 from extender.model.objects import DisruptionBudget, Excess, Node, Pod, PodSignature
 from extender.model.resources import Resources
 from extender.model.spread import SpreadConstraint
+from extender.model.terms import AffinityTerm
 
 NodeNumber = int
 DomainNumber = int
@@ -166,7 +167,7 @@ class CompiledConstraints:
     entries by that number and not by the groups, which are large and must be released with the compiled constraints.
 
     ``affinity``: one group per topology key of required terms, each counting the pods that match *all* required terms
-    at once. ``anti``: one per distinct required anti-affinity term. ``inverse``: required anti-affinity of existing
+    at once. ``anti``: one per distinct required anti-affinity term, those of ``anti_terms``. ``inverse``: required anti-affinity of existing
     pods that selects these pods. ``preferences``: own preferred terms; ``inverse_preferences``: existing pods'
     preferred terms; ``inverse_required``: existing pods' required affinity terms, all that select these pods.
     ``excess``: the pod is to be rejected, as it is above a limit; then all groups are empty. ``is_empty``: none of these.
@@ -190,6 +191,7 @@ class CompiledConstraints:
     required_nodes: NodeMatchesView | None = None
     preferred_nodes: tuple[tuple[int, NodeMatchesView], ...] = ()
     excess: Excess | None = None
+    anti_terms: tuple[AffinityTerm, ...] = field(default=(), compare=False)
     serial: int = field(default=0, compare=False)
     is_empty: bool = field(init=False, compare=False)
 

@@ -8,12 +8,14 @@ it selects (KEP-2249), not every one as kube-scheduler 1.36 does (kubernetes#141
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
 from msgspec import structs
+from msgspec.structs import replace as replaced
 
+from extender.index.explain_view import ExplainView
 from extender.index.table_views import Subscribable
 from extender.index.view import (
     Column,
@@ -23,8 +25,10 @@ from extender.index.view import (
     NodeNumber,
     WeightedGroup,
 )
+from extender.model.explanations import ConstraintState, Reach
 from extender.model.objects import Pod
 from extender.model.rejections import Code, Reason, Rejection
+from extender.rules.constraint_states import Steps, domain_states, reach_of, text_of
 from extender.rules.frames import Frame
 from extender.rules.rule import MAX_SCORE, SKIP, SUCCESS, Pods, RankedGroup, Rule, Status, blamed_pods
 from extender.settings import Rules
@@ -173,6 +177,24 @@ class AffinityScore:
         return [int(MAX_SCORE * ((score - least) / (most - least))) for score in raw]
 
 
+def _state(
+    group: GroupView, counts: Mapping[int, int], view: ExplainView, passes: Callable[[int], bool]
+) -> Steps[ConstraintState]:
+    """The counts by domain; the caller adds what the term says."""
+    key = group.key
+    domains, more = yield from domain_states(group, key.nodes_in, counts, view, passes)
+    return ConstraintState(
+        rule=_NAME,
+        kind="",
+        topology_key=key.key,
+        pods="",
+        reach=Reach(why=""),
+        lacking=key.lacking,
+        domains=domains,
+        more_domains=more,
+    )
+
+
 def weighted_groups(compiled: CompiledConstraints, hard_weight: int) -> list[WeightedGroup]:
     """Every group that adds to the score, with its weight; those that count no pod are left out."""
     required = (WeightedGroup(hard_weight, group) for group in compiled.inverse_required)
@@ -184,6 +206,7 @@ class InterPodAffinity(Rule):
     """The rule. Its filter depends on nodes and groups; which pods a group counts depends on namespaces too."""
 
     name = plugin = _NAME
+    counts_by_domain = True
     applies_to = Pods.CONSTRAINED
 
     def is_enabled(self, rules: Rules) -> bool:
@@ -229,6 +252,32 @@ class InterPodAffinity(Rule):
             inverse=tuple(map(clause_against, inverse)),
             rejects_all=_EVERYWHERE[Reason.AFFINITY] if nowhere else _full(compiled, frame),
         )
+
+    def constraint_states(
+        self, compiled: CompiledConstraints, view: ExplainView, frame: Frame
+    ) -> Steps[Sequence[ConstraintState]]:
+        """One for each topology key of required affinity, for each anti-affinity term, and for each term of existing pods."""
+        signature, found = compiled.signature, list[ConstraintState]()
+        required = signature.affinity.required
+        first_pod = compiled.matches_itself and not any(map(frame.may_count, compiled.affinity))
+        for group in compiled.affinity:
+            reach = yield from reach_of(required, signature.namespace, view)
+            state = yield from _state(group, frame.satisfying(group), view, lambda count: first_pod or count > 0)
+            pods = text_of(each.selector for each in required)
+            found.append(replaced(state, kind="podAffinity", pods=pods, reach=reach, is_first_pod=first_pod))
+        for group, term in zip(compiled.anti, compiled.anti_terms, strict=True):
+            reach = yield from reach_of((term,), signature.namespace, view)
+            state = yield from _state(group, frame.conflicting(group), view, lambda count: not count)
+            found.append(replaced(state, kind="podAntiAffinity", pods=str(term.selector), reach=reach, limit=0))
+        for group in compiled.inverse:
+            if frame.may_count(group):
+                term = view.term_of(group)
+                reach = yield from reach_of((term,), "", view)
+                state = yield from _state(group, frame.conflicting(group), view, lambda count: not count)
+                carrier = next((name for each in state.domains for name in each.pods), "")
+                kind, pods = "existingPodAntiAffinity", str(term.selector)
+                found.append(replaced(state, kind=kind, pods=pods, reach=reach, limit=0, carrier=carrier))
+        return found
 
     def lasting_part(self, compiled: CompiledConstraints) -> CompiledConstraints | None:
         """Anti-affinity in both directions: each node is checked by the counts of the moment."""

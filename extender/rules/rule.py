@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
 
+from extender.index.explain_view import ExplainView
 from extender.index.table_views import Subscribable
 from extender.index.view import CompiledConstraints, GroupView, IndexReaders, KeyView, NodeNumber
-from extender.model.objects import Pod
+from extender.model.explanations import ConstraintState
+from extender.model.objects import Pod, PodSignature
 from extender.model.rejections import Code, Reason, Rejection
+from extender.rules.constraint_states import Steps
 from extender.rules.frames import Frame
 from extender.settings import Rules
 
@@ -158,6 +161,9 @@ class Rule(ABC):
     plugin: str = ""
     """The in-tree plugin in whose place the rule decides in offload mode; empty where there is none."""
 
+    counts_by_domain: bool = False
+    """Whether `constraint_states` shows the parts of its rejections for all domains."""
+
     applies_to: Pods = Pods.ALL
     """For which pods the rule may reject or score a node; it is not called for others."""
 
@@ -193,6 +199,15 @@ class Rule(ABC):
 
         After such a change the rejected pods whose dependency version changed are reviewed, and requeued if a node passes.
         """
+        return ()
+
+    # -- explanations ---------------------------------------------------------------------------------------------------
+
+    def constraint_states(
+        self, _compiled: CompiledConstraints, _view: ExplainView, _frame: Frame
+    ) -> Steps[Sequence[ConstraintState]]:
+        """What each constraint counts now, for a rule that counts by domain. In steps; called only where it is read."""
+        yield from ()
         return ()
 
     # -- the dry run of a preemption ------------------------------------------------------------------------------------
@@ -241,10 +256,14 @@ def blamed_pods(group: GroupView, domain: int, view: IndexReaders) -> tuple[str,
     Fewer than are counted where the node of some is undetermined.
     """
     found: list[str] = []
-    groups = frozenset((group,))
+    groups, known = frozenset((group,)), dict[tuple[PodSignature, bool], bool]()
     for node in sorted(group.key.nodes_in.get(domain, ())):
-        for pod in view.pods_on(node).values():
-            if group.domain_of[node] and view.is_counted(pod, groups):
+        for pod in view.pods_on(node).values() if group.domain_of[node] else ():
+            kind = (pod.signature, pod.terminating)
+            is_counted = known.get(kind)
+            if is_counted is None:
+                is_counted = known[kind] = view.is_counted(pod, groups)
+            if is_counted:
                 found.append(pod.full_name)
                 if len(found) >= MOST_BLAMED:
                     return tuple(found)

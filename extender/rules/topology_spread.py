@@ -20,12 +20,15 @@ from dataclasses import dataclass
 
 import msgspec
 
+from extender.index.explain_view import ExplainView
 from extender.index.table_views import Subscribable
 from extender.index.view import Column, CompiledConstraints, CompiledSpread, IndexReaders
+from extender.model.explanations import ConstraintState
 from extender.model.labels import HOSTNAME
 from extender.model.objects import Pod
 from extender.model.rejections import Code, Reason, Rejection
 from extender.model.spread import SpreadConstraint, round_half_away, topology_weight
+from extender.rules.constraint_states import Steps, domain_states, own_namespace
 from extender.rules.frames import Frame
 from extender.rules.rule import MAX_SCORE, SKIP, SUCCESS, Pods, RankedGroup, Rule, Status, blamed_pods
 from extender.settings import Rules
@@ -234,6 +237,7 @@ class TopologySpread(Rule):
     """The rule. Its filter depends on nodes and groups; which groups these are depends on workloads too."""
 
     name = plugin = _NAME
+    counts_by_domain = True
     applies_to = Pods.CONSTRAINED
 
     def is_enabled(self, rules: Rules) -> bool:
@@ -260,6 +264,34 @@ class TopologySpread(Rule):
             return SpreadFilter(SKIP, frame)
         clauses = tuple([_clause(each, frame) for each in compiled.hard])
         return SpreadFilter(SUCCESS, frame, compiled.hard, clauses, _rejects_all(compiled, clauses, frame))
+
+    def constraint_states(
+        self, compiled: CompiledConstraints, view: ExplainView, frame: Frame
+    ) -> Steps[Sequence[ConstraintState]]:
+        """One for each hard constraint, over its eligible domains."""
+        found: list[ConstraintState] = []
+        for each in compiled.hard:
+            constraint, group, clause = each.constraint, each.group, _clause(each, frame)
+            eligible = [domain for domain in group.key.nodes_in if group.is_eligible_domain(domain)]
+            domains, more = yield from domain_states(group, eligible, clause.counts, view, clause.limit.__ge__)
+            found.append(
+                ConstraintState(
+                    rule=_NAME,
+                    kind="topologySpread",
+                    topology_key=group.key.key,
+                    pods=str(constraint.selector),
+                    reach=own_namespace(compiled.signature.namespace),
+                    limit=clause.limit,
+                    max_skew=constraint.max_skew,
+                    min_domains=constraint.min_domains,
+                    eligible=group.domains,
+                    minimum=_minimum(each, frame),
+                    lacking=group.key.lacking,
+                    domains=domains,
+                    more_domains=more,
+                )
+            )
+        return found
 
     def lasting_part(self, _compiled: CompiledConstraints) -> CompiledConstraints | None:
         """None: skew is measured against the minimum of all domains."""

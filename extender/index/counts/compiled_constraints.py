@@ -137,6 +137,11 @@ class ConstraintCompiler:
         self._compiled[signature] = made
         return made.compiled
 
+    def release(self, signature: PodSignature) -> None:
+        """Drops the compiled constraints of a signature that no pod has. O(groups)."""
+        if signature in self._compiled and signature not in self._pods:
+            self._drop(signature)
+
     @property
     def bytes(self) -> int:
         """The size of all: their own sizes, and the columns of scopes, which they share."""
@@ -295,6 +300,7 @@ class ConstraintCompiler:
             "affinity_errors": wanted.errors,
             "matches_itself": _matches_itself(held.required, signature),
             "anti": tuple(self._group(term, held) for term in anti),
+            "anti_terms": tuple(anti),
             "preferences": tuple(
                 WeightedGroup(weight, self._group(term, held))
                 for weight, term in preferences

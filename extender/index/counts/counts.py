@@ -7,7 +7,7 @@ put them back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 
 from extender.index.counts.compiled_constraints import ConstraintCompiler
@@ -16,12 +16,14 @@ from extender.index.counts.namespace_budgets import NamespaceBudgets
 from extender.index.counts.selections import Selections
 from extender.index.counts.signature_counts import SignatureCounts, SignatureTable
 from extender.index.counts.spread_counts import SpreadCounts
-from extender.index.counts.term_counts import TermCounts
+from extender.index.counts.term_counts import OwnerGroup, TermCounts
+from extender.index.explain_view import PlacedPods
 from extender.index.nodes.topology import Topology, same_place
 from extender.index.objects.namespaces import Namespaces
 from extender.index.objects.workloads import Workloads
 from extender.index.view import CompiledConstraints, GroupView
 from extender.model.objects import Namespace, Node, Pod, PodSignature
+from extender.model.terms import AffinityTerm
 from extender.settings import Rules
 
 
@@ -110,6 +112,17 @@ class Counts:
         return not signature.affinity.is_empty or self.selections.would_count(
             SignatureCounts(signature, terminating=False)
         )
+
+    def placed(self, group: GroupView | None = None) -> Iterator[PlacedPods]:
+        """The pods on nodes that a group counts, or all, by signature. O(signatures)."""
+        for each in list(self.signatures):
+            if each.nodes and (group is None or group in each.groups):
+                yield PlacedPods(each.signature, each.terminating, tuple(each.nodes))
+
+    def term_of(self, group: GroupView) -> AffinityTerm:
+        """The term of an owner group."""
+        assert isinstance(group, OwnerGroup)  # noqa: S101 (for the type checker: of compiled.inverse)
+        return group.term
 
     def is_counted(self, pod: Pod, groups: AbstractSet[GroupView]) -> bool:
         """Whether any of the groups counts this placed pod. O(groups that count it)."""

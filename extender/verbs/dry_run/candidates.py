@@ -5,7 +5,7 @@ Shared by the two ways into a preemption: the preempt verb, and the filter that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from extender.index.view import ClaimsView, ClusterView, IndexReaders, NodeNumber, NodesView, ObjectsView
@@ -143,3 +143,30 @@ def _takes(number: NodeNumber, pod: Pod, view: ClusterView) -> bool:
     run = DryRun(pod, view)
     with view.without(leaving):
         return run.passes(number)
+
+
+def nodes_kept_for_nominated_pods(pod: Pod, requested: Container[str], view: ClusterView) -> set[str]:
+    """The requested nodes on which the pod conflicts with nominated pods. O(nominated nodes × dry run).
+
+    A node to which pods of equal or higher priority are nominated passes only if the pod passes there with them and
+    without them, as in kube-scheduler (RunFilterPluginsWithNominatedPods). Nominated pods of lower priority do not count.
+    """
+    run = DryRun(pod, view)
+    return {
+        node
+        for node, nominated in view.nominated.items()
+        if node in requested and (run.has_constraints or _have_anti_affinity(nominated)) and not _leaves_room(node, run)
+    }
+
+
+def _have_anti_affinity(nominated: Mapping[str, Pod]) -> bool:
+    """Whether any nominated pod could reject a pod that has no constraints itself."""
+    return any(each.signature.affinity.required_anti for each in nominated.values())
+
+
+def _leaves_room(node: str, run: DryRun) -> bool:
+    conflicting = conflicting_nominated_pods(run.pod, node, run.view)
+    if not conflicting:
+        return True
+    with run.view.what_if() as tried:
+        return run.passes_beside(conflicting, run.view.known[node], tried)

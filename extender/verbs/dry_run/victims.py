@@ -75,14 +75,26 @@ class DryRun:
     leave. ``has_constraints``: a rule may reject the pod on some node.
     """
 
-    def __init__(self, pod: Pod, view: ClusterView, *, across: bool = False, has_nominated: bool = False) -> None:
-        """``has_nominated``: the nominated pods count on their nodes already; see `beside_nominated`."""
+    def __init__(
+        self,
+        pod: Pod,
+        view: ClusterView,
+        *,
+        across: bool = False,
+        has_nominated: bool = False,
+        most_work: int | None = None,
+    ) -> None:
+        """``has_nominated``: the nominated pods count on their nodes already; see `beside_nominated`.
+
+        ``most_work``: another budget than `MOST_WORK`.
+        """
         self.pod = pod
         self.view = view
         self.done: set[NodeNumber] = set()
         self._across = across
         self._has_nominated = has_nominated
         self._work = 0
+        self._most_work = MOST_WORK if most_work is None else most_work
         self._compiled = compiled = view.compiled(pod.signature)
         self._groups = frozenset(compiled.filter_groups())
         self._counted: dict[tuple[PodSignature, bool], bool] = {}
@@ -95,12 +107,12 @@ class DryRun:
 
     def is_spent(self) -> bool:
         """Whether the budget is used up."""
-        return self._work >= MOST_WORK
+        return self._work >= self._most_work
 
     @property
     def most_nodes(self) -> int:
         """How many nodes can be checked within the budget at most."""
-        return MOST_WORK // (_CHECK + len(self._groups))
+        return self._most_work // (_CHECK + len(self._groups))
 
     def charge_change(self) -> None:
         """Charges the removal or return of a pod: it may be counted in every group."""
@@ -125,7 +137,7 @@ class DryRun:
             for each, number in nominated:
                 self.charge_change()
                 tried.place(each, number)
-            beside = DryRun(self.pod, self.view, across=self._across, has_nominated=True)
+            beside = DryRun(self.pod, self.view, across=self._across, has_nominated=True, most_work=self._most_work)
             beside.done, beside._work = self.done, self._work
             yield beside
         self._work = beside._work

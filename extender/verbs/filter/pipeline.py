@@ -18,10 +18,9 @@ from extender.model.rejections import Reason
 from extender.rules import catalog
 from extender.rules.frames import BestCaseFrame, Frame, WorstCaseFrame
 from extender.settings import Settings
-from extender.verbs.dry_run.candidates import may_plan, node_of_running_plan
+from extender.verbs.dry_run.candidates import may_plan, node_of_running_plan, nodes_kept_for_nominated_pods
 from extender.verbs.effective_pod import PolicyCounts, effective_pod
 from extender.verbs.filter.nominated_pods import (
-    nodes_kept_for_nominated_pods,
     rejection_with_nominations,
     without_nodes,
 )
@@ -95,7 +94,7 @@ class FilterVerb:
         pod = effective_pod(args.pod, view, settings)
         request = msgspec.structs.replace(args, pod=pod)
         if view.nominated and settings.preemption.mode != "off":
-            request = without_nodes(request, nodes_kept_for_nominated_pods(request, view))
+            request = without_nodes(request, nodes_kept_for_nominated_pods(pod, set(args.node_names or ()), view))
         compiled, requested = view.compiled(pod.signature), requested_nodes(request, view)
         frame = WorstCaseFrame(requested.frame, view) if view.is_undetermined(compiled) else requested.frame
         filters = catalog.prepare_filters(pod, compiled, view, frame)
@@ -131,7 +130,11 @@ class FilterVerb:
             self.quotas.record(pod, view)
 
         # 1. Nominated pods of equal or higher priority keep their nodes.
-        kept = nodes_kept_for_nominated_pods(args, view) if preempts and view.nominated else _NO_NODES
+        kept = (
+            nodes_kept_for_nominated_pods(pod, set(args.node_names or ()), view)
+            if preempts and view.nominated
+            else _NO_NODES
+        )
         request = without_nodes(args, kept) if kept else args
 
         # 2. The rejection cache, while everything that the rejection depends on is unchanged.

@@ -1,0 +1,134 @@
+"""What `explain` says of a pod: what its constraints count now, what rejects it on which nodes, and what would help.
+
+Values only, in the form in which the API encodes them. The texts of reasons are those that the scheduler shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+
+class _Value(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The base: fields with their default are left out of the encoded form."""
+
+
+class DomainState(_Value, frozen=True):
+    """One topology domain: how many pods a constraint counts there, some of them, and whether its nodes pass.
+
+    ``count`` includes pods whose node is undetermined, wherever that is worst; ``pods`` do not.
+    """
+
+    domain: str
+    nodes: int
+    count: int
+    passes: bool
+    pods: tuple[str, ...] = ()
+
+
+class Reach(_Value, frozen=True):
+    """The namespaces that a term reaches now. ``namespaces`` are the first of ``count``; all of them without a list.
+
+    ``why``: what the term says of namespaces.
+    """
+
+    why: str
+    count: int = 0
+    namespaces: tuple[str, ...] = ()
+    is_every: bool = False
+
+
+class ConstraintState(_Value, frozen=True):
+    """What one constraint counts now. Domains that reject come first; ``more_domains`` are left out of ``domains``.
+
+    ``pods`` is the selector of the pods that are counted, ``carrier`` one of the existing pods whose term this is.
+    ``limit`` is the largest count with which a domain passes; without it the constraint misses a pod instead.
+    Topology spread has ``max_skew``, ``min_domains``, the ``eligible`` domains and the ``minimum`` that skew is measured
+    against. ``lacking``: nodes without the topology key.
+    """
+
+    rule: str
+    kind: str
+    topology_key: str
+    pods: str
+    reach: Reach
+    carrier: str = ""
+    limit: int | None = None
+    max_skew: int = 0
+    min_domains: int = 0
+    eligible: int = 0
+    minimum: int = 0
+    lacking: int = 0
+    is_first_pod: bool = False
+    domains: tuple[DomainState, ...] = ()
+    more_domains: int = 0
+
+
+class Obstacle(_Value, frozen=True):
+    """One reason of one rule against ``nodes`` nodes; ``examples`` are some of them, ``blamed`` what stands in the way."""
+
+    rule: str
+    reason: str
+    text: str
+    nodes: int = 1
+    examples: tuple[str, ...] = ()
+    blamed: tuple[str, ...] = ()
+    topology_key: str = ""
+    domain: str | None = None
+    count: int = 0
+    limit: int | None = None
+
+
+class NodeState(_Value, frozen=True):
+    """One node: whether filter lets the pod pass there, whether the pod fits by itself, and every obstacle."""
+
+    name: str
+    passes: bool
+    fits: bool
+    obstacles: tuple[Obstacle, ...] = ()
+
+
+class Change(_Value, frozen=True):
+    """A change that was tried, after which the pod passes filter and fits on ``node``.
+
+    ``kind`` says which of the other fields are set: addNode (``labels`` of the new node, otherwise like ``like``),
+    movePod (``pods``, ``from``, ``to``), labelNamespace (``namespace``, ``labels``), deletePods (``pods``; lower
+    priority), addRoom (``room``: by resource what is missing; milli-CPU, else units).
+    """
+
+    kind: str
+    text: str
+    node: str
+    like: str = ""
+    labels: Mapping[str, str] = {}
+    pods: tuple[str, ...] = ()
+    from_node: str = msgspec.field(name="from", default="")
+    to: str = ""
+    namespace: str = ""
+    room: Mapping[str, int] = {}
+    pdb_violations: int = 0
+
+
+class Explanation(_Value, frozen=True):
+    """Why a pod is pending.
+
+    ``passing`` counts the nodes that filter lets pass, ``fitting`` those of them that could take the pod by themselves;
+    ``candidates`` are the first of the latter. ``policies`` are those that hold the pod to something. ``is_changed``: the
+    cluster changed while this was computed, so parts may not agree.
+    """
+
+    pod: str
+    state: str
+    nodes: int
+    passing: int
+    fitting: int
+    rejection: str = ""
+    candidates: tuple[str, ...] = ()
+    obstacles: tuple[Obstacle, ...] = ()
+    constraints: tuple[ConstraintState, ...] = ()
+    changes: tuple[Change, ...] = ()
+    node: NodeState | None = None
+    policies: tuple[str, ...] = ()
+    unchecked: str = ""
+    is_changed: bool = False

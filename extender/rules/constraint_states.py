@@ -1,0 +1,117 @@
+"""What rules share to say what their constraints count: the states of domains, the names of pods, reached namespaces.
+
+In steps, as a domain may have thousands of nodes: each function yields after some 0.5 ms of work, so that the caller can
+let the event loop serve requests in between. The index may change meanwhile; then parts may not agree, and the caller
+says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Mapping
+from typing import Final, TypeAlias, TypeVar
+
+from extender.index.explain_view import ExplainView
+from extender.index.view import DomainNumber, GroupView
+from extender.model.explanations import DomainState, Reach
+from extender.model.selectors import LabelSelector
+from extender.model.terms import AffinityTerm
+
+T = TypeVar("T")
+
+Steps: TypeAlias = Generator[None, None, T]
+"""Work that yields between its steps and returns its result."""
+
+MOST_DOMAINS: Final = 20
+MOST_NAMED: Final = 3  # pods of a domain
+MOST_NAMESPACES: Final = 10
+_STEP: Final = 2000  # nodes, domains or namespaces looked at
+
+
+def domain_states(
+    group: GroupView,
+    domains: Iterable[DomainNumber],
+    counts: Mapping[int, int],
+    view: ExplainView,
+    passes: Callable[[int], bool],
+) -> Steps[tuple[tuple[DomainState, ...], int]]:
+    """The states of the first `MOST_DOMAINS` of these domains, rejecting and fuller ones first, and how many more there are.
+
+    ``passes`` tells of a count whether it lets a domain pass. O(domains + nodes that have a counted pod).
+    """
+    ranked = sorted(set(domains), key=lambda domain: (passes(counts.get(domain, 0)), -counts.get(domain, 0), domain))
+    yield
+    shown = ranked[:MOST_DOMAINS]
+    named = yield from _named_pods(group, {each for each in shown if counts.get(each)}, view)
+    key = group.key
+    states = [
+        DomainState(
+            domain=key.value(each),
+            nodes=len(key.nodes_in.get(each, ())),
+            count=counts.get(each, 0),
+            passes=passes(counts.get(each, 0)),
+            pods=tuple(named.get(each, ())),
+        )
+        for each in shown
+    ]
+    return tuple(states), len(ranked) - len(shown)
+
+
+def _named_pods(group: GroupView, wanted: set[int], view: ExplainView) -> Steps[dict[int, list[str]]]:
+    """Up to `MOST_NAMED` counted pods of each wanted domain. O(signatures + nodes with a counted pod), until all are found."""
+    found: dict[int, list[str]] = {}
+    if not wanted:
+        return found
+    left, column, looked = set(wanted), group.domain_of, 0
+    for placed in view.placed(group):
+        for node in placed.nodes:
+            looked += 1
+            if looked % _STEP == 0:
+                yield
+            if column[node] not in left:
+                continue
+            names = found.setdefault(column[node], [])
+            here = view.pods_on(node).values()
+            names += (each.full_name for each in here if placed.are(each))
+            if len(names) >= MOST_NAMED:
+                left.discard(column[node])
+        if not left:
+            break
+    return {domain: sorted(names)[:MOST_NAMED] for domain, names in found.items()}
+
+
+def own_namespace(namespace: str) -> Reach:
+    """The reach of a spread constraint."""
+    return Reach(why="the pod's own namespace", count=1, namespaces=(namespace,))
+
+
+def reach_of(terms: Iterable[AffinityTerm], owner: str, view: ExplainView) -> Steps[Reach]:
+    """The namespaces that every one of the terms reaches now, and why. ``owner`` is that of the pod. O(namespaces × terms)."""
+    terms = tuple(terms)
+    why = "; ".join(dict.fromkeys(_why(each, owner) for each in terms))
+    if all(each.covers_all for each in terms):
+        return Reach(why=why, is_every=True)
+    names = set(view.namespaces).union(*(each.namespaces for each in terms))
+    found = []
+    for looked, name in enumerate(sorted(names)):
+        if looked % _STEP == _STEP - 1:
+            yield
+        labels = view.namespace_labels(name)
+        if all(each.covers(name, labels) for each in terms):
+            found.append(name)
+    return Reach(why=why, count=len(found), namespaces=tuple(found[:MOST_NAMESPACES]))
+
+
+def _why(term: AffinityTerm, owner: str) -> str:
+    """What a term says of namespaces."""
+    if term.covers_all:
+        return "namespaceSelector {}: every namespace"
+    listed = "" if not term.namespaces else f"namespaces {', '.join(term.namespaces[:MOST_NAMESPACES])}"
+    if term.namespace_selector is not None:
+        selected = f"namespaceSelector {term.namespace_selector}"
+        return f"{listed} and {selected}" if listed else selected
+    return "the namespace of the pod that has the term" if term.namespaces == (owner,) else listed
+
+
+def text_of(selectors: Iterable[LabelSelector]) -> str:
+    """The pods that all of these selectors select, in kubectl's notation."""
+    return " and ".join(dict.fromkeys(map(str, selectors)))

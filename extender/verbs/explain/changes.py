@@ -1,0 +1,288 @@
+"""The changes that would let a pod pass, each tried before it is offered. At most one or two of each kind.
+
+More room on a node, one more node, moving one pod, labelling a namespace, deleting pods of lower priority. Each search
+tries a bounded number of candidates, so an empty result means that none of those helps, not that nothing could.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Final
+
+from msgspec import structs
+
+from extender.index.view import NodeNumber
+from extender.model.explanations import Change, ConstraintState
+from extender.model.labels import HOSTNAME, Labels, Operator
+from extender.model.objects import Node, Pod
+from extender.model.resources import CPU
+from extender.model.selectors import LabelSelector
+from extender.model.terms import AffinityTerm
+from extender.rules.constraint_states import Steps
+from extender.verbs.dry_run.victims import DryRun, Removal
+from extender.verbs.explain.trials import (
+    Incoming,
+    empty,
+    fits_without,
+    is_helped_by_moving,
+    missing_room,
+    passes,
+    passes_on_new_node,
+    with_labelled_namespace,
+)
+
+_NEW_NODE: Final = "new-node"
+_NEW_DOMAIN: Final = "new"
+
+# Bounds of the searches, each some milliseconds in all.
+_TEMPLATES: Final = 8
+_MOVABLE: Final = 6
+_TARGETS: Final = 40
+_PLACES: Final = 3
+_NAMESPACES: Final = 4
+_DRY_RUNS: Final = 30
+_DRY_RUN_WORK: Final = 20_000  # as `dry_run.victims.MOST_WORK`: about 3 ms for each node
+_A_STEP: Final = 300
+
+
+def find_changes(incoming: Incoming, constraints: Sequence[ConstraintState]) -> Steps[list[Change]]:
+    """The changes found. O(nodes + signatures), and the bounded numbers of trials."""
+    found: list[Change] = []
+    for search in (_more_room, _deletions, _one_more_node):
+        found += yield from search(incoming)
+    found += yield from _moves(incoming, constraints)
+    found += yield from _labels(incoming)
+    return found
+
+
+def _more_room(incoming: Incoming) -> Steps[list[Change]]:
+    """The node that the rules let pass and that lacks least."""
+    best: tuple[tuple[int, float], NodeNumber, dict[str, int]] | None = None
+    for at, number in enumerate(incoming.passing):
+        if at % _A_STEP == _A_STEP - 1:
+            yield
+        if not incoming.may_fit(number):
+            continue
+        missing = missing_room(incoming.pod, number, incoming.view)
+        requests = incoming.pod.requests
+        rank = (len(missing), sum(amount / max(requests.get(name, 1), 1) for name, amount in missing.items()))
+        if missing and (best is None or rank < best[0]):
+            best = rank, number, missing
+    if best is None:
+        return []
+    name, missing = incoming.view.node_names[best[1]], best[2]
+    text = f"more room on {name}: {', '.join(f'{each} {_amount(each, much)}' for each, much in missing.items())}"
+    return [Change(kind="addRoom", text=text, node=name, room=missing)]
+
+
+def _amount(resource: str, amount: int) -> str:
+    return f"{amount}m" if resource == CPU else str(amount)
+
+
+def _deletions(incoming: Incoming) -> Steps[list[Change]]:
+    """The deletion of the fewest pods of lower priority on one node, without violating a disruption budget if possible."""
+    view, pod = incoming.view, incoming.pod
+    if not view.has_below(pod.priority):
+        return []
+    best: Removal | None = None
+    candidates = (each for each in list(incoming.rejections) if incoming.may_fit(each))
+    for number in islice(candidates, _DRY_RUNS):
+        yield
+        run = DryRun(pod, view, most_work=_DRY_RUN_WORK)
+        if run.fits_nowhere:
+            return []
+        removal = run.on(number, checks_fit=True)
+        if removal is not None and removal.victims and (best is None or _cost(removal) < _cost(best)):
+            best = removal
+        if best is not None and _cost(best) == (0, 1):
+            break
+    if best is None:
+        return []
+    names = tuple(each.full_name for each in best.victims)
+    text = f"deleting {_listed(names)} of lower priority on {best.node}"
+    return [Change(kind="deletePods", text=text, node=best.node, pods=names, pdb_violations=best.pdb_violations)]
+
+
+def _cost(removal: Removal) -> tuple[int, int]:
+    return removal.pdb_violations, len(removal.victims)
+
+
+def _listed(names: Sequence[str], most: int = 3) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{len(names)} pod{'s' * (len(names) != 1)} ({', '.join(names[:most])}{more})"
+
+
+def _one_more_node(incoming: Incoming) -> Steps[list[Change]]:
+    """A node like an existing one, first in the same domains, then in new ones."""
+    pod, compiled, view = incoming.pod, incoming.compiled, incoming.view
+    keys = sorted({group.key.key for group in compiled.filter_groups()} - {HOSTNAME})
+    name = next(each for each in (_NEW_NODE, *(f"{_NEW_NODE}-{n}" for n in range(1000))) if each not in view.known)
+    templates = yield from _templates(incoming, keys)
+    for template in templates:
+        same = {**template.labels, **({HOSTNAME: name} if HOSTNAME in template.labels else {})}
+        for labels, where in _variants(same, keys, view.known):
+            yield
+            node = Node(name, labels, template.taints, allocatable=template.allocatable)
+            if passes_on_new_node(pod, compiled, node, view):
+                text = f"one more node like {template.name}{where}"
+                return [Change(kind="addNode", text=text, node=name, like=template.name, labels=labels)]
+    return []
+
+
+def _variants(labels: Labels, keys: Sequence[str], _known: Mapping[str, int]) -> Iterator[tuple[dict[str, str], str]]:
+    yield dict(labels), ""
+    for key in keys:
+        yield {**labels, key: _NEW_DOMAIN}, f", in a new {key}"
+    if len(keys) > 1:
+        yield {**labels, **dict.fromkeys(keys, _NEW_DOMAIN)}, f", in a new {' and '.join(keys)}"
+
+
+def _templates(incoming: Incoming, keys: Sequence[str]) -> Steps[list[Node]]:
+    """Nodes that could take the pod were they empty, of different domains."""
+    view, found = incoming.view, dict[tuple[str | None, ...], Node]()
+    for at, number in enumerate(incoming.rejections):
+        if at % _A_STEP == _A_STEP - 1:
+            yield
+        node = view.node(number)
+        if node is None or not incoming.may_fit(number) or empty(node).shortage(incoming.pod.requests):
+            continue
+        found.setdefault(tuple(node.labels.get(key) for key in keys), node)
+        if len(found) >= _TEMPLATES:
+            break
+    return list(found.values())
+
+
+def _moves(incoming: Incoming, constraints: Sequence[ConstraintState]) -> Steps[list[Change]]:
+    """Moving one pod away from a domain that rejects because of this one pod."""
+    view, tried = incoming.view, 0
+    for state in constraints:
+        if state.limit is None:
+            continue
+        key = view.key(state.topology_key)
+        for domain in state.domains:
+            if domain.passes or domain.count - state.limit != 1 or not domain.pods:
+                continue
+            there = list(key.nodes_in.get(key.number_of.get(domain.domain, 0), ()))
+            movable = yield from _pods_named(set(domain.pods), there, incoming)
+            places = list(islice((each for each in there if incoming.may_fit(each)), _PLACES))
+            targets = yield from _targets(there, incoming)
+            for pod in movable:
+                # The place that the pod frees itself comes first.
+                for place in dict.fromkeys([each for each in there if view.node_names[each] == pod.node] + places):
+                    yield
+                    if view.pod(pod.uid) is not pod or not incoming.may_fit(place):
+                        continue
+                    target = is_helped_by_moving(incoming, pod, place, targets)
+                    if target:
+                        return [_move(pod, target, view.node_names[place])]
+                tried += 1
+                if tried >= _MOVABLE:
+                    return []
+    return []
+
+
+def _move(pod: Pod, target: str, place: str) -> Change:
+    text = f"moving {pod.full_name} from {pod.node} to {target}"
+    return Change(kind="movePod", text=text, node=place, pods=(pod.full_name,), from_node=pod.node, to=target)
+
+
+def _pods_named(names: set[str], nodes: Sequence[NodeNumber], incoming: Incoming) -> Steps[list[Pod]]:
+    """The pods of these names that the watch shows on the nodes and that do not terminate. O(pods), until all are found."""
+    view, found = incoming.view, list[Pod]()
+    for at, number in enumerate(nodes):
+        if at % _A_STEP == _A_STEP - 1:
+            yield
+        here = view.pods_on(number).values()
+        found += [each for each in here if each.full_name in names and not each.terminating and each.uid in view.pods]
+        if len(found) >= len(names):
+            break
+    return found
+
+
+def _targets(avoided: Sequence[NodeNumber], incoming: Incoming) -> Steps[list[NodeNumber]]:
+    """Nodes to move a pod to: outside of the domain first, from different parts of the cluster, then inside of it."""
+    inside = set(avoided)
+    outside = [each for each in incoming.rejections if each not in inside]
+    yield
+    every = outside[:: max(len(outside) // _TARGETS, 1)][:_TARGETS]
+    return [*every, *avoided[:_TARGETS]]
+
+
+def _labels(incoming: Incoming) -> Steps[list[Change]]:
+    """Labelling a namespace whose pods a term of required affinity would then reach."""
+    view, signature = incoming.view, incoming.pod.signature
+    if not incoming.compiled.affinity or incoming.compiled.matches_itself:
+        return []
+    terms = [each for each in signature.affinity.required if each.namespace_selector is not None]
+    candidates = yield from _unreached(terms, incoming)
+    for namespace, wanted in islice(candidates.items(), _NAMESPACES):
+        yield
+        old = view.namespace_labels(namespace)
+        if old is None or namespace == signature.namespace:
+            continue
+        trial = with_labelled_namespace(signature, namespace, old, {**old, **wanted})
+        if trial is None:
+            continue
+        pod = structs.replace(incoming.pod, signature=trial)
+        try:
+            node = _first_passing(pod, incoming)
+        finally:
+            view.release_compiled(trial)
+        if node:
+            text = f"label {','.join(f'{key}={value}' for key, value in wanted.items())} on namespace {namespace}"
+            return [Change(kind="labelNamespace", text=text, node=node, namespace=namespace, labels=wanted)]
+    return []
+
+
+def _first_passing(pod: Pod, incoming: Incoming) -> str:
+    """The first node with a counted pod's domain that the pod passes and fits on; "" without one. O(nodes) at worst."""
+    view, compiled = incoming.view, incoming.view.compiled(pod.signature)
+    for group in compiled.affinity:
+        for domain in list(group.counts)[:_PLACES]:
+            for number in islice(group.key.nodes_in.get(domain, ()), _TARGETS):
+                if not incoming.may_fit(number) or not fits_without(pod, number, (), view):
+                    continue
+                if passes(pod, compiled, number, view):
+                    return view.node_names[number]
+    return ""
+
+
+def _unreached(terms: Sequence[AffinityTerm], incoming: Incoming) -> Steps[dict[str, dict[str, str]]]:
+    """Namespaces with pods that a term selects by their labels and does not reach, with the labels that they lack."""
+    found: dict[str, dict[str, str]] = {}
+    if not terms:
+        return found
+    view, looked = incoming.view, set[tuple[int, str]]()
+    for at, placed in enumerate(view.placed()):
+        if at % _A_STEP == _A_STEP - 1:
+            yield
+        labels, namespace = placed.signature.labels, placed.signature.namespace
+        for each in () if placed.terminating else terms:
+            if (id(each), namespace) in looked or not each.selector.matches(labels):
+                continue
+            looked.add((id(each), namespace))
+            known = view.namespace_labels(namespace)
+            if known is None or each.covers(namespace, known) or each.namespace_selector is None:
+                continue
+            wanted = _lacked(each.namespace_selector, known)
+            if wanted is not None:
+                found[namespace] = {**found.get(namespace, {}), **wanted}
+        if len(found) >= _NAMESPACES:
+            break
+    return found
+
+
+def _lacked(selector: LabelSelector, labels: Labels) -> dict[str, str] | None:
+    """The labels that a namespace lacks for a selector; None where it would have to lose one."""
+    wanted: dict[str, str] = {}
+    for clause in selector.requirements:
+        if clause.matches(labels):
+            continue
+        if clause.operator is Operator.IN:
+            wanted[clause.key] = clause.values[0]
+        elif clause.operator is Operator.EXISTS:
+            wanted[clause.key] = "true"
+        else:
+            return None
+    return wanted if selector.matches({**labels, **wanted}) else None

@@ -1,0 +1,197 @@
+"""Why a pod is pending: the verdict of filter for every node, what each rule counts, and what would help.
+
+The verdict is that of the rules that filter, prepared in the same way, so both agree. Beside it stands node fit, which
+kube-scheduler decides itself. Each step takes about a millisecond, so that the caller can serve requests in between. The
+verdict is taken in one step for each piece of the nodes; if the cluster changes meanwhile, the explanation says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import Final
+
+from extender.index.explain_view import ExplainView
+from extender.index.view import CompiledConstraints, NodeNumber
+from extender.model.explanations import ConstraintState, Explanation, NodeState, Obstacle
+from extender.model.objects import Pod
+from extender.model.rejections import Code, Reason, Rejection
+from extender.rules import catalog
+from extender.rules.constraint_states import Steps
+from extender.rules.frames import Frame, IndexFrame, WorstCaseFrame
+from extender.rules.rule import PreparedFilter, Rule
+from extender.settings import Settings
+from extender.verbs.dry_run.candidates import nodes_kept_for_nominated_pods
+from extender.verbs.effective_pod import effective_pod
+from extender.verbs.explain.changes import find_changes
+from extender.verbs.explain.trials import Incoming
+
+_EXAMPLES: Final = 3
+_FITS_A_STEP: Final = 250  # checks of node fit, at 4 µs
+_CLAUSES_A_STEP: Final = 20_000  # checks of a group for a node, at 0.05 µs
+_UNSEEN: Final = "host ports, volumes and devices, which the extender does not see"
+
+_NOMINATED: Final = Rejection("NominatedPods", Reason.NOMINATED)
+
+
+def explain(pod: Pod, view: ExplainView, settings: Settings, node: str = "") -> Steps[Explanation]:
+    """The explanation for a pod that is on no node. ``node``: also the state of this node, which must exist.
+
+    O(nodes × clauses + signatures + nodes with a counted pod), and the trials of `find_changes`.
+    """
+    asked, pod = pod, effective_pod(pod, view, settings)
+    compiled = view.compiled(pod.signature)
+    subject = _Subject(pod, compiled, view, settings)
+    version = subject.version()
+    passing = yield from subject.passing()
+    obstacles = [*subject.kept_obstacles(), *(yield from subject.rule_obstacles())]
+    yield from subject.check_fit()
+    obstacles += subject.fit_obstacles()
+    constraints: list[ConstraintState] = []
+    for rule, part in catalog.active(compiled, view):
+        constraints += yield from rule.constraint_states(part, view, subject.frame)
+    fitting = [number for number in passing if subject.fits(number)]
+    changes = []
+    if not fitting:
+        incoming = Incoming(pod, compiled, view, frozenset(subject.kept), subject.rejections, passing)
+        changes = yield from find_changes(incoming, constraints)
+    enforced = pod.signature.enforced
+    return Explanation(
+        pod=asked.full_name,
+        state="gated" if asked.gated else "pending",
+        rejection=asked.rejection,
+        nodes=len(subject.numbers),
+        passing=len(passing),
+        fitting=len(fitting),
+        candidates=tuple(subject.names(fitting)),
+        obstacles=tuple(obstacles),
+        constraints=tuple(constraints),
+        changes=tuple(changes),
+        node=subject.state_of(node) if node in view.known else None,
+        policies=() if enforced is None else tuple(map(str, enforced.policies)),
+        unchecked=_UNSEEN if asked.has_unseen_needs else "",
+        is_changed=version != subject.version(),
+    )
+
+
+class _Subject:
+    """The pod and the filters that apply to it. ``kept`` are nodes kept for nominated pods, ``rejections`` those of node fit."""
+
+    def __init__(self, pod: Pod, compiled: CompiledConstraints, view: ExplainView, settings: Settings) -> None:
+        self.view = view
+        self.numbers: Sequence[NodeNumber] = list(view.known.values())
+        self.rejections: dict[NodeNumber, Rejection | None] = {}
+        self._pod = pod
+        self._compiled = compiled
+        frame: Frame = IndexFrame()
+        self.frame = WorstCaseFrame(frame, view) if view.is_undetermined(compiled) else frame
+        self._filters = catalog.prepare_filters(pod, compiled, view, self.frame)
+        self._fit = catalog.NODE_FIT.prepare_filter(pod, compiled, view, self.frame)
+        preempts = bool(view.nominated) and settings.preemption.mode != "off"
+        names = nodes_kept_for_nominated_pods(pod, view.known, view) if preempts else ()
+        self.kept = {view.known[name] for name in names}
+
+    def version(self) -> Hashable:
+        """Equal while nothing changes that the explanation depends on."""
+        view = self.view
+        depends = catalog.dependencies(self._pod, self._compiled, view)
+        return depends, catalog.NODE_FIT.version(self._compiled, view), len(view.known)
+
+    def passing(self) -> Steps[list[NodeNumber]]:
+        """The nodes that filter lets pass, in order."""
+        found: list[NodeNumber] = []
+        for piece in self._pieces():
+            found += (number for number in self._filters.passing(piece) if number not in self.kept)
+            yield
+        return found
+
+    def _pieces(self) -> Iterator[Sequence[NodeNumber]]:
+        size = max(_CLAUSES_A_STEP // (1 + len(self._compiled.filter_groups())), 1)
+        for start in range(0, len(self.numbers), size):
+            yield self.numbers[start : start + size]
+
+    def kept_obstacles(self) -> Iterator[Obstacle]:
+        """The obstacle of nominated pods."""
+        if self.kept:
+            nominated = self.view.nominated
+            pods = [pod.full_name for name in self.names(self.kept) for pod in nominated.get(name, {}).values()]
+            yield self._obstacle(_NOMINATED, sorted(self.kept), tuple(pods[:_EXAMPLES]))
+
+    def rule_obstacles(self) -> Steps[list[Obstacle]]:
+        """What each rule alone rejects, by reason, also where another rule rejects the same nodes."""
+        found: list[Obstacle] = []
+        for rule, part in catalog.active(self._compiled, self.view):
+            prepared = rule.prepare_filter(self._pod, part, self.view, self.frame)
+            by_reason: dict[Reason, list[NodeNumber]] = {}
+            if prepared.status.code is Code.SKIP:
+                continue
+            for piece in self._pieces():
+                for reason, nodes in prepared.rejected(piece):
+                    by_reason.setdefault(reason, []).extend(nodes)
+                yield
+            for reason, nodes in by_reason.items():
+                found += [self._of_rule(rule, prepared, reason, nodes)] if nodes else []
+        return found
+
+    def _of_rule(self, rule: Rule, prepared: PreparedFilter, reason: Reason, nodes: Sequence[NodeNumber]) -> Obstacle:
+        """The obstacle with the parts that it has on the first of the nodes, unless constraint states show these."""
+        rejection = None
+        if not (rule.counts_by_domain and reason.resolvable):
+            rejection = prepared.rejection(nodes[0], self.view)
+        if rejection is None or rejection.reason is not reason:
+            rejection = Rejection(rule.name, reason)
+        return self._obstacle(rejection, nodes)
+
+    def check_fit(self) -> Steps[None]:
+        """Checks node fit on every node."""
+        for at, number in enumerate(self.numbers):
+            self.rejections[number] = self._fit.rejection(number, self.view)
+            if at % _FITS_A_STEP == _FITS_A_STEP - 1:
+                yield
+
+    def fits(self, number: NodeNumber) -> bool:
+        """Whether the node could take the pod by itself."""
+        return self.rejections.get(number) is None
+
+    def fit_obstacles(self) -> Iterator[Obstacle]:
+        """What keeps nodes from taking the pod by themselves: by taint, by resource."""
+        groups: dict[tuple[Reason, tuple[str, ...]], list[NodeNumber]] = {}
+        for number, each in self.rejections.items():
+            if each is not None:
+                groups.setdefault((each.reason, each.blamed), []).append(number)
+        for nodes in groups.values():
+            rejections = [found for number in nodes if (found := self.rejections[number]) is not None]
+            # For a resource: of the node with most of it left.
+            yield self._obstacle(max(rejections, key=lambda each: each.limit or 0), nodes)
+
+    def state_of(self, name: str) -> NodeState:
+        """One node with all obstacles, each with the parts that it has there."""
+        number = self.view.known[name]
+        found: list[Rejection] = [_NOMINATED] if number in self.kept else []
+        for rule, part in catalog.active(self._compiled, self.view):
+            prepared = rule.prepare_filter(self._pod, part, self.view, self.frame)
+            rejection = None if prepared.status.code is Code.SKIP else prepared.rejection(number, self.view)
+            found += () if rejection is None else (rejection,)
+        passes = not found
+        fit = self._fit.rejection(number, self.view)
+        found += () if fit is None else (fit,)
+        obstacles = tuple(self._obstacle(each, [number]) for each in found)
+        return NodeState(name=name, passes=passes, fits=fit is None, obstacles=obstacles)
+
+    def _obstacle(self, each: Rejection, nodes: Sequence[NodeNumber], blamed: tuple[str, ...] = ()) -> Obstacle:
+        return Obstacle(
+            rule=each.rule,
+            reason=each.reason.label,
+            text=each.text,
+            nodes=len(nodes),
+            examples=tuple(self.names(nodes)),
+            blamed=blamed or each.blamed,
+            topology_key=each.topology_key,
+            domain=each.domain,
+            count=each.count,
+            limit=each.limit,
+        )
+
+    def names(self, nodes: Iterable[NodeNumber]) -> list[str]:
+        """The first few names."""
+        names = self.view.node_names
+        return [names[number] for number, _ in zip(nodes, range(_EXAMPLES), strict=False)]

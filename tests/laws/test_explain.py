@@ -1,0 +1,186 @@
+"""Laws of explain: its verdict is filter's for every pod and node, each change that it offers helps, and it changes nothing."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import orjson
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.index.audit import audit
+from extender.index.cluster import ClusterIndex
+from extender.model.explanations import Change as Help
+from extender.model.objects import Pod
+from extender.simulator.json_objects import name_of
+from extender.wire.kinds import PODS
+from tests.builders import Json, asking, node_json, pod_json, spread, term
+from tests.deciding import filter_nodes
+from tests.explaining import apply, explained, fits
+from tests.laws.cases import case, meets_its_case
+from tests.laws.observing import SYSTEM_DEFAULTS, Cluster, fresh
+from tests.laws.observing import apply as take
+from tests.strategies import Change, Step, histories, mostly_linked, one_of, pods
+
+# Four in five pods fit; the others make nodes full.
+_REQUESTS: Final = one_of([{"cpu": "1"}, {"cpu": "1"}, {"cpu": "2", "memory": "1Gi"}, {"cpu": "3"}, {}])
+_ALLOCATABLE: Final = one_of(
+    [{"cpu": "4", "memory": "2Gi", "pods": "5"}, {"cpu": "2", "pods": "3"}, {"cpu": "8", "pods": "9"}]
+)
+_PRIORITIES: Final = one_of([0, 5, 10, 100])
+_REACHING: Final[st.SearchStrategy[dict[str, Any]]] = one_of(
+    [
+        {"near": [term("zone", app="web", namespace_selector={"matchLabels": {"team": "q"}})]},
+        {
+            "near": [
+                term("host", app="db", namespace_selector={"matchExpressions": [{"key": "new", "operator": "Exists"}]})
+            ]
+        },
+        {"apart": [term("zone", app="web")]},
+        {"apart": [term("host", app="db", namespace_selector={})]},
+        {"spreads": [spread("zone", app="web")]},
+        {"spreads": [spread("zone", app="web", min_domains=3)]},
+        {},
+    ]
+)
+
+
+_KEEPING_AWAY: Final[list[dict[str, Any]]] = [
+    {"apart": [term("host", app="web")]},
+    {"apart": [term("zone", app="web")]},
+    {"spreads": [spread("zone", app="web")]},
+    {"spreads": [spread("host", app="web"), spread("zone", app="web")]},
+]
+
+
+@st.composite
+def roomy_clusters(draw: st.DrawFn) -> tuple[ClusterIndex, Cluster]:
+    """An index after a history, in which nodes offer resources and pods request them, and the table of its objects."""
+    index, cluster = ClusterIndex(SYSTEM_DEFAULTS.rules), Cluster()
+    for step in draw(histories()):
+        take(index, cluster, _with_room(step, draw))
+    return index, cluster
+
+
+def _with_room(step: Step, draw: st.DrawFn) -> Step:
+    if not isinstance(step, Change) or step.body is None:
+        return step
+    if step.kind == "nodes":
+        return Change(step.kind, step.key, step.body | {"status": {"allocatable": draw(_ALLOCATABLE)}, "spec": {}})
+    if step.kind == "pods":
+        return Change(step.kind, step.key, _requesting(step.body, draw))
+    return step
+
+
+def _requesting(body: Json, draw: st.DrawFn) -> Json:
+    wishes: dict[str, Any] = {"containers": [{"name": "main", "resources": {"requests": draw(_REQUESTS)}}]}
+    return body | {"spec": body["spec"] | wishes | {"priority": draw(_PRIORITIES)}}
+
+
+@st.composite
+def requesting_pods(draw: st.DrawFn) -> Json:
+    """A pod to be explained: of any shape, in the way of others, or with a constraint that a change can satisfy."""
+    body = draw(st.one_of(pods(), mostly_linked("asking"), pods()))
+    if draw(st.booleans()):
+        made = pod_json(**draw(_REACHING))
+        body = body | {"spec": {**body["spec"], "affinity": {}, "topologySpreadConstraints": []} | made["spec"]}
+    return _requesting(body, draw)
+
+
+@st.composite
+def crowded(draw: st.DrawFn) -> tuple[Cluster, Json]:
+    """Nodes in two racks and two zones with web pods on both nodes of one rack, and a web pod that may go to no other."""
+    cluster, offered = Cluster(), {"cpu": "8", "memory": "4Gi", "pods": "9"}
+    for name, zone, rack in (
+        ("n1", "z1", "r1"),
+        ("n2", "z1", "r2"),
+        ("n3", "z2", "r1"),
+        ("n4", "z2", "r2"),
+        ("n5", "z3", "r2"),
+    ):
+        cluster.objects["nodes", name] = node_json(name, zone=zone, rack=rack, allocatable=offered)
+    for number, on in enumerate(["n1", "n3", *draw(st.lists(one_of(["n1", "n2", "n3", "n4"]), max_size=2))]):
+        fields = draw(one_of([{}, {}, *_KEEPING_AWAY]))
+        cluster.objects["pods", f"p{number}"] = _requesting(pod_json(f"p{number}", on=on, app="web", **fields), draw)
+    body = pod_json(app="web", node_selector={"rack": "r1"}, **draw(one_of(_KEEPING_AWAY)))
+    return cluster, _requesting(body, draw)
+
+
+def _pod(body: Json) -> Pod:
+    return PODS.decode_object(orjson.dumps(body))
+
+
+@meets_its_case
+@given(roomy_clusters(), st.lists(requesting_pods(), min_size=2, max_size=4))
+def test_the_verdict_is_that_of_filter_for_every_pod_and_node(
+    clustered: tuple[ClusterIndex, Cluster], bodies: list[Json]
+) -> None:
+    index, _ = clustered
+    names, rejected = sorted(index.view.known), 0
+    for body in bodies:
+        passed = set(filter_nodes(asking(body, *names), index.view, SYSTEM_DEFAULTS, seed=1).passed)
+        for name in names:
+            found = explained(index, _pod(body), SYSTEM_DEFAULTS, name)
+            assert found.node is not None
+            assert (found.node.passes, found.passing) == (name in passed, len(passed))
+            assert found.node.fits == fits(index, _pod(body), name)
+            assert (name in passed and found.node.fits) == (not found.node.obstacles)
+            assert not found.is_changed
+        rejected += len(names) - len(passed)
+    case(rejected)
+
+
+@meets_its_case
+@given(roomy_clusters(), st.lists(requesting_pods(), min_size=2, max_size=4))
+def test_every_change_that_is_offered_lets_the_pod_pass_and_fit_once_it_is_applied_to_a_copy(
+    clustered: tuple[ClusterIndex, Cluster], bodies: list[Json]
+) -> None:
+    index, cluster = clustered
+    tried = 0
+    for body in bodies:
+        for change in explained(index, _pod(body), SYSTEM_DEFAULTS).changes:
+            check_helps(change, cluster, body)
+            tried += 1
+    case(tried)
+
+
+@meets_its_case
+@given(crowded())
+def test_moving_one_pod_lets_the_other_pass_and_the_moved_pod_may_stay_where_it_goes(
+    found: tuple[Cluster, Json],
+) -> None:
+    cluster, body = found
+    moves = 0
+    for change in explained(fresh(cluster, SYSTEM_DEFAULTS), _pod(body), SYSTEM_DEFAULTS).changes:
+        check_helps(change, cluster, body)
+        if change.kind == "movePod":
+            moved = next(each for each in cluster.of("pods") if f"default/{name_of(each)}" in change.pods)
+            without = Cluster({key: each for key, each in cluster.objects.items() if each is not moved})
+            again = {**moved, "spec": {name: value for name, value in moved["spec"].items() if name != "nodeName"}}
+            index = fresh(without, SYSTEM_DEFAULTS)
+            assert filter_nodes(asking(again, change.to), index.view, SYSTEM_DEFAULTS, seed=1).passed == [change.to]
+            assert fits(index, _pod(again), change.to)
+            moves += 1
+    case(moves)
+
+
+def check_helps(change: Help, cluster: Cluster, body: Json) -> None:
+    """Fails unless the pod passes and fits on the node after the change."""
+    copy = fresh(cluster, SYSTEM_DEFAULTS)
+    apply(change, copy)
+    passed = filter_nodes(asking(body, change.node), copy.view, SYSTEM_DEFAULTS, seed=1).passed
+    assert passed == [change.node], change
+    assert fits(copy, _pod(body), change.node), change
+
+
+@given(roomy_clusters(), st.lists(requesting_pods(), min_size=2, max_size=4))
+def test_an_explanation_leaves_every_count_as_it_was(
+    clustered: tuple[ClusterIndex, Cluster], bodies: list[Json]
+) -> None:
+    index, _ = clustered
+    for body in bodies:
+        pod = _pod(body)
+        before = index.view.dependency_version(index.view.compiled(pod.signature))
+        explained(index, pod, SYSTEM_DEFAULTS)
+        assert index.view.dependency_version(index.view.compiled(pod.signature)) == before
+    assert audit(index) == []
