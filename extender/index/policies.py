@@ -43,6 +43,11 @@ class PolicyTable:
     def __iter__(self) -> Iterator[Policy]:
         return iter(self._policies.values())
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no policy, valid or not."""
+        return not (self._policies or self._invalid)
+
     def get(self, key: PolicyKey) -> Policy | None:
         """A valid policy, None where there is none of that key."""
         return self._policies.get(key)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, MutableMapping
 from typing import Protocol
 
 from extender.model.objects import Effective, Pod, PodSignature
-from extender.model.policies import Moment, Policy, Subject
+from extender.model.policies import InvalidPolicy, Moment, Policy, Subject
 from extender.model.resources import Resources
 
 
@@ -27,6 +27,10 @@ class PoliciesView(Protocol):
         """How many valid policies there are."""
 
     @property
+    def is_empty(self) -> bool:
+        """Whether there is no policy, valid or not."""
+
+    @property
     def version(self) -> int:
         """Grows with every change."""
 
@@ -40,6 +44,9 @@ class PoliciesView(Protocol):
 
     def select(self, subject: Subject, moment: Moment) -> list[Policy]:
         """The policies that select a subject and act at the moment, in the order in which they apply."""
+
+    def invalid_for(self, subject: Subject) -> list[InvalidPolicy]:
+        """The invalid policies that would, or may, select a subject. O(invalid policies)."""
 
 
 class ReservedView(Protocol):

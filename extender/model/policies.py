@@ -16,6 +16,7 @@ from extender.model.clauses import Clause
 from extender.model.cross_namespace import is_cross_namespace_term
 from extender.model.labels import Labels
 from extender.model.node_affinity import ANY_NODE, NodeAffinity, PreferredNodeTerm
+from extender.model.rejections import Reason
 from extender.model.release import ReleaseSpec
 from extender.model.selectors import EVERYTHING, NOTHING, LabelSelector
 
@@ -299,24 +300,33 @@ class Enforced:
     """What policies hold a pod to while it is scheduled: the pod lacks it, as it was not injected at admission.
 
     ``nodes`` is where the pod may be placed by its own requirements and those of the policies, which may name the node.
-    ``preferred`` are terms beyond the pod's own. ``is_refused``: a conflict rejects the pod.
+    ``preferred`` are terms beyond the pod's own. ``refused_for``: why they refuse every node.
     """
 
     policies: tuple[PolicyKey, ...]
     nodes: NodeAffinity = ANY_NODE
     preferred: tuple[PreferredNodeTerm, ...] = ()
-    is_refused: bool = False
+    refused_for: Reason | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class InvalidPolicy:
-    """A policy that cannot be used, for example one that was valid under an older schema. ``scope`` None: cannot be read."""
+    """A policy that cannot be used, for example one that was valid under an older schema.
+
+    ``scope`` is None where it cannot be read, and ``when`` has every moment. ``failure_policy`` is Ignore where it only
+    audits.
+    """
 
     key: PolicyKey
     errors: tuple[str, ...]
     failure_policy: FailurePolicy = FailurePolicy.IGNORE
     scope: Scope | None = None
     generation: int = 0
+    when: frozenset[Moment] = frozenset(Moment)
+
+    def must_not_be_missed(self, *moments: Moment) -> bool:
+        """Whether pods are refused at one of these moments while the policy cannot be applied."""
+        return self.failure_policy is FailurePolicy.FAIL and not self.when.isdisjoint(moments)
 
     def may_select(self, subject: Subject) -> bool:
         """Whether the policy would concern the subject, as far as its scope can be read."""

@@ -34,6 +34,7 @@ class Reason(Enum):
     NODE_AFFINITY = ("node(s) didn't match Pod's node affinity/selector", False)
     POLICY = ("node(s) didn't match scheduling policy", False)
     POLICY_CONFLICT = ("pod contradicts a scheduling policy that rejects such pods", False)
+    POLICY_FAILED = ("a scheduling policy with failurePolicy Fail cannot be applied to the pod", False)
     NO_ROOM = ("node(s) had too few resources left", True)
     RESERVED = ("node(s) have their room reserved for pods that are released together", True)
     NOMINATED = ("node(s) are kept for nominated pods of equal or higher priority", True)

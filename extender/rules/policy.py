@@ -24,7 +24,7 @@ _NAME = "SchedulingPolicy"
 
 @dataclass(frozen=True, slots=True)
 class PolicyFilter:
-    """The nodes that the policies leave to the pod; none where a policy rejects the pod for a conflict."""
+    """The nodes that the policies leave to the pod; none where a policy refuses the pod."""
 
     enforced: Enforced
     required: NodeMatchesView | None
@@ -32,19 +32,19 @@ class PolicyFilter:
 
     @property
     def status(self) -> Status:
-        """Unresolvable for a conflict, Skip where every node passes."""
-        if self.enforced.is_refused:
-            return Status(Code.UNRESOLVABLE, Reason.POLICY_CONFLICT.text)
+        """Unresolvable for a refused pod, Skip where every node passes."""
+        if self.enforced.refused_for is not None:
+            return Status(Code.UNRESOLVABLE, self.enforced.refused_for.text)
         return SKIP if self.required is None else SUCCESS
 
     @property
     def rejects_all(self) -> Rejection | None:
-        """The conflict, if there is one."""
-        return self._rejection(Reason.POLICY_CONFLICT) if self.enforced.is_refused else None
+        """The conflict or the failure, if there is one."""
+        return None if self.enforced.refused_for is None else self._rejection(self.enforced.refused_for)
 
     def passing(self, nodes: Sequence[int]) -> Sequence[int]:
         """Those that the policies admit. O(nodes)."""
-        if self.enforced.is_refused:
+        if self.enforced.refused_for is not None:
             return []
         if self.required is None:
             return nodes
@@ -53,14 +53,14 @@ class PolicyFilter:
 
     def reason(self, node: int) -> Reason | None:
         """Why a node is rejected. O(1)."""
-        if self.enforced.is_refused:
-            return Reason.POLICY_CONFLICT
+        if self.enforced.refused_for is not None:
+            return self.enforced.refused_for
         return None if self.passing((node,)) else Reason.POLICY
 
     def rejected(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
         """Those of the positions that the policies do not admit. O(nodes)."""
-        if self.enforced.is_refused:
-            yield Reason.POLICY_CONFLICT, nodes
+        if self.enforced.refused_for is not None:
+            yield self.enforced.refused_for, nodes
         elif self.required is not None:
             admitted = self.frame.admitted(self.required, nodes)
             yield Reason.POLICY, [node for node in nodes if not admitted[node]]

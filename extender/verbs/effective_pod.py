@@ -1,7 +1,9 @@
 """The effective pod: the pod that the watch shows, with what the policies that select it direct and it lacks.
 
 Policies with ``when: Scheduling`` hold a pod that was not injected, as it was created before the policy or while the
-webhook was down. What it lacks is found by injecting it (`verbs/enforcement.py`).
+webhook was down. What it lacks is found by injecting it (`verbs/enforcement.py`). An invalid policy with failurePolicy Fail
+refuses the pods that it selects, as at admission. One whose selectors cannot be read refuses pods at admission only: at
+scheduling it would stop every pod that exists.
 
 Its constraints are compiled and applied like those of any pod. Tolerations, gates, scheduler names and priority classes are
 left out: nothing can add them to a pod that exists. Soft constraints with minDomains, which no pod can carry, are part of
@@ -29,8 +31,9 @@ from extender.model.policies import (
     Subject,
     Targets,
 )
+from extender.model.rejections import Reason
 from extender.settings import Settings
-from extender.verbs.enforcement import enforce
+from extender.verbs.enforcement import enforce, refused
 
 _SEEN: Final = 10_000
 
@@ -40,7 +43,7 @@ def effective_pod(pod: Pod, view: IndexReaders, settings: Settings) -> Pod:
 
     O(1) for a signature that was seen since the last change of a policy, else O(policies that may select the pod).
     """
-    if not settings.policies.enabled or not len(view.policies) or pod.signature.enforced is not None:
+    if not settings.policies.enabled or view.policies.is_empty or pod.signature.enforced is not None:
         return pod
     found = effective(pod.signature, view, settings).signature
     return pod if found is None else msgspec.structs.replace(pod, signature=found)
@@ -78,6 +81,9 @@ def _made(signature: PodSignature, labels: Labels | None, view: IndexReaders, se
         signature.service_account,
         signature.priority_class,
     )
+    for invalid in view.policies.invalid_for(subject):
+        if invalid.scope is not None and invalid.must_not_be_missed(Moment.SCHEDULING):
+            return Effective(labels, refused(signature, invalid.key, Reason.POLICY_FAILED))
     policies = [each for each in view.policies.select(subject, Moment.SCHEDULING) if _concerns(each, signature)]
     if not policies:
         return Effective(labels)

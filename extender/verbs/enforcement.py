@@ -31,6 +31,7 @@ from extender.model.policies import (
     Policy,
     PolicyKey,
 )
+from extender.model.rejections import Reason
 from extender.settings import Rules, Settings
 from extender.verbs.admit.budget import Budget
 from extender.verbs.admit.changes import Bounds, Changes, RejectedError
@@ -64,6 +65,11 @@ def enforce(
                 held |= again.held
             return again.effective(settings.rules, held, keeps_nodes=True), audited
     return first.effective(settings.rules, first.held, keeps_nodes=False), audited
+
+
+def refused(signature: PodSignature, policy: PolicyKey, reason: Reason) -> PodSignature:
+    """The signature of a pod that a policy refuses every node."""
+    return replace(signature, enforced=Enforced((policy,), refused_for=reason), shown=ref(signature))
 
 
 def _without_injected(signature: PodSignature, policies: Sequence[Policy], bounds: Bounds) -> _Run | None:
@@ -104,6 +110,7 @@ class _Run:
         self.conflicts: set[tuple[PolicyKey, str]] = set()
         self.held: dict[PolicyKey, None] = {}
         self.refused_by: PolicyKey | None = None
+        self._refused_for = Reason.POLICY_CONFLICT
         self._signature = signature
         self._policies = policies
         self._lists = PlacingLists(signature, policies, () if injected is None else injected.items(SPREAD))
@@ -131,7 +138,7 @@ class _Run:
         """
         signature = self._signature
         if self.refused_by is not None:
-            return replace(signature, enforced=Enforced((self.refused_by,), is_refused=True), shown=ref(signature))
+            return refused(signature, self.refused_by, self._refused_for)
         enforcing = [each for each in self._policies if each.mode is Mode.ENFORCE]
         spec = self._injection.spec
         affinity, spread, preferred = self._lists.read_from(spec, rules)
@@ -167,7 +174,7 @@ class _Run:
             return
         except Exception:  # noqa: BLE001 (an error in one policy must not stop the scheduler)
             if policy.failure_policy is FailurePolicy.FAIL and policy.mode is Mode.ENFORCE:
-                self.refused_by = policy.key
+                self.refused_by, self._refused_for = policy.key, Reason.POLICY_FAILED
             return
         self._applied.append(changes)
         self.conflicts.update((policy.key, each.field) for each in changes.conflicts)

@@ -160,6 +160,7 @@ def _invalid(found: JsonObject, group: str, errors: list[FieldError]) -> Invalid
         key=key,
         errors=tuple(map(str, errors)),
         failure_policy=FailurePolicy.FAIL if _must_not_be_missed(spec) else FailurePolicy.IGNORE,
+        when=_moments(spec),
         scope=_scope(key.namespace, spec, kind) if readable else None,
         generation=_generation(metadata),
     )
@@ -167,9 +168,16 @@ def _invalid(found: JsonObject, group: str, errors: list[FieldError]) -> Invalid
 
 def _must_not_be_missed(spec: JsonObject) -> bool:
     """Whether pods are rejected while the policy cannot be applied. A policy that only audits never rejects a pod."""
+    return spec.get("failurePolicy") == "Fail" and spec.get("mode") != "Audit"
+
+
+def _moments(spec: JsonObject) -> frozenset[Moment]:
+    """The moments of an invalid policy; all of them where the list cannot be read."""
     when = spec.get("when") or _DEFAULT_WHEN
-    acts = not isinstance(when, list | tuple) or Moment.ADMISSION in when or Moment.RELEASE in when
-    return spec.get("failurePolicy") == "Fail" and spec.get("mode") != "Audit" and acts
+    known = {str(each) for each in Moment}
+    if not isinstance(when, list | tuple) or not all(isinstance(each, str) and each in known for each in when):
+        return frozenset(Moment)
+    return frozenset(map(Moment, when))
 
 
 def _scope(namespace: str, spec: JsonObject, kind: str) -> Scope:

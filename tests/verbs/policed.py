@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
+
 from extender.index.cluster import ClusterIndex
-from extender.model.policies import PolicyObject
+from extender.model.policies import GROUP, PolicyObject
 from extender.settings import Settings
 from extender.verbs.filter.pipeline import FilterDecision, FilterVerb
+from extender.wire.kinds import policies_within
+from extender.wire.limits import DEFAULT_LIMITS
 from tests.builders import Json, asking, settings
 from tests.contenders import cluster, contender_json, stage
 
@@ -22,6 +26,11 @@ class Asker:
         self.index: ClusterIndex = cluster(*nodes, *map(PolicyObject, policies))
         self.settings: Settings = settings(policies={"enabled": enabled}, **sections)
         self.verb = FilterVerb(self.index.view, self.settings)
+
+    def put_json(self, body: Json) -> None:
+        """A policy is stored, valid or not, as the watch shows it."""
+        kind = policies_within(DEFAULT_LIMITS, body["kind"], GROUP)
+        self.index.upsert(kind.decode_object(orjson.dumps(body)))
 
     def put(self, made: Any) -> None:
         """A policy is written."""

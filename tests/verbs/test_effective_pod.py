@@ -21,11 +21,13 @@ from extender.verbs.preempt.decision import decide_preemption
 from extender.verbs.prioritize import prioritize_nodes
 from extender.wire.extender_v1 import ExtenderArgs
 from extender.wire.kinds import PODS
+from extender.wire.policies_v1 import PolicyError
 from tests.builders import Json, asking, node_json, preempting, term
 from tests.contenders import contender, contender_json
 from tests.fakes import FakeClock, FakeWriter, until
 from tests.index.counting import drop_all
-from tests.policies import expression, kupid_policy, node_term, policy, preferring, requiring
+from tests.policies import expression, kupid_policy, node_term, policy, policy_json, preferring, requiring
+from tests.verbs.admit.reviewing import ask, verb
 from tests.verbs.policed import NODES, Asker, with_spec
 
 ZONE_A_TERM = node_term(expression("zone", "In", "a"))
@@ -121,6 +123,59 @@ def test_kupids_policies_combine_so_that_no_node_is_left() -> None:
     asker = Asker(kupid_policy("zonal", affinity=ZONE_A))
     assert asker.passed() == ["na"]
     assert asker.passed(with_spec(affinity=requiring(node_term(expression("zone", "In", "b"))))) == []
+
+
+BROKEN: Json = {"nodeName": "Not A Name", "failurePolicy": "Fail"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "passed"),
+    [
+        ({}, []),
+        ({"failurePolicy": "Ignore"}, ["na"]),
+        ({"mode": "Audit"}, ["na"]),
+        ({"when": ["Admission"]}, ["na"]),
+        ({"when": ["Scheduling"]}, []),
+        ({"when": "Never"}, []),
+        ({"podSelector": {"matchLabels": {"app": "db"}}}, ["na"]),
+        ({"podSelector": {"matchLabels": {"app": "not a label"}}}, ["na"]),
+        ({"matchConditions": {"serviceAccounts": ["robot"]}}, ["na"]),
+    ],
+    ids=["Fail", "Ignore", "Audit", "admission", "scheduling", "unknown", "others", "no selector", "condition"],
+)
+def test_an_invalid_policy_that_must_not_be_missed_refuses_the_pods_that_it_selects(
+    spec: Json, passed: list[str]
+) -> None:
+    asker = Asker(policy("good", nodeSelector={"zone": "a"}), preemption={"mode": "off"})
+    asker.put_json(policy_json("bad", **BROKEN | spec))
+    result = asker.ask().result
+    assert list(result.passed) == passed
+    assert passed or result.reasons == {Reason.POLICY_FAILED}
+    assert asker.passed(contender_json("asking", namespace="kube-system")) == list(NODES)
+
+
+@pytest.mark.parametrize(
+    ("spec", "result"),
+    [
+        ({}, "denied"),
+        ({"when": ["Scheduling"]}, "allowed"),
+        ({"when": ["Scheduling", "Release"]}, "denied"),
+        ({"when": [3]}, "denied"),
+    ],
+)
+def test_at_admission_an_invalid_policy_refuses_pods_where_it_acts_there(spec: Json, result: str) -> None:
+    with pytest.raises(PolicyError) as caught:
+        policy("bad", **BROKEN | spec)
+    answer = ask(verb(invalid=[caught.value.invalid]), contender_json("asking"))
+    assert answer.response["allowed"] is (result == "allowed")
+
+
+def test_a_repaired_policy_refuses_no_longer() -> None:
+    asker = Asker(preemption={"mode": "off"})
+    asker.put_json(policy_json("bad", **BROKEN))
+    assert asker.passed() == []
+    asker.put_json(policy_json("bad", **BROKEN | {"nodeName": "nb"}))
+    assert asker.passed() == ["nb"]
 
 
 def test_the_policy_of_the_higher_priority_goes_first() -> None:

@@ -319,7 +319,8 @@ class AdmitVerb:
 
     def _heed_invalid(self, subject: Subject, findings: _Findings) -> None:
         for each in self._policies.invalid_for(subject):
-            _fail(each.key, each.failure_policy, each.errors[0], findings)
+            strict = each.must_not_be_missed(Moment.ADMISSION, Moment.RELEASE)  # a gate is added at admission
+            _fail(each.key, FailurePolicy.FAIL if strict else FailurePolicy.IGNORE, each.errors[0], findings)
 
 
 class RecordTooLargeError(ValueError):
