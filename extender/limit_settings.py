@@ -21,7 +21,7 @@ class NamespaceLimits(Section, frozen=True, cache_hash=True):
     """
 
     selectors: AtLeastOne = 2000
-    topology_keys: AtLeastOne = 32
+    topology_keys: AtLeastOne = 16
     cross_namespace_terms: AtLeastOne = 500
     compile_steps: AtLeastOne = 50_000
 

@@ -28,6 +28,7 @@ from extender.index.view import (
 from extender.model.explanations import ConstraintState, Reach
 from extender.model.objects import Pod
 from extender.model.rejections import Code, Reason, Rejection
+from extender.rules import joined_groups
 from extender.rules.constraint_states import Steps, domain_states, reach_of, text_of
 from extender.rules.frames import Frame
 from extender.rules.rule import MAX_SCORE, SKIP, SUCCESS, Pods, RankedGroup, Rule, Status, blamed_pods
@@ -73,10 +74,9 @@ class AffinityFilter(msgspec.Struct, frozen=True, gc=False):
                 nodes = [node for node in nodes if domains[node]]
             else:
                 nodes = [node for node in nodes if domains[node] in counts]
-        for clause in (*self.anti, *self.inverse):
-            domains, counts = clause.domains, clause.counts
-            if counts:
-                nodes = [node for node in nodes if domains[node] not in counts]
+        against = [(clause.domains, clause.counts) for clause in (*self.anti, *self.inverse) if clause.counts]
+        for domains, closed in joined_groups.join_closed(against) if len(against) > joined_groups.MANY else against:
+            nodes = [node for node in nodes if domains[node] not in closed]
         return nodes
 
     def rejected(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
@@ -195,11 +195,12 @@ def _state(
     )
 
 
-def weighted_groups(compiled: CompiledConstraints, hard_weight: int) -> list[WeightedGroup]:
-    """Every group that adds to the score, with its weight; those that count no pod are left out."""
+def weighted_groups(compiled: CompiledConstraints, hard_weight: int) -> Sequence[WeightedGroup]:
+    """Every group that adds to the score, with its weight; those that count no pod are left out. Many are joined by key."""
     required = (WeightedGroup(hard_weight, group) for group in compiled.inverse_required)
     every = (*compiled.preferences, *compiled.inverse_preferences, *required)
-    return [part for part in every if part.group.counts]
+    parts = [part for part in every if part.group.counts]
+    return joined_groups.join_weighted(parts) if len(parts) > joined_groups.MANY else parts
 
 
 class InterPodAffinity(Rule):
