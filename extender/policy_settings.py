@@ -17,6 +17,7 @@ _KIND: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/v[a-z0-9]+/[A-Z][A-Za
 _POINTER: Final = re.compile(r"(/([^/~]|~[01])+)+")  # RFC 6901; `*` stands for each item of a list
 _DAY: Final = 86_400
 _SHORTEST_LIFETIME: Final = 60  # seconds
+_LONGEST_DRAIN: Final = 20
 _LONGEST_TIMEOUT: Final = 30  # seconds; the API server accepts no more
 
 # own: a CA of the extender's own, rotated by the leader and kept in a Secret. files: PEM files, and a caBundle from a file.
@@ -28,7 +29,8 @@ class Webhook(Section, frozen=True):
     """The admission webhook: where it listens, how the API server reaches it, and its certificates.
 
     The API server uses ``url`` where it is set, else the Service. ``timeout`` is the API server's; the webhook answers
-    before it is over. ``lifetime`` is that of own certificates, which are replaced after two thirds of it.
+    before it is over. ``lifetime`` is that of own certificates, which are replaced after two thirds of it. ``drain``: for how
+    long a replica that is stopped still answers, until no API server calls it any more.
     """
 
     bind_address: Address = Address("0.0.0.0:9443")
@@ -41,6 +43,7 @@ class Webhook(Section, frozen=True):
     certificates: CertificateSource = "own"
     secret: ObjectName = ObjectName("placement-extender-webhook")
     lifetime: Duration = Duration(90 * _DAY)
+    drain: Duration = Duration(5)
     cert_file: str = ""
     key_file: str = ""
     ca_file: str = msgspec.field(default="", name="caFile")
@@ -50,6 +53,8 @@ class Webhook(Section, frozen=True):
         require_positive(self, "timeout")
         if self.timeout % 1 or self.timeout > _LONGEST_TIMEOUT:
             raise ValueError(f"timeout: the API server accepts whole seconds up to {_LONGEST_TIMEOUT}s")
+        if not 0 <= self.drain <= _LONGEST_DRAIN:
+            raise ValueError(f"drain: must be between 0s and {_LONGEST_DRAIN}s, which a pod has until it is killed")
         if self.lifetime < _SHORTEST_LIFETIME:
             raise ValueError("lifetime: must be at least 1m, so that there is time for the steps of a rotation")
         if self.url and (urlsplit(self.url).scheme != "https" or not urlsplit(self.url).hostname):

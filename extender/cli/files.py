@@ -17,6 +17,7 @@ from extender.kube.connection import ACCOUNT_FOLDER, Access
 from extender.limit_settings import Limits
 from extender.model.documents import DocumentError
 from extender.settings import DEFAULT_NAMESPACE, Kube, Settings, parse_settings
+from extender.tasks.webhook.endpoint import OwnPod
 from extender.wire.errors import WireError
 from extender.wire.snapshot import Snapshot, decode_snapshot
 
@@ -113,6 +114,12 @@ def own_namespace() -> str:
         return (Path(ACCOUNT_FOLDER) / "namespace").read_text("utf-8").strip() or DEFAULT_NAMESPACE
     except OSError:
         return DEFAULT_NAMESPACE
+
+
+def own_pod() -> OwnPod | None:
+    """This pod, where the manifest passes its name, UID and address; None elsewhere."""
+    found = [os.environ.get(name, "") for name in ("POD_NAME", "POD_UID", "POD_IP")]
+    return OwnPod(*found) if all(found) else None
 
 
 class _StrictLoader(yaml.SafeLoader):

@@ -10,7 +10,7 @@ from typing import Final, get_args
 import msgspec
 
 from extender.cli.command import CommandError, Commands
-from extender.cli.files import access_to, own_namespace, read_settings, read_snapshot
+from extender.cli.files import access_to, own_namespace, own_pod, read_settings, read_snapshot
 from extender.compose.leadership import RELEASE_SECONDS
 from extender.compose.process import return_large_blocks, run_on_loop
 from extender.compose.service import Service, service_of_cluster, service_of_objects
@@ -28,6 +28,7 @@ from extender.telemetry.logs import Level, configure
 
 _LOG = logging.getLogger(__name__)
 _ANSWERS_IN_FLIGHT_SECONDS: Final = 10.0
+_WITHDRAWAL_SECONDS: Final = 2.0
 _MOST_PROBLEMS: Final = 20
 
 
@@ -81,7 +82,7 @@ async def _serve_cluster(settings: Settings, access: Access) -> None:
     try:
         async with open_session(access, clock) as session:
             _LOG.info("reading the cluster", extra={"apiserver": session.host})
-            service = service_of_cluster(settings, session, clock, rng, own_namespace())
+            service = service_of_cluster(settings, session, clock, rng, own_namespace(), own_pod())
             supervisor = Supervisor(clock, rng)
             for name, job in service.jobs:
                 supervisor.add(name, job)
@@ -91,7 +92,11 @@ async def _serve_cluster(settings: Settings, access: Access) -> None:
 
 
 async def _run(service: Service, supervisor: Supervisor) -> None:
-    """Listens and runs all jobs until a signal; then reports not ready, completes the requests in flight, and stops."""
+    """Listens and runs all jobs until a signal; then reports not ready, completes the requests in flight, and stops.
+
+    The webhook ends last: the API server may call it until every node knows that its endpoint is gone, and kube-scheduler
+    must not wait for that.
+    """
 
     async def block_readiness() -> None:
         service.readiness.block("shutdown", "the service is stopping")
@@ -99,17 +104,24 @@ async def _run(service: Service, supervisor: Supervisor) -> None:
     service.metrics.report(scraped.TASK_RESTARTS, lambda: supervisor.restarts)
     tls = _certificates(service, supervisor)
     supervisor.stop_on_signals()  # before the service reports ready, as a signal can follow at once
-    async with AsyncExitStack() as server:
+    async with AsyncExitStack() as webhook, AsyncExitStack() as server:
         try:
+            if service.admission is not None:
+                await webhook.enter_async_context(service.admission.listening())
             await server.enter_async_context(service.listening(tls))
         except OSError as error:
-            raise CommandError(f"cannot listen on {service.settings.server.bind_address}: {error}") from None
+            raise CommandError(f"cannot listen on {error.strerror or error}") from None
         # In this order: no new requests, then the answers, then their writes, and last the Lease that permits writes.
         supervisor.add_drain("readiness", block_readiness, 1.0)
+        if service.admission is not None:
+            supervisor.add_drain("webhook endpoint", service.admission.withdraw, _WITHDRAWAL_SECONDS)
         supervisor.add_drain("answers in flight", server.aclose, _ANSWERS_IN_FLIGHT_SECONDS)
         if service.preemption is not None:
             supervisor.add_drain("preemptions", service.preemption.drain, service.preemption.limit)
         supervisor.add_drain("leader election", service.replica.release, RELEASE_SECONDS)
+        if service.admission is not None:
+            supervisor.add_drain("webhook", service.admission.drain, service.settings.policies.webhook.drain + 1.0)
+            supervisor.add_drain("reviews in flight", webhook.aclose, _ANSWERS_IN_FLIGHT_SECONDS)
         await supervisor.run()
     _LOG.info("stopped")
 

@@ -32,6 +32,7 @@ from extender.tasks.readiness import ListedOnce, Readiness
 from extender.tasks.reflectors import Reflectors
 from extender.tasks.webhook.certificates import FileCertificates, OwnCertificates, OwnCertificatesOptions
 from extender.tasks.webhook.configurations import MUTATING, VALIDATING, WebhookConfigurations
+from extender.tasks.webhook.endpoint import Endpoint, OwnPod, WebhookEndpoint
 from extender.tasks.webhook.keeper import WebhookKeeper
 from extender.telemetry import scraped
 from extender.telemetry.admission import AdmissionMetrics
@@ -55,8 +56,12 @@ class AdmissionPart:
     readiness: Readiness
     certificates: Source
     keeper: WebhookKeeper
+    endpoint: WebhookEndpoint | None
+    clock: Clock
+    drain_seconds: float
     jobs: tuple[Job, ...]
     url: str = field(default="", init=False)
+    _withdrawn: float = field(default=0.0, init=False)
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[str]:
@@ -65,8 +70,20 @@ class AdmissionPart:
             try:
                 self.url = await stack.enter_async_context(admitting(self.service, self.address, self.tls.context))
             except OSError as error:
-                raise OSError(error.errno, f"policies.webhook.bindAddress {self.address}: {error.strerror}") from None
+                text = f"policies.webhook.bindAddress {self.address}: {error.strerror or error}"
+                raise OSError(error.errno, text) from None
             yield self.url
+
+    async def withdraw(self) -> None:
+        """The replica stops: no further API server is to call it. It still answers."""
+        self.service.is_draining = True
+        self._withdrawn = self.clock.now()
+        if self.endpoint is not None:
+            await self.endpoint.withdraw()
+
+    async def drain(self) -> None:
+        """Waits until no API server calls this replica any more. Before, `withdraw` was called."""
+        await self.clock.sleep(max(0.0, self._withdrawn + self.drain_seconds - self.clock.now()))
 
 
 class _Counted:
@@ -110,6 +127,7 @@ def admission_of_cluster(
     metrics: Metrics,
     replica: Replica,
     namespace: str,
+    pod: OwnPod | None,
 ) -> AdmissionPart | None:
     """The webhook, None where policies are disabled. ``namespace`` is that of this pod, whose pods are exempt."""
     if not settings.policies.enabled:
@@ -145,6 +163,12 @@ def admission_of_cluster(
     }
     configurations = WebhookConfigurations(objects, policies.webhook.configuration, wanted)
     keeper = WebhookKeeper(certificates, configurations, clock)
+    endpoint = None
+    if (
+        pod is not None and (target.namespace or namespace) == namespace
+    ):  # a slice belongs to a pod of its own namespace
+        place = Endpoint(namespace, policies.webhook.service, pod, policies.webhook.bind_address.port)
+        endpoint = WebhookEndpoint(objects, place, readiness, clock)
     metrics.report(scraped.WEBHOOK_CERTIFICATE_EXPIRY, lambda: {**tls.ends, **certificates.ends})
     metrics.report(scraped.WEBHOOK_CERTIFICATE_ROTATIONS, lambda: certificates.steps)
     metrics.report(scraped.WEBHOOK_CONFIGURATION_REPAIRS, lambda: configurations.repairs)
@@ -155,8 +179,10 @@ def admission_of_cluster(
         ("policy status", replica.run_while_leading(status.run)),
         ("webhook certificates", certificates.follow),
         ("webhook configurations", replica.run_while_leading(keeper.run)),
+        *((("webhook endpoint", endpoint.run),) if endpoint is not None else ()),
     )
-    return AdmissionPart(service, tls, policies.webhook.bind_address, readiness, certificates, keeper, jobs)
+    address, drain = policies.webhook.bind_address, policies.webhook.drain
+    return AdmissionPart(service, tls, address, readiness, certificates, keeper, endpoint, clock, drain, jobs)
 
 
 def _certificates(

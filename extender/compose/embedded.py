@@ -52,9 +52,11 @@ async def service_running(
 
 async def _listen(service: Service, stack: AsyncExitStack) -> str:
     try:
+        if service.admission is not None:
+            await stack.enter_async_context(service.admission.listening())
         return await stack.enter_async_context(service.listening())
     except OSError as error:
-        raise StartError(f"cannot listen on {service.settings.server.bind_address}: {error}") from None
+        raise StartError(f"cannot listen on {error.strerror or error}") from None
 
 
 async def _ready(service: Service, running: asyncio.Task[None]) -> None:

@@ -46,6 +46,7 @@ from extender.tasks.rejected_pods.rechecker import Rechecker
 from extender.tasks.rejected_pods.requeuer import Requeuer
 from extender.tasks.rejected_pods.writes import RejectedPodWriter
 from extender.tasks.watched_pods import WatchedPods
+from extender.tasks.webhook.endpoint import OwnPod
 from extender.telemetry import scraped
 from extender.telemetry.metrics import Metrics
 from extender.verbs.filter.pipeline import FilterVerb
@@ -83,23 +84,30 @@ class Service:
 
     @asynccontextmanager
     async def listening(self, tls: ServerTls | None = None) -> AsyncIterator[str]:
-        """Answers the scheduler, and the API server where policies are enabled, until the block is left.
+        """Answers the scheduler until the block is left; yields the base URL. Raises OSError, which names a taken address.
 
-        Yields the base URL for the scheduler. Raises OSError if an address is taken.
+        The webhook is another server, `admission.listening`, as it ends later.
         """
         app = make_app(self.settings, self.verbs, self.readiness, self.metrics, installed_version())
         async with AsyncExitStack() as stack:
-            if self.admission is not None:
-                await stack.enter_async_context(self.admission.listening())
-            url = await stack.enter_async_context(listening(app, self.settings.server.bind_address, tls))
+            address = self.settings.server.bind_address
+            try:
+                url = await stack.enter_async_context(listening(app, address, tls))
+            except OSError as error:
+                raise OSError(error.errno, f"{address}: {error.strerror or error}") from None
             _LOG.info("answering", extra={"url": url, "mode": self.settings.mode})
             yield url
 
 
 def service_of_cluster(
-    settings: Settings, session: Session, clock: Clock, rng: Random, namespace: str = DEFAULT_NAMESPACE
+    settings: Settings,
+    session: Session,
+    clock: Clock,
+    rng: Random,
+    namespace: str = DEFAULT_NAMESPACE,
+    pod: OwnPod | None = None,
 ) -> Service:
-    """A service whose index follows a cluster. The caller runs its jobs. ``namespace`` is that of this pod."""
+    """A service whose index follows a cluster. The caller runs its jobs. ``namespace`` is that of ``pod``, this one."""
     index = _index(settings)
     filter_verb = FilterVerb(index.view, settings)
     over_limits = OverLimits(index, clock)
@@ -137,7 +145,7 @@ def service_of_cluster(
     metrics.report(scraped.ASSUMED_POD_WAITS, lambda: filter_service.waits)
     metrics.report(scraped.ASSUMED_POD_WAIT_TIMEOUTS, lambda: filter_service.given_up)
     readiness = Readiness(reflectors.freshness, replica=replica.state)
-    admission = admission_of_cluster(settings, index, reflectors, session, clock, metrics, replica, namespace)
+    admission = admission_of_cluster(settings, index, reflectors, session, clock, metrics, replica, namespace, pod)
     jobs.extend(admission.jobs if admission is not None else ())
     return Service(settings, index, readiness, metrics, verbs, tuple(jobs), task, replica, filter_service, admission)
 

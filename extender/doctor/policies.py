@@ -47,7 +47,7 @@ def _webhook(facts: PolicyFacts) -> Iterator[Finding]:
             remedy = "apply deploy/policies/service.yaml, or set policies.webhook.service and serviceNamespace"
             yield Finding("error", "webhook", f"the Service {name} of the webhook does not exist", remedy)
         elif ready == 0:
-            remedy = "check that replicas run and are ready, and that the selector of the Service selects them"
+            remedy = "check that replicas run with POD_NAME, POD_UID and POD_IP, and /readyz of the webhook's port"
             yield Finding("error", "webhook", f"the Service {name} of the webhook has no ready endpoint", remedy)
 
 

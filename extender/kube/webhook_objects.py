@@ -1,4 +1,4 @@
-"""The objects of the webhook that the leader keeps: the Secret with its certificates, and the two webhook configurations.
+"""The objects of the webhook: the Secret, the two configurations, and the EndpointSlice of each replica.
 
 As plain JSON, so that fields of a later version of Kubernetes survive an update. Each update carries the resourceVersion
 that was read, so two writers never overwrite each other. What was deleted is created again, by one of two writers. https://kubernetes.io/docs/reference/using-api/api-concepts/
@@ -69,6 +69,32 @@ class WebhookObjects:
         """Create it."""
         path = _configurations_path(VALIDATING)
         return read_object(await self._calls.make(api_calls.CREATE_VALIDATING_WEBHOOKS, path, configuration))
+
+    async def get_endpoint(self, namespace: str, name: str) -> JsonObject:
+        """The EndpointSlice as it is now."""
+        return read_object(await self._calls.make(api_calls.GET_ENDPOINT, _endpoint_path(namespace, name)))
+
+    async def create_endpoint(self, endpoint: JsonObject) -> JsonObject:
+        """Create it."""
+        path = _endpoints_path(endpoint["metadata"]["namespace"])
+        return read_object(await self._calls.make(api_calls.CREATE_ENDPOINT, path, endpoint))
+
+    async def update_endpoint(self, endpoint: JsonObject) -> JsonObject:
+        """Replace it."""
+        path = _endpoint_path(endpoint["metadata"]["namespace"], endpoint["metadata"]["name"])
+        return read_object(await self._calls.make(api_calls.UPDATE_ENDPOINT, path, endpoint))
+
+    async def delete_endpoint(self, namespace: str, name: str) -> None:
+        """Delete it."""
+        await self._calls.make(api_calls.DELETE_ENDPOINT, _endpoint_path(namespace, name))
+
+
+def _endpoints_path(namespace: str) -> str:
+    return f"/apis/discovery.k8s.io/v1/namespaces/{segment('namespace', namespace)}/endpointslices"
+
+
+def _endpoint_path(namespace: str, name: str) -> str:
+    return f"{_endpoints_path(namespace)}/{segment('EndpointSlice', name)}"
 
 
 def _secrets_path(namespace: str) -> str:

@@ -63,7 +63,11 @@ class MalformedReview(Exception):  # noqa: N818 (a state, not an error)
 
 @dataclass(slots=True)
 class AdmissionService:
-    """What the handlers use. ``timeout``: seconds that the API server waits; ``server`` has the limits of connections."""
+    """What the handlers use. ``timeout``: seconds that the API server waits; ``server`` has the limits of connections.
+
+    ``is_draining``: the replica is stopping. It answers every review and closes the connection, so that the client makes
+    a new one, which leads to another replica; `/readyz` fails.
+    """
 
     mutating: Admission
     validating: Admission
@@ -71,6 +75,7 @@ class AdmissionService:
     metrics: AdmissionMetrics
     server: Server
     timeout: float
+    is_draining: bool = False
     bodies: BodyMemory = field(default_factory=lambda: BodyMemory(_BODIES_AT_ONCE * MAX_BODY_BYTES))
     warnings: RepeatedWarnings = field(default_factory=lambda: RepeatedWarnings(_LOG, "admission review not answered"))
 
@@ -104,7 +109,9 @@ async def admitting(service: AdmissionService, address: Address, tls: ssl.SSLCon
 
 
 async def _readyz(request: web.Request) -> web.Response:
-    return readiness_answer(request.app[_SERVICE].readiness.checks(), request)
+    service = request.app[_SERVICE]
+    draining = {"shutdown": "the service is stopping"} if service.is_draining else {}
+    return readiness_answer({**service.readiness.checks(), **draining}, request)
 
 
 async def _mutate(request: web.Request) -> web.Response:
@@ -128,6 +135,8 @@ async def _review(request: web.Request, webhook: str, admission: Admission) -> w
         response, result = _as_response(failure), _RESULTS.get(failure.reason, "failed")
         _log_failure(error, failure, webhook, service)
     service.metrics.record_review(webhook, kind, result, perf_counter() - started)
+    if service.is_draining:
+        response.force_close()
     return response
 
 

@@ -107,6 +107,11 @@ def _keeps_the_bundle(settings: Settings) -> bool:
     return settings.policies.enabled and (webhook.certificates == "own" or bool(webhook.ca_file))
 
 
+def _publishes_its_endpoint(settings: Settings) -> bool:
+    """Whether the API server finds the replicas by a Service."""
+    return settings.policies.enabled and not settings.policies.webhook.url
+
+
 def _webhook_configuration(settings: Settings) -> Place:
     return "", settings.policies.webhook.configuration
 
@@ -117,6 +122,7 @@ def _records_events(settings: Settings) -> bool:
 
 LEASES_GROUP: Final = "coordination.k8s.io"
 EVENTS_GROUP: Final = "events.k8s.io"
+ENDPOINTS_GROUP: Final = "discovery.k8s.io"
 
 NOMINATE: Final = ApiCall(
     "nominate", "", "pods", "status", "patch", "nominations and preemption set nominatedNodeName", _nominates
@@ -180,6 +186,15 @@ UPDATE_VALIDATING_WEBHOOKS: Final = ApiCall(
 CREATE_VALIDATING_WEBHOOKS: Final = ApiCall(
     "create_validating_webhooks", WEBHOOKS_GROUP, VALIDATING, "", "create", _DELETED, _keeps_the_bundle
 )
+_ENDPOINT: Final = "each replica publishes where its webhook answers"
+GET_ENDPOINT, CREATE_ENDPOINT, UPDATE_ENDPOINT, DELETE_ENDPOINT = (
+    ApiCall(
+        f"{verb}_endpoint",
+        *(ENDPOINTS_GROUP, "endpointslices", "", verb),
+        *(_ENDPOINT, _publishes_its_endpoint, _webhook_namespace),
+    )
+    for verb in ("get", "create", "update", "delete")
+)
 
 _STATUS: Final = "the leader writes the status of policies"
 GET_POLICY: Final = ApiCall("get_policy", POLICY_GROUP, POLICY_RESOURCES[0], "", "get", _STATUS, _serves_a_webhook)
@@ -224,6 +239,10 @@ API_CALLS: Final = (
     GET_VALIDATING_WEBHOOKS,
     UPDATE_VALIDATING_WEBHOOKS,
     CREATE_VALIDATING_WEBHOOKS,
+    GET_ENDPOINT,
+    CREATE_ENDPOINT,
+    UPDATE_ENDPOINT,
+    DELETE_ENDPOINT,
     GET_POLICY,
     GET_CLUSTER_POLICY,
     PATCH_POLICY_STATUS,

@@ -79,7 +79,7 @@ def test_the_roles_grant_what_the_service_needs_and_nothing_more() -> None:
 
 
 POLICY_RESOURCES = (
-    *("secrets", "mutatingwebhookconfigurations", "validatingwebhookconfigurations"),
+    *("secrets", "endpointslices", "mutatingwebhookconfigurations", "validatingwebhookconfigurations"),
     *("podschedulingpolicies", "clusterpodschedulingpolicies", "groupplacements"),
 )
 

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from copy import deepcopy
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import yaml
@@ -23,6 +24,7 @@ from tests.e2e.control_plane import EXTENDER_ACCOUNT, HOST
 from tests.e2e.programs import free_ports
 from tests.e2e.serving import Extender
 from tests.fakes import PATIENCE
+from tests.simulator.plain import pod
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/placement-extender"
@@ -30,6 +32,7 @@ VALIDATING = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurati
 NAMESPACE = EXTENDER_ACCOUNT.split(":")[2]
 SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/placement-extender-webhook"
 PODS = "/api/v1/namespaces/default/pods"
+_WRITERS = 4
 _READER: JsonObject = {
     "apiVersion": "rbac.authorization.k8s.io/v1",
     "kind": "ClusterRole",
@@ -127,6 +130,54 @@ class Policed:
                 await asyncio.sleep(0.05)
 
 
+def asked(name: str, **spec: Any) -> JsonObject:
+    """A pod of app `db`."""
+    found = pod(name, labels={"app": "db"}, **spec)
+    del found["status"]
+    return found
+
+
+class Creations:
+    """Pods created by several writers until told to end."""
+
+    def __init__(self, api: Api) -> None:
+        self.made: list[JsonObject] = []
+        self.problems: list[str] = []
+        self._api = api
+        self._numbers = count()
+        self._is_over = False
+
+    async def run(self) -> None:
+        """All writers together."""
+        await asyncio.gather(*(self._write() for _ in range(_WRITERS)))
+
+    def end(self) -> None:
+        """No more after those under way."""
+        self._is_over = True
+
+    async def _write(self) -> None:
+        while not self._is_over:
+            wanted = asked(f"p{next(self._numbers)}")
+            answer = await self._api.request("POST", PODS, wanted, allow=[500])
+            if answer["kind"] == "Status":
+                self.problems.append(str(answer["message"]))
+            else:
+                self.made.append(answer)
+
+
+@asynccontextmanager
+async def with_policies(api: Api) -> AsyncIterator[None]:
+    """What deploy/policies installs, until the block is left."""
+    async with AsyncExitStack() as stack:
+        await established(api)
+        stack.push_async_callback(without_policies, api)
+        for document in installed():
+            path = path_of(document)
+            await api.request("POST", path, document)
+            stack.push_async_callback(api.delete, f"{path}/{name_of(document)}")
+        yield
+
+
 @asynccontextmanager
 async def policed(cluster: Cluster, **webhook: Any) -> AsyncIterator[Policed]:
     """What deploy/policies installs, and `extender serve` behind it; everything is removed on leaving."""
@@ -137,12 +188,7 @@ async def policed(cluster: Cluster, **webhook: Any) -> AsyncIterator[Policed]:
         "policies": {"enabled": True, "webhook": {"bindAddress": f"{HOST}:{port}", "url": url, **webhook}},
     }
     async with AsyncExitStack() as stack:
-        await established(cluster.api)
-        stack.push_async_callback(without_policies, cluster.api)
-        for document in installed():
-            path = path_of(document)
-            await cluster.api.request("POST", path, document)
-            stack.push_async_callback(cluster.api.delete, f"{path}/{name_of(document)}")
+        await stack.enter_async_context(with_policies(cluster.api))
         extender = stack.enter_context(cluster.extender(settings))
         await eventually_ready(extender)
         found = Policed(cluster, extender, url)

@@ -29,6 +29,7 @@ class Extender:
         kubeconfig: Path,
         settings: Mapping[str, Any] | None = None,
         authority: Path | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         document = yaml.safe_load((CONFIG / "extender.yaml").read_text("utf-8"))
         _merge(document, {"kube": {"kubeconfig": str(kubeconfig)}})
@@ -36,7 +37,7 @@ class Extender:
         file = folder / "extender.yaml"
         file.write_text(yaml.safe_dump(document), "utf-8")
         command = our_command("serve", "--config", str(file), "--bind-address", f"{HOST}:0")
-        self.program = Program("extender", command, folder, {"PYTHONUNBUFFERED": "1"})
+        self.program = Program("extender", command, folder, {"PYTHONUNBUFFERED": "1", **(environment or {})})
         self.url = ""
         self._trust = ssl.create_default_context(cafile=str(authority)) if authority else True
 

@@ -18,10 +18,9 @@ from tests.deploy.building import overlay_with
 from tests.deploy.policies.examples import policy
 from tests.e2e.client import NAMESPACES, connect, path_of
 from tests.e2e.cluster import Cluster
-from tests.e2e.policing import MUTATING, PODS, SECRET, VALIDATING, Policed, policed
+from tests.e2e.policing import MUTATING, PODS, SECRET, VALIDATING, Creations, Policed, asked, policed
 from tests.e2e.test_overlays import kubectl
 from tests.fakes import PATIENCE
-from tests.simulator.plain import pod
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
@@ -30,13 +29,6 @@ POOL = {
     "nodeAffinity": {NEEDED: {"nodeSelectorTerms": [{"matchExpressions": [{"key": "pool", "operator": "Exists"}]}]}}
 }
 WRITERS = 8
-
-
-def asked(name: str, **spec: Any) -> JsonObject:
-    """A pod of app `db`."""
-    found = pod(name, labels={"app": "db"}, **spec)
-    del found["status"]
-    return found
 
 
 @pytest.mark.parametrize("name", ["service", "second-scheduler"])
@@ -186,35 +178,11 @@ async def test_pods_pass_unchanged_when_no_replica_answers(cluster: Cluster) -> 
         assert (await found.api.request("POST", PODS, asked("one")))["spec"]["schedulerName"] == "default-scheduler"
 
 
-class Creations:
-    """Pods created one after the other by several writers, until told to end."""
-
-    def __init__(self, found: Policed) -> None:
-        self.made: list[JsonObject] = []
-        self.problems: list[str] = []
-        self._found = found
-        self._numbers = count()
-        self._is_over = False
-
-    async def run(self) -> None:
-        """All writers together."""
-        await asyncio.gather(*(self._write() for _ in range(WRITERS)))
-
-    def end(self) -> None:
-        """No more after those under way."""
-        self._is_over = True
-
-    async def _write(self) -> None:
-        while not self._is_over:
-            answer = await self._found.api.request("POST", PODS, asked(f"p{next(self._numbers)}"), allow=[500])
-            (self.problems if answer["kind"] == "Status" else self.made).append(answer)  # type: ignore[arg-type]  # one of two
-
-
 async def test_a_rotation_in_the_middle_of_creations_loses_no_pod_and_injects_each(cluster: Cluster) -> None:
     """With failurePolicy Fail, so that a call that does not succeed would refuse the pod."""
     async with policed(cluster, lifetime="60s", failurePolicy="Fail") as found:
         await found.apply(policy("PodSchedulingPolicy", schedulerName="ours"))
-        first, creations = await found.served(), Creations(found)
+        first, creations = await found.served(), Creations(found.api)
         writing = asyncio.create_task(creations.run())
         authorities = set()
         async with asyncio.timeout(120):

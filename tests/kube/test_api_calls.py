@@ -37,6 +37,7 @@ SECRET = {"metadata": {"namespace": "kube-system", "name": "tls"}}
 WEBHOOKS = {"metadata": {"name": "ours"}}
 POLICIES = "/apis/placement.extender.dev/v1alpha1"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+SLICES = "/apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices"
 
 Call = Callable[[Writer], Awaitable[object]]
 WebhookCall = Callable[[WebhookObjects], Awaitable[object]]
@@ -64,6 +65,10 @@ CALLS: dict[str, tuple[str, Call]] = {
 WEBHOOK_CALLS: dict[str, tuple[str, WebhookCall]] = {
     "get_secret": ("/api/v1/namespaces/kube-system/secrets/tls", lambda o: o.get_secret("kube-system", "tls")),
     "update_secret": ("/api/v1/namespaces/kube-system/secrets/tls", lambda o: o.update_secret(SECRET)),
+    "get_endpoint": (f"{SLICES}/one", lambda o: o.get_endpoint("kube-system", "one")),
+    "create_endpoint": (SLICES, lambda o: o.create_endpoint(SECRET)),
+    "update_endpoint": (f"{SLICES}/tls", lambda o: o.update_endpoint(SECRET)),
+    "delete_endpoint": (f"{SLICES}/one", lambda o: o.delete_endpoint("kube-system", "one")),
     "create_secret": ("/api/v1/namespaces/kube-system/secrets", lambda o: o.create_secret(SECRET)),
     "create_mutating_webhooks": (
         f"{ADMISSION}/mutatingwebhookconfigurations",

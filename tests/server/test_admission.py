@@ -211,6 +211,22 @@ async def test_other_requests_get_an_answer(scene: Scene, method: str, path: str
         assert "error" in await answer.json()
 
 
+async def test_a_replica_that_stops_answers_and_closes_each_connection_so_that_the_next_goes_elsewhere(
+    scene: Scene,
+) -> None:
+    """The API server keeps connections open, and would go on to use those to a pod that has left the Service."""
+    scene.service.is_draining = True
+    trusting = aiohttp.TCPConnector(ssl=False)
+    async with aiohttp.ClientSession(connector=trusting) as session:
+        async with session.post(f"{scene.url}/mutate", json=REVIEW) as answer:
+            assert answer.status == 200
+            assert (await answer.json())["response"]["allowed"]
+            assert answer.headers["Connection"] == "close"
+        async with session.get(f"{scene.url}/readyz") as answer:
+            assert answer.status == 503
+            assert "[-]shutdown failed: the service is stopping" in await answer.text()
+
+
 async def test_the_time_of_each_review_is_observed(scene: Scene) -> None:
     await post(scene, REVIEW)
     await post(scene, b"{")

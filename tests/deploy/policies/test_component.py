@@ -9,6 +9,7 @@ import pytest
 
 from extender.doctor.permissions import needed_permissions
 from extender.settings import Settings
+from extender.tasks.webhook.endpoint import Endpoint, OwnPod
 from extender.wire.webhook_configurations import differs, mutating_webhooks, target_of, validating_webhooks
 from tests.builders import settings
 from tests.deploy.building import DEPLOY, DEPLOYED, Json, load, of_kind, overlay, overlay_with, rules
@@ -75,6 +76,7 @@ def test_the_component_grants_the_calls_on_its_objects_by_their_names(documents:
     unnamed = [(rule["resources"][0], rule["verbs"]) for rule in rows if "resourceNames" not in rule]
     # Named by users and for groups, and create cannot be limited by name.
     assert sorted(unnamed) == [
+        ("endpointslices", ["get", "create", "update", "delete"]),  # named for the pods
         ("groupplacements", ["get", "create", "update", "delete"]),
         ("mutatingwebhookconfigurations", ["create"]),
         ("podschedulingpolicies", ["get"]),
@@ -96,6 +98,7 @@ def test_an_admission_policy_limits_the_secrets_of_the_extenders_user(documents:
     assert bindings == {base["metadata"]["name"], limited["metadata"]["name"]}
     assert limited["spec"]["matchConditions"] == base["spec"]["matchConditions"], "the same user"
     assert f'object.metadata.name == "{POLICIES.webhook.secret}"' in limited["spec"]["validations"][0]["expression"]
+    assert f'.orValue("") == "{POLICIES.webhook.service}"' in limited["spec"]["validations"][1]["expression"]
 
 
 @EACH
@@ -103,12 +106,17 @@ def test_the_service_reaches_the_port_of_the_webhook_on_every_replica(documents:
     (service,) = [one for one in of_kind(documents, "Service") if one["metadata"]["name"] == POLICIES.webhook.service]
     (deployment,) = of_kind(documents, "Deployment")
     template = deployment["spec"]["template"]
-    assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()
-    assert service["spec"]["publishNotReadyAddresses"] is True
+    assert "selector" not in service["spec"], "replicas publish themselves"
     (port,) = service["spec"]["ports"]
     (extender,) = [one for one in template["spec"]["containers"] if one["name"] == "extender"]
     opened = {each["name"]: each["containerPort"] for each in extender["ports"]}
-    assert opened[port["targetPort"]] == POLICIES.webhook.bind_address.port
+    assert opened["webhook"] == port["targetPort"] == POLICIES.webhook.bind_address.port
+    published = Endpoint(service["metadata"]["namespace"], POLICIES.webhook.service, OwnPod("a", "b", "10.0.0.1"), 9443)
+    assert [each["name"] for each in published.document()["ports"]] == [port["name"]]
+    variables = {each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"] for each in extender["env"]}
+    assert (
+        variables.items() >= {"POD_NAME": "metadata.name", "POD_UID": "metadata.uid", "POD_IP": "status.podIP"}.items()
+    )
     (before,) = [
         one
         for one in of_kind(overlay(name), "Deployment")[0]["spec"]["template"]["spec"]["containers"]

@@ -1,0 +1,167 @@
+"""The endpoint of one replica's webhook: published while it can answer, withdrawn before it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from extender.kube.errors import Conflict, KubeError, NotFound, Rejected
+from extender.tasks.webhook.endpoint import REPAIR_SECONDS, Endpoint, OwnPod, WebhookEndpoint
+from tests.fakes import FakeClock, until
+
+Json = dict[str, Any]
+PLACE = Endpoint("ours", "placement-extender-webhook", OwnPod("extender-7f9c-abcde", "uid-1", "10.0.0.7"), 9443)
+
+
+class Api:
+    """EndpointSlices by name; ``writes`` are the calls that changed one."""
+
+    def __init__(self) -> None:
+        self.slices: dict[str, Json] = {}
+        self.writes: list[str] = []
+        self.failure: KubeError | None = None
+        self._version = 0
+
+    async def get_endpoint(self, namespace: str, name: str) -> Json:
+        """As it is stored."""
+        self._check()
+        if name not in self.slices:
+            raise NotFound("404", status=404)
+        assert namespace == "ours"
+        return deepcopy(self.slices[name])
+
+    async def create_endpoint(self, endpoint: Json) -> Json:
+        """Store a new one."""
+        self._check()
+        if endpoint["metadata"]["name"] in self.slices:
+            raise Conflict("409", status=409)
+        return self._store("create", endpoint)
+
+    async def update_endpoint(self, endpoint: Json) -> Json:
+        """Store another version."""
+        self._check()
+        name = endpoint["metadata"]["name"]
+        if endpoint["metadata"]["resourceVersion"] != self.slices[name]["metadata"]["resourceVersion"]:
+            raise Conflict("409", status=409)
+        return self._store("update", endpoint)
+
+    async def delete_endpoint(self, namespace: str, name: str) -> None:
+        """Remove it."""
+        self._check()
+        assert namespace == "ours"
+        if self.slices.pop(name, None) is None:
+            raise NotFound("404", status=404)
+        self.writes.append("delete")
+
+    def _store(self, what: str, endpoint: Json) -> Json:
+        self._version += 1
+        found = deepcopy(endpoint)
+        found["metadata"]["resourceVersion"] = str(self._version)
+        self.slices[endpoint["metadata"]["name"]] = found
+        self.writes.append(what)
+        return found
+
+    def _check(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+
+class State:
+    """Whether the webhook can answer."""
+
+    is_ready = False
+
+
+class Scene:
+    """One replica, looked at as its job does."""
+
+    def __init__(self) -> None:
+        self.api, self.state, self.clock = Api(), State(), FakeClock()
+        self.endpoint = WebhookEndpoint(self.api, PLACE, self.state, self.clock)
+
+    async def look(self) -> None:
+        """One look of the job."""
+        await self.endpoint._look()
+
+
+async def test_it_is_published_once_the_webhook_can_answer_and_not_before() -> None:
+    scene = Scene()
+    await scene.look()
+    assert scene.api.slices == {}
+    scene.state.is_ready = True
+    await scene.look()
+    (found,) = scene.api.slices.values()
+    assert found["metadata"]["labels"]["kubernetes.io/service-name"] == "placement-extender-webhook"
+    assert [(owner["kind"], owner["uid"]) for owner in found["metadata"]["ownerReferences"]] == [("Pod", "uid-1")]
+    assert found["addressType"] == "IPv4"
+    assert [each["addresses"] for each in found["endpoints"]] == [["10.0.0.7"]]
+    assert found["ports"] == [{"name": "webhook", "port": 9443, "protocol": "TCP"}]
+    for _ in range(5):
+        await scene.look()
+    assert scene.api.writes == ["create"]
+
+
+async def test_a_webhook_that_can_no_longer_answer_is_withdrawn_and_published_again() -> None:
+    scene = Scene()
+    for is_ready in (True, False, True):
+        scene.state.is_ready = is_ready
+        await scene.look()
+    assert scene.api.writes == ["create", "delete", "create"]
+
+
+async def test_a_slice_of_the_container_before_is_taken_away_until_the_webhook_can_answer() -> None:
+    scene = Scene()
+    await scene.api.create_endpoint(PLACE.document())
+    await scene.look()
+    assert scene.api.slices == {}
+
+
+async def test_what_another_writer_changes_or_deletes_is_repaired() -> None:
+    scene = Scene()
+    scene.state.is_ready = True
+    await scene.look()
+    (found,) = scene.api.slices.values()
+    found["endpoints"][0]["addresses"] = ["10.0.0.8"]
+    scene.clock.time += REPAIR_SECONDS
+    await scene.look()
+    assert scene.api.slices[PLACE.name]["endpoints"][0]["addresses"] == ["10.0.0.7"]
+    scene.api.slices.clear()
+    scene.clock.time += REPAIR_SECONDS
+    await scene.look()
+    assert scene.api.writes == ["create", "update", "create"]
+
+
+async def test_once_withdrawn_it_is_not_published_again() -> None:
+    scene = Scene()
+    scene.state.is_ready = True
+    running = asyncio.create_task(scene.endpoint.run())
+    await until(lambda: scene.endpoint.is_published)
+    await scene.endpoint.withdraw()
+    async with asyncio.timeout(5):
+        await running
+    assert scene.api.writes == ["create", "delete"]
+    assert scene.api.slices == {}
+
+
+async def test_a_problem_is_logged_once_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene()
+    scene.state.is_ready = True
+    scene.api.failure = Rejected("403 forbidden", status=403)
+    for _ in range(3):
+        await scene.look()
+    warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert [record.message for record in warnings] == ["the endpoint of the webhook cannot be published"]
+    scene.api.failure = None
+    await scene.look()
+    assert scene.api.writes == ["create"]
+
+
+def test_the_name_of_a_long_pod_and_an_ipv6_address_are_valid() -> None:
+    place = Endpoint("ours", "placement-extender-webhook", OwnPod("p" * 226 + "-x", "uid", "fd00::7"), 9443)
+    assert len(place.name) <= 253
+    assert place.name[-1].isalnum()
+    assert place.document()["addressType"] == "IPv6"
