@@ -4,15 +4,16 @@ A decision is recorded when the loop makes it, because parallel bindings can arr
 run, read by `oracle/violations.py` afterwards.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeAlias
 
-from extender.simulator.apiserver.kinds import NAMESPACES, NODES, OWN_POLICY_KINDS, PODS, Kind
+from extender.simulator.apiserver.kinds import NAMESPACES, NODES, OWN_POLICY_KINDS, PODS, RESOURCE_QUOTAS, Kind
 from extender.simulator.apiserver.store import ADDED, Change, Store, Stored
 from extender.simulator.json_objects import JsonObject
 from extender.simulator.process_usage import LoopStalls
 
-WATCHED = (PODS, NODES, NAMESPACES)
+WATCHED = (PODS, NODES, NAMESPACES, RESOURCE_QUOTAS)
+QUOTA_SCOPE = "CrossNamespacePodAffinity"
 
 
 class Decision(NamedTuple):
@@ -38,6 +39,20 @@ class FailedBinding(NamedTuple):
     at: float
 
 
+class Refusal(NamedTuple):
+    """A pod that the extender rejected on every node for a quota. Times are those of the monotonic clock."""
+
+    requested_at: float
+    decided_at: float
+    uid: str
+    pod: JsonObject
+
+    @property
+    def name(self) -> str:
+        """`namespace/name` of the pod."""
+        return f"{self.pod['metadata']['namespace']}/{self.pod['metadata']['name']}"
+
+
 class StoreChange(NamedTuple):
     """A change of the store."""
 
@@ -45,7 +60,7 @@ class StoreChange(NamedTuple):
     change: Change
 
 
-Entry: TypeAlias = Decision | FailedBinding | StoreChange
+Entry: TypeAlias = Decision | FailedBinding | Refusal | StoreChange
 
 
 class Journal:
@@ -67,6 +82,13 @@ class Journal:
         decision = Decision(self.decisions, requested_at, decided_at, uid, pod, node)
         self.entries.append(decision)
         return decision
+
+    def rejected(
+        self, requested_at: float, decided_at: float, uid: str, pod: JsonObject, reasons: Iterable[str]
+    ) -> None:
+        """Records that a pod was rejected, if the text of a reason names the scope of a quota."""
+        if any(QUOTA_SCOPE in reason for reason in reasons):
+            self.entries.append(Refusal(requested_at, decided_at, uid, pod))
 
     def undone(self, uid: str, at: float) -> None:
         """Records that the binding of a decision failed."""

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from extender.simulator.apiserver.defaulting import TOPOLOGY_LABELS
-from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS, Kind
+from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS, RESOURCE_QUOTAS, Kind
 from extender.simulator.apiserver.store import DELETED, Change, Stored
 from extender.simulator.json_objects import (
     JsonObject,
@@ -22,19 +22,21 @@ from extender.simulator.json_objects import (
 )
 from extender.simulator.oracle.brute_force import SUCCESS, Status, check
 from extender.simulator.oracle.cluster_state import ClusterState
-from extender.simulator.oracle.journal import Decision, FailedBinding, Journal, StoreChange
+from extender.simulator.oracle.journal import Decision, FailedBinding, Journal, Refusal, StoreChange
 from extender.simulator.oracle.policies import PolicyOracle
 from extender.simulator.oracle.terms import AFFINITY, ANTI_AFFINITY, required_pod_terms
 
 
 class Violation(NamedTuple):
-    """A placement and the constraint that it violates."""
+    """A placement and the constraint that it violates, or a refusal without a ground."""
 
-    decision: Decision
+    decision: Decision | Refusal
     status: Status
 
     def __str__(self) -> str:
         """One line for a report."""
+        if isinstance(self.decision, Refusal):
+            return f"refusal: {self.decision.name}: {self.status.reason}"
         return f"decision {self.decision.number}: {self.decision.name} on {self.decision.node}: {self.status.reason}"
 
 
@@ -48,6 +50,8 @@ def violations(journal: Journal, *, lag: float = 0.25, missed: Collection[str] =
     recent: list[StoreChange] = []
     failed: dict[str, tuple[float, Decision]] = {}  # by UID: time and decision, until the next decision for the pod
     for entry in journal.entries:
+        if isinstance(entry, Refusal) or (isinstance(entry, StoreChange) and entry.kind is RESOURCE_QUOTAS):
+            continue  # judged in `quotas.py`
         if isinstance(entry, StoreChange):
             if replay.is_relevant(entry):
                 recent.append(entry)
@@ -76,7 +80,7 @@ class Replay:
         self._policies = PolicyOracle(journal.policies, missed)
         self._decided: dict[str, Decision] = {}
         for kind, rows in journal.start.items():
-            for stored in rows:
+            for stored in rows if kind is not RESOURCE_QUOTAS else ():
                 self._show(kind, stored, None)
 
     def is_relevant(self, entry: StoreChange) -> bool:

@@ -9,7 +9,7 @@ from itertools import count, islice
 from random import Random
 from typing import TypeVar
 
-from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS, Kind, Target
+from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS, RESOURCE_QUOTAS, Kind, Target
 from extender.simulator.apiserver.store import Stored
 from extender.simulator.json_objects import JsonObject, labels_of, namespace_of
 from extender.simulator.scenario.language import (
@@ -17,6 +17,7 @@ from extender.simulator.scenario.language import (
     Arrive,
     ChangeNodes,
     ChangePods,
+    ChangeQuotas,
     DeletePods,
     Labels,
     NodeGroup,
@@ -101,6 +102,21 @@ def change_nodes(simulated: SimulatedCluster, step: ChangeNodes) -> None:
                 simulated.api.operations.change(NODES, name, _cordon)
             case "uncordon":
                 simulated.api.operations.change(NODES, name, _uncordon)
+
+
+def change_quotas(simulated: SimulatedCluster, step: ChangeQuotas) -> None:
+    """Changes limits of quotas. Raises ValueError if no namespace that matches has one."""
+    namespaces = set(chosen(step.namespaces, _names(simulated, NAMESPACES)))
+    found = [key for key in _names(simulated, RESOURCE_QUOTAS) if key.partition("/")[0] in namespaces]
+    if not found:
+        raise ValueError(f'no namespace that matches "{step.namespaces}" has a quota')
+
+    def edit(quota: JsonObject) -> None:
+        hard = {**(quota["spec"].get("hard") or {}), **step.hard}
+        quota["spec"]["hard"] = {name: amount for name, amount in hard.items() if amount != ""}
+
+    for key in found:
+        simulated.api.operations.change(RESOURCE_QUOTAS, key, edit)
 
 
 def _cordon(node: JsonObject) -> None:

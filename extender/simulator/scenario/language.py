@@ -141,6 +141,13 @@ class ChangeNodes(_Part, frozen=True):
     labels: Labels = {}
 
 
+class ChangeQuotas(_Part, frozen=True, kw_only=True):
+    """Changes limits of all ResourceQuotas of namespaces; the value "" removes one."""
+
+    namespaces: str
+    hard: Labels
+
+
 class Settle(_Part, frozen=True):
     """Waits until the scheduler is idle."""
 
@@ -180,6 +187,7 @@ Action: TypeAlias = (
     | DeletePods
     | NodeGroup
     | ChangeNodes
+    | ChangeQuotas
     | Settle
     | Pause
     | Expect
@@ -192,6 +200,7 @@ ACTIONS: Final[dict[str, type[Any]]] = {
     "deletePods": DeletePods,
     "addNodes": NodeGroup,
     "changeNodes": ChangeNodes,
+    "changeQuotas": ChangeQuotas,
     "settle": Settle,
     "pause": Pause,
     "expect": Expect,

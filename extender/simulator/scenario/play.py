@@ -17,6 +17,7 @@ from extender.simulator.scenario.language import (
     ChangeFaults,
     ChangeNodes,
     ChangePods,
+    ChangeQuotas,
     DeletePods,
     Expect,
     NodeGroup,
@@ -96,6 +97,8 @@ class Player:
                 actions.add_nodes(self.simulated, action)
             case ChangeNodes():
                 actions.change_nodes(self.simulated, action)
+            case ChangeQuotas():
+                actions.change_quotas(self.simulated, action)
 
     async def _change_faults(self, action: ChangeFaults) -> None:
         self.simulated.fault_injector.change(fault for fault in action.faults if isinstance(fault, Condition))

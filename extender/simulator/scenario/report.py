@@ -9,7 +9,9 @@ from typing import Any
 
 from extender.simulator.apiserver.kinds import NAMESPACES
 from extender.simulator.json_objects import JsonObject, labels_of, name_of, namespace_of, uid_of
+from extender.simulator.oracle.journal import Decision
 from extender.simulator.oracle.policies import PolicyOracle, Tally
+from extender.simulator.oracle.quotas import quota_violations
 from extender.simulator.oracle.violations import Violation, violations
 from extender.simulator.scenario.language import Amount
 from extender.simulator.scenario.policy_moments import PolicyMoments, PolicyRow
@@ -111,7 +113,10 @@ def make_report(simulated: SimulatedCluster, failures: list[str], seconds: float
         seconds=seconds,
         placed=len(loop.bound),
         waiting=tuple(waiting),
-        violations=tuple(violations(loop.journal, lag=simulated.play.scenario.lag, missed=missed)),
+        violations=(
+            *violations(loop.journal, lag=simulated.play.scenario.lag, missed=missed),
+            *quota_violations(loop.journal, _default_of(simulated), lag=simulated.play.scenario.lag),
+        ),
         policies=judged_by_policies(simulated),
         policy_rows=tuple(PolicyMoments(simulated).rows(stored.read() for stored in simulated.pods())),
         failures=tuple(failures),
@@ -122,6 +127,13 @@ def make_report(simulated: SimulatedCluster, failures: list[str], seconds: float
         nodes_used=len(Counter(loop.bound.values())),
         cost=_cost(simulated, resident),
     )
+
+
+def _default_of(simulated: SimulatedCluster) -> JsonObject:
+    """The section `quota.default` of the extender's settings."""
+    quota: JsonObject = simulated.play.scenario.extender.get("quota") or {}
+    default: JsonObject = quota.get("default") or {}
+    return default
 
 
 def judged_by_policies(simulated: SimulatedCluster) -> Tally:
@@ -164,9 +176,10 @@ def _policy(row: PolicyRow) -> dict[str, Any]:
 
 def _violation(violation: Violation) -> dict[str, Any]:
     decision = violation.decision
+    taken = decision if isinstance(decision, Decision) else None
     return {
-        "decision": decision.number,
+        "decision": taken.number if taken else None,
         "pod": decision.name,
-        "node": decision.node,
+        "node": taken.node if taken else "",
         "reason": violation.status.reason,
     }

@@ -231,7 +231,9 @@ class SchedulingLoop:
             node = await self._choose(pod)
         except FitError as outcome:
             self.queue.reject(queued, outcome.plugins, time.monotonic())
-            self.reasons.update({rejection.reason for rejection in outcome.rejections.values()})
+            reasons = {rejection.reason for rejection in outcome.rejections.values()}
+            self.reasons.update(reasons)
+            self.journal.rejected(requested_at, time.monotonic(), queued.uid, pod, reasons)
             message = summary(len(self.cache.nodes), outcome.rejections)
             nomination = await self._after_filter(pod, outcome.rejections)
             self._report(queued, "Unschedulable", message, nomination)

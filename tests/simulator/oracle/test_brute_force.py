@@ -24,7 +24,7 @@ from extender.simulator.oracle.brute_force import (
 )
 from extender.simulator.oracle.cluster_state import ClusterState
 from extender.simulator.oracle.default_constraints import constraints_in_force
-from extender.simulator.oracle.journal import Decision, FailedBinding, Journal
+from extender.simulator.oracle.journal import Journal, StoreChange
 from extender.simulator.oracle.violations import violations
 from tests.simulator.plain import HOSTNAME, ZONE, affinity, anti_affinity, namespace, node, pod, spread, term
 
@@ -192,7 +192,7 @@ def test_of_several_failures_any_may_be_known() -> None:
 
 def _after(run: Run) -> float:
     """The moment of the store's last change, as the journal knows it."""
-    return max(entry.change.at for entry in run.journal.entries if not isinstance(entry, Decision | FailedBinding))
+    return max(entry.change.at for entry in run.journal.entries if isinstance(entry, StoreChange))
 
 
 def test_a_change_on_its_way_may_be_known_or_not() -> None:
