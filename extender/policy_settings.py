@@ -4,7 +4,7 @@ A file of its own beside `settings`, which includes the section. https://kuberne
 """
 
 import re
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self
 from urllib.parse import urlsplit
 
 import msgspec
@@ -99,3 +99,9 @@ class Policies(Section, frozen=True):
         for namespace in self.exempt_namespaces:
             if not is_dns_label(namespace):
                 raise ValueError(f'exemptNamespaces: "{namespace}" is no name of a namespace')
+
+    def exempting(self, namespace: str) -> Self:
+        """The same with one more exempt namespace: the extender's own, whose pods must not wait for the extender itself."""
+        if not namespace or namespace in self.exempt_namespaces:
+            return self
+        return msgspec.structs.replace(self, exempt_namespaces=(*self.exempt_namespaces, namespace))

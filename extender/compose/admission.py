@@ -129,15 +129,13 @@ def admission_of_cluster(
     namespace: str,
     pod: OwnPod | None,
 ) -> AdmissionPart | None:
-    """The webhook, None where policies are disabled. ``namespace`` is that of this pod, whose pods are exempt."""
+    """The webhook, None where policies are disabled. ``namespace`` is that of this pod."""
     if not settings.policies.enabled:
         return None
     policies, tls = settings.policies, WebhookTls()
     listed = ListedOnce(reflectors.freshness, {NAMESPACES.name, *policy_kinds(settings)})
     readiness = Readiness(listed, tls)
-    verb = AdmitVerb(
-        index.policies, index.namespaces, policies, settings.limits, own_namespace=namespace, nodes=_Nodes(index)
-    )
+    verb = AdmitVerb(index.policies, index.namespaces, policies, settings.limits, nodes=_Nodes(index))
     counts = metrics.admission()
     objects_of_policies = PolicyObjects(session.writes, COMPONENT, socket.gethostname(), observe=metrics.record_write)
     events = PolicyEvents(objects_of_policies, clock, partial(datetime.now, UTC))
@@ -158,7 +156,7 @@ def admission_of_cluster(
     target = target_of(policies, namespace)
     certificates = _certificates(settings, objects, target, clock, tls, namespace)
     wanted = {
-        MUTATING: partial(mutating_webhooks, policies, target, namespace),
+        MUTATING: partial(mutating_webhooks, policies, target),
         VALIDATING: partial(validating_webhooks, policies, target),
     }
     configurations = WebhookConfigurations(objects, policies.webhook.configuration, wanted)

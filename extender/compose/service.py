@@ -12,6 +12,8 @@ from functools import partial
 from random import Random
 from typing import Final
 
+import msgspec
+
 from extender.compose.admission import AdmissionPart, admission_of_cluster
 from extender.compose.leadership import SINGLE_REPLICA, Replica, replica_of
 from extender.compose.preemption import (
@@ -107,7 +109,11 @@ def service_of_cluster(
     namespace: str = DEFAULT_NAMESPACE,
     pod: OwnPod | None = None,
 ) -> Service:
-    """A service whose index follows a cluster. The caller runs its jobs. ``namespace`` is that of ``pod``, this one."""
+    """A service whose index follows a cluster. The caller runs its jobs. ``namespace`` is that of ``pod``, this one.
+
+    The pods of that namespace are exempt from policies, at each of their moments.
+    """
+    settings = msgspec.structs.replace(settings, policies=settings.policies.exempting(namespace))
     index = _index(settings)
     filter_verb = FilterVerb(index.view, settings)
     over_limits = OverLimits(index, clock)

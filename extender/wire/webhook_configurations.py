@@ -64,17 +64,14 @@ def target_of(policies: Policies, own_namespace: str) -> WebhookTarget:
     return WebhookTarget(service=webhook.service, namespace=webhook.service_namespace or own_namespace)
 
 
-def mutating_webhooks(
-    policies: Policies, target: WebhookTarget, own_namespace: str, ca_bundle: bytes | None
-) -> list[JsonObject]:
+def mutating_webhooks(policies: Policies, target: WebhookTarget, ca_bundle: bytes | None) -> list[JsonObject]:
     """The webhooks of the MutatingWebhookConfiguration. Without a bundle another writer sets caBundle."""
-    exempt = sorted({*policies.exempt_namespaces, own_namespace} - {""})
     return [
         {
             "name": f"mutate.{_SUFFIX}",
             "clientConfig": target.client_config(MUTATE_PATH, ca_bundle),
             "rules": [_rule(*each) for each in (*_BUILT_IN, *_custom(policies.templates))],
-            "namespaceSelector": _unless("kubernetes.io/metadata.name", exempt),
+            "namespaceSelector": _unless("kubernetes.io/metadata.name", sorted(set(policies.exempt_namespaces))),
             "objectSelector": _unless(EXEMPT_LABEL, ["true"]),
             "failurePolicy": policies.webhook.failure_policy,
             "reinvocationPolicy": "IfNeeded",

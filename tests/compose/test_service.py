@@ -5,11 +5,16 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+import orjson
 import pytest
 
 from extender.compose.service import service_of_cluster
 from extender.kube.timing import SystemClock
+from extender.model.policies import PolicyObject
+from extender.wire.kinds import PODS
 from tests.builders import asking, node, pod, pod_json, settings, term
+from tests.policies import policy
+from tests.verbs.admit.reviewing import review
 
 
 class Unconnected:
@@ -28,3 +33,23 @@ async def test_rejected_pods_are_recorded_and_reviewed_only_where_they_are_to_be
     result = await service.verbs.filter(asking(pod_json("incoming", **web), "n1"))
     assert (list(result.passed), result.error) == ([], "")
     assert ("requeue rejected pods" in dict(service.jobs), len(service.index.rejected)) == (requeue, int(requeue))
+
+
+@pytest.mark.parametrize(
+    ("namespace", "passed"), [("ours", ["n1", "n2"]), ("kube-system", ["n1", "n2"]), ("shop", ["n2"])]
+)
+async def test_pods_of_the_services_own_namespace_are_exempt_from_policies_at_each_moment(
+    namespace: str, passed: list[str]
+) -> None:
+    """The settings name kube-system alone."""
+    used = settings(policies={"enabled": True}, preemption={"mode": "off"}, answers={"shortlist": 50})
+    service = service_of_cluster(used, Unconnected(), SystemClock(), Random(1), "ours")  # type: ignore[arg-type]  # not connected
+    incoming = pod_json("incoming", namespace=namespace)
+    objects = (node("n1"), node("n2"), PODS.decode_object(orjson.dumps(incoming)), PolicyObject(policy(nodeName="n2")))
+    for obj in objects:
+        service.index.upsert(obj)
+    result = await service.verbs.filter(asking(incoming, "n1", "n2"))
+    assert list(result.passed) == passed
+    assert service.admission is not None
+    reviewed = service.admission.service.mutating.decide(review(incoming, namespace=namespace))
+    assert ("patch" in reviewed["response"]) is (len(passed) == 1)

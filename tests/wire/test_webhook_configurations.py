@@ -27,7 +27,7 @@ def mutating(
     policies: Policies | None = None, bundle: bytes | None = b"authority", own: str = "ours"
 ) -> dict[str, Any]:
     """The one mutating webhook."""
-    (found,) = mutating_webhooks(policies or Policies(), TARGET, own, bundle)
+    (found,) = mutating_webhooks((policies or Policies()).exempting(own), TARGET, bundle)
     return found
 
 

@@ -146,14 +146,13 @@ class AdmitVerb:
         settings: Policies,
         limits: Limits,
         *,
-        own_namespace: str = "",
         nodes: NodeReader | None = None,
     ) -> None:
         self._policies = policies
         self._namespaces = namespaces
         self._nodes = nodes
         self._templates = settings.templates
-        self._exempt = {*settings.exempt_namespaces, own_namespace} - {""}
+        self._exempt = frozenset(settings.exempt_namespaces)
         self._bounds = Bounds(limits, settings.max_terms)
 
     def decide(self, review: Any) -> JsonObject:

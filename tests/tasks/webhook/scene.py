@@ -30,7 +30,7 @@ BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 LIFETIME = timedelta(days=90)
 NAME = "placement-extender-webhook"
 NAMES = (f"{NAME}.ours.svc",)
-POLICIES = Policies()
+POLICIES = Policies().exempting("ours")
 CONFIGURATION = "placement-extender"
 
 
@@ -69,7 +69,7 @@ class Scene:
         certificates = OwnCertificates(self.objects, options, self.clock, lambda: self.now, served.append)
         target = target_of(POLICIES, "ours")
         wanted = {
-            MUTATING: partial(mutating_webhooks, POLICIES, target, "ours"),
+            MUTATING: partial(mutating_webhooks, POLICIES, target),
             VALIDATING: partial(validating_webhooks, POLICIES, target),
         }
         configurations = WebhookConfigurations(self.objects, CONFIGURATION, wanted)
@@ -113,7 +113,7 @@ async def scene() -> AsyncIterator[Scene]:
         api.operations.create(SECRETS, {"metadata": {"name": NAME}, "type": "Opaque"}, namespace="ours")
         target = target_of(POLICIES, "ours")
         for kind, webhooks in (
-            (MUTATING_WEBHOOKS, mutating_webhooks(POLICIES, target, "ours", None)),
+            (MUTATING_WEBHOOKS, mutating_webhooks(POLICIES, target, None)),
             (VALIDATING_WEBHOOKS, validating_webhooks(POLICIES, target, None)),
         ):
             api.operations.create(kind, configuration(CONFIGURATION, *webhooks))

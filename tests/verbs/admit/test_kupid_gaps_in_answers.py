@@ -12,6 +12,7 @@ import pytest
 
 from extender.model.node_affinity import NodeAffinity
 from extender.model.policies import INJECTED_ANNOTATION, FailurePolicy, InvalidPolicy, PolicyKey
+from extender.policy_settings import Policies
 from tests.builders import Json, matching
 from tests.policies import REQUIRED, expression, node_term, policy, policy_json, requiring
 from tests.verbs.admit.reviewing import Answer, ask, pod, verb, workload
@@ -206,7 +207,7 @@ class TestSelfProtection:
     """kupid: kube-system is exempt by a label that only Gardener sets."""
 
     def test_kube_system_and_the_extender_s_own_namespace_are_exempt(self) -> None:
-        admit = verb(policy(nodeName="n"), own_namespace="placement")
+        admit = verb(policy(nodeName="n"), settings=Policies().exempting("placement"))
         for namespace in ("kube-system", "placement"):
             assert ask(admit, pod(), namespace=namespace).patch == []
         assert ask(admit, pod(), namespace="shop").patch != []

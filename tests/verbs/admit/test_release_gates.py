@@ -71,7 +71,6 @@ def test_a_pod_gets_no_gate(obj: Json) -> None:
 
 def test_a_pod_of_an_exempt_namespace_gets_no_gate() -> None:
     assert ask(verb(releasing(), settings=Policies(exempt_namespaces=("shop",))), pod()).patch == []
-    assert ask(verb(releasing(), own_namespace="shop"), pod()).patch == []
 
 
 def test_a_pod_that_a_policy_gives_a_node_gets_no_gate() -> None:
