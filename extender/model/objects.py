@@ -83,13 +83,15 @@ class Effective(NamedTuple):
     """What the policies make of a signature. ``signature`` is None where they hold its pods to nothing that these lack.
 
     ``namespace_labels`` are those that the policies were selected by. ``missed``: the policies that should have been
-    injected at admission. ``audited``: those in mode Audit that would have held the pod to something.
+    injected at admission. ``audited``: those in mode Audit that would have held the pod to something. ``gating``: the policy
+    whose gate a pod is to wait at before it is scheduled; at most one.
     """
 
     namespace_labels: Labels | None
     signature: PodSignature | None = None
     missed: tuple[PolicyKey, ...] = ()
     audited: tuple[PolicyKey, ...] = ()
+    gating: tuple[PolicyKey, ...] = ()
 
 
 class QuotaFacts(msgspec.Struct, frozen=True, gc=False):

@@ -176,7 +176,8 @@ REJECTED_POD_ACTIONS: Final[ScrapedMetric[ByTwoLabels]] = ScrapedMetric(
 POLICY_MISSES: Final[ScrapedMetric[ByTwoLabels]] = ScrapedMetric(
     "extender_policy_misses",
     "Pods that lacked what a policy directs when they were scheduled, by kind of policy and result: missed (admission "
-    "should have injected it; scheduling held the pod to it), audited (the policy only audits).",
+    "should have injected it; scheduling held the pod to it), audited (the policy only audits), escaped (the pod has no "
+    "gate, so it is placed alone and not with its group).",
     ("kind", "result"),
     is_counter=True,
 )

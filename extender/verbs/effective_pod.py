@@ -26,13 +26,16 @@ from extender.model.policies import (
     CLUSTER_KIND,
     EXEMPT_LABEL,
     NAMESPACED_KIND,
+    Mode,
     Moment,
     Policy,
+    PolicyKey,
     Subject,
     Targets,
 )
 from extender.model.rejections import Reason
 from extender.settings import Settings
+from extender.verbs.admit.release_gates import gating, why_no_gate
 from extender.verbs.enforcement import enforce, refused
 
 _SEEN: Final = 10_000
@@ -84,14 +87,24 @@ def _made(signature: PodSignature, labels: Labels | None, view: IndexReaders, se
     for invalid in view.policies.invalid_for(subject):
         if invalid.scope is not None and invalid.must_not_be_missed(Moment.SCHEDULING):
             return Effective(labels, refused(signature, invalid.key, Reason.POLICY_FAILED))
+    releasing = _releasing(subject, view)
     policies = [each for each in view.policies.select(subject, Moment.SCHEDULING) if _concerns(each, signature)]
     if not policies:
-        return Effective(labels)
+        return Effective(labels, gating=releasing)
     found, audited = enforce(signature, policies, settings)
     acting = {each.key for each in policies if each.acts(Moment.ADMISSION)}
     held = () if found is None or found.enforced is None else found.enforced.policies
     missed = tuple(key for key in held if key in acting)
-    return Effective(labels, found, missed, audited)
+    return Effective(labels, found, missed, audited, releasing)
+
+
+def _releasing(subject: Subject, view: IndexReaders) -> tuple[PolicyKey, ...]:
+    """The policy that releases such pods. A pod with a schedulingGroup needs none, but that field is not known here."""
+    if why_no_gate(subject, {}):
+        return ()
+    return tuple(
+        each.key for each in gating(view.policies.select(subject, Moment.RELEASE)) if each.mode is Mode.ENFORCE
+    )
 
 
 def _concerns(policy: Policy, signature: PodSignature) -> bool:
@@ -99,15 +112,16 @@ def _concerns(policy: Policy, signature: PodSignature) -> bool:
     return policy.targets is not Targets.TEMPLATES or bool(signature.owner_kind)
 
 
-MISSED, AUDITED = "missed", "audited"
+MISSED, AUDITED, ESCAPED = "missed", "audited", "escaped"
 
 
 @dataclass(slots=True)
 class PolicyCounts:
     """Pods that lacked what a policy directs when they were to be scheduled, by kind of policy and result.
 
-    ``missed``: the policy should have been injected at admission. ``audited``: the policy is in mode Audit. Each pod counts
-    once, however often it is tried, unless 10,000 others came between.
+    ``missed``: the policy should have been injected at admission. ``audited``: the policy is in mode Audit. ``escaped``: the
+    policy's gate should have held the pod until its group is released. Each pod counts once, however often it is tried,
+    unless 10,000 others came between.
     """
 
     counts: Counter[tuple[str, str]]
@@ -116,14 +130,18 @@ class PolicyCounts:
     @classmethod
     def new(cls) -> PolicyCounts:
         """Without any pod."""
-        every = [(kind, result) for kind in (NAMESPACED_KIND, CLUSTER_KIND) for result in (MISSED, AUDITED)]
+        every = [(kind, result) for kind in (NAMESPACED_KIND, CLUSTER_KIND) for result in (MISSED, AUDITED, ESCAPED)]
         return cls(Counter(dict.fromkeys(every, 0)), BoundedCache(_SEEN))
 
     def record(self, pod: Pod, view: IndexReaders) -> None:
         """Counts a pod as the watch shows it, after its effective pod was made. O(1) unless it lacks something."""
         found = view.policies.effective.get(pod.signature)
-        if found is None or not (found.missed or found.audited) or self._seen.get(pod.uid) is not None:
+        if found is None:
+            return
+        escaped = found.gating if pod.gating is None else ()  # a pod that was released knows it
+        if not (found.missed or found.audited or escaped) or self._seen.get(pod.uid) is not None:
             return
         self._seen.put(pod.uid, True, 1)
         self.counts.update((key.kind, MISSED) for key in found.missed)
         self.counts.update((key.kind, AUDITED) for key in found.audited)
+        self.counts.update((key.kind, ESCAPED) for key in escaped)

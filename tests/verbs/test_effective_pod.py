@@ -11,11 +11,12 @@ import pytest
 from extender.model.objects import Namespace, Node, Pod
 from extender.model.policies import CLUSTER_KIND, NAMESPACED_KIND, PolicyObject
 from extender.model.rejections import Reason
+from extender.model.release import RELEASED_ANNOTATION
 from extender.rules import catalog
 from extender.rules.frames import IndexFrame
 from extender.tasks.rejected_pods.requeuer import Requeuer
 from extender.tasks.rejected_pods.writes import RejectedPodWriter
-from extender.verbs.effective_pod import AUDITED, MISSED, effective_pod
+from extender.verbs.effective_pod import AUDITED, ESCAPED, MISSED, effective_pod
 from extender.verbs.filter.select_host import find_node_elsewhere
 from extender.verbs.preempt.decision import decide_preemption
 from extender.verbs.prioritize import prioritize_nodes
@@ -202,6 +203,30 @@ def test_a_pod_that_admission_missed_is_counted_once() -> None:
 def test_a_policy_that_acts_at_scheduling_alone_was_not_missed_by_admission() -> None:
     asker = Asker(policy("zonal", nodeSelector={"zone": "a"}, when=["Scheduling"]))
     assert asker.passed() == ["na"]
+    assert asker.verb.policies.counts.total() == 0
+
+
+def test_a_pod_without_the_gate_of_its_policy_has_escaped_and_is_counted_once() -> None:
+    """Its policy has no directives, so nothing holds the pod: it is placed alone, and not with its group."""
+    asker = Asker(policy("rings", "default", when=["Release"], release={"topology": ["zone"]}))
+    for name in ("one", "one", "two"):
+        assert asker.passed(contender_json(name)) == list(NODES)
+    assert asker.verb.policies.counts == {
+        **dict.fromkeys(asker.verb.policies.counts, 0),
+        (NAMESPACED_KIND, ESCAPED): 2,
+    }
+
+
+def test_a_pod_that_was_released_and_one_that_needs_no_gate_have_not_escaped() -> None:
+    asker = Asker(policy("rings", when=["Release"], release={"topology": ["zone"]}))
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "d", "controller": True}
+    for fields in (
+        {"annotations": {RELEASED_ANNOTATION: "ring@2026-03-01T00:00:00Z"}},
+        {"ownerReferences": [owner]},
+    ):
+        body = contender_json("one")
+        body["metadata"] |= fields
+        asker.passed(body)
     assert asker.verb.policies.counts.total() == 0
 
 
