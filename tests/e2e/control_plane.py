@@ -55,13 +55,36 @@ _AUDIT_POLICY = {
 }
 
 
+# Deny by default for pods with affinity across namespaces, as far as the API server can: a quota must name their scope.
+_DENY_UNCOVERED = {
+    "apiVersion": "apiserver.config.k8s.io/v1",
+    "kind": "AdmissionConfiguration",
+    "plugins": [
+        {
+            "name": "ResourceQuota",
+            "configuration": {
+                "apiVersion": "apiserver.config.k8s.io/v1",
+                "kind": "ResourceQuotaConfiguration",
+                "limitedResources": [
+                    {
+                        "resource": "pods",
+                        "matchScopes": [{"scopeName": "CrossNamespacePodAffinity", "operator": "Exists"}],
+                    }
+                ],
+            },
+        }
+    ],
+}
+
+
 class ControlPlane:
     """The processes and how to reach them. `url`, `token` and `authority` are for clients, kubeconfigs for programs.
 
-    `audited`: the apiserver writes down every write of pods and events in `audit_log`.
+    `audited`: the apiserver writes down every write of pods and events in `audit_log`. `denies_uncovered`: it denies pods with
+    affinity across namespaces where no quota names their scope (limitedResources).
     """
 
-    def __init__(self, assets: Path, *, audited: bool = False) -> None:
+    def __init__(self, assets: Path, *, audited: bool = False, denies_uncovered: bool = False) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="placement-e2e-"))
         self.token = secrets.token_hex(16)
         self._extender_token = secrets.token_hex(16)
@@ -72,6 +95,7 @@ class ControlPlane:
         self.authority = self.folder / AUTHORITY
         self.audit_log = self.folder / "audit.log"
         self._audited = audited
+        self._denies_uncovered = denies_uncovered
         self._etcd_port = etcd_port
         self._assets = assets
         self._scheduler_port = 0
@@ -101,6 +125,7 @@ class ControlPlane:
         (self.folder / "tokens.csv").write_text("\n".join(tokens), "utf-8")
         self.write_access(self.url, self.kubeconfig, self.extender_kubeconfig)
         (self.folder / "audit-policy.yaml").write_text(yaml.safe_dump(_AUDIT_POLICY), "utf-8")
+        (self.folder / "admission.yaml").write_text(yaml.safe_dump(_DENY_UNCOVERED), "utf-8")
         self.etcd.start(lambda: _answers(http.client.HTTPConnection(HOST, self._etcd_port, timeout=5), "/health"))
         self.start_apiserver()
 
@@ -184,6 +209,7 @@ class ControlPlane:
             "--enable-priority-and-fairness=false",
             *("--max-requests-inflight=0", "--max-mutating-requests-inflight=0"),
             *self._audit_flags(),
+            *([f"--admission-control-config-file={folder / 'admission.yaml'}"] if self._denies_uncovered else []),
         ]
 
     def _audit_flags(self) -> list[str]:
