@@ -229,6 +229,9 @@ class WhatIfView(Protocol):
     def place(self, pod: Pod, node: NodeNumber) -> None:
         """A pod that has no node counts on this one. Compile constraints after it: the terms of the pod may be new."""
 
+    def remove_last(self) -> None:
+        """Takes out the pod that `place` placed last."""
+
     def remove_placed(self) -> None:
         """Takes out all pods that `place` placed."""
 

@@ -81,6 +81,10 @@ class Reservations:
         """What is reserved for the pods of a namespace together; ``pods`` is how many there are. O(1)."""
         return self._rooms.get(namespace, _NO_ROOM)
 
+    def groups_in(self, namespace: str) -> int:
+        """How many groups of a namespace have slots. O(groups with slots)."""
+        return sum(group.namespace == namespace for group in self._groups)
+
     def reserve(self, group: GroupKey, slots: Iterable[Slot], until: float) -> int:
         """Replaces the slots of a group in one step; returns how many it has now. O(slots).
 

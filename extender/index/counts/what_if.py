@@ -72,11 +72,15 @@ class WhatIf:
         self._signatures.put(pod.signature, False, node, 1)
         self._placed.append((pod, node))
 
+    def remove_last(self) -> None:
+        """Takes out the pod that `place` placed last."""
+        pod, node = self._placed.pop()
+        self._signatures.put(pod.signature, False, node, -1)
+
     def remove_placed(self) -> None:
         """Takes out all pods that `place` placed."""
         while self._placed:
-            pod, node = self._placed.pop()
-            self._signatures.put(pod.signature, False, node, -1)
+            self.remove_last()
 
     def undo(self) -> None:
         """Restores every count and version."""

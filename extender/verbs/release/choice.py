@@ -1,0 +1,256 @@
+"""The choice of a domain for a group of gated pods: the first, by the policy's strategy, that holds all of its pods.
+
+From the coarsest key of the topology to finer ones: a finer domain is taken where one holds the group too. Everything is
+deterministic: equal domains come in the order of their names. One call is one step, so what it finds is still true when the
+caller reserves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+from extender.index.view import ClusterView, NodeNumber
+from extender.model.node_affinity import NodeAffinity, node_selector
+from extender.model.objects import Pod, PodSignature
+from extender.model.rejections import Reason
+from extender.model.release import (
+    GroupKey,
+    Level,
+    Proposal,
+    RejectedDomain,
+    ReleaseMode,
+    ReleaseSpec,
+    Slot,
+    Strategy,
+)
+from extender.settings import Settings
+from extender.verbs.effective_pod import effective_pod
+from extender.verbs.release.capacity import Capacity, NodeRoom, Reasons, is_alone_on_its_node, shape
+from extender.verbs.release.placing import Budget, NoChecks, Placed, RuleChecks, Search, place_equal
+
+MOST_REJECTED: Final = 16
+"""Rejected domains that a proposal names, those that hold most of the group: a topology by hostname has thousands."""
+
+Rooms: TypeAlias = Mapping[Hashable, Sequence[NodeRoom]]
+"""By shape of pod, the nodes of a domain, also those that hold no such pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """The pods of a group that have no node yet and get one together. ``siblings``: those that were released before.
+
+    ``levels``: the domain that is decided for the group; None where one is to be chosen, which is that of the siblings if
+    there are any. ``taken``: the domains of other groups of the policy, where it gives each group a domain of its own.
+    """
+
+    key: GroupKey
+    release: ReleaseSpec
+    pods: Sequence[Pod]
+    siblings: Sequence[Pod] = ()
+    levels: Sequence[Level] | None = None
+    taken: Sequence[tuple[GroupKey, Sequence[Level]]] = ()
+
+
+def propose(rest: Rest, view: ClusterView, settings: Settings) -> Proposal:
+    """Where the pods may go together, and why each other domain does not hold them.
+
+    O(nodes × (terms + resources)) for equal pods without constraints; else also the search in each domain that is tried.
+    """
+    if not rest.pods:
+        return Proposal(tuple(rest.levels or ()))
+    choice = _Choice(rest, view, settings)
+    return choice.in_decided(tuple(rest.levels)) if rest.levels is not None else choice.any_domain()
+
+
+class _Choice:
+    def __init__(self, rest: Rest, view: ClusterView, settings: Settings) -> None:
+        self._rest = rest
+        self._view = view
+        self._pods = [effective_pod(pod, view, settings) for pod in rest.pods]
+        self._counts: dict[Hashable, int] = {}
+        self._examples: dict[Hashable, Pod] = {}
+        for pod in self._pods:
+            key = shape(pod)
+            self._counts[key] = self._counts.get(key, 0) + 1
+            self._examples.setdefault(key, pod)
+        self._capacity = Capacity(view, {pod.uid for pod in rest.pods})
+        self._is_free = all(_is_unconstrained(pod, view) for pod in self._examples.values())
+        self._budget = Budget()
+        self._rejected: list[RejectedDomain] = []
+
+    def in_decided(self, levels: tuple[Level, ...]) -> Proposal:
+        """Slots in the domain that is decided, or why it holds the pods no more."""
+        rooms = {
+            kind: [room for room in each if self._is_in(room.number, levels)] for kind, each in self._rooms().items()
+        }
+        placed = self._place(rooms, levels)
+        if placed.slots or not levels:
+            return Proposal(levels, placed.slots)
+        return Proposal(levels, rejected=(self._rejection(levels[-1], rooms, placed.most, placed.reasons),))
+
+    def any_domain(self) -> Proposal:
+        """The best domain that holds all pods."""
+        rooms = self._rooms()
+        prefix = self._siblings_domain()
+        found = None if prefix is None else self._best((), rooms, self._rest.release.topology, prefix)
+        rejected = tuple(sorted(self._rejected, key=lambda each: (-each.holds, each.domain))[:MOST_REJECTED])
+        if found is not None:
+            return Proposal(found[0], found[1], rejected)
+        if self._rest.release.mode is ReleaseMode.REQUIRED or prefix:
+            return Proposal(rejected=rejected)
+        return Proposal((), self._place(rooms, ()).slots, rejected)
+
+    def _best(
+        self, path: tuple[Level, ...], rooms: Rooms, keys: Sequence[str], prefix: Sequence[Level]
+    ) -> tuple[tuple[Level, ...], tuple[Slot, ...]] | None:
+        """The domain of the first key, or a finer one in it, that holds all pods, by the strategy; None without any."""
+        if not keys:
+            return None
+        for value, there in self._ordered(keys[0], rooms):
+            level = Level(keys[0], value)
+            here = (*path, level)
+            if prefix and prefix[0] != level:
+                continue
+            if (owner := self._taken(here, whole=False)) is not None:
+                self._reject(here, RejectedDomain(level, len(self._pods), taken_by=str(owner)))
+                continue
+            placed = self._place(there, here)
+            if not placed.slots:
+                self._reject(here, self._rejection(level, there, placed.most, placed.reasons))
+                continue
+            finer = self._best(here, there, keys[1:], prefix[1:])
+            if finer is not None:
+                return finer
+            if prefix[1:]:
+                self._reject(here, self._rejection(level, there, 0, ()))
+            elif (owner := self._taken(here, whole=True)) is not None:
+                self._reject(here, RejectedDomain(level, len(self._pods), taken_by=str(owner)))
+            else:
+                return here, placed.slots
+        return None
+
+    def _ordered(self, key: str, rooms: Rooms) -> list[tuple[str, Rooms]]:
+        """The domains of a key in the order of the strategy. O(nodes)."""
+        domains: dict[str, dict[Hashable, list[NodeRoom]]] = {}
+        for kind, each in rooms.items():
+            for room in each:
+                node = self._view.node(room.number)
+                value = None if node is None else node.labels.get(key)
+                if value is not None:
+                    domains.setdefault(value, {}).setdefault(kind, []).append(room)
+        strategy = self._rest.release.strategy
+
+        def order(item: tuple[str, Rooms]) -> tuple[float, str]:
+            value, there = item
+            if strategy is Strategy.BEST_FIT:
+                return self._times(there), value
+            share = self._free_share(there)
+            return -share if strategy is Strategy.MOST_FREE else share, value
+
+        return sorted(domains.items(), key=order)
+
+    def _times(self, rooms: Rooms) -> float:
+        """How many times the domain holds the pods of the shape for which it has the least room."""
+        return min(sum(room.holds for room in rooms.get(kind, ())) / count for kind, count in self._counts.items())
+
+    def _free_share(self, rooms: Rooms) -> float:
+        return min(self._capacity.free_share(rooms.get(kind, ()), pod) for kind, pod in self._examples.items())
+
+    def _rooms(self) -> Rooms:
+        """All nodes. O(nodes × shapes)."""
+        return {kind: self._capacity.over(pod) for kind, pod in self._examples.items()}
+
+    def _place(self, rooms: Rooms, path: Sequence[Level]) -> Placed:
+        """All pods on the nodes of a domain, if they fit there."""
+        most = int(self._times(rooms) * len(self._pods))
+        if most < len(self._pods):
+            return Placed((), most)
+        if self._is_free and len(self._examples) == 1:
+            (only,) = rooms.values()
+            return place_equal(self._pods, only)
+        open_ = {kind: [room for room in each if room.holds] for kind, each in rooms.items()}
+        if self._is_free:
+            return Search(self._pods, open_, self._capacity, NoChecks(), self._budget).run()
+        with self._view.what_if() as tried:
+            return Search(
+                self._pods, open_, self._capacity, RuleChecks(self._view, tried, self._narrowed(path)), self._budget
+            ).run()
+
+    def _narrowed(self, path: Sequence[Level]) -> Mapping[PodSignature, PodSignature]:
+        """What pods with spread constraints are once they are released into the domain."""
+        signatures = [pod.signature for pod in self._examples.values()]
+        return {each: _narrow(each, path) for each in signatures if self._view.compiled(each).hard}
+
+    def _taken(self, path: Sequence[Level], *, whole: bool) -> GroupKey | None:
+        """The group that has this domain or one around it; with ``whole`` one inside of it."""
+        if not self._rest.release.exclusive:
+            return None
+        for key, levels in self._rest.taken:
+            inner, outer = (levels, path) if whole else (path, levels)
+            if outer and key != self._rest.key and tuple(inner[: len(outer)]) == tuple(outer):
+                return key
+        return None
+
+    def _siblings_domain(self) -> tuple[Level, ...] | None:
+        """The levels that all released siblings share; None where they have not even the first one in common."""
+        if not self._rest.siblings:
+            return ()
+        paths = [self._domain_of(pod) for pod in self._rest.siblings]
+        shared: list[Level] = []
+        for levels in zip(*paths, strict=False):
+            if len(set(levels)) > 1:
+                break
+            shared.append(levels[0])
+        return tuple(shared) or (None if any(paths) else ())
+
+    def _domain_of(self, pod: Pod) -> list[Level]:
+        """What a released pod is narrowed to; without that, the coarsest domain of its node."""
+        pinned = dict(pod.signature.node_affinity.node_selector)
+        found: list[Level] = []
+        for key in self._rest.release.topology:
+            if key not in pinned:
+                break
+            found.append(Level(key, pinned[key]))
+        number = self._view.known.get(pod.node)
+        node = None if number is None else self._view.node(number)
+        if not found and node is not None:
+            first = self._rest.release.topology[0]
+            found += [Level(first, node.labels[first])] if first in node.labels else []
+        return found
+
+    def _is_in(self, number: NodeNumber, levels: Sequence[Level]) -> bool:
+        node = self._view.node(number)
+        return node is not None and all(node.labels.get(level.key) == level.value for level in levels)
+
+    def _reject(self, path: Sequence[Level], rejected: RejectedDomain) -> None:
+        if len(path) == 1:
+            self._rejected.append(rejected)
+
+    def _rejection(self, domain: Level, rooms: Rooms, most: int, reasons: Sequence[tuple[str, int]]) -> RejectedDomain:
+        """Why the domain does not hold the pods. ``reasons`` are those of a search, else those of the nodes count."""
+        if not reasons:
+            counted = Reasons()
+            for kind, each in rooms.items():
+                for room in each:
+                    if room.reason is not None:
+                        counted.add(room.reason)
+                    elif is_alone_on_its_node(self._examples[kind], self._view):
+                        counted.add(Reason.ANTI_AFFINITY)
+            reasons = counted.sorted()
+        return RejectedDomain(domain, len(self._pods), min(most, len(self._pods) - 1), tuple(reasons))
+
+
+def _narrow(signature: PodSignature, levels: Sequence[Level]) -> PodSignature:
+    """The signature with the levels in its node selector."""
+    nodes = signature.node_affinity
+    pinned = {level.key: level.value for level in levels} | dict(nodes.node_selector)
+    return replace(signature, node_affinity=NodeAffinity(node_selector(pinned), nodes.terms))
+
+
+def _is_unconstrained(pod: Pod, view: ClusterView) -> bool:
+    """Whether no rule that counts pods can reject a node for the pod, whatever pods of its group are placed."""
+    compiled = view.compiled(pod.signature)
+    is_rejected = compiled.affinity_errors or compiled.hard_error or compiled.excess is not None
+    return not (is_rejected or compiled.filter_groups() or pod.signature.enforced is not None)

@@ -1,0 +1,275 @@
+"""Which domain a group gets, where in it each pod goes, and why the other domains do not hold the group."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from extender.index.cluster import ClusterIndex
+from extender.model.labels import HOSTNAME, ZONE
+from extender.model.objects import Node, Object, Pod
+from extender.model.rejections import Reason
+from extender.model.release import GroupKey, Level, Proposal, RejectedDomain, ReleaseMode, ReleaseSpec, Slot, Strategy
+from extender.verbs.release.choice import Rest, propose
+from tests.builders import settings, spread, taint, term
+from tests.contenders import cluster, contender, stage
+from tests.gangs import gated
+
+KEY = GroupKey("default", "ClusterPodSchedulingPolicy/gangs", "x")
+OTHER = GroupKey("default", "ClusterPodSchedulingPolicy/gangs", "y")
+RACK = "rack"
+SETTINGS = settings()
+
+
+def host(name: str, zone: str, cpu: int, rack: str = "", **fields: Any) -> Node:
+    """A node with room for so many pods of one CPU each."""
+    return stage(name, zone, cpu=1000 * cpu, labels={RACK: rack} if rack else None, **fields)
+
+
+def gang(count: int, cpu: int = 1, **fields: Any) -> list[Pod]:
+    return [gated(f"p{number}", "x", cpu=1000 * cpu, **fields) for number in range(count)]
+
+
+def decide(
+    index: ClusterIndex,
+    pods: Sequence[Pod],
+    *,
+    siblings: Sequence[Pod] = (),
+    levels: Sequence[Level] | None = None,
+    taken: Sequence[tuple[GroupKey, Sequence[Level]]] = (),
+    **release: Any,
+) -> Proposal:
+    spec = ReleaseSpec(**({"topology": (ZONE,)} | release))
+    return propose(Rest(KEY, spec, pods, siblings, levels, taken), index.view, SETTINGS)
+
+
+def domain(found: Proposal) -> str:
+    """The values of the levels, and nothing where no domain was found."""
+    return "/".join(level.value for level in found.levels) if found.slots else ""
+
+
+def on_nodes(found: Proposal) -> dict[str, int]:
+    return dict(Counter(slot.node for slot in found.slots))
+
+
+THREE_ZONES: tuple[Object, ...] = (
+    *(host("a1", "a", 2), host("a2", "a", 2)),
+    *(host("b1", "b", 3), host("b2", "b", 3)),
+    *(host("c1", "c", 8), host("c2", "c", 1)),
+)
+
+
+@pytest.mark.parametrize(("count", "expected"), [(4, "a"), (5, "b"), (6, "b"), (7, "c"), (9, "c"), (10, "")])
+def test_the_tightest_zone_that_holds_the_whole_group_is_taken(count: int, expected: str) -> None:
+    assert domain(decide(cluster(*THREE_ZONES), gang(count))) == expected
+
+
+@pytest.mark.parametrize(("strategy", "expected"), [(Strategy.MOST_FREE, "a"), (Strategy.LEAST_FREE, "b")])
+def test_the_zone_with_the_most_or_the_least_free_is_taken(strategy: Strategy, expected: str) -> None:
+    """Zone a is empty, half of zone b is in use, and a ninth of zone c."""
+    index = cluster(*THREE_ZONES, contender("x", cpu=1000, on="c1"), contender("y", cpu=3000, on="b1"))
+    assert domain(decide(index, gang(2), strategy=strategy)) == expected
+    assert domain(decide(index, gang(4), strategy=strategy)) == "ca"[strategy is Strategy.MOST_FREE]
+
+
+def test_equal_zones_are_chosen_by_name() -> None:
+    index = cluster(host("n1", "b", 4), host("n2", "a", 4))
+    for strategy in Strategy:
+        assert domain(decide(index, gang(2), strategy=strategy)) == "a"
+
+
+def test_halves_of_pods_on_two_nodes_are_no_room() -> None:
+    """Zone a has 6 CPUs free, and no node with two times 2."""
+    index = cluster(host("a1", "a", 3), host("a2", "a", 3), host("b1", "b", 6))
+    found = decide(index, gang(3, cpu=2))
+    assert (domain(found), on_nodes(found)) == ("b", {"b1": 3})
+    assert found.rejected == (RejectedDomain(Level(ZONE, "a"), 3, holds=2),)
+
+
+def test_the_pods_take_as_few_nodes_as_possible_and_the_tightest_for_the_last_ones() -> None:
+    index = cluster(host("n1", "a", 5), host("n2", "a", 2), host("n3", "a", 3), host("n4", "a", 9))
+    assert on_nodes(decide(index, gang(2))) == {"n2": 2}
+    assert on_nodes(decide(index, gang(12))) == {"n4": 9, "n3": 3}
+
+
+def test_every_pod_gets_one_slot() -> None:
+    index = cluster(*THREE_ZONES)
+    found = decide(index, gang(5))
+    assert sorted(slot.pod for slot in found.slots) == [f"uid-p{number}" for number in range(5)]
+
+
+def test_pods_with_init_containers_and_the_number_of_pods_of_a_node_count() -> None:
+    index = cluster(stage("a1", "a", cpu=9000, pods=2), stage("b1", "b", cpu=99000, pods=9))
+    assert domain(decide(index, gang(3))) == "b"
+    assert domain(decide(index, gang(2))) == "a"
+
+
+@pytest.mark.parametrize(
+    ("fields", "pod", "reason"),
+    [
+        ({"unschedulable": True}, {}, Reason.CORDONED),
+        ({"taints": [taint("gpu", "yes")]}, {}, Reason.TAINT),
+        ({}, {"node_selector": {"disk": "ssd"}}, Reason.NODE_AFFINITY),
+    ],
+    ids=["cordoned", "tainted", "selected"],
+)
+def test_nodes_that_the_pods_may_not_use_hold_none(fields: dict[str, Any], pod: dict[str, Any], reason: Reason) -> None:
+    index = cluster(host("a1", "a", 4, **fields), host("a2", "a", 1, **fields))
+    found = decide(index, gang(2, **pod))
+    assert found.slots == ()
+    assert found.rejected == (RejectedDomain(Level(ZONE, "a"), 2, 0, ((reason.text, 2),)),)
+
+
+def test_room_that_is_claimed_by_other_pods_does_not_count() -> None:
+    index = cluster(*(host(f"{zone}1", zone, 4) for zone in "abcde"), *(gated(name, "y", cpu=3000) for name in "st"))
+    index.reserved.reserve(OTHER, [Slot("uid-s", "a1")], until=9.0)
+    index.upsert(contender("nominated", cpu=3000, nominated="b1"))
+    index.assume(contender("assumed", cpu=3000), ("c1", "d1"), 0.0)
+    assert domain(decide(index, gang(2))) == "e"
+    found = decide(index, gang(4, cpu=4))
+    reasons = {each.domain.value: each.nodes for each in found.rejected}
+    assert reasons["a"] == ((Reason.RESERVED.text, 1),)
+    assert reasons["b"] == ((Reason.NO_ROOM.text, 1),)
+
+
+def test_the_claims_of_the_group_itself_do_not_count_against_it() -> None:
+    pods = gang(2, cpu=2)
+    index = cluster(host("a1", "a", 4), *pods)
+    index.reserved.reserve(KEY, [Slot(pod.uid, "a1") for pod in pods], until=9.0)
+    assert domain(decide(index, pods)) == "a"
+
+
+def test_the_finest_key_that_holds_the_group_is_taken() -> None:
+    index = cluster(
+        *(host("a1", "a", 2, rack="r1"), host("a2", "a", 2, rack="r1"), host("a3", "a", 3, rack="r2")),
+        *(host("b1", "b", 9, rack="r1"), host("b2", "b", 9)),
+    )
+    racks = (ZONE, RACK)
+    assert domain(decide(index, gang(3), topology=racks)) == "a/r2"
+    assert domain(decide(index, gang(4), topology=racks)) == "a/r1"
+    assert domain(decide(index, gang(7), topology=racks)) == "a"
+    assert domain(decide(index, gang(8), topology=racks)) == "b/r1"
+    assert domain(decide(index, gang(18), topology=racks)) == "b", "nodes without a rack are part of the zone"
+    assert domain(decide(index, gang(2), topology=(ZONE, RACK, HOSTNAME))) == "a/r2/a3"
+
+
+def test_a_preferred_domain_is_not_needed_but_room_for_all_is() -> None:
+    index = cluster(host("a1", "a", 2), host("b1", "b", 2), stage("n1", cpu=1000))
+    assert decide(index, gang(3)).slots == ()
+    found = decide(index, gang(5), mode=ReleaseMode.PREFERRED)
+    assert (found.levels, on_nodes(found)) == ((), {"a1": 2, "b1": 2, "n1": 1})
+    assert [each.domain.value for each in found.rejected] == ["a", "b"]
+    assert decide(index, gang(6), mode=ReleaseMode.PREFERRED).slots == ()
+    assert domain(decide(index, gang(2), mode=ReleaseMode.PREFERRED)) == "a"
+
+
+def test_an_exclusive_domain_takes_no_other_group() -> None:
+    index = cluster(host("a1", "a", 9, rack="r1"), host("a2", "a", 9, rack="r2"), host("b1", "b", 99, rack="r1"))
+    at = {"a": (Level(ZONE, "a"),), "a/r1": (Level(ZONE, "a"), Level(RACK, "r1"))}
+    racks: dict[str, Any] = {"topology": (ZONE, RACK), "exclusive": True}
+    assert domain(decide(index, gang(2), taken=[(OTHER, at["a"])], **racks)) == "b/r1"
+    assert domain(decide(index, gang(2), taken=[(OTHER, at["a/r1"])], **racks)) == "a/r2"
+    found = decide(index, gang(10), taken=[(OTHER, at["a/r1"])], **racks)
+    assert domain(found) == "b/r1", "the whole zone a is not free of others"
+    assert found.rejected == (RejectedDomain(Level(ZONE, "a"), 10, taken_by="default/y"),)
+    assert domain(decide(index, gang(2), taken=[(KEY, at["a"])], **racks)) == "a/r1", "its own domain"
+    shared = {**racks, "exclusive": False}
+    assert domain(decide(index, gang(2), taken=[(OTHER, at["a"])], **shared)) == "a/r1"
+
+
+def test_pods_that_were_released_before_pin_the_domain() -> None:
+    bound = gated("s1", "x", released="x", on="b1")
+    narrowed = gated("s2", "x", released="x", node_selector={ZONE: "c", RACK: "r1"})
+    index = cluster(
+        host("a1", "a", 2), host("b1", "b", 9), host("c1", "c", 9, rack="r1"), host("c2", "c", 2, rack="r2")
+    )
+    assert domain(decide(index, gang(2), siblings=[bound])) == "b"
+    assert domain(decide(index, gang(2), siblings=[narrowed], topology=(ZONE, RACK))) == "c/r1"
+    assert decide(index, gang(10), siblings=[narrowed], topology=(ZONE, RACK)).slots == ()
+    assert decide(index, gang(1), siblings=[bound, narrowed]).slots == (), "they are in two zones: never a third one"
+
+
+def test_a_decided_domain_is_kept_or_rejected_with_its_reason() -> None:
+    index = cluster(host("a1", "a", 2, rack="r1"), host("a2", "a", 9, rack="r2"), host("b1", "b", 9))
+    levels = (Level(ZONE, "a"), Level(RACK, "r1"))
+    found = decide(index, gang(2), levels=levels)
+    assert (found.levels, on_nodes(found)) == (levels, {"a1": 2})
+    found = decide(index, gang(3), levels=levels)
+    assert (found.slots, found.rejected) == ((), (RejectedDomain(Level(RACK, "r1"), 3, 2),))
+    index.delete(host("a1", "a", 2))
+    assert decide(index, gang(2), levels=levels).rejected == (RejectedDomain(Level(RACK, "r1"), 2, 0),)
+    assert len(decide(index, gang(3), levels=()).slots) == 3, "an unpinned group goes anywhere"
+
+
+def test_unequal_pods_are_placed_together() -> None:
+    """Two nodes of 4 and 3 hold 3 + 1 and 3: the first fit of the large ones alone would not do."""
+    index = cluster(host("a1", "a", 4), host("a2", "a", 3), host("b1", "b", 20))
+    pods = [gated(f"p{n}", "x", cpu=1000 * cpu) for n, cpu in enumerate((1, 3, 3))]
+    assert on_nodes(decide(index, pods)) == {"a1": 2, "a2": 1}
+    pods = [gated(f"p{n}", "x", cpu=1000 * cpu) for n, cpu in enumerate((2, 2, 3))]
+    assert domain(decide(index, pods)) == "a"
+    pods = [gated(f"p{n}", "x", cpu=1000 * cpu) for n, cpu in enumerate((2, 3, 3))]
+    found = decide(index, pods)
+    assert (domain(found), found.rejected[0].holds) == ("b", 2)
+
+
+def test_anti_affinity_within_the_group_spreads_it_over_nodes() -> None:
+    apart: dict[str, Any] = {"apart": [term("host", gang="x")]}
+    index = cluster(host("a1", "a", 9), host("a2", "a", 9), *(host(f"b{n}", "b", 9) for n in range(3)))
+    assert on_nodes(decide(index, gang(2, **apart))) == {"a1": 1, "a2": 1}
+    found = decide(index, gang(3, **apart))
+    assert (domain(found), set(on_nodes(found).values())) == ("b", {1})
+    assert found.rejected[0].nodes == ((Reason.ANTI_AFFINITY.text, 2),)
+
+
+def test_anti_affinity_of_existing_pods_holds() -> None:
+    index = cluster(host("a1", "a", 9), host("b1", "b", 20), contender("x", on="a1", apart=[term("zone", gang="x")]))
+    assert domain(decide(index, gang(2))) == "b"
+
+
+def test_affinity_and_spread_within_the_group_hold() -> None:
+    near: dict[str, Any] = {"near": [term("rack", gang="x")]}
+    index = cluster(host("a1", "a", 2, rack="r1"), host("a2", "a", 2, rack="r2"), host("b1", "b", 9, rack="r1"))
+    assert on_nodes(decide(index, gang(2, **near))) in ({"a1": 2}, {"a2": 2})
+    assert domain(decide(index, gang(3, **near))) == "b"
+    even: dict[str, Any] = {"spreads": [spread("host", gang="x")]}
+    assert on_nodes(decide(index, gang(4, **even), levels=[Level(ZONE, "a")])) == {"a1": 2, "a2": 2}
+
+
+def test_pods_that_need_others_of_the_group_come_after_them() -> None:
+    index = cluster(host("a1", "a", 9), host("b1", "b", 9))
+    leader = gated("leader", "x", cpu=1000, role="leader")
+    workers = [gated(f"w{n}", "x", cpu=2000, near=[term("zone", role="leader")]) for n in range(2)]
+    assert domain(decide(index, [*workers, leader])) == "a"
+
+
+def test_a_trial_leaves_the_index_as_it_was() -> None:
+    index = cluster(host("a1", "a", 9), host("a2", "a", 9))
+    pods = gang(3, apart=[term("host", gang="x")])
+    compiled = index.view.compiled(pods[0].signature)
+    before = (index.view.dependency_version(compiled), [dict(group.counts) for group in compiled.filter_groups()])
+    assert decide(index, pods).slots == ()
+    after = (index.view.dependency_version(compiled), [dict(group.counts) for group in compiled.filter_groups()])
+    assert before == after
+
+
+def test_a_search_ends_with_its_budget() -> None:
+    """Odd pods on even nodes: an exhaustive search would take years."""
+    index = cluster(*(host(f"a{n}", "a", 5) for n in range(20)))
+    pods = [gated(f"p{n}", "x", cpu=2000 if n % 2 else 3000 - n) for n in range(41)]
+    found = decide(index, pods)
+    assert found.slots == ()
+    assert found.rejected[0].holds == 20
+
+
+def test_a_topology_by_hostname_names_the_nearest_misses_only() -> None:
+    index = cluster(*(host(f"n{n}", "a", 1 + n % 3) for n in range(50)))
+    found = decide(index, gang(4), topology=(HOSTNAME,))
+    assert (found.slots, len(found.rejected), {each.holds for each in found.rejected}) == ((), 16, {3})
+
+
+def test_a_group_without_pods_that_wait_needs_no_slots() -> None:
+    assert decide(cluster(host("a1", "a", 9)), []) == Proposal()
