@@ -16,7 +16,7 @@ import orjson
 from extender.cli.command import CommandError, Commands
 from extender.cli.doctor_policies import read_policy_facts
 from extender.cli.files import access_to, is_file, own_namespace, read_settings, read_yaml
-from extender.cli.service_client import ServiceError, ServiceState, Trust, read_service
+from extender.cli.service_client import ServiceError, ServiceState, Trust, add_trust, read_service
 from extender.compose.process import run_on_loop
 from extender.doctor.facts import Facts, Finding, PolicyFacts, SchedulingQueue
 from extender.doctor.permissions import Permission, needed_permissions
@@ -75,12 +75,7 @@ def add_parser(commands: Commands) -> None:
         help="the service's account, such as system:serviceaccount:kube-system:placement-extender",
     )
     parser.add_argument("--no-cluster", action="store_true", help="do not connect to the API server")
-    for name, what in (
-        ("ca", "CA of the service's certificate"),
-        ("cert", "client certificate of this command"),
-        ("key", "key of that certificate"),
-    ):
-        parser.add_argument(f"--{name}-file", metavar="FILE", default="", help=f"for https: {what}")
+    add_trust(parser)
     parser.add_argument("-o", "--output", choices=["text", "json"], default="text", help="json: for scripts")
     parser.set_defaults(run=run)
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from extender.cli.command import CommandError, Run
 
-COMMANDS: Final = ("serve", "demo", "simulate", "bench", "certs", "config", "policy", "doctor")
+COMMANDS: Final = ("serve", "demo", "simulate", "bench", "certs", "config", "policy", "doctor", "explain")
 INTERRUPTED = 130
 
 

@@ -1,5 +1,6 @@
-"""Reads the settings, readiness and metrics of a running service over HTTP, for `doctor`. Blocking calls."""
+"""Asks a running service over HTTP: its settings, readiness and metrics for `doctor`, and explanations. Blocking calls."""
 
+import argparse
 import ssl
 import urllib.error
 import urllib.request
@@ -7,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Final
+from urllib.parse import quote
 
 import orjson
 
@@ -16,6 +18,7 @@ from extender.settings import Settings, parse_settings
 from extender.telemetry.metrics import read_page
 
 _SECONDS: Final = 10.0
+_UNAUTHORIZED: Final = (401, 403)
 _CONFIGZ_NAME: Final = "placement.extender.dev"
 
 
@@ -65,6 +68,43 @@ def read_service(url: str, trust: Trust) -> ServiceState:
     return ServiceState(settings, _checks(ready.body), samples, date)
 
 
+def add_trust(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `Trust`."""
+    for name, what in (
+        ("ca", "CA of the service's certificate"),
+        ("cert", "client certificate of this command"),
+        ("key", "key of that certificate"),
+    ):
+        parser.add_argument(f"--{name}-file", metavar="FILE", default="", help=f"for https: {what}")
+
+
+def fetch_explanation(url: str, trust: Trust, pod: tuple[str, str], body: bytes, node: str) -> bytes:
+    """The explanation of a pod by namespace and name, or of the pod in ``body``. Raises ServiceError."""
+    _check_url(url)
+    base, query = url.rstrip("/"), f"?node={quote(node, safe='')}" if node else ""
+    context = _context(trust) if base.startswith("https://") else None
+    path = "" if body else "".join(f"/{quote(part, safe='')}" for part in pod)
+    headers = {"Content-Type": "application/json"} if body else {}
+    request = urllib.request.Request(f"{base}/v1/explain{path}{query}", body or None, headers)  # noqa: S310 (checked by _open)
+    try:
+        return _open(request, context)[0]
+    except urllib.error.HTTPError as error:
+        raise _said(error, base) from None
+
+
+def _said(error: urllib.error.HTTPError, base: str) -> ServiceError:
+    """The error that the service answers, in its own words."""
+    try:
+        text = str(orjson.loads(error.read())["error"])
+    except (ValueError, KeyError, TypeError):
+        return _rejection(base, error.code)
+    if error.code in _UNAUTHORIZED:
+        return ServiceError(
+            "tls", f"{base}: {text}", "ask from the machine of the service, or give --cert-file and --key-file"
+        )
+    return ServiceError("service", f"{base}: {text}", "check the names of the pod and the node, and `extender doctor`")
+
+
 def _context(trust: Trust) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=trust.ca_file or None)
@@ -78,19 +118,33 @@ def _context(trust: Trust) -> ssl.SSLContext:
 
 
 def _get(url: str, context: ssl.SSLContext | None) -> _Answer:
-    if not url.startswith(("http://", "https://")):
-        raise ServiceError("service", f"{url} is not an http or https URL", "write --url http://HOST:PORT")
+    _check_url(url)
     try:
-        with _opener(context).open(url, timeout=_SECONDS) as answer:
-            return _Answer(answer.read().decode(), answer.headers.get("Date", ""))
+        body, date = _open(urllib.request.Request(url), context)  # noqa: S310 (checked by _open)
+        return _Answer(body.decode(), date)
     except urllib.error.HTTPError as error:
         if "/readyz" in url:  # 503 with the failing checks is an answer
             return _Answer(error.read().decode(), "")
         raise _rejection(url, error.code) from None
+
+
+def _open(request: urllib.request.Request, context: ssl.SSLContext | None) -> tuple[bytes, str]:
+    """The body of an answer, and its date. Raises HTTPError for another status than 200, ServiceError for the rest."""
+    url = request.full_url
+    try:
+        with _opener(context).open(request, timeout=_SECONDS) as answer:
+            return answer.read(), answer.headers.get("Date", "")
+    except urllib.error.HTTPError:
+        raise
     except urllib.error.URLError as error:
         raise _failure(url, error.reason) from None
     except (OSError, ValueError) as error:
         raise _failure(url, error) from None
+
+
+def _check_url(url: str) -> None:
+    if not url.startswith(("http://", "https://")):
+        raise ServiceError("service", f"{url} is not an http or https URL", "write --url http://HOST:PORT")
 
 
 def _opener(context: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
@@ -99,7 +153,7 @@ def _opener(context: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
 
 
 def _rejection(url: str, status: int) -> ServiceError:
-    if status in {401, 403}:
+    if status in _UNAUTHORIZED:
         remedy = (
             "give --cert-file and --key-file, signed by server.tls.clientCAFile and named in server.tls.clients.admin"
         )

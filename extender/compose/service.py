@@ -5,7 +5,7 @@
 
 import logging
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +27,7 @@ from extender.compose.process import freeze_gc, installed_version
 from extender.index.audit import audit_steps
 from extender.index.cluster import ClusterIndex
 from extender.kube.session import Session
-from extender.kube.timing import BackoffOptions, Clock
+from extender.kube.timing import BackoffOptions, Clock, SystemClock
 from extender.kube.watch.reflector import Reflector
 from extender.kube.watch.reflector_values import ReflectorStatus, WatchOptions
 from extender.kube.writer import Writer
@@ -38,6 +38,7 @@ from extender.server.tls import ServerTls
 from extender.settings import DEFAULT_NAMESPACE, Settings, Watch
 from extender.tasks.auditing import Auditing
 from extender.tasks.event_handler import OverLimits
+from extender.tasks.explain_service import ExplainService
 from extender.tasks.filter_service import AssumedPodOptions, FilterService, OnRejection, WhatIfFilter
 from extender.tasks.ports import ClusterWriter, ObjectIndex
 from extender.tasks.preempt_and_bind import BindService, PreemptService
@@ -143,6 +144,7 @@ def service_of_cluster(
         bind=BindService(index, writer, clock).bind,
         attempt_failed=filter_service.attempt_failed,
         catch_up=reflectors.freshness.catch_up,
+        explainer=ExplainService(index.view, settings, clock, lambda uid: _assumed_nodes(index, uid)),
     )
     _report_reflectors(metrics, reflectors, clock)
     metrics.report(scraped.PODS_OVER_LIMIT, over_limits.counts)
@@ -175,6 +177,7 @@ def service_of_objects(settings: Settings, objects: Iterable[Object], rng: Rando
         filter=WhatIfFilter(filter_verb, rng).filter,
         prioritize=lambda args: prioritize_nodes(args, index.view, settings),
         preempt=PreemptService(index.view, settings, rng, NullPlanTarget(), as_requested).preempt,
+        explainer=ExplainService(index.view, settings, SystemClock()),
     )
     return Service(settings, index, Readiness(), _metrics(index, filter_verb), verbs)
 
@@ -207,6 +210,12 @@ def _rejected_pods(
         jobs.append(("requeue rejected pods", replica.run_while_leading(requeuer.run)))
         jobs.append(("recheck rejected pods", replica.run_while_leading(rechecker.run)))
     return [*calls, *search_elsewhere], jobs
+
+
+def _assumed_nodes(index: ClusterIndex, uid: str) -> Sequence[str]:
+    """The nodes that a pod is assumed on."""
+    held = index.assumed.held.get(uid)
+    return () if held is None else held.nodes
 
 
 def _watched_pods(index: ClusterIndex, settings: Settings, clock: Clock, metrics: Metrics) -> WatchedPods:

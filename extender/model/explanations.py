@@ -6,8 +6,25 @@ Values only, in the form in which the API encodes them. The texts of reasons are
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum
 
 import msgspec
+
+
+class Cause(Enum):
+    """Why a pod is not explained."""
+
+    UNKNOWN = "unknown"
+    BUSY = "busy"
+    TOO_EXPENSIVE = "too expensive"
+
+
+class NotExplained(Exception):  # noqa: N818 (an answer, not an error)
+    """Raised when a pod is not explained: it or the node is not known, or the budget is spent. The text says which."""
+
+    def __init__(self, cause: Cause, text: str) -> None:
+        super().__init__(text)
+        self.cause = cause
 
 
 class _Value(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 
 from extender.model.units import Address
-from extender.server import health, verbs
+from extender.server import api_v1, health, verbs
 from extender.server.collaborators import COLLABORATORS, Collaborators, Readiness, Verbs
 from extender.server.listening import listening_limits, listening_within
 from extender.server.middleware import answer_errors
@@ -41,6 +41,8 @@ def make_app(
     app.router.add_post(paths.preempt, verbs.preempt_pods, name="preempt")
     if paths.bind:
         app.router.add_post(paths.bind, verbs.bind_pod, name="bind")
+    app.router.add_get("/v1/explain/{namespace}/{pod}", api_v1.explain_pod)
+    app.router.add_post("/v1/explain", api_v1.explain_given_pod)
     app.router.add_get("/livez", health.livez)
     app.router.add_get("/healthz", health.livez)
     app.router.add_get("/readyz", health.readyz)

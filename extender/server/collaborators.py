@@ -10,6 +10,7 @@ from typing import Protocol
 
 from aiohttp import web
 
+from extender.model.explanations import Explanation
 from extender.model.objects import Pod
 from extender.model.preemption import Candidate
 from extender.server.request_checks import BodyMemory, Deadlines
@@ -27,6 +28,16 @@ async def reject_bind(_args: BindingArgs) -> str:
 
 def ignore_failed_attempt(_pod: Pod) -> None:
     """A service that follows no cluster assumes no pod."""
+
+
+class Explainer(Protocol):
+    """Explains pods. Both raise NotExplained."""
+
+    async def explain(self, namespace: str, name: str, node: str = "") -> Explanation:
+        """A pod that exists."""
+
+    async def explain_given(self, pod: Pod, node: str = "") -> Explanation:
+        """A pod that does not exist yet."""
 
 
 _LOG = logging.getLogger(__name__)
@@ -48,6 +59,7 @@ class Verbs:
     bind: Callable[[BindingArgs], Awaitable[str]] = reject_bind
     attempt_failed: Callable[[Pod], None] = ignore_failed_attempt
     catch_up: Callable[[], Awaitable[None]] | None = None
+    explainer: Explainer | None = None
 
 
 class Readiness(Protocol):

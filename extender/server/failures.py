@@ -11,6 +11,7 @@ import orjson
 from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMessage
 
+from extender.model.explanations import Cause, NotExplained
 from extender.settings import Server
 from extender.wire.errors import WireError
 
@@ -33,7 +34,7 @@ class UnknownName(Exception):  # noqa: N818 (as above)
 
 
 class NotLocal(Exception):  # noqa: N818 (as above)
-    """Raised when an unauthenticated client requests a change from another machine."""
+    """Raised when an unauthenticated client requests a change, or an explanation, from another machine."""
 
 
 class Stale(Exception):  # noqa: N818 (as above)
@@ -95,7 +96,13 @@ _FOR_THE_CLIENT_ONLY = {"not_ready", "overloaded", "unauthenticated", "forbidden
 
 def failure_of(error: Exception, limits: Server) -> Failure:
     """The failure for an error. Texts name settings by their path in the configuration file."""
-    return _of_state(error, limits) or _of_client(error) or _of_request(error, limits) or _UNEXPECTED
+    return (
+        _of_state(error, limits)
+        or _of_explanation(error)
+        or _of_client(error)
+        or _of_request(error, limits)
+        or _UNEXPECTED
+    )
 
 
 def _of_state(error: Exception, limits: Server) -> Failure | None:
@@ -116,6 +123,18 @@ def _of_state(error: Exception, limits: Server) -> Failure | None:
     return None
 
 
+def _of_explanation(error: Exception) -> Failure | None:
+    """Failures of explanations."""
+    match error:
+        case NotExplained(cause=Cause.UNKNOWN):
+            return Failure(HTTPStatus.NOT_FOUND, "unknown", str(error))
+        case NotExplained(cause=Cause.BUSY):
+            return Failure(HTTPStatus.TOO_MANY_REQUESTS, "busy", str(error), headers=_LATER)
+        case NotExplained():
+            return Failure(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_expensive", str(error))
+    return None
+
+
 def _of_client(error: Exception) -> Failure | None:
     """Failures of authentication and authorisation."""
     match error:
@@ -126,7 +145,7 @@ def _of_client(error: Exception) -> Failure | None:
             text = f"the client certificate's names ({error.names}) are not among server.tls.clients.{error.role}"
             return Failure(HTTPStatus.FORBIDDEN, "forbidden", text)
         case NotLocal():
-            text = "without server.tls.clientCAFile only this machine may change anything"
+            text = "without server.tls.clientCAFile only this machine may change anything or ask for explanations"
             return Failure(HTTPStatus.FORBIDDEN, "forbidden", text)
     return None
 

@@ -27,6 +27,7 @@ Role = Literal["scheduler", "metrics", "admin"]
 # By the path of the route. Verbs are recognised by the name of the route, as their paths are settings.
 _PROBES: Final = frozenset({"/livez", "/readyz", "/readyz/{check}", "/healthz"})
 _ROLES: Final[Mapping[str, Role]] = {"/metrics": "metrics", "/configz": "admin", "/debug/loglevel": "admin"}
+_API: Final = "/v1/"  # tells what is in the cluster
 _READING: Final = frozenset({"GET", "HEAD"})
 
 # Forms that hold one text. The others ("othername", "DirName", "Registered ID") hold no text that a list could name.
@@ -49,7 +50,7 @@ def check_client(request: web.Request, tls: Tls) -> None:
     """Raises NoCertificate, UnknownName or NotLocal where the client must not have an answer.
 
     The kubelet's probes have no certificate, and their answer is no secret. Without a client CA every client that reaches
-    the port is answered; only changes of the service are limited to this machine.
+    the port is answered; only changes of the service and questions about the cluster are limited to this machine.
     """
     is_verb = request.match_info.route.name is not None
     if is_verb and not tls.client_ca_file:
@@ -57,9 +58,10 @@ def check_client(request: web.Request, tls: Tls) -> None:
     path = _route(request)
     if path in _PROBES and request.method in _READING:
         return
-    role: Role | None = "scheduler" if is_verb else _ROLES.get(path)
+    role: Role | None = "scheduler" if is_verb else "admin" if path.startswith(_API) else _ROLES.get(path)
     if not tls.client_ca_file:
-        if role == "admin" and request.method not in _READING and not _is_local(request.remote):
+        is_open = request.method in _READING and not path.startswith(_API)
+        if role == "admin" and not is_open and not _is_local(request.remote):
             raise NotLocal
         return
     certificate: PeerCertificate | None = request.get_extra_info("peercert")

@@ -250,6 +250,35 @@ def pods_within(limits: Limits) -> Kind[Pod]:
     return Kind("pods", "/api/v1/pods", PodJson, lambda raw: trim_pod(raw, limits))
 
 
+class _TypeJson(msgspec.Struct):
+    kind: str = "Pod"
+
+
+_TYPE = msgspec.json.Decoder(_TypeJson)
+_POD = msgspec.json.Decoder(PodJson)
+_NO_NAMESPACE = "default"
+
+
+def decode_manifest(body: bytes, limits: Limits = DEFAULT_LIMITS) -> Pod:
+    """The pod of a manifest, without the node that it may name, and in the namespace "default" unless it names another.
+
+    Raises ``WireError``. Nothing is defaulted that an admission plugin would set, such as the priority of a class.
+    """
+    try:
+        kind, raw = _TYPE.decode(body).kind, _POD.decode(body)
+    except UNREADABLE as error:
+        raise from_msgspec(error) from None
+    if kind != "Pod":
+        raise WireError("kind", f'expected "Pod", got "{kind[:64]}"')
+    if raw.metadata is None or not raw.metadata.name:
+        raise WireError("metadata.name", "is missing")
+    if raw.spec is None:
+        raise WireError("spec", "is missing")
+    raw.metadata.namespace = raw.metadata.namespace or _NO_NAMESPACE
+    raw.metadata.uid = None
+    return msgspec.structs.replace(trim_pod(raw, limits), node="", nominated_node="", terminating=False)
+
+
 def policies_within(limits: Limits, api_kind: str, group: str) -> Kind[PolicyObject]:
     """A kind of policies; one that exceeds the limits, or is invalid otherwise, is kept as invalid."""
     resource = f"{api_kind.lower()[:-1]}ies"

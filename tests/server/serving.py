@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from aiohttp import web
 from aiohttp.test_utils import TestClient
 
+from extender.model.explanations import Explanation, NotExplained
+from extender.model.objects import Pod
 from extender.model.preemption import Candidate
 from extender.server.app import make_app
 from extender.server.collaborators import Verbs
@@ -66,7 +68,29 @@ async def every_candidate(args: PreemptionArgs) -> Sequence[Candidate]:
     return args.candidates
 
 
-AGREEABLE = Verbs(everything_passes, scores_by_length, every_candidate)
+@dataclass
+class Answering:
+    """An explainer that answers what it was asked, or raises."""
+
+    asked: list[tuple[str, ...]] = field(default_factory=list)
+    problem: NotExplained | None = None
+
+    async def explain(self, namespace: str, name: str, node: str = "") -> Explanation:
+        """Names the pod."""
+        return self._answer(f"{namespace}/{name}", node)
+
+    async def explain_given(self, pod: Pod, node: str = "") -> Explanation:
+        """Names the pod."""
+        return self._answer(pod.full_name, node, pod.node)
+
+    def _answer(self, pod: str, *more: str) -> Explanation:
+        if self.problem is not None:
+            raise self.problem
+        self.asked.append((pod, *more))
+        return Explanation(pod=pod, state="pending", nodes=3, passing=0, fitting=0)
+
+
+AGREEABLE = Verbs(everything_passes, scores_by_length, every_candidate, explainer=Answering())
 
 
 def app_with(

@@ -14,7 +14,7 @@ from extender.server.app import listening
 from extender.server.tls import ServerTls
 from extender.settings import Clients, Paths, Server
 from tests.server.pki import NOW, Pki, new_connections
-from tests.server.serving import BY_NAMES, app_with
+from tests.server.serving import BY_NAMES, POD, app_with
 
 CLIENTS: Final = Clients(scheduler=("system:kube-scheduler",), metrics=("prometheus",), admin=("operator",))
 REQUESTS: Final = (
@@ -24,6 +24,8 @@ REQUESTS: Final = (
     ("GET", "/configz"),
     ("GET", "/debug/loglevel"),
     ("PUT", "/debug/loglevel"),
+    ("GET", "/v1/explain/team-a/web-1"),
+    ("POST", "/v1/explain"),
     ("GET", "/version"),
     ("GET", "/livez"),
     ("HEAD", "/readyz"),
@@ -47,7 +49,8 @@ async def allowed(pki: Pki, name: str, clients: Clients) -> set[tuple[str, str]]
         new_connections(context) as session,
     ):
         for method, path in REQUESTS:
-            body = {"json": BY_NAMES} if method == "POST" else {"data": b"info"} if method == "PUT" else {}
+            asked = POD if path.startswith("/v1/") else BY_NAMES
+            body = {"json": asked} if method == "POST" else {"data": b"info"} if method == "PUT" else {}
             async with session.request(method, url + path, **body) as answer:
                 assert answer.status in {HTTPStatus.OK, HTTPStatus.FORBIDDEN}
                 if answer.status == HTTPStatus.OK:

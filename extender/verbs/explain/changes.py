@@ -42,7 +42,7 @@ _TARGETS: Final = 40
 _PLACES: Final = 3
 _NAMESPACES: Final = 4
 _DRY_RUNS: Final = 30
-_DRY_RUN_WORK: Final = 20_000  # as `dry_run.victims.MOST_WORK`: about 3 ms for each node
+_DRY_RUN_WORK: Final = 10_000  # as `dry_run.victims.MOST_WORK`: about 1.5 ms for each node
 _A_STEP: Final = 300
 
 

@@ -8,6 +8,7 @@ verdict is taken in one step for each piece of the nodes; if the cluster changes
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from extender.index.explain_view import ExplainView
@@ -33,14 +34,14 @@ _UNSEEN: Final = "host ports, volumes and devices, which the extender does not s
 _NOMINATED: Final = Rejection("NominatedPods", Reason.NOMINATED)
 
 
-def explain(pod: Pod, view: ExplainView, settings: Settings, node: str = "") -> Steps[Explanation]:
-    """The explanation for a pod that is on no node. ``node``: also the state of this node, which must exist.
+def explain(pod: Pod, view: ExplainView, settings: Settings, node: str = "", state: str = "") -> Steps[Explanation]:
+    """The explanation for a pod that is on no node. ``node``: also the state of this node, if it exists.
 
     O(nodes × clauses + signatures + nodes with a counted pod), and the trials of `find_changes`.
     """
     asked, pod = pod, effective_pod(pod, view, settings)
     compiled = view.compiled(pod.signature)
-    subject = _Subject(pod, compiled, view, settings)
+    subject = _Subject(pod, asked, compiled, view, settings)
     version = subject.version()
     passing = yield from subject.passing()
     obstacles = [*subject.kept_obstacles(), *(yield from subject.rule_obstacles())]
@@ -57,7 +58,7 @@ def explain(pod: Pod, view: ExplainView, settings: Settings, node: str = "") -> 
     enforced = pod.signature.enforced
     return Explanation(
         pod=asked.full_name,
-        state="gated" if asked.gated else "pending",
+        state=state or ("gated" if asked.gated else "pending"),
         rejection=asked.rejection,
         nodes=len(subject.numbers),
         passing=len(passing),
@@ -76,7 +77,10 @@ def explain(pod: Pod, view: ExplainView, settings: Settings, node: str = "") -> 
 class _Subject:
     """The pod and the filters that apply to it. ``kept`` are nodes kept for nominated pods, ``rejections`` those of node fit."""
 
-    def __init__(self, pod: Pod, compiled: CompiledConstraints, view: ExplainView, settings: Settings) -> None:
+    def __init__(
+        self, pod: Pod, asked: Pod, compiled: CompiledConstraints, view: ExplainView, settings: Settings
+    ) -> None:
+        """``asked`` is the pod without what policies direct, as kube-scheduler checks it against nodes."""
         self.view = view
         self.numbers: Sequence[NodeNumber] = list(view.known.values())
         self.rejections: dict[NodeNumber, Rejection | None] = {}
@@ -85,7 +89,7 @@ class _Subject:
         frame: Frame = IndexFrame()
         self.frame = WorstCaseFrame(frame, view) if view.is_undetermined(compiled) else frame
         self._filters = catalog.prepare_filters(pod, compiled, view, self.frame)
-        self._fit = catalog.NODE_FIT.prepare_filter(pod, compiled, view, self.frame)
+        self._fit = catalog.NODE_FIT.prepare_filter(asked, compiled, view, self.frame)
         preempts = bool(view.nominated) and settings.preemption.mode != "off"
         names = nodes_kept_for_nominated_pods(pod, view.known, view) if preempts else ()
         self.kept = {view.known[name] for name in names}
@@ -139,6 +143,8 @@ class _Subject:
             rejection = prepared.rejection(nodes[0], self.view)
         if rejection is None or rejection.reason is not reason:
             rejection = Rejection(rule.name, reason)
+        if rule.counts_by_domain:  # other nodes may be in other domains
+            rejection = replace(rejection, domain=None, count=0, limit=None, blamed=())
         return self._obstacle(rejection, nodes)
 
     def check_fit(self) -> Steps[None]:

@@ -1,0 +1,126 @@
+"""Explains pods on request, in slices, so that an answer to the scheduler waits for little of it.
+
+One explanation is computed at a time. After each slice of about a millisecond the loop is free for longer than that: a
+filter request takes several turns of the event loop, and meets one or two slices. Each request has a budget of time, and
+few may wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from extender.index.explain_view import ExplainView
+from extender.model.explanations import Cause, Explanation, NotExplained
+from extender.model.objects import Pod
+from extender.rules.constraint_states import Steps
+from extender.settings import Settings
+from extender.tasks.ports import Clock
+from extender.verbs.explain.explaining import explain
+
+T = TypeVar("T")
+
+MOST_WAITING: Final = 4
+MOST_SECONDS: Final = 1.0  # of slices; an explanation at 5,000 nodes and 150,000 pods takes 0.04
+_SLICE_SECONDS: Final = 0.001
+_PAUSE_SECONDS: Final = 0.002
+_PODS_A_STEP: Final = 5000  # compared by name
+
+
+class ExplainService:
+    """The explain verb with its budget. ``nodes_of`` returns the nodes that a pod is assumed on, by UID."""
+
+    def __init__(
+        self,
+        view: ExplainView,
+        settings: Settings,
+        clock: Clock,
+        nodes_of: Callable[[str], Sequence[str]] = lambda _uid: (),
+    ) -> None:
+        self._view = view
+        self._settings = settings
+        self._clock = clock
+        self._nodes_of = nodes_of
+        self._turn = asyncio.Lock()
+        self._waiting = 0
+
+    async def explain(self, namespace: str, name: str, node: str = "") -> Explanation:
+        """Explains a pod that exists. Raises NotExplained."""
+        return await self._in_turn(self._of_name(namespace, name, node))
+
+    async def explain_given(self, pod: Pod, node: str = "") -> Explanation:
+        """Explains a pod that does not exist yet. Raises NotExplained."""
+        return await self._in_turn(self._of_given(pod, node))
+
+    async def _in_turn(self, work: Steps[T]) -> T:
+        if self._waiting >= MOST_WAITING:
+            raise NotExplained(
+                Cause.BUSY, f"{MOST_WAITING} other explanations are wanted already; try again in a moment"
+            )
+        self._waiting += 1
+        try:
+            async with self._turn:
+                return await self._in_slices(work)
+        finally:
+            work.close()
+            self._waiting -= 1
+
+    async def _in_slices(self, work: Steps[T]) -> T:
+        used = 0.0
+        while True:
+            begun = self._clock.now()
+            while (now := self._clock.now()) - begun < _SLICE_SECONDS:
+                try:
+                    next(work)
+                except StopIteration as end:
+                    result: T = end.value
+                    return result
+            used += now - begun
+            if used >= MOST_SECONDS:
+                text = f"the explanation would take more than {MOST_SECONDS:g} s of the event loop"
+                raise NotExplained(Cause.TOO_EXPENSIVE, text)
+            await self._clock.sleep(_PAUSE_SECONDS)
+
+    def _of_name(self, namespace: str, name: str, node: str) -> Steps[Explanation]:
+        self._check_node(node)
+        pod = yield from self._find(namespace, name)
+        state = self._state(pod)
+        if state:
+            return Explanation(pod=pod.full_name, state=state, nodes=len(self._view.known), passing=0, fitting=0)
+        return (yield from explain(pod, self._view, self._settings, node))
+
+    def _of_given(self, pod: Pod, node: str) -> Steps[Explanation]:
+        self._check_node(node)
+        try:
+            return (yield from explain(pod, self._view, self._settings, node, state="does not exist"))
+        finally:
+            self._view.release_compiled(pod.signature)
+
+    def _check_node(self, node: str) -> None:
+        if node and node not in self._view.known:
+            raise NotExplained(Cause.UNKNOWN, f"node {node} is not known")
+
+    def _find(self, namespace: str, name: str) -> Steps[Pod]:
+        """The pod of a name; the last one, where the watch still shows an earlier one. O(pods)."""
+        found: Pod | None = None
+        for at, pod in enumerate(list(self._view.pods.values())):
+            if at % _PODS_A_STEP == _PODS_A_STEP - 1:
+                yield
+            if pod.name == name and pod.signature.namespace == namespace:
+                found = pod
+        if found is None:
+            raise NotExplained(Cause.UNKNOWN, f"pod {namespace}/{name} is not known, or it has finished")
+        return found
+
+    def _state(self, pod: Pod) -> str:
+        """Why the pod is not to be explained, as it is placed or leaving; else empty."""
+        if pod.node:
+            return f"on node {pod.node}"
+        if pod.terminating:
+            return "terminating"
+        nodes = self._nodes_of(pod.uid)
+        if not nodes:
+            return ""
+        where = nodes[0] if len(nodes) == 1 else f"one of {len(nodes)} nodes"
+        return f"passed filter, and is assumed on {where} until it is bound"

@@ -1,0 +1,141 @@
+"""`extender explain` as a user runs it: ten pods that are pending for ten reasons, a snapshot, and what it says of errors."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+import orjson
+import pytest
+import pytest_asyncio
+import yaml
+
+from extender.cli.main import main
+from extender.cli.scenarios import lead_to_webhook, read_objects, read_scenario, scenario_settings
+from extender.compose.embedded import service_running
+from extender.simulator.scenario.play import Player
+from extender.simulator.scenario.simulated_cluster import SimulatedCluster
+from tests.simulator.plain import HOSTNAME, anti_affinity, namespace, node, pod, term
+
+README: Final = Path("README.md").read_text("utf-8")
+SCENARIO: Final = "config/scenarios/pending.yaml"
+# By pod: the rule and the reason that reject the untainted nodes, and words of the printed explanation.
+CAUSES: Final = {
+    "no-cache": ("InterPodAffinity", "affinity", ["app=cache", "label team=shop on namespace data"]),
+    "avoids-agents": ("InterPodAffinity", "anti_affinity", ["kube-agents/agent-old-0", "namespaceSelector {}"]),
+    "is-loud": ("InterPodAffinity", "existing_anti_affinity", ["carried by shop/quiet-old-", "noise=loud"]),
+    "uneven-ledger": (
+        "PodTopologySpread",
+        "spread_skew",
+        ["maxSkew 1: a domain may have at most 0", "reserved=yes:NoSchedule"],
+    ),
+    "too-few-zones": ("PodTopologySpread", "spread_skew", ["minDomains 4: more than the eligible domains"]),
+    "no-racks": ("PodTopologySpread", "spread_label_missing", ["example.com/rack", "3 nodes lack the label"]),
+    "missed-policy": ("SchedulingPolicy", "policy", ["lab-nodes"]),
+    "above-a-limit": ("Limits", "over_limit", ["limits.topologyKeys is 16"]),
+    "too-large": ("NodeFit", "no_room", ["more room on general-", "cpu"]),
+    "no-gpu": ("NodeFit", "node_affinity", ["didn't match Pod's node affinity/selector"]),
+}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def scenario() -> AsyncIterator[str]:
+    """The URL of the service beside the scenario, after every pod was tried."""
+    play = read_scenario(SCENARIO)
+    async with (
+        SimulatedCluster(play, 1, read_objects(play, SCENARIO)) as simulated,
+        service_running(scenario_settings(play, SCENARIO), simulated.api.url, 1, simulated.clock) as (url, service),
+    ):
+        await lead_to_webhook(simulated, service)
+        await simulated.begin(url)
+        player = Player(simulated, lambda _text: None)
+        await player.run(play.steps)
+        assert not (await player.finish()).failures
+        await simulated.stop_scheduling()
+        yield url
+
+
+async def explain(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """The exit code of the command, and what it printed."""
+    code = await asyncio.to_thread(main, ["explain", *arguments])
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("name", CAUSES)
+async def test_each_of_the_ten_pending_pods_has_its_cause_named(
+    scenario: str, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    rule, reason, words = CAUSES[name]
+    code, table, _ = await explain(capsys, f"shop/{name}", "--url", scenario)
+    assert code == 0
+    assert [word for word in words if word not in table] == []
+    _, document, _ = await explain(capsys, f"shop/{name}", "--url", scenario, "-o", "json", "--node", "general-0")
+    found = orjson.loads(document)
+    assert (found["state"], found["nodes"], found["fitting"]) == ("pending", 3, 0)
+    by_node = {(each["rule"], each["reason"]) for each in found["node"]["obstacles"]}
+    assert by_node == {(rule, reason)}
+    obstacles = {(each["rule"], each["reason"]): each.get("nodes", 1) for each in found["obstacles"]}
+    assert obstacles[rule, reason] >= 2
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_readme_shows_what_is_printed(scenario: str, capsys: pytest.CaptureFixture[str]) -> None:
+    _, table, _ = await explain(capsys, "shop/no-cache", "--url", scenario)
+    assert f"```text\n{table}```" in README
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_service_says_what_it_does_not_know(scenario: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, said = await explain(capsys, "shop/none", "--url", scenario)
+    assert (code, "pod shop/none is not known" in said) == (1, True)
+    code, _, said = await explain(capsys, "shop/no-gpu", "--node", "n9", "--url", scenario)
+    assert (code, "node n9 is not known" in said) == (1, True)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_pod_that_does_not_exist_yet_is_explained_from_its_manifest(
+    scenario: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "pod.yaml"
+    path.write_text(yaml.safe_dump(pod("new", "shop", cpu="100m")))
+    code, table, _ = await explain(capsys, "-f", str(path), "--url", scenario)
+    assert (code, table.splitlines()[:2]) == (0, ["shop/new: does not exist", "2 of 3 nodes would take it now"])
+
+
+async def test_a_snapshot_gives_the_same_without_a_service(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    alone = anti_affinity(term(HOSTNAME, app="web"))
+    objects = [
+        namespace("default"),
+        node("node-a", "z1"),
+        node("node-b", "z2", taints=[{"key": "gpu", "effect": "NoSchedule"}]),
+        pod("web-1", on="node-a", labels={"app": "web"}),
+        pod("web-2", labels={"app": "web"}, affinity=alone),
+    ]
+    path = tmp_path / "cluster.json"
+    path.write_bytes(orjson.dumps({"kind": "List", "items": objects}))
+    code, text, _ = await explain(capsys, "default/web-2", "--snapshot", str(path), "-o", "yaml")
+    found = yaml.safe_load(text)
+    assert (code, found["passing"]) == (0, 1)
+    assert [(each["domain"], each["count"], each["passes"]) for each in found["constraints"][0]["domains"]] == [
+        ("node-a", 1, False),
+        ("node-b", 0, True),
+    ]
+    assert [each["kind"] for each in found["changes"]] == ["addNode"]
+    code, text, _ = await explain(capsys, "default/web-1", "--snapshot", str(path))
+    assert (code, text) == (0, "default/web-1: on node node-a\n")
+
+
+@pytest.mark.parametrize("arguments", [[], ["web-1"], ["a/b/c"], ["a/b", "-f", "pod.yaml"]])
+async def test_a_command_without_one_pod_is_wrong_usage(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["explain", *arguments])
+    assert ended.value.code == 2
+
+
+async def test_a_service_that_is_not_there_has_a_remedy(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, said = await explain(capsys, "a/b", "--url", "http://127.0.0.1:1")
+    assert (code, "cannot be reached" in said, "check that it runs" in said) == (1, True, True)
