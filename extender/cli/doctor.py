@@ -8,6 +8,7 @@ import argparse
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -21,6 +22,7 @@ from extender.compose.process import run_on_loop
 from extender.doctor.facts import Facts, Finding, PolicyFacts, SchedulingQueue
 from extender.doctor.permissions import Permission, needed_permissions
 from extender.doctor.policies import examine_policies
+from extender.doctor.quotas import examine_quotas
 from extender.doctor.scheduler_config import examine_scheduler
 from extender.doctor.service import examine_differences, examine_service
 from extender.doctor.surroundings import examine_surroundings
@@ -28,12 +30,16 @@ from extender.kube.access import AccessReviews
 from extender.kube.connection import Access
 from extender.kube.effects import Lease
 from extender.kube.errors import KubeError, NotFound
+from extender.kube.lists import read_list
 from extender.kube.pod_conditions import PodConditions, read_pod_conditions
 from extender.kube.session import Session, open_session
 from extender.kube.timing import SystemClock
 from extender.kube.writer import Writer
+from extender.model.objects import PodQuota
 from extender.server.certificates import readable_by_all
 from extender.settings import Kube, LeaderElection, Settings
+from extender.wire.errors import WireError
+from extender.wire.kinds import RESOURCE_QUOTAS
 
 _DEFAULT_SCHEDULER: Final = "default-scheduler"
 _LOCAL: Final = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -46,7 +52,7 @@ class ClusterFacts:
     """Facts from the API server: denied permissions, by how many seconds its clock is ahead, the Lease, and pods.
 
     The Lease is None if leader election is off; a Lease that does not exist has no holder. Pods are read only if the
-    service has never been called, else they are None. Policies are None where they are disabled.
+    service has never been called, else they are None. Policies and quotas are None where they are disabled.
     """
 
     denied: Sequence[Permission]
@@ -54,6 +60,7 @@ class ClusterFacts:
     lease: Lease | None = None
     pods: Sequence[PodConditions] | None = None
     policies: PolicyFacts | None = None
+    quotas: Sequence[PodQuota] | None = None
 
 
 def add_parser(commands: Commands) -> None:
@@ -113,7 +120,13 @@ def examine(arguments: argparse.Namespace) -> tuple[list[Finding], list[str]]:
         nodes = int(facts.total("extender_index_entries", kind="nodes"))
         findings += examine_scheduler(scheduler, facts.settings, nodes)
         checked.append(f"scheduler configuration {arguments.scheduler_config}")
-    return [*findings, *examine_service(facts), *examine_surroundings(facts), *examine_policies(facts)], checked
+    findings += [
+        *examine_service(facts),
+        *examine_surroundings(facts),
+        *examine_policies(facts),
+        *examine_quotas(facts),
+    ]
+    return findings, checked
 
 
 def _scheduler_document(path: str) -> Mapping[str, Any]:
@@ -185,7 +198,7 @@ def _with_cluster(facts: Facts, cluster: _ClusterAccess, profiles: frozenset[str
         renewed = found.lease.renew_time
         age = 0.0 if renewed is None else facts.now - renewed.timestamp()
         facts = replace(facts, lease_holder=found.lease.holder, lease_age=age)
-    return replace(facts, policies=found.policies), []
+    return replace(facts, policies=found.policies, quotas=found.quotas), []
 
 
 def _queue(pods: Sequence[PodConditions], started: float, profiles: frozenset[str]) -> SchedulingQueue:
@@ -203,7 +216,29 @@ async def _read_cluster(cluster: _ClusterAccess, settings: Settings, *, reads_po
         denied = [one for one in needed_permissions(settings) if not await reviews.is_allowed(*one.review_arguments)]
         pods = await read_pod_conditions(session.reads) if reads_pods else None
         policies = await read_policy_facts(session.reads, settings) if settings.policies.enabled else None
-        return ClusterFacts(denied, ahead, await _lease(session, settings.leader_election), pods, policies)
+        quotas = await _quotas(session, settings)
+        return ClusterFacts(denied, ahead, await _lease(session, settings.leader_election), pods, policies, quotas)
+
+
+async def _quotas(session: Session, settings: Settings) -> Sequence[PodQuota] | None:
+    """The quotas that can be read; None where they are disabled, or may not be read."""
+    if not settings.quota.enabled:
+        return None
+    try:
+        items = await read_list(session.reads, RESOURCE_QUOTAS.path)
+    except KubeError as error:
+        if error.status in (HTTPStatus.FORBIDDEN, HTTPStatus.UNAUTHORIZED):
+            return None  # the missing permission is a finding
+        raise
+    return [found for item in items if (found := _quota(item)) is not None]
+
+
+def _quota(item: bytes) -> PodQuota | None:
+    """A quota; None where a field cannot be read, which a metric of the service counts."""
+    try:
+        return RESOURCE_QUOTAS.decode_object(item)
+    except WireError:
+        return None
 
 
 async def _lease(session: Session, settings: LeaderElection) -> Lease | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from extender.doctor.permissions import Permission
+from extender.model.objects import PodQuota
 from extender.model.policies import InvalidPolicy, Policy
 from extender.settings import Settings
 
@@ -78,7 +79,7 @@ class Facts:
     """The facts. Times are Unix seconds. `clocks`: by how many seconds each other clock is ahead of the local one.
 
     ``denied``: needed permissions that the API server denies. ``account``: for which account, where that may not be the
-    service's own. ``policies``: None also where they are disabled.
+    service's own. ``policies``, ``quotas``: None also where they are disabled.
     """
 
     settings: Settings
@@ -92,6 +93,7 @@ class Facts:
     queue: SchedulingQueue | None = None
     account: str = ""
     policies: PolicyFacts | None = None
+    quotas: Sequence[PodQuota] | None = None
 
     def series(self, name: str) -> Iterator[Sample]:
         """The series of a metric."""

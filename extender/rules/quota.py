@@ -10,12 +10,15 @@ Terms that scheduling policies add count like the pod's own, and the text names 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from extender.index.quotas_view import QuotaUse
 from extender.index.table_views import Subscribable
 from extender.index.view import CompiledConstraints, IndexReaders
+from extender.model.bounded import BoundedCache
 from extender.model.objects import Pod, PodSignature
 from extender.model.quotas import CROSS_NAMESPACE_SCOPE, charged, limits_pods
 from extender.model.rejections import Reason, Rejection
@@ -35,6 +38,9 @@ QUOTA, UNCOVERED, MAX_NAMESPACES, TOPOLOGY_KEYS, CONSENT, UNREAD = (
     "unread",
 )
 LIMITS = (QUOTA, UNCOVERED, MAX_NAMESPACES, TOPOLOGY_KEYS, CONSENT, UNREAD)
+REJECTED: Final = "rejected"
+AUDITED: Final = "audited"
+_SEEN: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,3 +173,26 @@ class CrossNamespaceQuota(Rule):
     def unwatched_changes(self, view: IndexReaders) -> tuple[Subscribable, ...]:
         """Changes of quotas, of what is used of them, and of namespaces."""
         return (view.quota_changes, view.namespace_changes)
+
+
+class QuotaCounts:
+    """Pods over a limit, by limit and result. A limit in mode Audit rejects nothing.
+
+    Each pod counts once for a limit, however often it is tried, unless 10,000 others came between.
+    """
+
+    def __init__(self) -> None:
+        self.counts: Counter[tuple[str, str]] = Counter(
+            {(limit, result): 0 for limit in LIMITS for result in (REJECTED, AUDITED)}
+        )
+        self._seen: BoundedCache[tuple[str, str, str], bool] = BoundedCache(_SEEN)
+
+    def record(self, pod: Pod, view: IndexReaders) -> None:
+        """Counts an effective pod in the quota scope. O(1) where no limit concerns it."""
+        if not view.quotas.concerns(pod.signature):
+            return
+        for found in findings(pod, view):
+            key = (pod.uid, found.limit, REJECTED if found.enforces else AUDITED)
+            if self._seen.get(key) is None:
+                self._seen.put(key, True, 1)
+                self.counts[key[1:]] += 1

@@ -9,7 +9,7 @@ import pytest
 from extender.index.audit import audit
 from extender.index.claims.assumed import Limits
 from extender.model.policies import PolicyObject
-from extender.verbs.filter.quota_counts import AUDITED, REJECTED
+from extender.rules.quota import AUDITED, REJECTED
 from tests.builders import REQUIRED, Json, namespace, term, weighted
 from tests.policies import policy
 from tests.quotas import NODES, SCOPE, Tenants, limited, quota, reaching, reaching_json

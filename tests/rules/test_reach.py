@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from extender.verbs.filter.quota_counts import AUDITED
+from extender.rules.quota import AUDITED
 from tests.builders import namespace, term, weighted
 from tests.quotas import ALL_NAMESPACES, Tenants
 

@@ -17,6 +17,7 @@ from extender.model.preemption import PreemptionPlan
 from extender.model.rejections import Reason
 from extender.rules import catalog
 from extender.rules.frames import BestCaseFrame, Frame, WorstCaseFrame
+from extender.rules.quota import QuotaCounts
 from extender.settings import Settings
 from extender.verbs.dry_run.candidates import may_plan, node_of_running_plan, nodes_kept_for_nominated_pods
 from extender.verbs.effective_pod import PolicyCounts, effective_pod
@@ -25,7 +26,6 @@ from extender.verbs.filter.nominated_pods import (
     without_nodes,
 )
 from extender.verbs.filter.preemption_plan import UnhelpfulNodeCache, plan_for_rejected_pod
-from extender.verbs.filter.quota_counts import QuotaCounts
 from extender.verbs.filter.rejections import RejectionCache, rejection
 from extender.verbs.filter.select_host import answers_one, best_passing, select_hosts
 from extender.verbs.request import RequestedNodes, Search, requested_nodes
