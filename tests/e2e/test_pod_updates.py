@@ -6,8 +6,10 @@ What the apiserver adds to a pod when it is created (tolerations, a priority) is
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from copy import deepcopy
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -18,12 +20,15 @@ from extender.verbs.release.narrowing import release_patch
 from extender.wire.pod_updates.rules import allowed
 from tests.e2e.client import Api, pod_path
 from tests.e2e.cluster import Cluster
+from tests.e2e.random_updates import edit_randomly, random_pod
 from tests.parity.runner import cases
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 _CASES = Path(__file__).resolve().parents[1] / "parity/cases/updates-open.ndjson.gz"
 _EVERY = 4  # one of so many cases is sent
+_RANDOM_PODS = 50
+_UPDATES_OF_EACH = 4
 _PODS = "/api/v1/namespaces/default/pods"
 
 
@@ -46,17 +51,38 @@ async def sent(api: Api) -> AsyncIterator[tuple[str, JsonObject, JsonObject, Jso
         yield case["id"], stored, new, await api.request("PUT", pod_path(stored), new, allow=[422])
 
 
+def causes(answer: JsonObject) -> set[tuple[str, str]]:
+    """The errors of an answer as field and type; none of one that was accepted."""
+    found = answer["details"]["causes"] if answer["kind"] == "Status" else []
+    return {(cause["field"], cause["reason"]) for cause in found}
+
+
 async def test_the_verdict_and_the_errors_are_those_of_the_apiserver(cluster: Cluster) -> None:
     compared, different = 0, {}
     async for name, stored, new, answer in sent(cluster.api):
         compared += 1
-        causes = answer["details"]["causes"] if answer["kind"] == "Status" else []
-        real = {(cause["field"], cause["reason"]) for cause in causes}
+        real = causes(answer)
         ours = {(error.field, str(error.type)) for error in allowed(stored, new).errors}
         if real != ours:
             different[name] = (ours, real)
     assert different == {}
     assert compared > 150
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_random_updates_get_the_answer_of_the_apiserver(cluster: Cluster, seed: int) -> None:
+    rng, different = Random(seed), dict[str, object]()
+    for number in range(_RANDOM_PODS):
+        stored = await cluster.api.request("POST", _PODS, random_pod(f"pod-{seed}-{number}", rng))
+        for _ in range(_UPDATES_OF_EACH):
+            new = deepcopy(stored)
+            edits = edit_randomly(new, rng)
+            answer = await cluster.api.request("PUT", pod_path(stored), new, params={"dryRun": "All"}, allow=[422])
+            real = causes(answer)
+            ours = {(error.field, str(error.type)) for error in allowed(stored, new).errors}
+            if real != ours:
+                different[", ".join(edits)] = (ours, real)
+    assert different == {}
 
 
 async def test_a_gated_pod_is_narrowed_and_released_by_one_patch(cluster: Cluster) -> None:

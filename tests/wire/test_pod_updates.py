@@ -101,6 +101,18 @@ def test_metadata_keeps_its_identity_and_stays_valid(changed: Pod, expected: lis
     assert errors(pod(generation=2), pod(**{"generation": 2, **changed})) == expected
 
 
+def test_a_mirror_pod_needs_a_node() -> None:
+    mirror = pod(annotations={"kubernetes.io/config.mirror": "x"})
+    assert errors(mirror, mirror) == [("metadata.annotations[kubernetes.io/config.mirror]", "Invalid")]
+    with_node = pod({"nodeName": "n1"}, annotations={"kubernetes.io/config.mirror": "x"})
+    assert errors(with_node, with_node) == []
+
+
+def test_an_image_is_checked_also_where_containers_were_added() -> None:
+    new = pod({"containers": [{"name": "app", "image": "web:2 "}, {"name": "more", "image": "x"}]})
+    assert errors(pod(), new) == [("spec.containers[0].image", "Invalid"), ("spec.containers", "Forbidden")]
+
+
 def test_a_pod_that_is_being_deleted_gets_no_new_finalizer() -> None:
     old = pod(deletionTimestamp="2026-01-01T00:00:00Z", finalizers=["a/b"])
     new = pod(deletionTimestamp="2026-01-01T00:00:00Z", finalizers=["a/b", "a/c"])

@@ -78,7 +78,7 @@ def _default_pod_spec(pod: JsonObject) -> JsonObject:
     spec: JsonObject = pod.setdefault("spec", {})
     for name, value in _POD_SPEC.items():
         spec.setdefault(name, value if not isinstance(value, dict) else dict(value))
-    _tolerate_unready_nodes(spec)
+    tolerate_unready_nodes(spec)
     return spec
 
 
@@ -88,7 +88,8 @@ def mark_gated(pod: JsonObject) -> None:
     set_condition(pod, {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": message})
 
 
-def _tolerate_unready_nodes(spec: JsonObject) -> None:
+def tolerate_unready_nodes(spec: JsonObject) -> None:
+    """Adds the default tolerations where they are absent; the API server does that at updates too."""
     tolerations = spec.setdefault("tolerations", [])
     for key in _NOT_READY:
         if not any(toleration.get("key", "") in {key, ""} for toleration in tolerations):

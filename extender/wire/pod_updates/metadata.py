@@ -29,6 +29,14 @@ def check_metadata_update(found: Problems, old: JsonObject, new: JsonObject) -> 
     _check_owners(found, new.get("ownerReferences"), "metadata.ownerReferences")
 
 
+def check_mirror(found: Problems, pod: JsonObject) -> None:
+    """A mirror pod is one of a node."""
+    annotations, spec = (pod.get("metadata") or {}).get("annotations"), pod.get("spec")
+    if isinstance(annotations, dict) and MIRROR_ANNOTATION in annotations and not (spec or {}).get("nodeName"):
+        text = "must set spec.nodeName if mirror pod annotation is set"
+        found.invalid(f"metadata.annotations[{MIRROR_ANNOTATION}]", annotations[MIRROR_ANNOTATION], text)
+
+
 def _check_identity(found: Problems, old: JsonObject, new: JsonObject) -> None:
     if not new.get("resourceVersion"):
         found.invalid("metadata.resourceVersion", new.get("resourceVersion"), "must be specified for an update")

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from extender.model.policies import JsonObject
 from extender.wire.field_errors import ErrorType, FieldError, Problems
-from extender.wire.pod_updates.metadata import check_metadata_update
+from extender.wire.pod_updates.metadata import check_metadata_update, check_mirror
 from extender.wire.pod_updates.narrowing import check_node_affinity, check_node_selector
 from extender.wire.pod_updates.semantics import comparable, comparable_spec
-from extender.wire.pod_updates.validity import check_pod, check_pod_tolerations
+from extender.wire.pod_updates.validity import check_image, check_pod, check_pod_tolerations
 
 UPDATABLE: Final = (
     "`spec.containers[*].image`",
@@ -47,6 +47,7 @@ def allowed(old: JsonObject, new: JsonObject) -> Verdict:
     """
     found = Problems()
     check_metadata_update(found, old["metadata"], found.read_object(new.get("metadata"), "metadata"))
+    check_mirror(found, new)
     check_pod(found, old["spec"], found.read_object(new.get("spec"), "spec"))
     malformed = [error for error in found.errors if error.type is ErrorType.TYPE_INVALID]
     if malformed:  # the API server cannot decode the pod, so it checks no more
@@ -79,11 +80,7 @@ def _check_containers(found: Problems, old: JsonObject, new: JsonObject) -> bool
             found.forbidden(f"spec.{name}", "pod updates may not add or remove containers")
             return False
         for number, container in enumerate(after):
-            at, image = f"spec.{name}[{number}].image", container.get("image") or ""
-            if not image:
-                found.required(at, "")
-            if image.strip() != image:
-                found.invalid(at, image, "must not have leading or trailing whitespace")
+            check_image(found, container.get("image") or "", f"spec.{name}[{number}].image")
     return True
 
 

@@ -33,9 +33,7 @@ def check_pod(found: Problems, old: JsonObject, new: JsonObject) -> None:
     """Every error of the new spec; ``old`` says what is tolerated."""
     for name in ("containers", "initContainers"):
         for container, at in found.objects(new.get(name), f"spec.{name}"):
-            image = found.read_text(container.get("image"), f"{at}.image")
-            if not image:
-                found.required(f"{at}.image", "")
+            check_image(found, found.read_text(container.get("image"), f"{at}.image"), f"{at}.image")
     found.read_number(new.get("activeDeadlineSeconds"), "spec.activeDeadlineSeconds", 1, _INT32)
     _check_integer(found, new, "terminationGracePeriodSeconds")
     node_name = found.read_text(new.get("nodeName"), "spec.nodeName")
@@ -47,6 +45,14 @@ def check_pod(found: Problems, old: JsonObject, new: JsonObject) -> None:
     found.errors += _affinity_errors(old, new)
     found.errors += _spread_errors(old, new)
     check_immutable_fields(found, old, new)
+
+
+def check_image(found: Problems, image: str, path: str) -> None:
+    """The image of a container in a pod; that of a template may be absent."""
+    if not image:
+        found.required(path, "")
+    if image.strip() != image:
+        found.invalid(path, image, "must not have leading or trailing whitespace")
 
 
 def check_pod_tolerations(found: Problems, value: Any) -> None:

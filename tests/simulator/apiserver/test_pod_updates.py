@@ -67,6 +67,12 @@ async def test_a_json_patch_that_tests_and_removes_a_gate_is_applied_as_a_whole(
     assert (await client.patch(f"{DEFAULT}/a", steps, JSON))[0] == 422
 
 
+async def test_default_tolerations_that_an_update_leaves_out_are_added_again(client: Client) -> None:
+    _, made = await client.post(DEFAULT, pod("a"))
+    code, changed = await client.patch(f"{DEFAULT}/a", {"spec": {"tolerations": None}})
+    assert (code, changed["spec"]["tolerations"]) == (200, made["spec"]["tolerations"])
+
+
 async def test_a_pod_has_no_gate_and_a_node_at_once(client: Client) -> None:
     code, body = await client.post(DEFAULT, pod("a", on="n1", schedulingGates=GATES))
     assert (code, body["details"]["causes"][0]["field"]) == (422, "spec.nodeName")
