@@ -90,7 +90,10 @@ def mark_gated(pod: JsonObject) -> None:
 
 def tolerate_unready_nodes(spec: JsonObject) -> None:
     """Adds the default tolerations where they are absent; the API server does that at updates too."""
-    tolerations = spec.setdefault("tolerations", [])
+    tolerations = spec.get("tolerations") or []
+    if not isinstance(tolerations, list) or not all(isinstance(each, dict) for each in tolerations):
+        return  # refused when it is checked
+    spec["tolerations"] = tolerations
     for key in _NOT_READY:
         if not any(toleration.get("key", "") in {key, ""} for toleration in tolerations):
             fill = {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}

@@ -150,7 +150,8 @@ def _check_pod_update(target: Target, old: JsonObject, new: JsonObject) -> None:
         check_metadata_update(found, old["metadata"], new["metadata"])
         _raise_invalid(target.name, found.errors)
     else:
-        defaulting.tolerate_unready_nodes(new["spec"])
+        if isinstance(new.get("spec"), dict):
+            defaulting.tolerate_unready_nodes(new["spec"])
         _raise_invalid(target.name, allowed(old, new).errors)
 
 

@@ -2,6 +2,8 @@
 
 from datetime import UTC, datetime
 
+import pytest
+
 from extender.model.release import RELEASE_GATE, Decision, GroupKey, Level
 from extender.simulator.apiserver.patching import JSON, STRATEGIC
 from extender.simulator.json_objects import JsonObject
@@ -71,6 +73,13 @@ async def test_default_tolerations_that_an_update_leaves_out_are_added_again(cli
     _, made = await client.post(DEFAULT, pod("a"))
     code, changed = await client.patch(f"{DEFAULT}/a", {"spec": {"tolerations": None}})
     assert (code, changed["spec"]["tolerations"]) == (200, made["spec"]["tolerations"])
+
+
+@pytest.mark.parametrize("spec", [7, {"tolerations": 7}, {"tolerations": [7]}, {"containers": 7}, None])
+async def test_a_spec_of_wrong_types_is_refused(client: Client, spec: object) -> None:
+    _, made = await client.post(DEFAULT, pod("a"))
+    code, body = await client.request("PUT", f"{DEFAULT}/a", {**made, "spec": spec})
+    assert (code, body["reason"]) == (422, "Invalid")
 
 
 async def test_a_pod_has_no_gate_and_a_node_at_once(client: Client) -> None:
