@@ -13,14 +13,15 @@ from extender.index.cluster import ClusterIndex
 from extender.model.explanations import Change as Help
 from extender.model.objects import Pod
 from extender.simulator.json_objects import name_of
+from extender.verbs.filter.pipeline import FilterVerb
 from extender.wire.kinds import PODS
-from tests.builders import Json, asking, node_json, pod_json, spread, term
+from tests.builders import Json, asking, node_json, pod_json, settings, spread, term
 from tests.deciding import filter_nodes
 from tests.explaining import apply, explained, fits
 from tests.laws.cases import case, meets_its_case
 from tests.laws.observing import SYSTEM_DEFAULTS, Cluster, fresh
 from tests.laws.observing import apply as take
-from tests.strategies import Change, Step, histories, mostly_linked, one_of, pods
+from tests.strategies import NODE_NAMES, Change, Step, histories, mostly_linked, one_of, pods
 
 # Four in five pods fit; the others make nodes full.
 _REQUESTS: Final = one_of([{"cpu": "1"}, {"cpu": "1"}, {"cpu": "2", "memory": "1Gi"}, {"cpu": "3"}, {}])
@@ -128,6 +129,43 @@ def test_the_verdict_is_that_of_filter_for_every_pod_and_node(
             assert not found.is_changed
         rejected += len(names) - len(passed)
     case(rejected)
+
+
+_PREEMPTING: Final = settings(preemption={"mode": "execute"})
+
+
+@meets_its_case
+@given(
+    roomy_clusters(),
+    requesting_pods(),
+    st.lists(st.tuples(requesting_pods(), st.sets(one_of(NODE_NAMES), min_size=1)), min_size=1, max_size=3),
+    st.lists(st.tuples(requesting_pods(), one_of(NODE_NAMES)), max_size=2),
+)
+def test_the_verdict_is_that_of_filter_beside_assumed_and_nominated_pods(
+    clustered: tuple[ClusterIndex, Cluster],
+    body: Json,
+    assumed: list[tuple[Json, set[str]]],
+    nominated: list[tuple[Json, str]],
+) -> None:
+    index, _ = clustered
+    for number, (each, nodes) in enumerate(assumed):
+        index.assume(_pod(_named(each, f"assumed-{number}")), sorted(nodes), now=0.0)
+    for number, (each, node) in enumerate(nominated):
+        index.upsert(_pod(_named(each, f"nominated-{number}") | {"status": {"nominatedNodeName": node}}))
+    names, uncertain = sorted(index.view.known), 0
+    passed = FilterVerb(index.view, _PREEMPTING).decide(asking(body, *names), 0).result.passed
+    found = explained(index, _pod(body), _PREEMPTING)
+    assert found.passing == len(passed)
+    for name in names:
+        state = explained(index, _pod(body), _PREEMPTING, name).node
+        assert state is not None
+        assert state.passes == (name in passed)
+        uncertain += any(each.reason == "nominated" for each in state.obstacles)
+    case(uncertain or index.view.is_undetermined(index.view.compiled(_pod(body).signature)))
+
+
+def _named(body: Json, name: str) -> Json:
+    return body | {"metadata": body["metadata"] | {"name": name, "uid": name}}
 
 
 @meets_its_case
