@@ -8,6 +8,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from random import Random
 from typing import Final
@@ -40,6 +41,7 @@ from extender.tasks.auditing import Auditing
 from extender.tasks.event_handler import OverLimits
 from extender.tasks.explain_service import ExplainService
 from extender.tasks.filter_service import AssumedPodOptions, FilterService, OnRejection, WhatIfFilter
+from extender.tasks.missed_admissions import MissedAdmissions
 from extender.tasks.ports import ClusterWriter, ObjectIndex
 from extender.tasks.preempt_and_bind import BindService, PreemptService
 from extender.tasks.readiness import Readiness
@@ -133,7 +135,13 @@ def service_of_cluster(
     pods = _watched_pods(index, settings, clock, metrics)
     known_until = reflectors.known_until(PODS.name)
     options = _assumed_pod_options(settings)
-    filter_service = FilterService(index, pods, clock, options, filter_verb, rng, plans, on_rejection, known_until)
+    missed = MissedAdmissions(writer, clock, partial(datetime.now, UTC))
+    filter_service = FilterService(
+        index, pods, clock, options, filter_verb, rng, plans, on_rejection, known_until, missed.record
+    )
+    if settings.policies.enabled:
+        jobs.append(("missed admissions", replica.run_while_leading(missed.run)))
+        metrics.report(scraped.MISSED_ADMISSION_EVENTS, lambda: missed.results)
     if settings.assumed_pods.enabled:
         jobs.append(("assumed pods", filter_service.run))
     jobs += _audit(index, settings, clock, metrics)

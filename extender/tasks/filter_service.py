@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from extender.index.claims.assumed import Assumed, AssumedPods, Limits, RejectedPods
 from extender.index.view import ClusterView
 from extender.model.objects import Pod
+from extender.model.policies import PolicyKey
 from extender.tasks.ports import Clock, PlanTarget
 from extender.tasks.watched_pods import WatchedPods
 from extender.verbs.filter.pipeline import FilterVerb
@@ -34,6 +35,7 @@ _REVIEW_SECONDS: Final = 0.25
 _SUSPENDED_SECONDS: Final = 1.0
 
 OnRejection = Callable[[ExtenderArgs], None]
+OnMissed = Callable[[Pod, Sequence[PolicyKey]], None]
 
 
 class AssumingIndex(Protocol):
@@ -86,8 +88,9 @@ class FilterService:
         plans: PlanTarget,
         on_rejection: Sequence[OnRejection] = (),
         known_until: Callable[[], float] = lambda: inf,
+        on_missed: OnMissed = lambda _pod, _policies: None,
     ) -> None:
-        """``on_rejection`` is called after each result in which no node passed.
+        """``on_rejection`` is called after each result in which no node passed, ``on_missed`` once for a pod that admission missed.
 
         ``known_until``: the monotonic time up to which every pod event has been handled.
         """
@@ -104,6 +107,7 @@ class FilterService:
         self._plans = plans
         self._on_rejection = on_rejection
         self._known_until = known_until
+        self._on_missed = on_missed
 
     async def filter(self, args: ExtenderArgs) -> FilterResult:
         """Decides a request. The pod's earlier assumption ends first: a new request means that the last attempt failed."""
@@ -131,6 +135,8 @@ class FilterService:
         decision = self._verb.decide(args, self._rng.getrandbits(32), avoid)
         if decision.plan is not None:
             self._plans.submit(decision.plan)
+        if decision.missed and self._index.view.pod(args.pod.uid) is not None:
+            self._on_missed(args.pod, decision.missed)
         return decision.result
 
     def _answer(self, args: ExtenderArgs, previous: Assumed | None) -> FilterResult:

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from extender.kube.effects import PolicyEvent
 from extender.kube.errors import KubeError
 from extender.model.policies import PolicyKey
+from extender.tasks.event_tokens import EventTokens
 from extender.tasks.ports import Clock
 
 JsonObject = dict[str, Any]
@@ -54,7 +55,7 @@ class PolicyEvents:
         self._utc_now = utc_now
         # By policy and reason: when it was written, and how often it was suppressed since then.
         self._written: dict[PolicyKey, dict[str, tuple[float, int]]] = {}
-        self._tokens, self._filled = float(AT_ONCE), clock.now()
+        self._tokens = EventTokens(AT_ONCE, REFILL_SECONDS, clock.now())
         self._problem = ""
 
     async def record(self, key: PolicyKey, uid: str, before: JsonObject, after: JsonObject) -> None:
@@ -70,7 +71,8 @@ class PolicyEvents:
         now = self._clock.now()
         written = self._written.setdefault(key, {})
         last, repeated = written.get(told.reason, (-REPEATED_AFTER_SECONDS, 0))
-        if now - last < REPEATED_AFTER_SECONDS or not self._has_token(now, told.type):
+        spare = AT_ONCE / 2 if told.type == _NORMAL else 0
+        if now - last < REPEATED_AFTER_SECONDS or not self._tokens.take(now, spare=spare):
             written[told.reason] = last, repeated + 1
             self.results["suppressed"] += 1
             return
@@ -87,15 +89,6 @@ class PolicyEvents:
         else:
             self.results["written"] += 1
             self._problem = ""
-
-    def _has_token(self, now: float, kind: str) -> bool:
-        """Takes a token, if there is one for this kind of event."""
-        self._tokens = min(AT_ONCE, self._tokens + (now - self._filled) / REFILL_SECONDS)
-        self._filled = now
-        if self._tokens < 1 + (AT_ONCE / 2 if kind == _NORMAL else 0):
-            return False
-        self._tokens -= 1
-        return True
 
 
 def _told(before: JsonObject, after: JsonObject) -> Iterator[_Told]:

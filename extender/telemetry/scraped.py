@@ -262,6 +262,12 @@ POLICY_EVENTS: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
     ("result",),
     is_counter=True,
 )
+MISSED_ADMISSION_EVENTS: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
+    "extender_missed_admission_events",
+    "Events by the leader about pods that admission missed, by result: written, failed, suppressed (too many at once).",
+    ("result",),
+    is_counter=True,
+)
 
 # -- preemption
 

@@ -133,15 +133,19 @@ class PolicyCounts:
         every = [(kind, result) for kind in (NAMESPACED_KIND, CLUSTER_KIND) for result in (MISSED, AUDITED, ESCAPED)]
         return cls(Counter(dict.fromkeys(every, 0)), BoundedCache(_SEEN))
 
-    def record(self, pod: Pod, view: IndexReaders) -> None:
-        """Counts a pod as the watch shows it, after its effective pod was made. O(1) unless it lacks something."""
+    def record(self, pod: Pod, view: IndexReaders) -> tuple[PolicyKey, ...]:
+        """Counts a pod as the watch shows it, after its effective pod was made; returns what it missed where that is new.
+
+        O(1) unless it lacks something.
+        """
         found = view.policies.effective.get(pod.signature)
         if found is None:
-            return
+            return ()
         escaped = found.gating if pod.gating is None else ()  # a pod that was released knows it
         if not (found.missed or found.audited or escaped) or self._seen.get(pod.uid) is not None:
-            return
+            return ()
         self._seen.put(pod.uid, True, 1)
         self.counts.update((key.kind, MISSED) for key in found.missed)
         self.counts.update((key.kind, AUDITED) for key in found.audited)
         self.counts.update((key.kind, ESCAPED) for key in escaped)
+        return found.missed

@@ -136,7 +136,7 @@ EVICT: Final = ApiCall("evict", "", "pods", "eviction", "create", "preemption.ev
 DELETE: Final = ApiCall("delete", "", "pods", "", "delete", "preemption.eviction is delete", _deletes)
 CREATE_EVENT: Final = ApiCall(
     *("create_event", EVENTS_GROUP, "events", "", "create"),
-    "preemption records events about its victims, and the leader about policies and groups of gated pods",
+    "preemption records events about its victims, the leader about policies, pods that missed them, and groups of gated pods",
     _records_events,
 )
 BIND: Final = ApiCall("bind", "", "pods", "binding", "create", "server.paths.bind is set", _binds)

@@ -21,6 +21,7 @@ from extender.simulator.apiserver.kinds import (
     EVENTS,
     MUTATING_WEBHOOKS,
     NAMESPACES,
+    NODES,
     POLICY_KINDS,
     SECRETS,
     VALIDATING_WEBHOOKS,
@@ -30,7 +31,7 @@ from extender.simulator.json_objects import JsonObject
 from extender.simulator.scenario.fault_injector import FaultInjector
 from extender.simulator.scenario.faults import WebhookDown
 from extender.telemetry.metrics import read_page
-from tests.builders import settings
+from tests.builders import asking, node_json, settings
 from tests.deploy.building import DEPLOY, load_all
 from tests.deploy.policies.examples import policy
 from tests.fakes import PATIENCE, until
@@ -305,3 +306,24 @@ async def test_the_leader_writes_the_status_of_a_policy() -> None:
         uid = (await cluster.client.get(path))[1]["metadata"]["uid"]
         assert (event["reason"], event["regarding"]["name"], event["regarding"]["uid"]) == ("Applied", "one", uid)
         assert 'extender_policy_events_total{result="failed"} 0.0' in metrics
+
+
+async def test_a_pod_that_admission_missed_has_an_event(cluster: Cluster) -> None:
+    """It is older than the policy."""
+    made = await cluster.create("old")
+    await cluster.apply(policy("PodSchedulingPolicy", nodeSelector={"disk": "ssd"}))
+    cluster.api.operations.create(NODES, node_json("n1"))
+    index = cluster.service.index
+    await until(lambda: "n1" in index.view.known and made["metadata"]["uid"] in index.pods)
+    for _ in range(2):
+        assert list((await cluster.service.verbs.filter(asking(made, "n1"))).passed) == []
+
+    def events() -> list[JsonObject]:
+        found = [stored.read() for stored in cluster.api.store.table(EVENTS).latest()]
+        return [each for each in found if each["reason"] == "PolicyMissedAdmission"]
+
+    await until(events)
+    (event,) = events()
+    assert (event["type"], event["regarding"]["uid"]) == ("Warning", made["metadata"]["uid"])
+    assert "PodSchedulingPolicy/default/" in event["note"]
+    assert 'extender_missed_admission_events_total{result="written"} 1.0' in cluster.service.metrics.render().decode()

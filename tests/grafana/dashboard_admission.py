@@ -83,10 +83,12 @@ ADMISSION = Dashboard(
             ),
             Panel(
                 "Status of policies",
-                "Writes and events per second by the leader. `failed`: see the log. `suppressed`: repetitions, or too many at once.",
+                "Writes and events per second by the leader. `failed`: see the log. `suppressed`: repetitions, or too many at once. "
+                "Of a pod: one that admission missed.",
                 {
                     "status {{result}}": rate("extender_policy_status_writes_total", "result"),
                     "event {{result}}": rate("extender_policy_events_total", "result"),
+                    "event of a pod {{result}}": rate("extender_missed_admission_events_total", "result"),
                 },
                 "ops",
                 width=6,

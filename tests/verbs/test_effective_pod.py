@@ -200,6 +200,14 @@ def test_a_pod_that_admission_missed_is_counted_once() -> None:
     assert asker.verb.policies.counts.total() == 2
 
 
+def test_a_decision_names_the_policies_that_admission_missed_once_for_a_pod() -> None:
+    asker = Asker(policy("zonal", nodeSelector={"zone": "d"}), policy("late", nodeName="na", when=["Scheduling"]))
+    (missed,) = asker.ask().missed
+    assert str(missed) == "ClusterPodSchedulingPolicy/zonal"
+    assert asker.ask().missed == ()
+    assert asker.ask(contender_json("another")).missed == (missed,)
+
+
 def test_a_policy_that_acts_at_scheduling_alone_was_not_missed_by_admission() -> None:
     asker = Asker(policy("zonal", nodeSelector={"zone": "a"}, when=["Scheduling"]))
     assert asker.passed() == ["na"]

@@ -13,6 +13,7 @@ import msgspec
 
 from extender.index.view import ClusterView
 from extender.model.objects import Pod
+from extender.model.policies import PolicyKey
 from extender.model.preemption import PreemptionPlan
 from extender.model.rejections import Reason
 from extender.rules import catalog
@@ -35,10 +36,14 @@ _NO_NODES: AbstractSet[str] = frozenset()
 
 
 class FilterDecision(msgspec.Struct, frozen=True, gc=False):
-    """The answer, and the plan that is to be carried out because of it, if any."""
+    """The answer, the plan that is to be carried out because of it, if any, and the policies that admission missed.
+
+    ``missed`` is empty where an earlier decision has told of the pod.
+    """
 
     result: FilterResult
     plan: PreemptionPlan | None = None
+    missed: tuple[PolicyKey, ...] = ()
 
 
 class FilterVerb:
@@ -112,14 +117,15 @@ class FilterVerb:
             return self._decide(args, seed, avoid)
         asked = args.pod
         pod = effective_pod(asked, self._view, self.settings)
-        self.policies.record(asked, self._view)
+        missed = self.policies.record(asked, self._view)
         if pod is asked:
             return self._decide(args, seed, avoid)
         decision = self._decide(msgspec.structs.replace(args, pod=pod), seed, avoid)
-        if decision.plan is None:
+        if decision.plan is None and not missed:
             return decision
         # A plan is about the pod as the watch shows it.
-        return FilterDecision(decision.result, replace(decision.plan, preemptor=asked))
+        plan = None if decision.plan is None else replace(decision.plan, preemptor=asked)
+        return FilterDecision(decision.result, plan, missed)
 
     def _decide(self, args: ExtenderArgs, seed: int, avoid: str) -> FilterDecision:
         """The same for an effective pod."""
