@@ -126,6 +126,9 @@ def _check_reserved(index: ClusterIndex) -> list[str]:
         for uid, pod in pods.items():
             if index.pods.get(uid) is None or index.pods[uid].node or reserved.node_of(uid) != node:
                 problems.append(f"slot of pod {pod.full_name} on {node}: is not to be there")
+        true = total([*(pod.requests for pod in pods.values()), {PODS: len(pods)}])
+        if true != reserved.totals.get(node):
+            problems.append(f"slots on {node}: {reserved.totals.get(node)} counted, {true} there")
     filed = sum(map(len, reserved.by_node.values()))
     if filed != len(reserved.held):
         problems.append(f"slots: {filed} are filed by node, {len(reserved.held)} by pod")

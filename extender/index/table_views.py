@@ -57,6 +57,10 @@ class ReservedView(Protocol):
         """The pods that have a slot, by node name and UID; no empty entry. They may be assumed on the node already."""
 
     @property
+    def totals(self) -> Mapping[str, Resources]:
+        """What all slots on a node take together, by node name; ``pods`` is how many there are."""
+
+    @property
     def version(self) -> int:
         """Grows with every change of the room that is free beside the slots on a node that has any. O(1)."""
 

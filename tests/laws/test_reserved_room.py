@@ -163,8 +163,8 @@ def test_what_is_reserved_equals_a_recount_and_leaves_nothing(
         assert before[1] == after[1] or after[0] > before[0], "a change of the room has a new version"
     world.index.reserved.expire(1.0)
     reserved = world.index.reserved
-    left = (reserved.by_node, reserved.held, reserved._groups, reserved._rooms)
-    assert left == ({}, {}, {}, {})
+    left = (reserved.by_node, reserved.totals, reserved.held, reserved._groups, reserved._rooms)
+    assert left == ({}, {}, {}, {}, {})
 
 
 def _room(world: World) -> object:

@@ -22,6 +22,7 @@ from extender.model.release import GroupKey, Slot
 from extender.model.resources import PODS, Resources
 
 _NO_ROOM: Resources = {}
+_ONE_POD: Resources = {PODS: 1}
 
 
 @dataclass(slots=True)
@@ -41,7 +42,7 @@ class _Held(NamedTuple):
 
 
 class Reservations:
-    """All slots, by node name and UID. ``pods`` are those that the watch shows.
+    """All slots, by node name and UID, and ``totals`` of what they take by node. ``pods`` are those that the watch shows.
 
     ``changes`` are those after which a rejected pod may pass: room that was freed without its pod being bound there.
     ``expired`` counts the groups whose slots have expired.
@@ -51,6 +52,7 @@ class Reservations:
         self._pods = pods
         self._nominations = nominations
         self.by_node: dict[str, dict[str, Pod]] = {}
+        self.totals: dict[str, dict[str, int]] = {}
         self.changes: Subscribers[Slot] = Subscribers()
         self.expired = 0
         self.held: dict[str, _Held] = {}
@@ -148,7 +150,8 @@ class Reservations:
         self.held[uid] = _Held(group, node, pod)
         self._groups.setdefault(group, _Group(until)).pods.add(uid)
         self.by_node.setdefault(node, {})[uid] = pod
-        self._count(pod, 1)
+        _add(self.totals, node, pod, 1)
+        _add(self._rooms, pod.namespace, pod, 1)
         self._version += 1
 
     def _end(self, uid: str, *, is_freed: bool) -> None:
@@ -162,18 +165,21 @@ class Reservations:
         found.pods.discard(uid)
         if not found.pods:
             del self._groups[group]
-        self._count(pod, -1)
+        _add(self.totals, node, pod, -1)
+        _add(self._rooms, pod.namespace, pod, -1)
         self._version += 1
         if is_freed:
             self.changes.notify(Slot(uid, node), None)
 
-    def _count(self, pod: Pod, sign: int) -> None:
-        room = self._rooms.setdefault(pod.namespace, {})
-        resources.add(room, pod.requests, sign)
-        resources.add(room, {PODS: 1}, sign)
-        if not room:
-            del self._rooms[pod.namespace]
-
     def statistics(self) -> dict[str, int]:
         """How many slots are held, and for how many groups."""
         return {"reserved_slots": len(self.held), "groups_with_slots": len(self._groups)}
+
+
+def _add(rooms: dict[str, dict[str, int]], key: str, pod: Pod, sign: int) -> None:
+    """Adds what a pod needs to the sum of its node or namespace (``sign`` 1), or takes it away (-1)."""
+    room = rooms.setdefault(key, {})
+    resources.add(room, pod.requests, sign)
+    resources.add(room, _ONE_POD, sign)
+    if not room:
+        del rooms[key]

@@ -19,7 +19,7 @@ QUESTIONS = {
     for key in ("p50", "p99", "max", "mean")
 }
 ALWAYS = {"share.decode", "share.decide", "share.encode", "requestsPerSecond", "bytesIn", "bytesOut", "rejectedShare"}
-MEASURES = ["requests", "events", "retries", "relabel", "policies", "hostile"]
+MEASURES = ["requests", "events", "retries", "relabel", "policies", "gangs", "hostile"]
 
 
 def test_a_play_has_every_figure_of_what_it_measures() -> None:
@@ -35,6 +35,8 @@ def test_a_play_has_every_figure_of_what_it_measures() -> None:
         "relabel.pods",
     }
     assert only.figures.keys() >= {"policies.unmatched", "policies.selected"}
+    assert only.figures.keys() >= {"decision.p50", "gang.bytesPerPod", "gang.eventsPerSecond", "besideGangs.filter"}
+    assert only.figures["decision.slots"] == 1
     assert only.figures.keys() >= {"hostile.max", "hostile.slowdown", "hostile.rss"}
     assert sum(only.figures[f"share.{part}"] for part in ("decode", "decide", "encode")) == pytest.approx(1)
     assert only.place == {"pods": 30, "selectors": 3, "names": 10, "answer": "best5"}

@@ -11,6 +11,7 @@ from time import perf_counter_ns
 from typing import Any, Final
 
 from extender.settings import Settings
+from extender.simulator.bench.measurement.gangs import measure_gangs
 from extender.simulator.bench.measurement.hostile_pods import measure_hostile
 from extender.simulator.bench.measurement.in_process_player import Player
 from extender.simulator.bench.measurement.policies import measure_policies
@@ -63,6 +64,8 @@ def _play_point(point: Point, player: Player, cluster: SyntheticCluster, subject
         found |= measure_relabel(cluster, subject.index, decisions, point.names)
     if "policies" in point.measures:
         found |= measure_policies(subject, player, point)
+    if "gangs" in point.measures:
+        found |= measure_gangs(cluster, subject, player, point)
     if "hostile" in point.measures:
         found |= measure_hostile(cluster, subject.index, player, decisions, point)
     return found

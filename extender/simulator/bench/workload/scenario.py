@@ -18,7 +18,7 @@ Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
 # "decisive": placement decisive; "best50": cooperative with a shortlist of 50 nodes; "all": cooperative with all nodes.
 Answer: TypeAlias = Annotated[str, Meta(pattern="^(decisive|all|best[1-9][0-9]*)\\Z")]
 Place: TypeAlias = dict[str, int | str]
-Measure: TypeAlias = Literal["requests", "events", "retries", "relabel", "policies", "hostile", "service"]
+Measure: TypeAlias = Literal["requests", "events", "retries", "relabel", "policies", "gangs", "hostile", "service"]
 
 # The dimensions of a point, in the order of the tables.
 _VARIED: Final = ("pods", "selectors", "names", "answer")
