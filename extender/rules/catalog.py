@@ -207,6 +207,11 @@ def unwatched_changes(view: IndexReaders) -> tuple[Subscribable, ...]:
     return tuple([source for rule in RULES for source in rule.unwatched_changes(view)])
 
 
+def shared_places(pod: Pod, view: IndexReaders) -> dict[Hashable, int]:
+    """How many more pods may pass at most, by the group of pods that share these places; empty for most pods."""
+    return dict(each for rule in RULES for each in rule.shared_places(pod, view))
+
+
 # -- scores -------------------------------------------------------------------------------------------------------------
 
 

@@ -170,6 +170,18 @@ class CrossNamespaceQuota(Rule):
         amounts = (tuple(sorted(pod.requests.items())), tuple(sorted(facts.limits.items())))
         return (*amounts, facts.has_deadline, facts.best_effort, facts.created)
 
+    def shared_places(self, pod: Pod, view: IndexReaders) -> Iterator[tuple[Hashable, int]]:
+        """What is left of each quota that charges the pod, in pods like this one."""
+        quotas = view.quotas
+        if not (pod.signature.affinity.cross_namespace and quotas.settings.mode == "Enforce"):
+            return
+        if quotas.concerns(pod.signature):
+            for quota, used in quotas.uses(pod):
+                amounts = ((charged(name, pod), most - used.get(name, 0)) for name, most in quota.hard.items())
+                left = [room // amount for amount, room in amounts if amount]
+                if left:
+                    yield quota.key, max(min(left), 0)
+
     def unwatched_changes(self, view: IndexReaders) -> tuple[Subscribable, ...]:
         """Changes of quotas, of what is used of them, and of namespaces."""
         return (view.quota_changes, view.namespace_changes)

@@ -210,6 +210,13 @@ class Rule(ABC):
         yield from ()
         return ()
 
+    def shared_places(self, _pod: Pod, _view: IndexReaders) -> Iterable[tuple[Hashable, int]]:
+        """How many more pods may pass at most, for each group of pods that this one belongs to: the group and the number.
+
+        So many of the rejected pods of a group are requeued at a time, as all others would be rejected again.
+        """
+        return ()
+
     # -- the dry run of a preemption ------------------------------------------------------------------------------------
 
     def lasting_part(self, compiled: CompiledConstraints) -> CompiledConstraints | None:

@@ -2,23 +2,30 @@
 
 A namespace that is relabelled is such a change. The scheduler tries a pod again when the pod itself is updated, so one
 annotation is patched; the next filter request follows within milliseconds. Cost: one search over the cluster for each
-rejected pod that the change concerns, and one write for each pod that now has a node; the writes are limited in rate.
+rejected pod that the change concerns, and one write for each pod that now has a node; the writes are limited in rate. Of
+pods that share a number of places (a quota) only so many are requeued at a time; the others follow while places are left.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
+from collections.abc import Hashable
 from typing import Final
 
 from extender.rules import catalog
 from extender.tasks.ports import Clock
 from extender.tasks.rejected_pods.writes import RejectedPodWriter, dependency_version, is_unchanged
+from extender.verbs.effective_pod import known_effective_pod
 from extender.wire.extender_v1 import ExtenderArgs
 
 _LOG = logging.getLogger(__name__)
 
 _BATCH_SECONDS: Final = 0.1  # changes that follow a review within this time share the next one
+# After five such steps the next pods get their turn, where requeued ones have not taken the places; a change ends the wait.
+TURN_STEP_SECONDS: Final = 0.2
+_TURN_STEPS: Final = 5
 _PODS_PER_SLICE: Final = 20  # pods looked at before the event loop serves requests again
 
 
@@ -49,21 +56,39 @@ class Requeuer:
             while True:
                 await changed.wait()
                 changed.clear()
-                await self._review()
+                is_left = await self._review()
                 await self._clock.sleep(_BATCH_SECONDS)
+                if is_left:
+                    await self._wait_for_turn(changed)
         finally:
             for source in sources:
                 source.unsubscribe(wake)
 
-    async def _review(self) -> None:
+    async def _wait_for_turn(self, changed: asyncio.Event) -> None:
+        for _ in range(_TURN_STEPS):
+            if changed.is_set():
+                return
+            await self._clock.sleep(TURN_STEP_SECONDS)
+        changed.set()
+
+    async def _review(self) -> bool:
+        """Requeues the pods that a change helps; whether some of them were left out for want of places."""
+        is_left, requeued = False, Counter[Hashable]()
         for number, (pod, version) in enumerate(self._index.rejected):
             if number % _PODS_PER_SLICE == _PODS_PER_SLICE - 1:
                 await self._clock.sleep(0)
             # Without this check a pod that full nodes keep pending would be requeued after every change.
-            if is_unchanged(pod, version, self._index.view):
+            if is_unchanged(pod, version, self._index.view) or not self._writer.is_writable(pod):
                 continue
-            if self._writer.is_writable(pod) and self._writer.find(pod)[1]:
-                if await self._writer.requeue(pod, f"{self._clock.now():.3f}"):
-                    _LOG.info("requeued", extra={"pod": pod.full_name})
-                self._index.rejected.discard(pod.uid)
-                await self._clock.sleep(1 / self._per_second)
+            places = catalog.shared_places(known_effective_pod(pod, self._index.view), self._index.view)
+            if not self._writer.find(pod)[1]:
+                continue
+            if any(requeued[group] >= number_left for group, number_left in places.items()):
+                is_left = True
+                continue
+            requeued.update(places.keys())
+            if await self._writer.requeue(pod, f"{self._clock.now():.3f}"):
+                _LOG.info("requeued", extra={"pod": pod.full_name})
+            self._index.rejected.discard(pod.uid)
+            await self._clock.sleep(1 / self._per_second)
+        return is_left
