@@ -101,6 +101,8 @@ def _constraint(state: ConstraintState) -> Iterator[str]:
     yield from _table(rows)
     if state.more_domains:
         yield f"{_INDENT}and {state.more_domains} more domains"
+    if state.more_terms:
+        yield f"and {state.more_terms} more terms of existing pods"
 
 
 _HEADS = {

@@ -44,10 +44,11 @@ class ExplainView(ClusterView, Protocol):
         A live table as well. Pods may be in a namespace whose object is not known.
         """
 
-    def placed(self, group: GroupView | None = None) -> Iterator[PlacedPods]:
+    def placed(self, group: GroupView | None = None) -> Iterator[PlacedPods | None]:
         """The pods on nodes that a group counts, or all, by signature. O(signatures); each result O(nodes that they are on).
 
-        Assumed pods are among them, on the node that they are assumed on.
+        Assumed pods are among them, on the node that they are assumed on. None comes after every few thousand signatures:
+        there may be one for each pod, and a step must not look at all of them.
         """
 
     def term_of(self, group: GroupView) -> AffinityTerm:

@@ -62,7 +62,7 @@ class ConstraintState(_Value, frozen=True):
     ``pods`` is the selector of the pods that are counted, ``carrier`` one of the existing pods whose term this is.
     ``limit`` is the largest count with which a domain passes; without it the constraint misses a pod instead.
     Topology spread has ``max_skew``, ``min_domains``, the ``eligible`` domains and the ``minimum`` that skew is measured
-    against. ``lacking``: nodes without the topology key.
+    against. ``lacking``: nodes without the topology key. ``more_terms``: how many more terms of existing pods select the pod.
     """
 
     rule: str
@@ -80,6 +80,7 @@ class ConstraintState(_Value, frozen=True):
     is_first_pod: bool = False
     domains: tuple[DomainState, ...] = ()
     more_domains: int = 0
+    more_terms: int = 0
 
 
 class Obstacle(_Value, frozen=True):

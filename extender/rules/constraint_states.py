@@ -24,6 +24,7 @@ Steps: TypeAlias = Generator[None, None, T]
 MOST_DOMAINS: Final = 20
 MOST_NAMED: Final = 3  # pods of a domain
 MOST_NAMESPACES: Final = 10
+MOST_TERMS: Final = 20  # of existing pods: tenants may have hundreds that select a pod
 _STEP: Final = 2000  # nodes, domains or namespaces looked at
 
 
@@ -63,6 +64,9 @@ def _named_pods(group: GroupView, wanted: set[int], view: ExplainView) -> Steps[
         return found
     left, column, looked = set(wanted), group.domain_of, 0
     for placed in view.placed(group):
+        if placed is None:
+            yield
+            continue
         for node in placed.nodes:
             looked += 1
             if looked % _STEP == 0:

@@ -29,7 +29,7 @@ from extender.model.explanations import ConstraintState, Reach
 from extender.model.objects import Pod
 from extender.model.rejections import Code, Reason, Rejection
 from extender.rules import joined_groups
-from extender.rules.constraint_states import Steps, domain_states, reach_of, text_of
+from extender.rules.constraint_states import MOST_TERMS, Steps, domain_states, reach_of, text_of
 from extender.rules.frames import Frame
 from extender.rules.rule import MAX_SCORE, SKIP, SUCCESS, Pods, RankedGroup, Rule, Status, blamed_pods
 from extender.settings import Rules
@@ -257,7 +257,7 @@ class InterPodAffinity(Rule):
     def constraint_states(
         self, compiled: CompiledConstraints, view: ExplainView, frame: Frame
     ) -> Steps[Sequence[ConstraintState]]:
-        """One for each topology key of required affinity, for each anti-affinity term, and for each term of existing pods."""
+        """One for each topology key of required affinity, for each anti-affinity term, and for the terms of existing pods with most domains."""
         signature, found = compiled.signature, list[ConstraintState]()
         required = signature.affinity.required
         first_pod = compiled.matches_itself and not any(map(frame.may_count, compiled.affinity))
@@ -270,14 +270,16 @@ class InterPodAffinity(Rule):
             reach = yield from reach_of((term,), signature.namespace, view)
             state = yield from _state(group, frame.conflicting(group), view, lambda count: not count)
             found.append(replaced(state, kind="podAntiAffinity", pods=str(term.selector), reach=reach, limit=0))
-        for group in compiled.inverse:
-            if frame.may_count(group):
-                term = view.term_of(group)
-                reach = yield from reach_of((term,), "", view)
-                state = yield from _state(group, frame.conflicting(group), view, lambda count: not count)
-                carrier = next((name for each in state.domains for name in each.pods), "")
-                kind, pods = "existingPodAntiAffinity", str(term.selector)
-                found.append(replaced(state, kind=kind, pods=pods, reach=reach, limit=0, carrier=carrier))
+        inverse = sorted(filter(frame.may_count, compiled.inverse), key=lambda group: -len(group.counts))
+        for group in inverse[:MOST_TERMS]:
+            term = view.term_of(group)
+            reach = yield from reach_of((term,), "", view)
+            state = yield from _state(group, frame.conflicting(group), view, lambda count: not count)
+            carrier = next((name for each in state.domains for name in each.pods), "")
+            kind, pods = "existingPodAntiAffinity", str(term.selector)
+            found.append(replaced(state, kind=kind, pods=pods, reach=reach, limit=0, carrier=carrier))
+        if len(inverse) > MOST_TERMS:
+            found[-1] = replaced(found[-1], more_terms=len(inverse) - MOST_TERMS)
         return found
 
     def lasting_part(self, compiled: CompiledConstraints) -> CompiledConstraints | None:

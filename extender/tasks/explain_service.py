@@ -17,6 +17,7 @@ from extender.model.objects import Pod
 from extender.rules.constraint_states import Steps
 from extender.settings import Settings
 from extender.tasks.ports import Clock
+from extender.verbs.effective_pod import known_effective_pod
 from extender.verbs.explain.explaining import explain
 
 T = TypeVar("T")
@@ -95,7 +96,8 @@ class ExplainService:
         try:
             return (yield from explain(pod, self._view, self._settings, node, state="does not exist"))
         finally:
-            self._view.release_compiled(pod.signature)
+            for each in (pod, known_effective_pod(pod, self._view)):
+                self._view.release_compiled(each.signature)
 
     def _check_node(self, node: str) -> None:
         if node and node not in self._view.known:

@@ -13,8 +13,11 @@ from extender.model.labels import ZONE
 from extender.model.objects import Object
 from extender.model.rejections import Reason, Rejection
 from extender.rules.catalog import other_nodes
+from extender.rules.frames import IndexFrame
+from extender.rules.interpod_affinity import InterPodAffinity
 from extender.wire.kinds import PODS
 from tests.builders import Json, index_of, matching, namespace, node, pod, pod_json, term, weighted
+from tests.explaining import finished
 from tests.rules.judging import against_all, normalized, parts, passing, raw, reason
 
 NODES: list[Object] = [node("n1", zone="z1"), node("n2", zone="z1"), node("n3", zone="z2"), node("bare")]
@@ -344,3 +347,20 @@ class TestRefusedEverywhere:
         hermits = [pod(f"hermit-{name}", on=name, apart=[self.ALONE]) for name in ("n1", "n2", "n3", "bare")]
         assert against_all(cluster(*hermits), pod_json(app="web")) is Reason.EXISTING_ANTI_AFFINITY
         assert against_all(cluster(*hermits[:3]), pod_json(app="web")) is None
+
+
+def test_of_hundreds_of_terms_of_existing_pods_those_with_most_domains_are_shown() -> None:
+    """A tenant's terms must not make an explanation long, nor its computation."""
+    made = index_of(*(node(f"n{at}") for at in range(3)))
+    for at in range(30):
+        made.upsert(pod(f"single-{at}", on="n0", apart=[term("host", selector=matching(("app", "NotIn", [f"x{at}"])))]))
+    for at in range(3):
+        made.upsert(pod(f"wide-{at}", on=f"n{at}", apart=[term("host", app="web")]))
+    incoming = pod("asking", app="web")
+    states = finished(
+        InterPodAffinity().constraint_states(made.view.compiled(incoming.signature), made.view, IndexFrame())
+    )
+    assert (len(states), states[-1].more_terms) == (20, 11)
+    assert [(each.domain, each.count, each.pods) for each in states[0].domains] == [
+        (f"n{at}", 1, (f"default/wide-{at}",)) for at in range(3)
+    ]

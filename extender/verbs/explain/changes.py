@@ -257,6 +257,8 @@ def _unreached(terms: Sequence[AffinityTerm], incoming: Incoming) -> Steps[dict[
     for at, placed in enumerate(view.placed()):
         if at % _A_STEP == _A_STEP - 1:
             yield
+        if placed is None:
+            continue
         labels, namespace = placed.signature.labels, placed.signature.namespace
         for each in () if placed.terminating else terms:
             if (id(each), namespace) in looked or not each.selector.matches(labels):
