@@ -206,6 +206,16 @@ def test_a_pod_is_not_nominated_to_a_node_whose_room_is_reserved() -> None:
     assert find_node_elsewhere(scene.args().pod, scene.index.view, scene.settings, 0)[0] == "n1"
 
 
+def test_a_pod_with_a_slot_is_nominated_there_if_the_sample_had_no_node_for_it() -> None:
+    """Whichever node is the first of those that it could take."""
+    scene = Scene(*(stage(f"n{number}") for number in range(2, 9)))
+    pod = scene.args("a").pod
+    found = {find_node_elsewhere(pod, scene.index.view, scene.settings, seed)[0] for seed in range(20)}
+    assert found == {"n0"}
+    scene.index.upsert(stage("n0", cpu=HALF // 2))
+    assert find_node_elsewhere(pod, scene.index.view, scene.settings, 0)[0] not in ("", "n0")
+
+
 def _plan(scene: Scene, **fields: Any) -> PreemptionPlan | None:
     return scene.ask("c", "n0", **fields).plan
 

@@ -145,6 +145,8 @@ def _free_share(offered: Resources, in_use: Resources, cpu: int, memory: int) ->
 def find_node_elsewhere(pod: Pod, view: IndexReaders, settings: Settings, seed: int) -> tuple[str, bool]:
     """The best node of the whole cluster that passes our rules and node fit, or "" where there is none.
 
+    For a pod with a slot that is the node of its slot, if it still passes.
+
     The second value tells whether any node passes *our* rules: where none does, only a change of what they depend on can
     help. A pod with needs that the index does not hold (volumes, host ports, devices) gets no node, as they cannot be
     checked. O(nodes) at worst.
@@ -161,6 +163,9 @@ def find_node_elsewhere(pod: Pod, view: IndexReaders, settings: Settings, seed: 
     if pod.has_unseen_needs:
         return "", bool(ranked)
     fit = catalog.NODE_FIT.prepare_filter(pod, compiled, view, IndexFrame())
+    own = view.reserved.node_of(pod.uid)  # where its group was placed with the pod there: before any better node
+    if own in view.known and filters.reason(view.known[own]) is None and fit.reason(view.known[own]) is None:
+        return own, True
     tried = 0
     for _, number in ranked:
         reason = fit.reason(number)
