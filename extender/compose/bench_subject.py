@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from extender.compose.process import freeze_gc
 from extender.index.cluster import ClusterIndex
+from extender.limit_settings import NamespaceLimits
 from extender.model.objects import Pod
 from extender.settings import Settings
 from extender.simulator.bench.measurement.subject import Decisions, Subject
@@ -32,9 +33,9 @@ class _Bound:
     prioritize: Callable[[ExtenderArgs], Mapping[str, int]]
 
 
-def make_subject() -> Subject:
+def make_subject(namespace_limits: NamespaceLimits) -> Subject:
     """An empty index and what binds decisions to it."""
-    index, rng = ClusterIndex(Settings().rules), Random(_SEED)
+    index, rng = ClusterIndex(Settings().rules, namespace_limits=namespace_limits), Random(_SEED)
     return Subject(index, lambda settings: _bind(index, settings, rng), freeze_gc)
 
 

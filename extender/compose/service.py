@@ -295,6 +295,9 @@ def _report_reflectors(metrics: Metrics, reflectors: Reflectors, clock: Clock) -
 def _metrics(index: ClusterIndex, filter_verb: FilterVerb) -> Metrics:
     metrics, rejections = Metrics(installed_version()), filter_verb.rejections
     metrics.report(scraped.INDEX_ENTRIES, index.statistics)
+    budgets, pods = index.namespace_budgets, index.counts.compiler
+    metrics.report(scraped.NAMESPACE_BUDGETS, budgets.shares)
+    metrics.report(scraped.NAMESPACE_BUDGET_WAITS, lambda: budgets.waiting_pods(pods.pods))
     metrics.report(scraped.REJECTION_CACHE_HITS, lambda: rejections.hits)
     metrics.report(scraped.REJECTION_CACHE_BYTES, lambda: rejections.bytes)
     metrics.report(scraped.POLICY_MISSES, lambda: filter_verb.policies.counts)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from extender.doctor.facts import Facts, Finding, Severity, ago
+from extender.index.counts.namespace_budgets import OTHERS
 from extender.settings import Settings, mode_defaults, settings_document
 
 _SILENT_WATCH_SECONDS: Final = 120.0
@@ -18,6 +19,7 @@ _NO_CALL_SECONDS: Final = 1800.0
 # kube-scheduler retries a failed pod within 10 s, and without other events flushes unschedulable pods after 5 min.
 _RECENT_SECONDS: Final = 900.0
 _FAILED_SHARE: Final = 0.01
+_NEARLY_USED: Final = 0.8
 _WHOLE_NODE_BYTES: Final = 12_000
 _BY_FLAG: Final = frozenset({"server.bindAddress", "logging.level"})  # a flag or a request can change them
 
@@ -31,6 +33,7 @@ def examine_service(facts: Facts) -> list[Finding]:
         *_failures(facts),
         *_watches(facts),
         *_writes(facts),
+        *_budgets(facts),
         *_settings(facts),
     ]
 
@@ -161,6 +164,24 @@ def _writes(facts: Facts) -> Iterator[Finding]:
         problem = f"the API server forbids the service's call {call}, last {ago(facts.now - one.value)} ago"
         remedy = "grant the permissions in deploy/base/writer.yaml; the service's log has the API server's message"
         yield Finding("error", "writes", problem, remedy)
+
+
+def _budgets(facts: Facts) -> Iterator[Finding]:
+    """Namespaces where pods wait for the budget, or will soon. The metrics have those that use most."""
+    waiting = {
+        one.labels["namespace"]: one.value
+        for one in facts.series("extender_namespace_budget_waiting_pods")
+        if one.value > 0
+    }
+    remedy = "remove pods with constraints that it does not need, or raise limits.perNamespace; see config/README.md"
+    for namespace, pods in waiting.items():
+        where = f"namespace {namespace}" if namespace != OTHERS else "other namespaces"
+        yield Finding("warning", "budget", f"{pods:.0f} pods of {where} wait for its budget", remedy)
+    for one in facts.series("extender_namespace_budget_used_ratio"):
+        namespace, limit = one.labels["namespace"], one.labels["limit"]
+        if one.value >= _NEARLY_USED and namespace not in waiting:
+            problem = f"namespace {namespace} uses {one.value:.0%} of limits.perNamespace.{limit}"
+            yield Finding("info", "budget", problem, remedy)
 
 
 def _settings(facts: Facts) -> Iterator[Finding]:

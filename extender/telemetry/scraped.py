@@ -76,6 +76,16 @@ PODS_OVER_LIMIT: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
     "Existing and pending pods above a limit, by limit; offload mode rejects the pending ones.",
     ("limit",),
 )
+NAMESPACE_BUDGETS: Final[ScrapedMetric[ByTwoLabels]] = ScrapedMetric(
+    "extender_namespace_budget_used_ratio",
+    "Share of each limit of limits.perNamespace that the constraints of a namespace use; the 10 namespaces that use most.",
+    ("namespace", "limit"),
+)
+NAMESPACE_BUDGET_WAITS: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
+    "extender_namespace_budget_waiting_pods",
+    "Pods that wait for the budget of their namespace: the 10 namespaces with most such pods, and (others).",
+    ("namespace",),
+)
 CACHE_LAG: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
     "extender_cache_lag_seconds",
     "Seconds since the last event, bookmark or page of a resource; without events a bookmark comes every minute.",

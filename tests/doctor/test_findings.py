@@ -77,6 +77,21 @@ def told(found: list[Finding]) -> list[tuple[str, str, str]]:
     return [(one.severity, one.check, one.problem) for one in found]
 
 
+def test_namespaces_are_named_whose_pods_wait_for_the_budget_or_will_soon() -> None:
+    used = "extender_namespace_budget_used_ratio"
+    facts = sampled(
+        Sample("extender_namespace_budget_waiting_pods", {"namespace": "(others)"}, 0),
+        Sample("extender_namespace_budget_waiting_pods", {"namespace": "team-a"}, 7),
+        Sample(used, {"namespace": "team-a", "limit": "selectors"}, 1.0),
+        Sample(used, {"namespace": "team-b", "limit": "topologyKeys"}, 0.81),
+        Sample(used, {"namespace": "team-b", "limit": "selectors"}, 0.79),
+    )
+    assert told(diagnose(facts)) == [
+        ("warning", "budget", "7 pods of namespace team-a wait for its budget"),
+        ("info", "budget", "namespace team-b uses 81% of limits.perNamespace.topologyKeys"),
+    ]
+
+
 def standing_by(problem: str, **others: str) -> Facts:
     """A replica that does not lead."""
     return replace(uncalled(None), readiness={"pods": "", "leadership": problem, **others})

@@ -87,6 +87,23 @@ INDEX = Dashboard(
                 "ops",
             ),
         ],
+        "Budgets of namespaces": [
+            Panel(
+                "Budget used",
+                "The namespaces that use most of a limit of limits.perNamespace, by limit. At 1 a pod that needs more waits.",
+                {
+                    "{{namespace}} {{limit}}": f"topk(10, max by (namespace, limit) "
+                    f"({at('extender_namespace_budget_used_ratio')}))"
+                },
+                "percentunit",
+                width=16,
+            ),
+            Panel(
+                "Pods that wait for a budget",
+                "The pod's condition names the namespace, its use, and the setting.",
+                {"{{namespace}}": f"max by (namespace) ({at('extender_namespace_budget_waiting_pods')})"},
+            ),
+        ],
         "Assumed pods": [
             Panel(
                 "Assumed pods",

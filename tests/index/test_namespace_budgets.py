@@ -194,6 +194,27 @@ def test_nothing_is_compiled_of_a_pod_that_waits() -> None:
     assert index.statistics() == before | {"waiting_signatures": 1}
 
 
+def test_the_metrics_have_the_namespaces_that_use_most_and_the_pods_that_wait() -> None:
+    index = index_within(NamespaceLimits(selectors=4, topology_keys=10, cross_namespace_terms=1, compile_steps=1000))
+    for number in range(12):
+        asked(index, *(apart(f"p{number}-{each}", namespace=f"ns{number}") for each in range(1 + number % 3)))
+    asked(index, *(apart(f"late-{each}", namespace="ns2") for each in range(2)))
+    asked(index, pod("replica", apart=[term(app="late-1")], namespace="ns2"))
+    shares = index.namespace_budgets.shares()
+    assert len({namespace for namespace, _ in shares}) == 10
+    assert (shares["ns2", "selectors"], shares["ns2", "topologyKeys"]) == (1.0, 0.1)
+    assert {f"ns{number}" for number in (1, 2, 4, 5, 7, 8, 10, 11)} < {namespace for namespace, _ in shares}
+    assert index.namespace_budgets.waiting_pods(index.counts.compiler.pods) == {"(others)": 0, "ns2": 2}
+
+
+def test_many_namespaces_with_pods_that_wait_are_added_up() -> None:
+    index = index_within(NamespaceLimits(selectors=1))
+    for number in range(12):
+        asked(index, *(apart(f"{name}-{number}", namespace=f"ns{number}") for name in "ab"))
+    found = index.namespace_budgets.waiting_pods(index.counts.compiler.pods)
+    assert (len(found), found["(others)"], sum(found.values())) == (11, 2, 12)
+
+
 def test_the_audit_names_a_namespace_whose_use_is_wrong() -> None:
     index = index_within()
     asked(index, apart("a"), apart("b", on="n1"))

@@ -12,14 +12,16 @@ subscribers of ``changes`` are called.
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Container, Hashable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from heapq import nlargest
 from typing import Final, NamedTuple, TypeVar
 
 from extender.index.counts.selections import PodSelector, pod_selector
 from extender.index.objects.changes import Subscribers
 from extender.limit_settings import NamespaceLimits
 from extender.model.bounded import shrink
+from extender.model.cross_namespace import may_reach_out, terms_of
 from extender.model.node_affinity import NodeAffinity
 from extender.model.objects import Excess, PodSignature
 from extender.model.selectors import LabelSelector
@@ -36,6 +38,9 @@ class Amounts(NamedTuple):
     cross_namespace_terms: int = 0
     compile_steps: int = 0
 
+
+MOST_SHOWN: Final = 10  # namespaces in a metric: each is a value of a label
+OTHERS: Final = "(others)"  # no name of a namespace
 
 LIMIT_NAMES: Final = ("selectors", "topologyKeys", "crossNamespaceTerms", "compileSteps")
 _WHAT: Final = ("different selectors", "topology keys", "terms that reach other namespaces", "steps of compiling")
@@ -198,6 +203,36 @@ class NamespaceBudgets:
         elif is_freed and use.waiting:
             self.changes.notify(None, signature.namespace)
 
+    def shares(self) -> dict[tuple[str, str], float]:
+        """By namespace and limit the share that is used, for the namespaces that use most of any limit. O(namespaces)."""
+
+        def greatest(item: tuple[str, NamespaceUse]) -> float:
+            return max(self._shares_of(item[1]))
+
+        fullest = nlargest(MOST_SHOWN, self._by_namespace.items(), key=greatest)
+        return {
+            (namespace, limit): share
+            for namespace, use in fullest
+            for limit, share in zip(LIMIT_NAMES, self._shares_of(use), strict=True)
+        }
+
+    def _shares_of(self, use: NamespaceUse) -> list[float]:
+        return [used / most for used, most in zip(use.amounts, self.limits, strict=True)]
+
+    def waiting_pods(self, pods: Mapping[PodSignature, int]) -> dict[str, float]:
+        """How many pods wait by namespace, for those with most, and for all others together. O(namespaces + waiting).
+
+        ``pods``: how many have each signature.
+        """
+        waiting: dict[str, float] = {
+            namespace: sum(pods.get(each, 0) for each in use.waiting)
+            for namespace, use in self._by_namespace.items()
+            if use.waiting
+        }
+        shown = nlargest(MOST_SHOWN, waiting, key=waiting.__getitem__)
+        others = sum(waiting.values()) - sum(waiting[name] for name in shown)
+        return {OTHERS: others} | {name: waiting[name] for name in shown}
+
     def statistics(self) -> dict[str, int]:
         """How many signatures count, and how many wait. O(namespaces)."""
         uses = self._by_namespace.values()
@@ -226,10 +261,10 @@ def needs_of(signature: PodSignature) -> Needs:
     A step of compiling is a term, a constraint, a requirement, a value or a listed namespace: each is looked at once.
     """
     own = (signature.namespace,)
-    terms, constraints = set(_terms(signature)), {*signature.spread.hard, *signature.spread.soft}
+    terms, constraints = set(terms_of(signature.affinity)), {*signature.spread.hard, *signature.spread.soft}
     selectors = {pod_selector(each) for each in terms}
     selectors |= {PodSelector(each.selector, own, None) for each in constraints}
-    reaching = {each for each in terms if each.namespace_selector is not None or each.namespaces != own}
+    reaching = {each for each in terms if may_reach_out(each, signature.namespace)}
     keys = {each.topology_key for each in terms} | {each.topology_key for each in constraints}
     steps = len(terms) + len(constraints)
     steps += sum(_steps(each.selector) + _steps(each.namespace_selector) + len(each.namespaces) for each in terms)
@@ -244,14 +279,6 @@ def constraint_set(signature: PodSignature) -> Hashable:
     spread = signature.spread
     nodes = signature.node_affinity if spread.hard or spread.soft else None
     return signature.affinity, spread, nodes
-
-
-def _terms(signature: PodSignature) -> Iterator[AffinityTerm]:
-    affinity = signature.affinity
-    yield from affinity.required
-    yield from affinity.required_anti
-    for weighted in (*affinity.preferred, *affinity.preferred_anti):
-        yield weighted.term
 
 
 def _steps(selector: LabelSelector | None) -> int:

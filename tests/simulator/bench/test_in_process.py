@@ -3,6 +3,7 @@
 import pytest
 
 from extender.compose.bench_subject import make_subject
+from extender.limit_settings import NamespaceLimits
 from extender.simulator.bench.measurement.in_process import fill, play
 from extender.simulator.bench.measurement.in_process_player import Player
 from extender.simulator.bench.measurement.policies import measure_policies
@@ -44,9 +45,26 @@ def test_a_play_has_every_figure_of_what_it_measures() -> None:
     assert played.audit.groups > 0
 
 
+@pytest.mark.parametrize("unlimited", [False, True])
+def test_tenants_are_measured_with_the_budget_of_the_scenario(unlimited: bool) -> None:  # noqa: FBT001 (a parameter)
+    case = {"labels": [], "pods": [30], "selectors": [3], "names": [10], "measure": ["tenants"]}
+    limits = dict.fromkeys(("selectors", "topologyKeys", "crossNamespaceTerms", "compileSteps"), 10**6)
+    cluster = {"nodes": 200, "zones": 4, "namespaces": 5, "nodeLabels": 200}
+    small = load(cases=[case], cluster=cluster, namespaceLimits=limits if unlimited else {})
+    played = play(small, make_subject)
+    figures = played.rows[0].figures
+    assert {name: figures[f"{name}.slowdown"] > 0 for name in ("tenant", "reaching")} == {
+        "tenant": True,
+        "reaching": True,
+    }
+    assert (figures["reaching.waiting"] > 0) is not unlimited
+    assert (figures["tenant.waiting"] > 0) is not unlimited
+    assert played.audit.drift == ()
+
+
 def test_policies_are_measured_as_multiples_and_none_is_left() -> None:
     case = {"labels": [], "pods": [30], "selectors": [3], "names": [10], "measure": ["policies"]}
-    small, subject = load(cases=[case]), make_subject()
+    small, subject = load(cases=[case]), make_subject(NamespaceLimits())
     cluster = SyntheticCluster(small)
     fill(cluster, subject)
     kept: list[int] = []
@@ -66,7 +84,7 @@ def test_what_is_not_measured_has_no_figure() -> None:
 
 
 def test_answered_pods_are_bound_and_counted_before_the_next_request() -> None:
-    small, subject = load(), make_subject()
+    small, subject = load(), make_subject(NamespaceLimits())
     cluster = SyntheticCluster(small)
     fill(cluster, subject)
     before = len(subject.index.pods)
@@ -92,7 +110,7 @@ def test_retried_pods_are_rejected_and_leave_nothing_behind() -> None:
 
 
 def test_the_audit_names_a_count_that_is_not_true() -> None:
-    small, subject = load(), make_subject()
+    small, subject = load(), make_subject(NamespaceLimits())
     cluster = SyntheticCluster(small)
     fill(cluster, subject)
     Player(cluster, subject.index).play_first(subject.decisions(small.points[0].settings))

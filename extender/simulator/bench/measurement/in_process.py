@@ -17,6 +17,7 @@ from extender.simulator.bench.measurement.in_process_player import Player
 from extender.simulator.bench.measurement.policies import measure_policies
 from extender.simulator.bench.measurement.probes import measure_events, measure_relabel, measure_retries
 from extender.simulator.bench.measurement.subject import MakeSubject, Subject, apply, recount
+from extender.simulator.bench.measurement.tenant_pods import measure_tenants
 from extender.simulator.bench.reporting.figures import Figures
 from extender.simulator.bench.reporting.runs import Played, Row
 from extender.simulator.bench.workload.cluster import SyntheticCluster
@@ -37,7 +38,7 @@ def play_in_process(load: Load, make: MakeSubject) -> Iterator[Played]:
 def play(load: Load, make: MakeSubject) -> Played:
     """Loads the cluster, measures every point on it, and recounts the index."""
     before = resident_megabytes()
-    cluster, subject = SyntheticCluster(load), make()
+    cluster, subject = SyntheticCluster(load), make(load.scenario.namespace_limits)
     common = fill(cluster, subject)
     common["rss"] = resident_megabytes() - before
     player = Player(cluster, subject.index)
@@ -68,6 +69,8 @@ def _play_point(point: Point, player: Player, cluster: SyntheticCluster, subject
         found |= measure_gangs(cluster, subject, player, point)
     if "hostile" in point.measures:
         found |= measure_hostile(cluster, subject.index, player, decisions, point)
+    if "tenants" in point.measures:
+        found |= measure_tenants(cluster, player, decisions, point)
     return found
 
 

@@ -29,7 +29,7 @@ class Player:
 
     def __init__(self, cluster: SyntheticCluster, index: ClusterIndex) -> None:
         self._cluster = cluster
-        self._index = index
+        self.index = index
         self._requested = 0
         self._alive: deque[tuple[PodId, str, str]] = deque()
 
@@ -122,5 +122,5 @@ class Player:
     def _apply(self, line: bytes, times: Times) -> None:
         """Decodes and applies a watch line."""
         started = perf_counter_ns()
-        apply(self._index, PODS.decode_event(line))
+        apply(self.index, PODS.decode_event(line))
         times.event.append(perf_counter_ns() - started)

@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
+from extender.limit_settings import NamespaceLimits
 from extender.model.objects import Namespace, Node, Pod, Workload
 from extender.settings import Settings
 from extender.simulator.bench.reporting.runs import Audit
@@ -40,7 +41,7 @@ class Subject:
 
 
 # Sent to the child process by name, so it must be a module-level function.
-MakeSubject = Callable[[], Subject]
+MakeSubject = Callable[[NamespaceLimits], Subject]
 
 
 def apply(index: ClusterIndex, event: Event[T]) -> None:

@@ -71,6 +71,11 @@ _PROBES: Final[tuple[_Column, ...]] = (
     ("hostile max", "hostile.max"),
     ("× alone", "hostile.slowdown"),
     ("hostile MB", "hostile.rss"),
+    ("tenant × alone", "tenant.slowdown"),
+    ("waiting", "tenant.waiting"),
+    ("reaching × alone", "reaching.slowdown"),
+    ("adds", "reaching.added"),
+    ("waiting", "reaching.waiting"),
 )
 _MODES: Final[tuple[_Column, ...]] = (
     ("bound/s", "bound.perSecond"),
@@ -88,7 +93,7 @@ _MODES: Final[tuple[_Column, ...]] = (
 )
 _SECTIONS: Final = (("Requests", _REQUESTS), ("Cluster", _CLUSTER), ("Probes", _PROBES), ("Modes", _MODES))
 _WHOLE_FROM: Final = 100
-_SHARES: Final = ("share.", "busyShare", "rejectedShare", "waited.share")
+_SHARES: Final = ("share.", "busyShare", "rejectedShare", "waited.share", "tenant.waiting", "reaching.waiting")
 _RATIOS: Final = (
     "filter.p50",
     "filter.p99",

@@ -46,7 +46,7 @@ class SyntheticCluster:
 
     def node_lines(self) -> Iterator[bytes]:
         """The watch lines of all nodes."""
-        return (node_line(number, self.part.zones) for number in range(self.part.nodes))
+        return (node_line(number, self.part.zones, self.part.node_labels) for number in range(self.part.nodes))
 
     def namespace_lines(self) -> Iterator[bytes]:
         """The watch lines of all namespaces."""

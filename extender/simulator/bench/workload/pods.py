@@ -149,12 +149,21 @@ def _spec(own: JsonObject, *, wants_ssd: bool, has_node: bool) -> JsonObject:
     return spec | {name: value for name, value in own.items() if name != "affinity"}
 
 
-def node_line(number: int, zones: int) -> bytes:
-    """The watch line of a node. Zones alternate, and half of the nodes of each zone have an SSD."""
+def node_label(number: int) -> str:
+    """The key of a further label of all nodes."""
+    return f"example.com/label-{number}"
+
+
+def node_line(number: int, zones: int, further: int = 0) -> bytes:
+    """The watch line of a node. Zones alternate, and half of the nodes of each zone have an SSD.
+
+    ``further``: labels of eight values each, as detectors of features write them.
+    """
     name = node_name(number)
     labels = {"beta.kubernetes.io/arch": "amd64", "beta.kubernetes.io/os": "linux"}
     labels |= SSD if has_ssd(number, zones) else {"disktype": "hdd"}
     labels |= {"kubernetes.io/arch": "amd64", HOSTNAME: name, "kubernetes.io/os": "linux"}
+    labels |= {node_label(label): str((number + label) % 8) for label in range(further)}
     labels |= {"node.kubernetes.io/instance-type": "large", "topology.kubernetes.io/region": "here"}
     offered = {"cpu": "16", "memory": "64Gi", "pods": "110"}
     body = {

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal, Protocol, TypeAlias, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
+from extender.limit_settings import NamespaceLimits
 from extender.model.documents import DocumentError, read_document, without_nulls
 from extender.settings import Settings, default_settings
 
@@ -18,7 +19,9 @@ Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
 # "decisive": placement decisive; "best50": cooperative with a shortlist of 50 nodes; "all": cooperative with all nodes.
 Answer: TypeAlias = Annotated[str, Meta(pattern="^(decisive|all|best[1-9][0-9]*)\\Z")]
 Place: TypeAlias = dict[str, int | str]
-Measure: TypeAlias = Literal["requests", "events", "retries", "relabel", "policies", "gangs", "hostile", "service"]
+Measure: TypeAlias = Literal[
+    "requests", "events", "retries", "relabel", "policies", "gangs", "hostile", "tenants", "service"
+]
 
 # The dimensions of a point, in the order of the tables.
 _VARIED: Final = ("pods", "selectors", "names", "answer")
@@ -44,12 +47,13 @@ class ClusterPart(Part, frozen=True):
     """The cluster. `oneNamespace`: all pods are in one namespace, because spread counts only within a namespace.
 
     `replicaSets`: the owners of the pods exist, so that pods without constraints get the default ones of the system.
-    `mostPerSelector`: further existing pods have no terms (required anti-affinity allows no more pods than nodes).
+    `nodeLabels`: further labels of each node. `mostPerSelector`: further existing pods have no terms (required anti-affinity allows no more pods than nodes).
     """
 
     nodes: Positive = 5000
     zones: Positive = 10
     namespaces: Positive = 100
+    node_labels: Annotated[int, Meta(ge=0)] = 0
     namespace_labels: dict[str, str] = {}
     one_namespace: bool = False
     replica_sets: bool = False
@@ -133,7 +137,7 @@ class Bounded(Protocol):
 
 
 class BenchScenario(Part, frozen=True, kw_only=True):
-    """A workload with its matrix and its bounds."""
+    """A workload with its matrix and its bounds. `namespaceLimits` are `limits.perNamespace` of the service."""
 
     api_version: Literal["placement.extender.dev/v1alpha1"]
     kind: Literal["BenchScenario"]
@@ -143,6 +147,7 @@ class BenchScenario(Part, frozen=True, kw_only=True):
     template: PodTemplate
     cluster: ClusterPart = ClusterPart()
     requests: RequestsPart = RequestsPart()
+    namespace_limits: NamespaceLimits = NamespaceLimits()
     cases: tuple[Case, ...]
     bounds: tuple[Bound, ...] = ()
 
