@@ -81,7 +81,13 @@ class ClusterIndex:
         self.gated = GatedGroups(self.pods, self.policies, self.namespaces)
         self.rejected = RejectedPods(self.deleted)
         self.quotas = QuotaTable(
-            quota, self.pods, lambda: self.assumed.held, self.namespaces, self.policies, exempt_from_policies
+            quota,
+            self.pods,
+            lambda: self.assumed.held,
+            self.nominations.in_memory,
+            self.namespaces,
+            self.policies,
+            exempt_from_policies,
         )
         # None where quotas are disabled: then no event of a pod costs a call.
         self._observe = self.quotas.observe if quota.enabled else None
@@ -268,14 +274,22 @@ class ClusterIndex:
     def nominate_in_memory(self, pod: Pod, node: str, victims: Collection[str]) -> None:
         """A plan for the pod is being executed: it counts as nominated there until `release_nomination`. ``victims`` are UIDs."""
         self.nominations.nominate_in_memory(pod, node, victims)
+        self._observe_claim(pod.uid)
 
     def release_nomination(self, uid: str) -> None:
         """The pod counts as nominated where its status says; the plan is not over."""
         self.nominations.release_nomination(uid)
+        self._observe_claim(uid)
 
     def end_nomination(self, uid: str) -> None:
         """The plan for the pod is over."""
         self.nominations.end_nomination(uid)
+        self._observe_claim(uid)
+
+    def _observe_claim(self, uid: str) -> None:
+        pod = self.pods.get(uid)
+        if self._observe is not None and pod is not None:
+            self._observe(pod)
 
     def statistics(self) -> dict[str, int]:
         """Sizes of everything that is kept, for metrics."""

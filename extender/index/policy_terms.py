@@ -20,10 +20,13 @@ _MOMENTS = (Moment.ADMISSION, Moment.SCHEDULING)
 
 
 class PolicyTerms:
-    """Policies with such terms in mode Enforce; ``changed`` is called when other pods may have become subject to them."""
+    """Policies with such terms in mode Enforce.
+
+    ``changed`` is called when other pods may have become subject to them, with their namespace, or an empty text for all.
+    """
 
     def __init__(
-        self, policies: PolicyTable, namespaces: Namespaces, exempt: Collection[str], changed: Callable[[], None]
+        self, policies: PolicyTable, namespaces: Namespaces, exempt: Collection[str], changed: Callable[[str], None]
     ) -> None:
         """``exempt``: the namespaces that no policy applies to."""
         self._policies = policies
@@ -69,17 +72,18 @@ class PolicyTerms:
 
     def _policy_changed(self, change: Change[Policy]) -> None:
         self._known.clear()
-        has_changed = False
+        changed = None
         for policy, sign in ((change.old, -1), (change.new, 1)):
             if policy is not None and policy.mode is Mode.ENFORCE and policy.is_cross_namespace:
                 (self._keys.add if sign > 0 else self._keys.discard)(policy.key)
-                has_changed = True
-        if has_changed:
-            self._changed()
+                changed = policy.scope.namespace
+        if changed is not None:
+            self._changed(changed)
 
-    def _namespace_changed(self, _change: Change[Namespace]) -> None:
-        if self._keys:
-            self._changed()
+    def _namespace_changed(self, change: Change[Namespace]) -> None:
+        found = change.new or change.old
+        if self._keys and found is not None:
+            self._changed(found.name)
 
 
 def _is_for(policy: Policy, signature: PodSignature) -> bool:

@@ -1,8 +1,9 @@
 """Quotas for pods with affinity across namespaces, and what the placed pods use of them, one change at a time.
 
-A pod counts while it is placed: bound and not finished, or assumed, be its node known, undetermined or in doubt. A pod that is
-being deleted counts until it is gone, as its terms do. A pending pod does not count, unless `quota.countPending` is set:
-then it counts against younger pods, so that pods are placed in the order of their creation.
+A pod counts while it is placed: bound and not finished, or assumed, be its node known, undetermined or in doubt. One for
+which pods are being preempted counts too, so that none is deleted for a pod that the quota then rejects. A pod that is
+being deleted counts until it is gone, as its terms do. Another pending pod does not count, unless `quota.countPending` is
+set: then it counts against younger pods, so that pods are placed in the order of their creation.
 
 What a pod uses is derived from what the index holds of it under its UID (`observe`), so it does not matter in which order
 bindings, ends of assumptions and watch events come. Pods outside the quota scope cost one look at their signature.
@@ -12,9 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from weakref import WeakKeyDictionary
 
 from extender.index.claims.assumed import Assumed
+from extender.index.claims.nominations import InMemoryNomination
 from extender.index.objects.changes import Subscribers
 from extender.index.objects.namespaces import Namespaces
 from extender.index.policies import PolicyTable
@@ -54,16 +57,18 @@ class QuotaTable:
         settings: Quota,
         pods: Mapping[str, Pod],
         assumed: Callable[[], Mapping[str, Assumed]],
+        nominated: Mapping[str, InMemoryNomination],
         namespaces: Namespaces,
         policies: PolicyTable,
         exempt_from_policies: Collection[str],
     ) -> None:
-        """``pods``: those that the watch shows, by UID. ``assumed``: the assumptions, by UID."""
+        """All by UID. ``pods``: those that the watch shows. ``assumed``: assumptions. ``nominated``: plans of preemptions."""
         self.settings = settings
         self.objects: dict[str, PodQuota] = {}
         self.changes: Subscribers[PodQuota | Pod] = Subscribers()
         self._pods = pods
         self._assumed = assumed
+        self._nominated = nominated
         self._namespaces = namespaces
         self._policy_terms = PolicyTerms(policies, namespaces, exempt_from_policies, self.recount)
         if settings.enabled:
@@ -102,15 +107,26 @@ class QuotaTable:
         if self.is_counted(pod.signature) or self._is_known(pod):
             self._update(pod.namespace, pod.uid)
 
-    def recount(self) -> None:
-        """Finds anew which pods count, in one step, where policies may concern other pods than before. O(pods)."""
+    def recount(self, namespace: str = "") -> None:
+        """Finds anew which pods count, in one step, where policies may concern other pods than before. O(pods).
+
+        ``namespace``: only its pods; empty for all.
+        """
         if not self.settings.enabled:
             return
-        uids = [(name, uid) for name, here in self._by_namespace.items() for uid in (*here.placed, *here.waiting)]
-        uids += [(each.namespace, each.uid) for each in self._pods.values() if self.is_counted(each.signature)]
-        uids += [(each.pod.namespace, uid) for uid, each in self._assumed().items()]
-        for namespace, uid in dict.fromkeys(uids):
-            self._update(namespace, uid)
+        homes = self._by_namespace.items()
+        uids = [(name, uid) for name, here in homes for uid in (*here.placed, *here.waiting) if namespace in ("", name)]
+        counted: dict[PodSignature, bool] = {}  # most pods share their signature with others
+        for pod in chain(self._pods.values(), (each.pod for each in self._assumed().values())):
+            signature = pod.signature
+            found = counted.get(signature)
+            if found is None:
+                found = namespace in ("", signature.namespace) and self.is_counted(signature)
+                counted[signature] = found
+            if found:
+                uids.append((signature.namespace, pod.uid))
+        for home, uid in dict.fromkeys(uids):
+            self._update(home, uid)
 
     def rebuild(self) -> None:
         """Counts everything again from the objects, after a drift. O(pods)."""
@@ -136,8 +152,15 @@ class QuotaTable:
         shown = self._pods.get(uid)
         if shown is None or not shown.node:
             assumed = self._assumed().get(uid)
-            shown = None if assumed is None else assumed.pod
-        return shown if shown is not None and self.is_counted(shown.signature) else None
+            if assumed is not None:
+                shown = assumed.pod
+            elif shown is None or shown.terminating or not self._preempts(uid):
+                return None
+        return shown if self.is_counted(shown.signature) else None
+
+    def _preempts(self, uid: str) -> bool:
+        nomination = self._nominated.get(uid)
+        return nomination is not None and nomination.holds
 
     def _waiting(self, uid: str) -> Pod | None:
         shown = self._pods.get(uid) if self.settings.count_pending else None

@@ -57,6 +57,7 @@ STEPS = st.one_of(
     st.tuples(st.just("finished"), PODS_OF),
     st.tuples(st.just("assumed"), st.tuples(PODS_OF, st.lists(st.sampled_from(["n1", "n2"]), unique=True))),
     st.tuples(st.just("failed"), st.sampled_from(NAMES)),
+    st.tuples(st.sampled_from(["preempts", "released", "plan over"]), st.sampled_from(NAMES)),
     st.tuples(st.just("doubted"), st.none()),
     st.tuples(
         st.just("quota"),
@@ -102,6 +103,12 @@ def _take_pod(index: ClusterIndex, what: str, of: Any) -> None:
             index.assume(_decoded({**of[0], "spec": {**of[0]["spec"], "nodeName": ""}}), of[1], 0.0)
         case "failed":
             index.assumed.forget(f"uid-{of}")
+        case "preempts" if f"uid-{of}" in index.pods:
+            index.nominate_in_memory(index.pods[f"uid-{of}"], "n1", ())
+        case "released":
+            index.release_nomination(f"uid-{of}")
+        case "plan over":
+            index.end_nomination(f"uid-{of}")
         case "doubted":
             index.assumed.review(1.0, Limits(expiry=10.0, failure_grace=10.0, doubt=0.5))
 
@@ -113,7 +120,8 @@ def _index(*, counts_pending: bool) -> ClusterIndex:
 def _placed(index: ClusterIndex) -> int:
     """The pods that count, by hand: from the objects and the assumptions alone."""
     held = {uid: each.pod for uid, each in index.assumed.held.items()}
-    held |= {uid: pod for uid, pod in index.pods.items() if pod.node}
+    plans = {uid for uid, plan in index.nominations.in_memory.items() if plan.holds}
+    held |= {uid: pod for uid, pod in index.pods.items() if pod.node or (uid in plans and uid not in held)}
     has_policy = len(index.policies) > 0
     return sum(
         pod.signature.affinity.cross_namespace or (has_policy and pod.signature.labels.get("app") == "p")

@@ -100,6 +100,34 @@ async def test_a_terminating_pod_counts_until_it_is_gone_as_its_terms_do() -> No
     assert await tenants.passes("a")
 
 
+async def test_a_pod_for_which_pods_are_preempted_keeps_its_place() -> None:
+    """Else its victims would be deleted for nothing, once another pod has taken the last place."""
+    tenants = Tenants(limited(1), reaching("preemptor"))
+    tenants.index.nominate_in_memory(tenants.index.pods["uid-preemptor"], "n1", ["victim"])
+    assert not await tenants.passes("a")
+    assert audit(tenants.index) == []
+    before = tenants.version("a")
+    assert await tenants.passes("preemptor")
+    tenants.put(reaching("preemptor", on="n1"))
+    tenants.index.end_nomination("uid-preemptor")
+    assert (tenants.version("a"), await tenants.passes("a")) == (before, False)
+
+
+@pytest.mark.parametrize("how", ["released", "over", "deleted"])
+async def test_a_preemption_that_comes_to_nothing_gives_the_place_back(how: str) -> None:
+    tenants = Tenants(limited(1), reaching("preemptor"))
+    tenants.index.nominate_in_memory(tenants.index.pods["uid-preemptor"], "n1", ["victim"])
+    match how:
+        case "released":
+            tenants.index.release_nomination("uid-preemptor")
+        case "over":
+            tenants.index.end_nomination("uid-preemptor")
+        case "deleted":
+            tenants.index.delete(reaching("preemptor"))
+    assert await tenants.passes("a")
+    assert audit(tenants.index) == []
+
+
 async def test_pending_pods_do_not_count() -> None:
     tenants = Tenants(limited(1), *(reaching(f"waits-{n}") for n in range(5)))
     assert await tenants.passes("a")
