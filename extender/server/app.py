@@ -50,6 +50,7 @@ def make_app(
     app.router.add_get("/metrics", health.metrics)
     app.router.add_get("/configz", health.configz)
     app.router.add_get("/version", health.version)
+    app.router.add_get("/debug/decisions", health.decisions)
     app.router.add_get("/debug/loglevel", health.log_level)
     app.router.add_put("/debug/loglevel", health.change_log_level)
     return app

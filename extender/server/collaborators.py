@@ -16,6 +16,7 @@ from extender.model.preemption import Candidate
 from extender.server.request_checks import BodyMemory, Deadlines
 from extender.server.turns import Turns
 from extender.settings import Settings
+from extender.telemetry.decision_log import DecisionLog
 from extender.telemetry.logs import RepeatedWarning, RepeatedWarnings
 from extender.telemetry.metrics import Metrics
 from extender.wire.extender_v1 import BindingArgs, ExtenderArgs, FilterResult, PreemptionArgs
@@ -83,7 +84,7 @@ class Readiness(Protocol):
 
 @dataclass(slots=True)
 class Collaborators:
-    """All that the handlers use. Only `in_flight`, `bodies`, `deadlines`, `turns` and the state of the warnings change."""
+    """All that the handlers use. Only `decisions`, `in_flight`, `bodies`, `deadlines`, `turns` and the state of the warnings change."""
 
     settings: Settings
     verbs: Verbs
@@ -93,6 +94,7 @@ class Collaborators:
     bodies: BodyMemory
     deadlines: Deadlines
     turns: Turns = field(default_factory=Turns)
+    decisions: DecisionLog = field(default_factory=DecisionLog)
     in_flight: int = 0
     rejected: RepeatedWarnings = field(default_factory=lambda: RepeatedWarnings(_LOG, "request rejected"))
     undecided: RepeatedWarning = field(

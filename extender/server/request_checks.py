@@ -27,7 +27,7 @@ Role = Literal["scheduler", "metrics", "admin"]
 # By the path of the route. Verbs are recognised by the name of the route, as their paths are settings.
 _PROBES: Final = frozenset({"/livez", "/readyz", "/readyz/{check}", "/healthz"})
 _ROLES: Final[Mapping[str, Role]] = {"/metrics": "metrics", "/configz": "admin", "/debug/loglevel": "admin"}
-_API: Final = "/v1/"  # tells what is in the cluster
+_ABOUT_PODS: Final = ("/v1/", "/debug/decisions")  # tell what is in the cluster
 _READING: Final = frozenset({"GET", "HEAD"})
 
 # Forms that hold one text. The others ("othername", "DirName", "Registered ID") hold no text that a list could name.
@@ -58,9 +58,9 @@ def check_client(request: web.Request, tls: Tls) -> None:
     path = _route(request)
     if path in _PROBES and request.method in _READING:
         return
-    role: Role | None = "scheduler" if is_verb else "admin" if path.startswith(_API) else _ROLES.get(path)
+    role: Role | None = "scheduler" if is_verb else "admin" if path.startswith(_ABOUT_PODS) else _ROLES.get(path)
     if not tls.client_ca_file:
-        is_open = request.method in _READING and not path.startswith(_API)
+        is_open = request.method in _READING and not path.startswith(_ABOUT_PODS)
         if role == "admin" and not is_open and not _is_local(request.remote):
             raise NotLocal
         return

@@ -6,10 +6,12 @@
 import asyncio
 import select
 from collections.abc import Callable
+from time import time
 from typing import Final
 
 from aiohttp import web
 
+from extender.model.objects import Pod
 from extender.server.collaborators import COLLABORATORS, Collaborators
 from extender.server.failures import Abandoned, Stale
 from extender.server.middleware import BODY, LARGE_BYTES, PASS_ALL, PassAll
@@ -46,7 +48,9 @@ async def filter_nodes(request: web.Request) -> web.Response:
     else:
         metrics.record_decision()
     app.metrics.record_passed(len(result.passed))
-    app.metrics.record_rejections(reason.label for reason in result.reasons)
+    labels = [reason.label for reason in result.reasons]
+    app.metrics.record_rejections(labels)
+    app.decisions.add(time(), "filter", _identity(args.pod), _count(args), result.passed, labels, result.error)
     return _filtered(result, args)
 
 
@@ -72,13 +76,19 @@ async def preempt_pods(request: web.Request) -> web.Response:
     )
     candidates = await app.verbs.preempt(args)
     app.metrics.verbs["preempt"].record_decision()
+    nodes = [each.node for each in candidates]
+    app.decisions.add(time(), "preempt", _identity(args.pod), len(args.candidates), nodes)
     return _json(encode_preemption(candidates))
 
 
 async def bind_pod(request: web.Request) -> web.Response:
     """Binds a pod for the scheduler."""
     app = request.app[COLLABORATORS]
-    return _json(encode_binding(await app.verbs.bind(decode_binding_args(request[BODY]))))
+    args = decode_binding_args(request[BODY])
+    error = await app.verbs.bind(args)
+    passed = () if error else (args.node,)
+    app.decisions.add(time(), "bind", (args.namespace, args.name, args.uid), 1, passed, error=error)
+    return _json(encode_binding(error))
 
 
 async def _prepare_decision(request: web.Request, app: Collaborators, passing: Callable[[], web.Response]) -> None:
@@ -127,6 +137,11 @@ def _is_readable(transport: asyncio.Transport) -> bool:
 def _filtered(result: FilterResult, args: ExtenderArgs) -> web.Response:
     """The answer in the form of the request."""
     return _json(encode_filter(result) if args.nodes is None else encode_filter_nodes(result, args))
+
+
+def _identity(pod: Pod) -> tuple[str, str, str]:
+    """Namespace, name and UID."""
+    return pod.signature.namespace, pod.name, pod.uid
 
 
 def _requested(args: ExtenderArgs) -> list[str]:

@@ -132,7 +132,7 @@ def floor(files: set[str], name: str) -> set[str]:
     return {path.removeprefix(f"{name}/") for path in files if path.startswith(f"{name}/")}
 
 
-@pytest.mark.parametrize(("spec", "most"), [({}, 18), (CONSTRAINED, 22)], ids=["plain", "constrained"])
+@pytest.mark.parametrize(("spec", "most"), [({}, 19), (CONSTRAINED, 23)], ids=["plain", "constrained"])
 async def test_a_filter_request_passes_few_files(spec: JsonObject, most: int) -> None:
     files = (await walk(spec)).request()
     assert floor(files, "tasks") == {"filter_service.py", "readiness.py"}
