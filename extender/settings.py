@@ -16,6 +16,7 @@ from extender.model.labels import LabelKey, ObjectName
 from extender.model.units import Address, ByteSize, Duration
 from extender.policy_settings import Policies
 from extender.quota_settings import Quota
+from extender.release_settings import Release
 
 API_VERSION: Final = "placement.extender.dev/v1alpha1"
 KIND: Final = "ExtenderConfiguration"
@@ -325,6 +326,7 @@ class Settings(Section, frozen=True):
     preemption: Preemption = Preemption()
     policies: Policies = Policies()
     quota: Quota = Quota()
+    release: Release = Release()
 
     def __post_init__(self) -> None:
         """Rejects combinations that each section allows and the mode does not."""

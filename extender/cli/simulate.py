@@ -11,14 +11,19 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import Final
+from typing import Final, Self
+
+import msgspec
 
 from extender.cli.command import CommandError, Commands
 from extender.cli.scenarios import lead_to_webhook, read_objects, read_scenario, scenario_settings
 from extender.compose.embedded import StartError, service_running
 from extender.compose.process import run_on_loop
+from extender.compose.service import Service
 from extender.index.audit import audit
+from extender.model.units import Address
 from extender.settings import Settings
 from extender.simulator.scenario.language import CostComparison, Play
 from extender.simulator.scenario.play import Narrator, Player, StepFailed
@@ -82,15 +87,49 @@ async def perform(
     """Starts the simulated cluster and the service, runs all steps, finds violations, and recounts the index."""
     async with (
         SimulatedCluster(play, seed, objects, without=without) as simulated,
-        service_running(settings, simulated.api.url, seed, simulated.clock) as (url, service),
+        _Extender(simulated, settings, seed) as extender,
     ):
-        await lead_to_webhook(simulated, service)
-        await simulated.begin(url)
+        await simulated.begin(await extender.start(settings))
+        simulated.restart_extender = extender.restart
         player = Player(simulated, narrate)
         await player.run(play.steps)
         report = await player.finish()
         # A run also fails if a count of the index differs from a recount.
-        return replace(report, failures=(*report.failures, *audit(service.index)))
+        return replace(report, failures=(*report.failures, *audit(extender.service.index)))
+
+
+class _Extender:
+    """The service of a run, which a step of the scenario can kill and start again on the same address."""
+
+    service: Service
+
+    def __init__(self, simulated: SimulatedCluster, settings: Settings, seed: int) -> None:
+        self._simulated = simulated
+        self._settings = settings
+        self._seed = seed
+        self._running = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._running.aclose()
+
+    async def start(self, settings: Settings) -> str:
+        """Starts it with these settings; returns its URL when the webhook is reached too."""
+        running = service_running(settings, self._simulated.api.url, self._seed, self._simulated.clock)
+        url, self.service = await self._running.enter_async_context(running)
+        await lead_to_webhook(self._simulated, self.service)
+        server = msgspec.structs.replace(settings.server, bind_address=Address(url.rpartition("/")[2]))
+        self._settings = msgspec.structs.replace(settings, server=server)
+        return url
+
+    async def restart(self, down: float) -> None:
+        """Ends it in the middle of what it does, without a last write, and starts another one after a time."""
+        await self._running.aclose()
+        self._running = AsyncExitStack()
+        await self._simulated.clock.sleep(down)
+        await self.start(self._settings)
 
 
 def _print(report: Report, *, as_json: bool, compared: Sequence[str] = ()) -> None:
@@ -113,7 +152,7 @@ def _print(report: Report, *, as_json: bool, compared: Sequence[str] = ()) -> No
         first = next(pod for pod, said in report.waiting if said == message)
         others = f" and {count - 1} more" if count > 1 else ""
         print(f"pending: {first}{others}: {message or 'no attempt yet'}")
-    for violation in report.violations[:_SHOWN]:
+    for violation in (*report.violations, *report.gang_violations)[:_SHOWN]:
         print(f"violation: {violation}")
     for failure in report.failures:
         print(f"unexpected: {failure}")

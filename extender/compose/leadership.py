@@ -18,7 +18,7 @@ from extender.kube.watch.listing import WatchFreshness
 from extender.kube.writer import Writer
 from extender.settings import LeaderElection
 from extender.tasks.leadership.election import LeaderElectionOptions, LeaderElector
-from extender.tasks.leadership.state import AlwaysLeader, LeaderWriter, run_while_leading
+from extender.tasks.leadership.state import AlwaysLeader, LeaderWriter, check_term, run_while_leading
 from extender.tasks.leadership.takeover import Takeover
 from extender.tasks.ports import ClusterWriter
 from extender.tasks.readiness import ReplicaState
@@ -57,6 +57,10 @@ class Replica:
     def guard(self, writer: ClusterWriter) -> ClusterWriter:
         """Wraps a writer: it refuses writes while this replica does not lead."""
         return LeaderWriter(writer, self.takeover or AlwaysLeader())
+
+    def check_term(self) -> None:
+        """Raises ``LeadershipLost`` where a write may not be made now."""
+        check_term(self.takeover or AlwaysLeader())
 
     async def release(self) -> None:
         """Releases the Lease, so that the next replica need not wait for its expiry. The last step before the watches close."""

@@ -25,6 +25,7 @@ from extender.compose.preemption import (
     without_writes,
 )
 from extender.compose.process import freeze_gc, installed_version
+from extender.compose.release import release_of_cluster
 from extender.index.audit import audit_steps
 from extender.index.cluster import ClusterIndex
 from extender.kube.session import Session
@@ -132,6 +133,7 @@ def service_of_cluster(
     plans = task.target if task is not None else NullPlanTarget()
     on_rejection, rejected_pod_jobs = _rejected_pods(index, filter_verb, writer, clock, rng, replica, metrics)
     jobs += rejected_pod_jobs
+    jobs += release_of_cluster(settings, index, reflectors, session, clock, rng, metrics, replica)
     pods = _watched_pods(index, settings, clock, metrics)
     known_until = reflectors.known_until(PODS.name)
     options = _assumed_pod_options(settings)

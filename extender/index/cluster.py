@@ -17,7 +17,7 @@ from extender.index.counts.namespace_budgets import NamespaceBudgets
 from extender.index.explain_view import ExplainView
 from extender.index.gated import GatedGroups
 from extender.index.nodes.topology import NodePods, Topology
-from extender.index.objects.changes import PodSubscribers
+from extender.index.objects.changes import PodSubscribers, Subscribers
 from extender.index.objects.namespaces import Namespaces
 from extender.index.objects.placements import Placements
 from extender.index.objects.workloads import Budgets, Workloads
@@ -72,6 +72,7 @@ class ClusterIndex:
         self.policies = PolicyTable()
         self.placements = Placements()
         self.pod_changes = PodSubscribers()
+        self.room_changes: Subscribers[str] = Subscribers()  # nodes that changed or that a pod has left
         self.topology = Topology()
         self.nodes = NodePods()
         self.namespace_budgets = NamespaceBudgets(namespace_limits, rejects_excess=rejects_excess)
@@ -241,6 +242,7 @@ class ClusterIndex:
             return
         if old is not None and old.node:
             self._count(old, -1)
+            self.room_changes.notify(None, old.node)
         if new is not None and new.node:
             self._count(new, 1)
 
@@ -264,6 +266,7 @@ class ClusterIndex:
         self.counts.change_node(number, new, pods.values())
         if new is None and not pods:
             self.topology.release_number(number)
+        self.room_changes.notify(None, name)
         return True
 
     @property

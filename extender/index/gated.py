@@ -86,13 +86,15 @@ class _Member(NamedTuple):
 class GatedGroups:
     """All groups by key. Subscribers are told of each group of which something changed, after the change.
 
-    ``orphans``: pods that have the usual gate, or had the gate of a policy, and that no policy releases any more.
+    ``orphans``: by UID the gate of each pod that no policy releases: the usual gate, or that of a policy that released it
+    before. Subscribers to ``orphan_changes`` are told of the UID of each that becomes one.
     """
 
     def __init__(self, pods: Mapping[str, Pod], policies: PolicyTable, namespaces: Namespaces) -> None:
         self.groups: dict[GroupKey, Group] = {}
         self.changes: Subscribers[GroupKey] = Subscribers()
         self.orphans: dict[str, str] = {}
+        self.orphan_changes: Subscribers[str] = Subscribers()
         self._pods = pods
         self._policies = policies
         self._namespaces = namespaces
@@ -130,8 +132,8 @@ class GatedGroups:
         elif self._releasing:
             self._known.setdefault(new.namespace, {})[uid] = None
             self._file(uid, new, gating)
-        elif uid in self.orphans and self.orphans[uid] not in gating.gates:
-            del self.orphans[uid]
+        else:
+            self._set_orphan(uid, self.orphans.get(uid, RELEASE_GATE), gating)
 
     def _forget(self, uid: str, namespace: str) -> None:
         here = self._known.get(namespace)
@@ -148,13 +150,17 @@ class GatedGroups:
         wanted = self._wanted(pod, gating, before)
         if wanted is None:
             gate = before.group.release.gate if before is not None else self.orphans.get(uid, RELEASE_GATE)
-            if gate in gating.gates:
-                self.orphans[uid] = gate
-            else:
-                self.orphans.pop(uid, None)
+            self._set_orphan(uid, gate, gating)
         else:
             self.orphans.pop(uid, None)
         self._put(uid, wanted)
+
+    def _set_orphan(self, uid: str, gate: str, gating: Gating) -> None:
+        if gate not in gating.gates:
+            self.orphans.pop(uid, None)
+        elif self.orphans.get(uid) != gate:
+            self.orphans[uid] = gate
+            self.orphan_changes.notify(None, uid)
 
     def _wanted(self, pod: Pod, gating: Gating, before: _Member | None) -> _Member | None:
         is_waiting = bool(gating.gates)

@@ -26,6 +26,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from extender.telemetry.admission import AdmissionMetrics
 from extender.telemetry.preemption import PreemptionMetrics
+from extender.telemetry.release import ReleaseMetrics
 from extender.telemetry.scraped import ScrapedCollector, ScrapedMetric
 
 T = TypeVar("T", float, Mapping[str, float], Mapping[tuple[str, str], float])
@@ -222,6 +223,10 @@ class Metrics:
     def admission(self) -> AdmissionMetrics:
         """Declares the metrics of the admission webhook and returns them. Call it once."""
         return AdmissionMetrics(self._registry)
+
+    def release(self) -> ReleaseMetrics:
+        """Declares the metrics of the release of gated pods and returns them. Call it once."""
+        return ReleaseMetrics(self._registry)
 
     def render(self) -> bytes:
         """The metrics page, of content type `EXPOSITION_TYPE`."""

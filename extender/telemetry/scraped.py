@@ -279,6 +279,31 @@ MISSED_ADMISSION_EVENTS: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
     is_counter=True,
 )
 
+# -- the release of gated pods
+
+RELEASE_GROUPS: Final[ScrapedMetric[ByTwoLabels]] = ScrapedMetric(
+    "extender_release_groups",
+    "Groups of gated pods that the leader releases, by phase and by what they wait for.",
+    ("phase", "reason"),
+)
+RELEASE_OLDEST: Final[ScrapedMetric[float]] = ScrapedMetric(
+    "extender_release_oldest_wait_seconds",
+    "How long the group of gated pods that waits longest has waited for its decision or for room; 0 where none waits.",
+)
+RELEASE_EXPECTATIONS: Final[ScrapedMetric[float]] = ScrapedMetric(
+    "extender_release_expectations", "Pods whose release was sent and that the watch still shows as gated."
+)
+RELEASE_EXPECTATIONS_EXPIRED: Final[ScrapedMetric[float]] = ScrapedMetric(
+    "extender_release_expectations_expired",
+    "Released pods that had to be read because the watch did not show the release in time.",
+    is_counter=True,
+)
+RELEASE_ORPHANS: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
+    "extender_release_orphans",
+    "Pods with our gate that no policy releases any more: waiting, or released unpinned after release.orphanGrace.",
+    ("state",),
+)
+
 # -- preemption
 
 PREEMPTIONS: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(

@@ -60,7 +60,7 @@ def _deletes(settings: Settings) -> bool:
 
 
 def _releases(settings: Settings) -> bool:
-    return settings.policies.enabled
+    return settings.policies.enabled and settings.release.enabled
 
 
 def _binds(settings: Settings) -> bool:

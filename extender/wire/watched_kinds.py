@@ -74,6 +74,10 @@ def _limits_quotas(settings: Settings) -> bool:
     return settings.quota.enabled
 
 
+def _releases(settings: Settings) -> bool:
+    return settings.policies.enabled and settings.release.enabled
+
+
 def _policies(api_kind: str, group: str, is_needed: Callable[[Settings], bool]) -> WatchedKind:
     def limited(limits: Limits) -> Kind[Any]:
         return policies_within(limits, api_kind, group)
@@ -82,7 +86,7 @@ def _policies(api_kind: str, group: str, is_needed: Callable[[Settings], bool]) 
 
 
 _POLICIES: Final = "policies are applied to pods"
-_RELEASES: Final = "the release of a group of gated pods continues from what was decided"
+_PLACED: Final = "the release of a group of gated pods continues from what was decided"
 _INDEX: Final = "the index is built from it"
 _SELECTORS: Final = "default constraints of topology spread derive their selectors from it"
 _QUOTAS: Final = "quotas limit pods with affinity across namespaces"
@@ -100,7 +104,7 @@ WATCHED_KINDS: Final = (
     WatchedKind("ResourceQuota", RESOURCE_QUOTAS, _QUOTAS, _limits_quotas),
     *(_policies(kind, GROUP, _admits) for kind in (NAMESPACED_KIND, CLUSTER_KIND)),
     *(_policies(kind, KUPID_GROUP, _admits_kupid) for kind in (NAMESPACED_KIND, CLUSTER_KIND)),
-    WatchedKind(PLACEMENT_KIND, GROUP_PLACEMENTS, _RELEASES, _admits),
+    WatchedKind(PLACEMENT_KIND, GROUP_PLACEMENTS, _PLACED, _releases),
 )
 
 

@@ -63,16 +63,21 @@ async def without_policies(api: Api) -> None:
             await api.delete(f"{path}/{name_of(each)}")
 
 
-def installed() -> list[JsonObject]:
-    """The objects of deploy/policies beside the CRDs, in the namespace of the extender's account."""
+def reader_documents() -> list[JsonObject]:
+    """What deploy/policies lets the extender's account read."""
     component = yaml.safe_load((DEPLOY / "policies" / "kustomization.yaml").read_text("utf-8"))
     rules = [each["value"] for each in yaml.safe_load(component["patches"][0]["patch"])]
     subject = {"kind": "ServiceAccount", "name": "placement-extender", "namespace": NAMESPACE}
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name_of(_READER)}
-    documents: list[JsonObject] = [
+    return [
         {**_READER, "rules": rules},
         {**_READER, "kind": "ClusterRoleBinding", "roleRef": reference, "subjects": [subject]},
     ]
+
+
+def installed() -> list[JsonObject]:
+    """The objects of deploy/policies beside the CRDs, in the namespace of the extender's account."""
+    documents = reader_documents()
     for file in ("role.yaml", "admission.yaml", "secret.yaml", "webhooks.yaml"):
         documents += [_placed(each) for each in load_all(DEPLOY / "policies" / file)]
     return documents

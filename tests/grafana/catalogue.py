@@ -55,6 +55,7 @@ def entries() -> list[Entry]:
             metrics.report(metric, dict)
     metrics.preemption()
     metrics.admission()
+    metrics.release()
     collectors = metrics._registry._collector_to_names
     found = [entry for collector in collectors for entry in _entries_of(collector)]
     return sorted((entry for entry in found if not entry.name.startswith(_FOREIGN)), key=lambda entry: entry.name)

@@ -111,5 +111,67 @@ ADMISSION = Dashboard(
                 width=6,
             ),
         ],
+        "Release of groups": [
+            Panel(
+                "Groups of gated pods",
+                "Groups that the leader releases, by phase and by what they wait for.",
+                {"{{phase}} {{reason}}": f"sum by (phase, reason) ({at('extender_release_groups')})"},
+                width=8,
+            ),
+            Panel(
+                "Longest wait",
+                "How long the group that waits longest has waited for its decision or for room.",
+                {"wait": f"max({at('extender_release_oldest_wait_seconds')})"},
+                "s",
+                "stat",
+                4,
+            ),
+            Panel(
+                "Patches of pods",
+                "Releases of pods per second. `refused`, `forbidden`: see the events of the pods; `unknown`: no usable answer.",
+                {"{{result}}": rate("extender_release_patches_total", "result")},
+                "ops",
+                width=6,
+            ),
+            Panel(
+                "Ends by timeout",
+                "Groups whose decisionTimeout was over, by what their policy says happens then.",
+                {"{{action}}": f"sum by (action) ({at('extender_release_timeouts_total')})"},
+                kind="stat",
+                width=6,
+            ),
+            Panel(
+                "Time to choose a domain",
+                "For one group: 99th percentile, by result.",
+                {"{{result}} p99": quantile(0.99, "extender_release_decision_seconds", "result")},
+                "s",
+                width=8,
+            ),
+            Panel(
+                "Time until all pods are released",
+                "From the first sight of a group until the last of its pods was released.",
+                {
+                    "p99": quantile(0.99, "extender_release_wait_seconds"),
+                    "p50": quantile(0.5, "extender_release_wait_seconds"),
+                },
+                "s",
+                width=8,
+            ),
+            Panel(
+                "Releases that the watch has not shown",
+                "Pods whose release was sent and is not seen yet, and how many had to be read because that took too long.",
+                {
+                    "expected": f"sum({at('extender_release_expectations')})",
+                    "expired": f"sum({at('extender_release_expectations_expired_total')})",
+                },
+                width=4,
+            ),
+            Panel(
+                "Pods without a policy",
+                "Pods with our gate that no policy releases any more: waiting for release.orphanGrace, or released unpinned.",
+                {"{{state}}": f"sum by (state) ({at('extender_release_orphans')})"},
+                width=4,
+            ),
+        ],
     },
 )

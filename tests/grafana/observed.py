@@ -102,6 +102,7 @@ class Provoked:
         self._number = 0
         self._preemptors: list[dict[str, Any]] = []
         self._waiting: list[str] = []
+        self._gangs: list[str] = []
         self._pods = 0
 
     async def run(self, pause: float = 0.5) -> None:
@@ -130,6 +131,7 @@ class Provoked:
         for verb in ("filter", "prioritize", "preempt"):
             await self._ask(verb, {"Pod": 5})
         await self._admit()
+        await self._release()
 
     async def _admit(self) -> None:
         """A policy, pods with and without it, a bad policy, a body that is no review, and a configuration changed by hand."""
@@ -152,6 +154,25 @@ class Provoked:
             await answer.read()
         for kind in WEBHOOKS:
             api.operations.change(kind, CONFIGURATION, lambda obj: obj["webhooks"][0].update(timeoutSeconds=1))
+
+    async def _release(self) -> None:
+        """A group that is released, and a pod of one that stays incomplete."""
+        api, number = self._simulated.api, self._number
+        if number == 1:
+            release = {
+                "group": {"label": "gang"},
+                "size": {"count": 2},
+                "topology": ["topology.kubernetes.io/zone"],
+            }
+            spec = {"podSelector": {"matchLabels": {"app": "gang"}}, "when": ["Release"], "release": release}
+            await api.create(POLICY_KINDS[0], {"metadata": {"name": "gangs", "namespace": "lab"}, "spec": spec})
+            await asyncio.sleep(0.05)  # the watch of policies
+        for member in range(3):
+            labels = {"app": "gang", "gang": f"g{number}" if member else f"alone-{number}"}
+            await api.create(PODS, pod(f"gang-{number}-{member}", "lab", labels=labels))
+            self._gangs.append(f"gang-{number}-{member}")
+        while len(self._gangs) > _PODS_TO_LIVE:
+            self._delete("lab", self._gangs.pop(0))
 
     async def _preempt(self, node: str) -> None:
         """A pod takes the place of another; begun in one round, so that the watch has told of both in the next."""
@@ -180,9 +201,9 @@ class Provoked:
         """Delete the pods of all rounds that are still there, and those of the demo that they have kept waiting."""
         for stored in self._simulated.pods():
             namespace, _, name = stored.key.partition("/")
-            if name.startswith(("steered-", "low-", "high-")) or not stored.node:
+            if name.startswith(("steered-", "low-", "high-", "gang-")) or not stored.node:
                 self._delete(namespace, name)
-        self._waiting, self._preemptors = [], []
+        self._waiting, self._preemptors, self._gangs = [], [], []
 
     def _delete(self, namespace: str, name: str) -> None:
         with suppress(ApiError):  # the demo deletes pods too, those that it finds

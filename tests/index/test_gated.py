@@ -173,8 +173,18 @@ def test_a_changed_policy_changes_the_spec_of_its_groups() -> None:
 
 
 def test_a_policy_of_another_moment_costs_nothing() -> None:
-    index = cluster(PolicyObject(policy("plain")), gated("a", "x"))
+    index = cluster(PolicyObject(policy("plain")), gated("a", "x", gates=(FOREIGN_GATE,)))
     assert (index.gated._known, index.gated.orphans, roles(index)) == ({}, {}, {})
+
+
+def test_a_pod_with_the_usual_gate_is_an_orphan_also_where_no_policy_releases_pods() -> None:
+    index = cluster()
+    seen: list[object] = []
+    index.gated.orphan_changes.subscribe(lambda change: seen.append(change.new))
+    index.upsert(gated("a", "x"))
+    assert (index.gated.orphans, seen) == ({"uid-a": RELEASE_GATE}, ["uid-a"])
+    index.upsert(PolicyObject(release_policy()))
+    assert index.gated.orphans == {}
 
 
 def test_a_pod_that_no_policy_selects_any_more_is_an_orphan_while_it_has_the_gate() -> None:

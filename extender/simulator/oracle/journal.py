@@ -7,12 +7,20 @@ run, read by `oracle/violations.py` afterwards.
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeAlias
 
-from extender.simulator.apiserver.kinds import NAMESPACES, NODES, OWN_POLICY_KINDS, PODS, RESOURCE_QUOTAS, Kind
+from extender.simulator.apiserver.kinds import (
+    GROUP_PLACEMENTS,
+    NAMESPACES,
+    NODES,
+    OWN_POLICY_KINDS,
+    PODS,
+    RESOURCE_QUOTAS,
+    Kind,
+)
 from extender.simulator.apiserver.store import ADDED, Change, Store, Stored
 from extender.simulator.json_objects import JsonObject
 from extender.simulator.process_usage import LoopStalls
 
-WATCHED = (PODS, NODES, NAMESPACES, RESOURCE_QUOTAS)
+WATCHED = (PODS, NODES, NAMESPACES, RESOURCE_QUOTAS, GROUP_PLACEMENTS)
 QUOTA_SCOPE = "CrossNamespacePodAffinity"
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from extender.simulator.apiserver.defaulting import TOPOLOGY_LABELS
-from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS, RESOURCE_QUOTAS, Kind
+from extender.simulator.apiserver.kinds import GROUP_PLACEMENTS, NAMESPACES, NODES, PODS, RESOURCE_QUOTAS, Kind
 from extender.simulator.apiserver.store import DELETED, Change, Stored
 from extender.simulator.json_objects import (
     JsonObject,
@@ -50,8 +50,10 @@ def violations(journal: Journal, *, lag: float = 0.25, missed: Collection[str] =
     recent: list[StoreChange] = []
     failed: dict[str, tuple[float, Decision]] = {}  # by UID: time and decision, until the next decision for the pod
     for entry in journal.entries:
-        if isinstance(entry, Refusal) or (isinstance(entry, StoreChange) and entry.kind is RESOURCE_QUOTAS):
-            continue  # judged in `quotas.py`
+        if isinstance(entry, Refusal) or (
+            isinstance(entry, StoreChange) and entry.kind in {RESOURCE_QUOTAS, GROUP_PLACEMENTS}
+        ):
+            continue  # judged in `quotas.py` and `gangs.py`
         if isinstance(entry, StoreChange):
             if replay.is_relevant(entry):
                 recent.append(entry)
@@ -198,6 +200,8 @@ class Replay:
             self._show_pod(stored, other)
         elif kind is NODES:
             self._show_node(stored, other)
+        elif kind is not NAMESPACES:
+            return
         elif stored is not None:
             self.state.namespaces[stored.key] = labels_of(stored.read())
         elif other is not None:

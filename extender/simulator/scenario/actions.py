@@ -11,10 +11,11 @@ from typing import TypeVar
 
 from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS, RESOURCE_QUOTAS, Kind, Target
 from extender.simulator.apiserver.store import Stored
-from extender.simulator.json_objects import JsonObject, labels_of, namespace_of
+from extender.simulator.json_objects import JsonObject, is_finished, labels_of, name_of, namespace_of
 from extender.simulator.scenario.language import (
     Amount,
     Arrive,
+    ArriveGroups,
     ChangeNodes,
     ChangePods,
     ChangeQuotas,
@@ -22,12 +23,14 @@ from extender.simulator.scenario.language import (
     Labels,
     NodeGroup,
     RelabelNamespace,
+    ReplacePods,
 )
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 from extender.simulator.scenario.synthetic import chosen, draw, make_nodes, make_pod
 
 Item = TypeVar("Item")
 
+_OURS = "placement.extender.dev/"
 _AT_ONCE = 50  # pods created before other tasks run
 _UNSCHEDULABLE_TAINT = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 
@@ -54,6 +57,52 @@ async def arrive(simulated: SimulatedCluster, step: Arrive) -> None:
         with simulated.api.store.working():  # not the extender's processor time
             pod = make_pod(simulated.play.templates[template], name, namespace, number)
         await simulated.api.create(PODS, pod)
+
+
+async def arrive_groups(simulated: SimulatedCluster, step: ArriveGroups) -> None:
+    """Creates groups, one after the other, `rate` of them per second. Raises ValueError if no namespace matches."""
+    namespaces = chosen(step.namespaces, _names(simulated, NAMESPACES))
+    if not namespaces:
+        raise ValueError(f'no namespace matches "{step.namespaces}"')
+    begun, rng = time.monotonic(), Random(f"groups {simulated.seed} {step.label}")
+    for number in range(draw(step.groups, rng)):
+        if step.rate:
+            await asyncio.sleep(max(0.0, begun + number / step.rate - time.monotonic()))
+        namespace, size = namespaces[number % len(namespaces)], draw(step.size, rng)
+        simulated.numbers[step.label] = serial = simulated.numbers.get(step.label, -1) + 1
+        for member in range(size):
+            name = f"{step.template}-{serial}-{member}"
+            with simulated.api.store.working():
+                pod = make_pod(simulated.play.templates[step.template], name, namespace, member)
+                pod["metadata"]["labels"][step.label] = f"{step.template}-{serial}"
+                pod["metadata"].setdefault("annotations", {})[step.size_annotation] = str(size)
+            await simulated.api.create(PODS, pod)
+
+
+async def replace_pods(simulated: SimulatedCluster, step: ReplacePods) -> None:
+    """Pods fail, and for each another one of the same template is created. The failed ones stay, as those of a Job do."""
+    nodes = set(_names(simulated, NODES))
+    bound = [
+        stored
+        for stored in _select(simulated, step.namespaces, step.selector, None)
+        if stored.node and not is_finished(stored.read()) and (not step.lost or stored.node not in nodes)
+    ]
+    for stored in _drawn(bound, step.count, simulated.rng):
+        simulated.api.operations.change(PODS, stored.key, _fail)
+        old = stored.read()
+        name = _free_name(simulated, namespace_of(old), f"{name_of(old)}-r")
+        kept = {field: old["metadata"].get(field) for field in ("labels", "annotations")}
+        annotations = {key: value for key, value in (kept["annotations"] or {}).items() if not key.startswith(_OURS)}
+        labels = {key: value for key, value in (kept["labels"] or {}).items() if not key.startswith("topology.")}
+        metadata = {"name": name, "namespace": namespace_of(old), "labels": labels, "annotations": annotations}
+        containers = old["spec"]["containers"]
+        await simulated.api.create(
+            PODS, {"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": {"containers": containers}}
+        )
+
+
+def _fail(pod: JsonObject) -> None:
+    pod.setdefault("status", {})["phase"] = "Failed"
 
 
 def relabel_namespace(simulated: SimulatedCluster, step: RelabelNamespace) -> None:

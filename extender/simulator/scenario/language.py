@@ -16,7 +16,7 @@ from extender.simulator.scenario.faults import Condition, Fault, read_conditions
 # A number, or a minimum and a maximum for a random number. The limits are checked in code, because msgspec 0.22 crashes on a
 # union of a constrained number and a tuple.
 Amount: TypeAlias = int | tuple[int, int]
-_AMOUNTS: Final = ("count", "placed", "pending", "judged", "missed")
+_AMOUNTS: Final = ("count", "groups", "size", "placed", "pending", "judged", "missed")
 Labels: TypeAlias = dict[str, str]
 
 
@@ -105,6 +105,19 @@ class Arrive(_Part, frozen=True, kw_only=True):
             raise ValueError("template: expected either a template or a mix")
 
 
+class ArriveGroups(_Part, frozen=True, kw_only=True):
+    """Creates groups of pods of one template, each with a label of its own and its size in an annotation."""
+
+    template: str
+    groups: Amount
+    size: Amount
+    namespaces: str = "*"
+    label: str
+    size_annotation: str
+    rate: Annotated[float, Meta(gt=0)] | None = None
+    background: bool = False
+
+
 class RelabelNamespace(_Part, frozen=True):
     """Changes labels of namespaces; the value "" removes a label."""
 
@@ -130,6 +143,21 @@ class DeletePods(_Part, frozen=True):
     selector: Labels = {}
     count: Amount | None = None
     grace: Duration | None = None
+
+
+class ReplacePods(_Part, frozen=True):
+    """`count` random bound pods fail, or with `lost` all pods on nodes that do not exist; each is replaced, as an owner does."""
+
+    namespaces: str = "*"
+    selector: Labels = {}
+    count: Amount | None = None
+    lost: bool = False
+
+
+class RestartExtender(_Part, frozen=True):
+    """The extender is killed, and another one starts after a time on the same address."""
+
+    down: Duration = Duration(0)
 
 
 class ChangeNodes(_Part, frozen=True):
@@ -182,6 +210,9 @@ class ChangeFaults:
 
 Action: TypeAlias = (
     Arrive
+    | ArriveGroups
+    | ReplacePods
+    | RestartExtender
     | RelabelNamespace
     | ChangePods
     | DeletePods
@@ -205,6 +236,9 @@ ACTIONS: Final[dict[str, type[Any]]] = {
     "pause": Pause,
     "expect": Expect,
     "faults": ChangeFaults,
+    "arriveGroups": ArriveGroups,
+    "replacePods": ReplacePods,
+    "restartExtender": RestartExtender,
 }
 
 
@@ -357,4 +391,6 @@ def _unknown_templates(scenario: Scenario, steps: tuple[Step, ...]) -> list[str]
     for step in steps:
         if isinstance(step.action, Arrive):
             used += [(f"{step.path}.template", name) for name in [step.action.template, *step.action.mix] if name]
+        elif isinstance(step.action, ArriveGroups):
+            used.append((f"{step.path}.template", step.action.template))
     return [f'{path}: unknown template "{name}"' for path, name in used if name not in scenario.templates]

@@ -14,6 +14,7 @@ from extender.simulator.scenario.faults import Condition, JumpClock, Restart
 from extender.simulator.scenario.language import (
     Action,
     Arrive,
+    ArriveGroups,
     ChangeFaults,
     ChangeNodes,
     ChangePods,
@@ -23,6 +24,8 @@ from extender.simulator.scenario.language import (
     NodeGroup,
     Pause,
     RelabelNamespace,
+    ReplacePods,
+    RestartExtender,
     Settle,
     Step,
 )
@@ -72,6 +75,8 @@ class Player:
                 self._arrivals.append(asyncio.create_task(actions.arrive(self.simulated, action)))
             case Arrive():
                 await actions.arrive(self.simulated, action)
+            case ArriveGroups() | ReplacePods() | RestartExtender():
+                await self._take_of_groups(action)
             case Settle():
                 await self._settle(action, step.path)
             case Pause():
@@ -84,6 +89,17 @@ class Player:
                 await self._change_faults(action)
             case _:
                 self._change(action)
+
+    async def _take_of_groups(self, action: ArriveGroups | ReplacePods | RestartExtender) -> None:
+        match action:
+            case ArriveGroups(background=True):
+                self._arrivals.append(asyncio.create_task(actions.arrive_groups(self.simulated, action)))
+            case ArriveGroups():
+                await actions.arrive_groups(self.simulated, action)
+            case ReplacePods():
+                await actions.replace_pods(self.simulated, action)
+            case RestartExtender():
+                await self.simulated.restart_extender(action.down)
 
     def _change(self, action: Action) -> None:
         match action:

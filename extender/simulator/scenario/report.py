@@ -9,6 +9,7 @@ from typing import Any
 
 from extender.simulator.apiserver.kinds import NAMESPACES
 from extender.simulator.json_objects import JsonObject, labels_of, name_of, namespace_of, uid_of
+from extender.simulator.oracle.gangs import GangViolation, gang_violations
 from extender.simulator.oracle.journal import Decision
 from extender.simulator.oracle.policies import PolicyOracle, Tally
 from extender.simulator.oracle.quotas import quota_violations
@@ -50,6 +51,7 @@ class Report:
     placed: int
     waiting: tuple[tuple[str, str], ...]
     violations: tuple[Violation, ...]
+    gang_violations: tuple[GangViolation, ...]
     policies: Tally
     policy_rows: tuple[PolicyRow, ...]
     failures: tuple[str, ...]
@@ -63,12 +65,17 @@ class Report:
     @property
     def last_line(self) -> str:
         """The last line of the output."""
-        return f"placed {self.placed}, pending {len(self.waiting)}, violations {len(self.violations)}"
+        return f"placed {self.placed}, pending {len(self.waiting)}, violations {self.broken}"
+
+    @property
+    def broken(self) -> int:
+        """How many violations there are, of placements and of groups."""
+        return len(self.violations) + len(self.gang_violations)
 
     @property
     def is_good(self) -> bool:
         """Whether no constraint was violated and all expectations were met."""
-        return not self.violations and not self.failures
+        return not self.broken and not self.failures
 
     def document(self) -> JsonObject:
         """The report as data."""
@@ -79,6 +86,7 @@ class Report:
             "placed": self.placed,
             "pending": len(self.waiting),
             "violations": [_violation(violation) for violation in self.violations],
+            "groupViolations": [{"group": each.gang, "reason": each.reason} for each in self.gang_violations],
             "policies": {
                 "judged": self.policies.pods,
                 "missed": self.policies.missed,
@@ -117,6 +125,7 @@ def make_report(simulated: SimulatedCluster, failures: list[str], seconds: float
             *violations(loop.journal, lag=simulated.play.scenario.lag, missed=missed),
             *quota_violations(loop.journal, _default_of(simulated), lag=simulated.play.scenario.lag),
         ),
+        gang_violations=tuple(gang_violations(loop.journal)),
         policies=judged_by_policies(simulated),
         policy_rows=tuple(PolicyMoments(simulated).rows(stored.read() for stored in simulated.pods())),
         failures=tuple(failures),

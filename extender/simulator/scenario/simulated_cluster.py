@@ -6,7 +6,7 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 from types import TracebackType
 from typing import Self
@@ -55,6 +55,11 @@ class JumpingClock:
                 continue
 
 
+async def _not_restartable(_down: float) -> None:
+    """The default: the caller runs the extender, and says how it is restarted."""
+    raise ValueError("this extender cannot be restarted")
+
+
 class SimulatedCluster:
     """One cluster in memory. `api` is its API server, `loop` its scheduler after `begin`."""
 
@@ -66,6 +71,7 @@ class SimulatedCluster:
         self.seed = seed
         self.rng = Random(seed)
         self.clock = JumpingClock()  # of the extender; a step can advance it
+        self.restart_extender: Callable[[float], Awaitable[None]] = _not_restartable
         self.numbers: dict[str, int] = {}  # the last number of a pod, by the prefix of the names
         server = scenario.api_server
         self.api = ApiServer(

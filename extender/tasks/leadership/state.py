@@ -96,6 +96,16 @@ async def _first_of(job: asyncio.Future[None], change: Awaitable[object]) -> Non
         changing.cancel()
 
 
+def check_term(leader: CurrentLeader) -> None:
+    """Called before a write. Raises ``LeadershipLost`` unless this replica leads, in the term in which its job began. O(1)."""
+    term = leader.term
+    if term is None:
+        raise LeadershipLost("another replica leads, or none")
+    decided = _DECIDED_IN.get()
+    if decided is not None and decided != term:
+        raise LeadershipLost(f"decided in term {decided.number}, now is term {term.number}")
+
+
 class LeaderWriter:
     """Writes only while this replica leads, and only what was decided in the current term. Each method may raise LeadershipLost.
 
@@ -136,10 +146,5 @@ class LeaderWriter:
 
     @property
     def _admitted(self) -> ClusterWriter:
-        term = self._leader.term
-        if term is None:
-            raise LeadershipLost("another replica leads, or none")
-        decided = _DECIDED_IN.get()
-        if decided is not None and decided != term:
-            raise LeadershipLost(f"decided in term {decided.number}, now is term {term.number}")
+        check_term(self._leader)
         return self._writer

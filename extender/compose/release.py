@@ -1,0 +1,124 @@
+"""Builds the release of groups of gated pods: the manager, its writes, and its metrics. Called by `service`."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from random import Random
+
+from extender.compose.leadership import Replica
+from extender.compose.preemption import COMPONENT
+from extender.index.cluster import ClusterIndex
+from extender.kube.release_objects import ReleaseObjects
+from extender.kube.session import Session
+from extender.kube.timing import BackoffOptions, Clock
+from extender.kube.writer import Writer
+from extender.model.release import GroupKey, Level, Proposal
+from extender.settings import Settings
+from extender.tasks.preemption.event_recorder import EventRecorder
+from extender.tasks.preemption.retrying_writer import RateLimiter
+from extender.tasks.reflectors import Reflectors
+from extender.tasks.release.decisions import Decisions, Room
+from extender.tasks.release.groups import IndexGroups, NamespaceBudget
+from extender.tasks.release.manager import ManagerOptions, Parts, ReleaseManager
+from extender.tasks.release.orphans import OrphanReleaser
+from extender.tasks.release.placement_writer import LeaderReleaseStore, PlacementWriter
+from extender.tasks.release.pods import PodReleaser
+from extender.tasks.release.reports import Reports
+from extender.telemetry import scraped
+from extender.telemetry.metrics import Metrics
+from extender.verbs.release.choice import Rest, propose
+from extender.verbs.release.progress import GroupState
+
+_PLACEMENT_WRITES = 8
+_PLACEMENT_WRITES_PER_SECOND = 100.0
+
+Job = tuple[str, Callable[[], Awaitable[None]]]
+
+
+def release_of_cluster(
+    settings: Settings,
+    index: ClusterIndex,
+    reflectors: Reflectors,
+    session: Session,
+    clock: Clock,
+    rng: Random,
+    metrics: Metrics,
+    replica: Replica,
+) -> list[Job]:
+    """The jobs of the release, none where the settings switch it off. They begin once the index holds the whole cluster."""
+    if not (settings.policies.enabled and settings.release.enabled):
+        return []
+    chosen, utc_now, recorder = settings.release, partial(datetime.now, UTC), metrics.release()
+    store = LeaderReleaseStore(ReleaseObjects(session.writes, observe=metrics.record_write), replica.check_term)
+    patches = RateLimiter(clock, chosen.max_parallel_patches, chosen.patches_per_second)
+    releaser = PodReleaser(store, patches, clock, BackoffOptions(first=0.1, longest=2.0), rng)
+    writes = RateLimiter(clock, _PLACEMENT_WRITES, _PLACEMENT_WRITES_PER_SECOND)
+    placements = PlacementWriter(store, index.placements, writes, utc_now)
+    writer = replica.guard(Writer(session.writes, COMPONENT, socket.gethostname(), observe=metrics.record_write))
+    events = EventRecorder(writer, patches, clock)
+    reports = Reports(placements, events, clock, utc_now)
+    budget = NamespaceBudget(index.reserved, chosen.groups_per_namespace, chosen.pods_per_namespace)
+    room = Room(_Proposals(index, settings), budget, index.reserved, chosen.reservation)
+    manager = ReleaseManager(
+        Parts(
+            IndexGroups(index.gated, index.pods),
+            index.placements,
+            Decisions(room, placements, clock, utc_now, recorder),
+            index.reserved,
+            placements,
+            releaser,
+            reports,
+            recorder,
+        ),
+        clock,
+        utc_now,
+        index.gated.changes,
+        index.placements.changes,
+        (index.room_changes, index.reserved.changes),
+        ManagerOptions(keep_empty=chosen.keep_empty, expectation=chosen.expectation),
+    )
+    orphans = OrphanReleaser(
+        index.gated.orphans,
+        index.pods,
+        index.gated.orphan_changes,
+        releaser,
+        recorder,
+        clock,
+        utc_now,
+        chosen.orphan_grace,
+    )
+    metrics.report(scraped.RELEASE_GROUPS, reports.groups)
+    metrics.report(scraped.RELEASE_OLDEST, manager.oldest)
+    metrics.report(scraped.RELEASE_EXPECTATIONS, lambda: len(manager.sent))
+    metrics.report(scraped.RELEASE_EXPECTATIONS_EXPIRED, lambda: manager.expired)
+    metrics.report(scraped.RELEASE_ORPHANS, orphans.states)
+
+    def synced(run: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+        async def begin() -> None:
+            await reflectors.wait_until_synced()
+            await run()
+
+        return replica.run_while_leading(begin)
+
+    return [
+        ("release of groups", synced(manager.run)),
+        ("release of orphans", synced(orphans.run)),
+        ("events of groups", replica.run_while_leading(events.run)),
+    ]
+
+
+class _Proposals:
+    """The verb for a group as the manager has it."""
+
+    def __init__(self, index: ClusterIndex, settings: Settings) -> None:
+        self._view = index.view
+        self._settings = settings
+
+    def __call__(
+        self, group: GroupState, levels: Sequence[Level] | None, taken: Sequence[tuple[GroupKey, Sequence[Level]]]
+    ) -> Proposal:
+        pods, siblings = (*group.waiting, *group.released), (*group.released, *group.bound)
+        return propose(Rest(group.key, group.spec, pods, siblings, levels, taken), self._view, self._settings)

@@ -1,0 +1,293 @@
+"""Whether groups of gated pods land whole. Plain objects, written from the schema of the policies; shares no code with the release.
+
+Judged are groups by label of policies with the mode Required, in the order of the journal:
+
+- no two living pods of a group are placed in two domains of the first topology key;
+- no pod loses the gate without the node selector of the decided domain, and never more living pods than the size;
+- room is handed out once: no placement takes a node's room that an undone decision in its domain needs;
+- at the end a group is whole: all of its released pods are placed, and none is left at the gate unless a pod of the group
+  was lost after the decision, or its domain lost a node.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from extender.simulator.apiserver.kinds import GROUP_PLACEMENTS, NODES, PODS, Kind
+from extender.simulator.apiserver.store import DELETED, Stored
+from extender.simulator.json_objects import (
+    JsonObject,
+    is_finished,
+    is_terminating,
+    labels_of,
+    name_of,
+    namespace_of,
+    node_of,
+    selects,
+    uid_of,
+)
+from extender.simulator.oracle.journal import Decision, FailedBinding, Journal, StoreChange
+
+_USUAL_GATE: Final = "placement.extender.dev/group"
+_UNITS: Final = {"m": 0.001, "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "k": 1e3, "M": 1e6, "G": 1e9}
+_ROUNDING: Final = 1e-6
+
+
+class GangViolation(NamedTuple):
+    """A group and what is wrong with it."""
+
+    gang: str
+    reason: str
+
+    def __str__(self) -> str:
+        """One line for a report."""
+        return f"group {self.gang}: {self.reason}"
+
+
+class _Rules(NamedTuple):
+    """What the judge reads of a policy."""
+
+    name: str
+    namespace: str
+    selector: JsonObject | None
+    label: str
+    size: JsonObject
+    gate: str
+    key: str
+
+
+@dataclass
+class _Gang:
+    """A group: its pods by UID, the decided domain, and whether it lost anything since."""
+
+    name: str
+    rules: _Rules
+    pods: dict[str, JsonObject] = field(default_factory=dict)
+    domain: str = ""
+    is_bereft: bool = False
+
+    @property
+    def alive(self) -> dict[str, JsonObject]:
+        """Its pods that have not finished and are not being deleted."""
+        return {uid: pod for uid, pod in self.pods.items() if not is_finished(pod) and not is_terminating(pod)}
+
+    def is_gated(self, pod: JsonObject) -> bool:
+        """Whether a pod has the gate."""
+        return any(gate["name"] == self.rules.gate for gate in pod["spec"].get("schedulingGates") or ())
+
+    @property
+    def size(self) -> int:
+        """How many pods it has, by its first pod; 0 where that is not told."""
+        pod = next(iter(self.pods.values()))
+        wanted = self.rules.size
+        if "label" in wanted:
+            return int(labels_of(pod).get(wanted["label"], 0))
+        if "annotation" in wanted:
+            return int((pod["metadata"].get("annotations") or {}).get(wanted["annotation"], 0))
+        return int(wanted.get("count", 1))
+
+
+def gang_violations(journal: Journal) -> list[GangViolation]:
+    """Every violation of a run; one of each kind for a group. O(pods of the domain) per decision."""
+    rules = list(_rules_of(journal.policies))
+    if not rules:
+        return []
+    judge = _Judge(rules)
+    for kind, rows in journal.start.items():
+        for stored in rows:
+            judge.show(kind, stored, None)
+    for entry in journal.entries:
+        if isinstance(entry, StoreChange):
+            after = None if entry.change.type == DELETED else entry.change.stored
+            judge.show(entry.kind, after, entry.change.previous)
+        elif isinstance(entry, Decision):
+            judge.place(entry.uid, entry.pod, entry.node)
+        elif isinstance(entry, FailedBinding):
+            judge.placed.pop(entry.uid, None)
+    judge.end()
+    return list(dict.fromkeys(judge.found))
+
+
+def _rules_of(policies: Iterable[JsonObject]) -> Iterator[_Rules]:
+    for policy in policies:
+        spec = policy["spec"]
+        release = spec.get("release") or {}
+        label = (release.get("group") or {}).get("label")
+        acts = "Release" in (spec.get("when") or ()) and spec.get("mode", "Enforce") == "Enforce"
+        if acts and label and release.get("mode", "Required") == "Required":
+            yield _Rules(
+                name_of(policy),
+                namespace_of(policy) if policy["kind"] == "PodSchedulingPolicy" else "",
+                spec.get("podSelector"),
+                label,
+                release.get("size") or {"count": 1},
+                release.get("gate", _USUAL_GATE),
+                release["topology"][0],
+            )
+
+
+class _Judge:
+    """The state at a moment of the journal, and what was found until then."""
+
+    def __init__(self, rules: list[_Rules]) -> None:
+        self.found: list[GangViolation] = []
+        self.placed: dict[str, tuple[JsonObject, str]] = {}  # by UID: the pod and its node
+        self._rules = rules
+        self._nodes: dict[str, JsonObject] = {}
+        self._gangs: dict[tuple[str, str, str], _Gang] = {}
+
+    def show(self, kind: Kind, stored: Stored | None, before: Stored | None) -> None:
+        """Applies a change of an object; None before it existed, and after it was deleted."""
+        if kind is NODES:
+            self._show_node(stored, before)
+        elif kind is PODS:
+            self._show_pod(stored, before)
+        elif kind is GROUP_PLACEMENTS and stored is not None:
+            self._show_decision(stored.read())
+
+    def place(self, uid: str, pod: JsonObject, node: str) -> None:
+        """Judges a decision of the scheduling loop, and counts the pod on its node."""
+        gang = self._gang_of(pod)
+        if gang is not None and node in self._nodes:
+            here = self._domain(node, gang.rules.key)
+            for other in gang.alive:
+                there = self.placed.get(other)
+                if other != uid and there is not None and self._domain(there[1], gang.rules.key) not in {here, None}:
+                    self._add(gang, f"split between {here} and {self._domain(there[1], gang.rules.key)}")
+        open_ = [each for each in self._gangs.values() if each.domain and node in self._domain_nodes(each)]
+        before = {each.name: self._missing(each) for each in open_}
+        self.placed[uid] = pod, node
+        for each in open_:
+            if before[each.name] == 0 and self._missing(each) > 0:
+                self._add(each, f"room in {each.domain} that was decided for it went to another pod")
+
+    def end(self) -> None:
+        """Judges what is left when the cluster is idle."""
+        for gang in self._gangs.values():
+            alive = gang.alive
+            released = [pod for pod in alive.values() if not gang.is_gated(pod)]
+            waiting = len(alive) - len(released)
+            unplaced = sum(uid_of(pod) not in self.placed for pod in released)
+            if released and not gang.is_bereft and (waiting or unplaced):
+                parts = f"{len(released) - unplaced} placed, {unplaced} released only, {waiting} gated"
+                self._add(gang, f"not whole at the end: {parts}")
+
+    def _show_node(self, stored: Stored | None, before: Stored | None) -> None:
+        name = stored.key if stored is not None else before.key if before is not None else ""
+        old = self._nodes.pop(name, None)
+        if stored is not None:
+            self._nodes[name] = stored.read()
+        if old is not None and (stored is None or _room_of(old) != _room_of(self._nodes[name])):
+            for gang in self._gangs.values():
+                if gang.domain and labels_of(old).get(gang.rules.key) == gang.domain:
+                    gang.is_bereft = True
+
+    def _show_pod(self, stored: Stored | None, before: Stored | None) -> None:
+        shown = stored or before
+        if shown is None:
+            return
+        pod = shown.read()
+        uid, gang = uid_of(pod), self._gang_of(pod)
+        is_gone = stored is None or is_finished(pod)
+        if is_gone:
+            self.placed.pop(uid, None)
+        elif node_of(pod):
+            self.placed[uid] = pod, node_of(pod)
+        if gang is None:
+            return
+        if (is_gone or is_terminating(pod)) and gang.domain:
+            gang.is_bereft = True
+        if stored is None:
+            gang.pods.pop(uid, None)
+            return
+        gang.pods[uid] = pod
+        self._judge_release(gang, pod)
+
+    def _judge_release(self, gang: _Gang, pod: JsonObject) -> None:
+        released = [each for each in gang.alive.values() if not gang.is_gated(each)]
+        if len(released) > gang.size:
+            self._add(gang, f"{len(released)} of {gang.size} pods are released")
+        if pod in released:
+            pinned = (pod["spec"].get("nodeSelector") or {}).get(gang.rules.key)
+            if pinned is None:
+                self._add(gang, "a pod was released without a domain")
+            elif pinned != gang.domain:
+                self._add(gang, f"a pod was released to {pinned}, decided was {gang.domain or 'nothing'}")
+
+    def _show_decision(self, placement: JsonObject) -> None:
+        spec = placement["spec"]
+        policy = spec["policy"].rpartition("/")[2]
+        gang = self._gangs.get((namespace_of(placement), policy, spec["group"]))
+        levels = spec.get("topology") or []
+        if gang is not None and levels and gang.domain != levels[0]["value"]:
+            gang.domain, gang.is_bereft = levels[0]["value"], False
+
+    def _gang_of(self, pod: JsonObject) -> _Gang | None:
+        for rules in self._rules:
+            value = labels_of(pod).get(rules.label)
+            is_there = rules.namespace in {"", namespace_of(pod)}
+            if value and is_there and selects(rules.selector, labels_of(pod)):
+                key = namespace_of(pod), rules.name, value
+                return self._gangs.setdefault(key, _Gang(f"{key[0]}/{value}", rules))
+        return None
+
+    def _domain(self, node: str, key: str) -> str | None:
+        found = self._nodes.get(node)
+        return None if found is None else labels_of(found).get(key)
+
+    def _domain_nodes(self, gang: _Gang) -> list[str]:
+        return [name for name in self._nodes if self._domain(name, gang.rules.key) == gang.domain]
+
+    def _missing(self, gang: _Gang) -> int:
+        """How many pods of decided groups of the domain find no room in it. Pods of equal requests are counted exactly.
+
+        Groups whose domain lost a node or that lost a pod are left out: their room may be gone.
+        """
+        if gang.is_bereft:
+            return 0
+        nodes = self._domain_nodes(gang)
+        needed, example = 0, None
+        for each in self._gangs.values():
+            if each.domain == gang.domain and each.rules.key == gang.rules.key and not each.is_bereft:
+                left = [pod for uid, pod in each.alive.items() if uid not in self.placed]
+                needed += len(left)
+                example = left[0] if left else example
+        if example is None:
+            return 0
+        free = {name: dict(_room_of(self._nodes[name])) for name in nodes}
+        for pod, node in self.placed.values():
+            if node in free:
+                for name, amount in _requests(pod).items():
+                    free[node][name] = free[node].get(name, 0.0) - amount
+        asked = _requests(example)
+        holds = sum(
+            max(0, int(min((left.get(name, 0.0) + _ROUNDING) / amount for name, amount in asked.items() if amount)))
+            for left in free.values()
+        )
+        return max(needed - holds, 0)
+
+    def _add(self, gang: _Gang, reason: str) -> None:
+        self.found.append(GangViolation(gang.name, reason))
+
+
+def _room_of(node: JsonObject) -> dict[str, float]:
+    if (node.get("spec") or {}).get("unschedulable"):
+        return {}
+    return {name: _quantity(text) for name, text in ((node.get("status") or {}).get("allocatable") or {}).items()}
+
+
+def _requests(pod: JsonObject) -> dict[str, float]:
+    found: dict[str, float] = {"pods": 1.0}
+    for container in pod["spec"].get("containers") or ():
+        requests: Mapping[str, str] = (container.get("resources") or {}).get("requests") or {}
+        for name, text in requests.items():
+            found[name] = found.get(name, 0.0) + _quantity(text)
+    return found
+
+
+def _quantity(text: str | float) -> float:
+    """A quantity in the notations that scenarios use."""
+    if not isinstance(text, str):
+        return float(text)
+    unit = next((each for each in sorted(_UNITS, key=len, reverse=True) if text.endswith(each)), "")
+    return float(text.removesuffix(unit)) * _UNITS.get(unit, 1.0)

@@ -1,0 +1,69 @@
+"""The groups of the index as the manager reads them, and how much of the cluster a namespace may have reserved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from extender.index.claims.reserved import Reservations
+from extender.index.gated import GatedGroups, Role
+from extender.model.objects import Pod
+from extender.model.release import GroupKey
+from extender.model.resources import PODS
+from extender.verbs.release.progress import GroupState
+
+
+class IndexGroups:
+    """Implements `ports.Groups`."""
+
+    def __init__(self, gated: GatedGroups, pods: Mapping[str, Pod]) -> None:
+        self._gated = gated
+        self._pods = pods
+
+    def __iter__(self) -> Iterator[GroupKey]:
+        return iter(list(self._gated.groups))
+
+    def of(self, key: GroupKey) -> GroupState | None:
+        """A group, None where no pod of it is left. O(its pods)."""
+        found = self._gated.groups.get(key)
+        if found is None:
+            return None
+        by_role: dict[Role, list[Pod]] = {role: [] for role in Role}
+        for uid, role in found.roles.items():
+            by_role[role].append(self._pods[uid])
+        waiting, blocked = by_role[Role.READY], by_role[Role.BLOCKED]
+        created = [pod.gating.created for pod in (*waiting, *blocked) if pod.gating is not None and pod.gating.created]
+        return GroupState(
+            key,
+            found.release,
+            found.size,
+            tuple(waiting),
+            tuple((pod, _others(pod, found.release.gate)) for pod in blocked),
+            tuple(by_role[Role.RELEASED]),
+            tuple(by_role[Role.BOUND]),
+            min(created, default=None),
+        )
+
+
+class NamespaceBudget:
+    """Implements `ports.Budget`: at most so many groups of a namespace, with so many pods, have room reserved at a time."""
+
+    def __init__(self, reservations: Reservations, groups: int, pods: int) -> None:
+        self._reservations = reservations
+        self._groups = groups
+        self._pods = pods
+
+    def excess(self, group: GroupState) -> str:
+        """Why room may not be reserved for one more group, empty where it may. O(groups with room)."""
+        namespace = group.key.namespace
+        groups = self._reservations.groups_in(namespace)
+        if groups >= self._groups:
+            return f"release.groupsPerNamespace: {groups} groups of the namespace have room reserved"
+        reserved, needed = self._reservations.room_of(namespace).get(PODS, 0), len(group.waiting)
+        if reserved + needed > self._pods:
+            limit = f"more than {self._pods} pods"
+            return f"release.podsPerNamespace: with {needed} pods the namespace would have room reserved for {limit}"
+        return ""
+
+
+def _others(pod: Pod, gate: str) -> tuple[str, ...]:
+    return tuple(each for each in pod.gating.gates if each != gate) if pod.gating is not None else ()

@@ -1,0 +1,358 @@
+"""Releases groups of gated pods while this replica leads: decide, reserve, write the decision down, patch pod after pod.
+
+The manager works on a group after each change of it, and on those that lack room after changes that free some. What it does
+follows from the watch and from the written decisions alone (`verbs/release/progress.py`), so another leader continues at
+any step. https://github.com/kubernetes/enhancements/tree/master/keps/sig-scheduling/3838-pod-mutable-scheduling-directives
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+
+from extender.kube.effects import PodRef
+from extender.kube.errors import KubeError
+from extender.model.group_placements import GroupPlacement
+from extender.model.release import Decision, GroupKey, OnTimeout, Phase, Replacement
+from extender.tasks.leadership.state import LeadershipLost
+from extender.tasks.ports import Clock
+from extender.tasks.release.decisions import Decisions
+from extender.tasks.release.memory import Expectations, GroupMemory
+from extender.tasks.release.placement_writer import PlacementWriter
+from extender.tasks.release.pods import PodReleaser, Result
+from extender.tasks.release.ports import Groups, ReleaseRecorder, Reservations, Source
+from extender.tasks.release.queue import GroupQueue
+from extender.tasks.release.reports import Reports
+from extender.verbs.release.progress import Do, GroupState, Reason, Step, next_step
+
+_LOG = logging.getLogger(__name__)
+_WORKERS: Final = 16  # groups that wait for writes at a time; the writes have limits of their own
+_ROOM_PAUSE: Final = 0.1  # changes that free room within this time lead to one try
+_MOST_STEPS: Final = 4  # of one group in a row: decide, release, and say so
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerOptions:
+    """Seconds: until the object of a group without pods is deleted, and until a pod that is not seen released is read."""
+
+    keep_empty: float = 300.0
+    expectation: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the manager joins."""
+
+    groups: Groups
+    shown: Iterable[GroupPlacement]
+    decisions: Decisions
+    reservations: Reservations
+    placements: PlacementWriter
+    pods: PodReleaser
+    reports: Reports
+    recorder: ReleaseRecorder
+
+
+class ReleaseManager:
+    """``run`` is one term. ``group_changes`` tell of group keys, ``placement_changes`` of objects, ``room_changes`` of room."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        clock: Clock,
+        utc_now: Callable[[], datetime],
+        group_changes: Source,
+        placement_changes: Source,
+        room_changes: Sequence[Source],
+        options: ManagerOptions | None = None,
+    ) -> None:
+        self._parts = parts
+        self._clock = clock
+        self._utc_now = utc_now
+        self._options = options or ManagerOptions()
+        self._group_changes = group_changes
+        self._placement_changes = placement_changes
+        self._room_changes = room_changes
+        self.sent = Expectations(self._options.expectation)
+        self.expired = 0
+        self._queue = GroupQueue(clock)
+        self._memory: dict[GroupKey, GroupMemory] = {}
+        self._short_of_room: dict[GroupKey, None] = {}
+        self._room = asyncio.Event()
+
+    def oldest(self) -> float:
+        """Seconds for which the group that waits longest has waited; 0 where none does. O(groups)."""
+        waiting = [memory.since for memory in self._memory.values() if not memory.is_placed and memory.emptied is None]
+        return max(0.0, self._clock.now() - min(waiting)) if waiting else 0.0
+
+    async def run(self) -> None:
+        """Works until cancelled. Every run begins without a memory, as that of another leader would."""
+        self._begin()
+        subscribed = [
+            (self._group_changes, self._group_changed),
+            (self._placement_changes, self._placement_changed),
+            *((source, self._room_changed) for source in self._room_changes),
+        ]
+        for source, callback in subscribed:
+            source.subscribe(callback)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._wake_those_short_of_room())
+                places = asyncio.Semaphore(_WORKERS)
+                while True:
+                    await places.acquire()
+                    key = await self._queue.take()
+                    tasks.create_task(self._work(key, places))
+        finally:
+            for source, callback in subscribed:
+                source.unsubscribe(callback)
+            for key in self._memory:
+                self._parts.reservations.release(key)
+
+    def _begin(self) -> None:
+        self._queue, self.sent = GroupQueue(self._clock), Expectations(self._options.expectation)
+        self._memory.clear()
+        self._short_of_room.clear()
+        self._parts.placements.forget()
+        self._parts.reports.clear()
+        self._parts.decisions.domains.clear()
+        for placement in self._parts.shown:
+            self._queue.add(placement.group)
+        for key in self._parts.groups:
+            group = self._parts.groups.of(key)
+            if group is not None:
+                self._resume(group)
+            self._queue.add(key)
+
+    def _resume(self, group: GroupState) -> None:
+        """Reserves room again for a group that an earlier leader decided, before any other pod is let through."""
+        memory = self._known(group)
+        if memory.decision is not None and (group.released or group.waiting):
+            self._parts.decisions.has_room(group, memory, memory.decision)
+
+    # -- what wakes it --------------------------------------------------------------------------------------------------
+
+    def _group_changed(self, change: object) -> None:
+        key = getattr(change, "new", None) or getattr(change, "old", None)
+        if isinstance(key, GroupKey):
+            self._queue.add(key)
+
+    def _placement_changed(self, change: object) -> None:
+        placement = getattr(change, "new", None) or getattr(change, "old", None)
+        if isinstance(placement, GroupPlacement):
+            self._parts.placements.observe(placement.group)
+            self._queue.add(placement.group)
+
+    def _room_changed(self, _change: object) -> None:
+        if self._short_of_room:
+            self._room.set()
+
+    async def _wake_those_short_of_room(self) -> None:
+        while True:
+            await self._room.wait()
+            self._room.clear()
+            for key in list(self._short_of_room):
+                memory = self._memory.get(key)
+                if memory is not None:
+                    self._queue.add_at(key, memory.next_try)
+            await self._clock.sleep(_ROOM_PAUSE)
+
+    # -- one group ------------------------------------------------------------------------------------------------------
+
+    async def _work(self, key: GroupKey, places: asyncio.Semaphore) -> None:
+        try:
+            self._expire_reservations()
+            group = self._parts.groups.of(key)
+            if group is None:
+                await self._ended(key)
+            else:
+                await self._release(group)
+        except LeadershipLost:
+            _LOG.info("another replica leads", extra={"group": str(key)})
+        finally:
+            self._queue.done(key)
+            places.release()
+
+    async def _release(self, group: GroupState) -> None:
+        memory = self._known(group)
+        await self._resync(group)
+        step = Step(Do.WAIT, Phase.COLLECTING, Reason.INCOMPLETE)
+        for _ in range(_MOST_STEPS):
+            self.sent.observe(group.key, (pod.uid for pod in group.waiting))
+            memory.gone &= {pod.uid for pod in group.waiting}
+            skipped = self.sent.of(group.key)
+            refused = {**memory.refused, **dict.fromkeys(memory.gone, "it does not exist any more")}
+            step = next_step(group, memory.decision, skipped, refused)
+            step = await self._do(group, memory, step)
+            again = await self._parts.reports.report(group, memory, step)
+            if again is not None:
+                self._queue.add_at(group.key, again)
+            if step.do is Do.WAIT:
+                break
+            found = self._parts.groups.of(group.key)
+            if found is None:
+                break
+            group = found
+        self._watch_time(group, memory, step)
+
+    def _known(self, group: GroupState) -> GroupMemory:
+        """What is remembered of a group. Its time counts from the creation of the oldest pod that waits."""
+        now = self._clock.now()
+        memory = self._memory.get(group.key)
+        if memory is None:
+            waited = (self._utc_now() - group.created).total_seconds() if group.created is not None else 0.0
+            memory = self._memory[group.key] = GroupMemory(now, now - max(waited, 0.0))
+            stored = self._parts.placements.find(group.key)
+            memory.decision = stored.decision if stored is not None else None
+            if memory.decision is not None:
+                memory.since = now
+                self._parts.decisions.domains[group.key] = memory.decision.levels
+        memory.emptied = None
+        return memory
+
+    async def _do(self, group: GroupState, memory: GroupMemory, step: Step) -> Step:
+        decisions = self._parts.decisions
+        now = self._clock.now()
+        sent = self.sent.of(group.key)
+        group = (
+            replace(group, waiting=(*step.pods, *(pod for pod in group.waiting if pod.uid in sent)))
+            if step.pods
+            else group
+        )
+        if memory.was_bound and step.phase is not Phase.BOUND:
+            memory.was_bound, memory.since = False, now
+        is_late = memory.is_late(now, group.spec.decision_timeout)
+        if step.do is Do.RELEASE and memory.decision is not None:
+            problem = decisions.has_room(group, memory, memory.decision)
+            if not problem:
+                return await self._patch(group, memory, memory.decision, step)
+            step = await self._without_room(group, memory, problem, is_late=is_late)
+        elif step.do is Do.DECIDE:
+            step = await decisions.decide(group, memory)
+        elif memory.decision is None and is_late and group.waiting:
+            if group.spec.on_timeout is not OnTimeout.KEEP_GATED:  # a group that never fills
+                return await decisions.let_go(group, memory)
+        elif memory.decision is not None and group.released:
+            step = self._keep_room(group, memory, memory.decision, step)
+        if step.do is Do.WAIT and is_late and step.phase not in {Phase.BOUND, Phase.RELEASING}:
+            step = decisions.keep_gated(group, memory, step)
+        return step
+
+    def _keep_room(self, group: GroupState, memory: GroupMemory, decision: Decision, step: Step) -> Step:
+        """Pods are released and not bound: their room is reserved, for as long as the settings allow."""
+        if memory.has_expired:
+            text = f"{len(group.released)} released pods are not bound, and their room is not reserved any more"
+            return Step(Do.WAIT, Phase.DEGRADED, Reason.NOT_BOUND, text)
+        self._parts.decisions.has_room(group, memory, decision)
+        return step
+
+    async def _without_room(self, group: GroupState, memory: GroupMemory, problem: str, *, is_late: bool) -> Step:
+        """The decided domain does not hold the pods that are left: it was lost, or others took what nothing had reserved.
+
+        A released pod cannot be moved, and a group is never split. So the group gets another domain only while none of
+        its pods has been released, or all that were are gone.
+        """
+        is_out = group.released or group.bound or self.sent.of(group.key)
+        may_move = group.spec.replacement is Replacement.REDECIDE or not memory.is_placed or memory.tries > 1
+        if not is_out and may_move:
+            memory.next_try = 0.0
+            return await self._parts.decisions.decide(group, memory)
+        if is_late and group.spec.on_timeout is not OnTimeout.KEEP_GATED:
+            memory.without_room = True
+            self._parts.recorder.record_timeout(str(group.spec.on_timeout))
+            return Step(Do.RELEASE, Phase.DEGRADED, Reason.DOMAIN_FULL, problem)
+        return Step(Do.WAIT, Phase.DEGRADED, Reason.DOMAIN_FULL, problem)
+
+    async def _patch(self, group: GroupState, memory: GroupMemory, decision: Decision, step: Step) -> Step:
+        """Releases the pods of a step, each with a patch of its own. They count as released from before the first one."""
+        until = self.sent.expect(group.key, (pod.uid for pod in step.pods), self._clock.now())
+        self._queue.add_at(group.key, until)
+        outcomes = await asyncio.gather(*(self._parts.pods.release(PodRef.of(pod), decision) for pod in step.pods))
+        failed = ""
+        for pod, (result, error) in zip(step.pods, outcomes, strict=True):
+            self._parts.recorder.record_patch(str(result))
+            if result in {Result.RELEASED, Result.ALREADY, Result.UNKNOWN}:
+                continue  # the watch shows it, or the pod is read when the expectation expires
+            self.sent.clear(group.key, pod.uid)
+            if result is Result.GONE:
+                memory.gone.add(pod.uid)
+            elif result is Result.REFUSED:
+                memory.refused[pod.uid] = error
+                _LOG.warning("a release was refused", extra={"pod": pod.full_name, "error": error})
+            else:
+                failed = f"{pod.name}: {error}"
+        if failed:
+            memory.problem = failed
+            self._queue.add_at(group.key, memory.wait(self._clock.now()))
+            return Step(Do.WAIT, Phase.DEGRADED, Reason.FAILED, failed)
+        memory.progress(self._clock.now())
+        if not memory.is_placed and len(step.pods) + len(group.released) + len(group.bound) >= decision.size:
+            memory.is_placed = True
+            self._parts.recorder.record_wait(self._clock.now() - memory.first_seen)
+        return Step(Do.RELEASE, Phase.RELEASING, Reason.RELEASING, step.message)
+
+    async def _resync(self, group: GroupState) -> None:
+        """Reads the pods whose expectation has expired: the event may be lost, or the patch."""
+        by_uid = {pod.uid: pod for pod in group.waiting}
+        for uid in self.sent.late(group.key, self._clock.now()):
+            pod = by_uid.get(uid)
+            self.expired += 1
+            try:
+                is_gated = pod is not None and await self._parts.pods.is_gated(PodRef.of(pod), group.spec.gate)
+            except KubeError:
+                is_gated = False  # unknown: it counts as released for as long again
+            if is_gated or is_gated is None:
+                self.sent.clear(group.key, uid)
+            else:
+                self._queue.add_at(group.key, self.sent.expect(group.key, [uid], self._clock.now()))
+
+    def _watch_time(self, group: GroupState, memory: GroupMemory, step: Step) -> None:
+        """Comes back when there is something to try again or when the time of the group is over."""
+        if step.phase is Phase.BOUND:
+            memory.was_bound, memory.has_expired = True, False
+        if step.reason in {Reason.NO_ROOM, Reason.DOMAIN_FULL, Reason.BUDGET}:
+            self._short_of_room[group.key] = None
+            self._queue.add_at(group.key, memory.next_try)
+        else:
+            self._short_of_room.pop(group.key, None)
+        if step.reason is Reason.NOT_WRITTEN:
+            self._queue.add_at(group.key, memory.next_try)
+        over = memory.since + group.spec.decision_timeout
+        if step.phase is not Phase.BOUND and over > self._clock.now():
+            self._queue.add_at(group.key, over)
+        if memory.reserved_until > self._clock.now() and group.released:
+            self._queue.add_at(group.key, memory.reserved_until)
+
+    def _expire_reservations(self) -> None:
+        for key in self._parts.reservations.expire(self._clock.now()):
+            _LOG.warning("reserved room has expired", extra={"group": str(key)})
+            if key in self._memory:
+                self._memory[key].has_expired = True
+            self._queue.add(key)
+
+    async def _ended(self, key: GroupKey) -> None:
+        """No pod of the group is left. Its decision stays for a while, as its owner may replace all of them."""
+        now = self._clock.now()
+        self._parts.reservations.release(key)
+        self._parts.decisions.domains.pop(key, None)
+        self._short_of_room.pop(key, None)
+        self._parts.reports.forget(key)
+        memory = self._memory.setdefault(key, GroupMemory(now, now))
+        if memory.emptied is None:
+            memory.emptied = now
+        if now < memory.emptied + self._options.keep_empty:
+            self._queue.add_at(key, memory.emptied + self._options.keep_empty)
+            return
+        try:
+            await self._parts.placements.delete(key)
+        except LeadershipLost:
+            raise
+        except KubeError as error:
+            _LOG.warning("an object cannot be deleted", extra={"group": str(key), "error": str(error)})
+            self._queue.add_at(key, memory.wait(now))
+            return
+        del self._memory[key]

@@ -1,0 +1,172 @@
+"""What happens next with a group: a function of what the watch shows, what is decided, and what was sent and not seen yet.
+
+A pod whose release was sent counts as released, whatever the watch shows of it. So a late watch never leads to more
+released pods than the group has. The pods are released in the order of their numbers, then of their names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+from extender.model.objects import Pod
+from extender.model.release import Decision, GroupKey, Phase, Proposal, ReleaseSpec
+
+_MOST_NAMED: Final = 3  # pods or domains that a message names
+_DIGITS: Final = re.compile(r"(\d+)")
+
+
+class Reason(StrEnum):
+    """Why a group waits, or that it does not. The reason of the condition, of events and of metrics: a closed set."""
+
+    INCOMPLETE = "Incomplete"
+    NO_SIZE = "SizeUnknown"
+    FOREIGN_GATE = "ForeignGate"
+    BUDGET = "NamespaceBudget"
+    NO_ROOM = "NoRoom"
+    DOMAIN_FULL = "DomainFull"
+    NOT_WRITTEN = "NotWritten"
+    DECIDED = "Decided"
+    RELEASING = "Releasing"
+    REFUSED = "Refused"
+    FAILED = "PatchFailed"
+    NOT_BOUND = "NotBound"
+    BOUND = "Bound"
+
+
+STUCK: Final = frozenset(
+    {
+        *(Reason.NO_SIZE, Reason.FOREIGN_GATE, Reason.BUDGET, Reason.NO_ROOM, Reason.DOMAIN_FULL, Reason.NOT_WRITTEN),
+        *(Reason.REFUSED, Reason.FAILED, Reason.NOT_BOUND),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """The pods of a group that exist and have not finished, by what they wait for. A terminating pod is in none of them.
+
+    ``waiting``: the group's gate is their last one. ``blocked``: they have gates of others too, which are given.
+    ``released``: without the gate and without a node. ``size`` is 0 where the pods do not tell one that can be read.
+    ``created``: when the oldest pod that is still gated was created.
+    """
+
+    key: GroupKey
+    spec: ReleaseSpec
+    size: int
+    waiting: tuple[Pod, ...] = ()
+    blocked: tuple[tuple[Pod, tuple[str, ...]], ...] = ()
+    released: tuple[Pod, ...] = ()
+    bound: tuple[Pod, ...] = ()
+    created: datetime | None = None
+
+    @property
+    def ready(self) -> int:
+        """How many pods there are."""
+        return len(self.waiting) + len(self.blocked) + len(self.released) + len(self.bound)
+
+
+class Do(StrEnum):
+    """What the manager does next."""
+
+    WAIT = "wait"
+    DECIDE = "decide"
+    RELEASE = "release"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What to do next and what to say of the group meanwhile. ``pods``: those to decide for or to release, in their order."""
+
+    do: Do
+    phase: Phase
+    reason: Reason
+    message: str = ""
+    pods: tuple[Pod, ...] = ()
+
+
+def next_step(
+    group: GroupState, decision: Decision | None, sent: Collection[str], refused: Mapping[str, str] | None = None
+) -> Step:
+    """The next step. ``sent``: UIDs of pods whose release was sent. ``refused``: by UID, why the API server refuses it.
+
+    O(pods of the group).
+    """
+    refused = refused or {}
+    left = [pod for pod in group.waiting if pod.uid not in sent]
+    out = len(group.waiting) - len(left) + len(group.released) + len(group.bound)
+    if decision is None:
+        return _undecided(group, left, out)
+    size = max(decision.size, group.size)
+    todo = in_order(pod for pod in left if pod.uid not in refused)[: max(size - out, 0)]
+    if todo:
+        text = f"{out} of {size} pods are released"
+        return Step(Do.RELEASE, Phase.RELEASING, Reason.RELEASING, text, todo)
+    if any(pod.uid in refused for pod in left):
+        return Step(Do.WAIT, Phase.DEGRADED, Reason.REFUSED, _refusals(left, refused))
+    return _decided(group, size, out)
+
+
+def _undecided(group: GroupState, left: list[Pod], out: int) -> Step:
+    if not group.size:
+        text = "a pod has no size of its group in the label or annotation that the policy names, or no number"
+        return Step(Do.WAIT, Phase.COLLECTING, Reason.NO_SIZE, text)
+    if not left:
+        return Step(Do.WAIT, Phase.COLLECTING, Reason.INCOMPLETE, f"{out} of {group.size} pods exist, without a gate")
+    missing = group.size - len(left) - out
+    if missing <= 0:
+        return Step(Do.DECIDE, Phase.DECIDING, Reason.NO_ROOM, "", in_order(left)[: group.size - out])
+    if group.blocked:
+        return Step(Do.WAIT, Phase.COLLECTING, Reason.FOREIGN_GATE, _foreign_gates(group))
+    text = f"{len(left) + out} of {group.size} pods exist"
+    return Step(Do.WAIT, Phase.COLLECTING, Reason.INCOMPLETE, text)
+
+
+def _decided(group: GroupState, size: int, out: int) -> Step:
+    if group.blocked:
+        return Step(Do.WAIT, Phase.DEGRADED, Reason.FOREIGN_GATE, _foreign_gates(group))
+    bound = len(group.bound)
+    if bound and bound == out and not (out < size and group.waiting):
+        missing = f"; {size - bound} of {size} pods do not exist" if bound < size else ""
+        excess = f"; {len(group.waiting)} more than the size wait" if group.waiting else ""
+        return Step(Do.WAIT, Phase.BOUND, Reason.BOUND, f"{bound} of {size} pods have a node{missing}{excess}")
+    return Step(Do.WAIT, Phase.RELEASING, Reason.RELEASING, f"{bound} of {out} released pods have a node")
+
+
+def in_order(pods: Iterable[Pod]) -> tuple[Pod, ...]:
+    """By the numbers in their names, so that web-2 is before web-10."""
+    return tuple(sorted(pods, key=lambda pod: (_natural(pod.name), pod.uid)))
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    parts = _DIGITS.split(name)
+    return [(int(part), "") if place % 2 else (-1, part) for place, part in enumerate(parts)]
+
+
+def _foreign_gates(group: GroupState) -> str:
+    names = [f"{pod.name} ({', '.join(gates)})" for pod, gates in group.blocked[:_MOST_NAMED]]
+    more = f" and {len(group.blocked) - _MOST_NAMED} more" if len(group.blocked) > _MOST_NAMED else ""
+    return f"{len(group.blocked)} of {group.size} pods have gates of others: {', '.join(names)}{more}"
+
+
+def _refusals(left: list[Pod], refused: Mapping[str, str]) -> str:
+    found = [pod for pod in left if pod.uid in refused]
+    return f"{len(found)} pods cannot be released, such as {found[0].name}: {refused[found[0].uid]}"
+
+
+def message_of(proposal: Proposal) -> str:
+    """Why no domain holds a group, the domains that hold most of it first. O(domains)."""
+    best = sorted(proposal.rejected, key=lambda each: (-each.holds, each.domain))
+    parts = []
+    for each in best[:_MOST_NAMED]:
+        if each.taken_by:
+            parts.append(f"{each.domain} is taken by {each.taken_by}")
+            continue
+        why = "; ".join(f"{count} nodes: {text}" for text, count in each.nodes[:_MOST_NAMED])
+        parts.append(f"{each.domain} holds {each.holds} of {each.needed}" + (f" ({why})" if why else ""))
+    more = f", and {len(best) - _MOST_NAMED} more domains" if len(best) > _MOST_NAMED else ""
+    return ", ".join(parts) + more if parts else "no node carries the first topology key"

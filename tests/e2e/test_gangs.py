@@ -1,0 +1,177 @@
+"""Groups of gated pods with a real apiserver and scheduler: each lands whole in one zone, also when the leader is killed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from random import Random
+from typing import Any, Final
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from extender.model.release import RELEASE_GATE
+from extender.simulator.json_objects import JsonObject, labels_of, name_of, namespace_of, node_of
+from tests.deploy.building import DEPLOY, load_all
+from tests.deploy.policies.examples import policy
+from tests.e2e.client import NODES, Api, path_of, pod_path
+from tests.e2e.cluster import Cluster, in_namespace
+from tests.e2e.control_plane import scheduler_document
+from tests.e2e.policing import MUTATING, VALIDATING, established, reader_documents, without_policies
+from tests.e2e.test_leading import Front, two_replicas
+from tests.fakes import PATIENCE
+from tests.simulator.plain import ZONE, node, pod
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+
+PLACEMENTS: Final = "/apis/placement.extender.dev/v1alpha1/groupplacements"
+GANGS: Final = 20
+LABEL, SIZE = "example.com/gang", "example.com/gang-size"
+SETTINGS: Final[dict[str, Any]] = {
+    "mode": "offload",
+    "leaderElection": {"enabled": True},
+    "preemption": {"mode": "off"},
+    "policies": {"enabled": True, "webhook": {"bindAddress": "127.0.0.1:0", "serviceNamespace": "kube-system"}},
+}
+
+
+def gang(name: str, size: int, **spec: Any) -> list[JsonObject]:
+    """Pods of one processor each, with the gate that admission would inject."""
+    found = []
+    for number in range(size):
+        gates = [{"name": RELEASE_GATE}]
+        each = pod(f"{name}-{number}", cpu="1", labels={LABEL: name}, schedulingGates=gates, **spec)
+        each["metadata"]["annotations"] = {SIZE: str(size)}
+        found.append(each)
+    return found
+
+
+@pytest.fixture
+async def released(cluster: Cluster) -> AsyncIterator[Cluster]:
+    """A cluster whose gangs land in one zone, by the permissions of deploy/policies."""
+    async with AsyncExitStack() as stack:
+        await established(cluster.api)
+        stack.push_async_callback(without_policies, cluster.api)
+        stack.push_async_callback(without_placements, cluster.api)
+        for configuration in (MUTATING, VALIDATING):  # the leader makes them, and would be asked after the test
+            stack.push_async_callback(cluster.api.delete, configuration)
+        documents = [*reader_documents(), *map(in_namespace, load_all(DEPLOY / "policies" / "role.yaml"))]
+        for document in documents:
+            await cluster.api.request("POST", path_of(document), document)
+            stack.push_async_callback(cluster.api.delete, f"{path_of(document)}/{name_of(document)}")
+        yield cluster
+
+
+async def without_placements(api: Api) -> None:
+    """Remove what was decided."""
+    for each in (await api.list(PLACEMENTS))[0]:
+        place = f"/apis/placement.extender.dev/v1alpha1/namespaces/{namespace_of(each)}/groupplacements"
+        await api.delete(f"{place}/{name_of(each)}")
+
+
+async def releasing(api: Api, **release: Any) -> None:
+    """The policy."""
+    block = {"group": {"label": LABEL}, "size": {"annotation": SIZE}, "topology": [ZONE], **release}
+    selector = {"matchExpressions": [{"key": LABEL, "operator": "Exists"}]}
+    spec = {"podSelector": selector, "namespaceSelector": {}, "when": ["Release"], "release": block}
+    await api.create(policy("ClusterPodSchedulingPolicy", "gangs", **spec))
+
+
+async def refused(api: Api) -> float:
+    """How many patches of pods the apiserver has answered with 422."""
+    families = text_string_to_metric_families(await api.text("/metrics"))
+    samples = [each for family in families for each in family.samples if each.name == "apiserver_request_total"]
+    wanted = {"code": "422", "resource": "pods", "verb": "PATCH"}
+    return sum(each.value for each in samples if wanted.items() <= each.labels.items())
+
+
+@asynccontextmanager
+async def two_extenders(cluster: Cluster) -> AsyncIterator[Front]:
+    """Two replicas, and the scheduler that asks the one that leads."""
+    with two_replicas(cluster, SETTINGS) as both:
+        front = Front(both)
+        async with front.listening():
+            await front.leader()
+            try:
+                await asyncio.to_thread(cluster.plane.start_scheduler, scheduler_document("offload", front.url))
+                yield front
+            finally:
+                cluster.plane.scheduler.stop()
+
+
+def gangs_of(cluster: Cluster) -> dict[str, list[JsonObject]]:
+    """The pods of each gang."""
+    found: dict[str, list[JsonObject]] = {}
+    for each in cluster.board.pods.values():
+        if LABEL in labels_of(each):
+            found.setdefault(labels_of(each)[LABEL], []).append(each)
+    return found
+
+
+async def zones(api: Api) -> dict[str, str]:
+    """The zone of each node."""
+    return {name_of(each): labels_of(each)[ZONE] for each in (await api.list(NODES))[0]}
+
+
+def is_whole(pods: list[JsonObject]) -> bool:
+    """Whether all are bound, or all gated."""
+    bound, gated = (sum(map(bool, each)) for each in zip(*map(_state, pods), strict=True))
+    return (bound, gated) in {(len(pods), 0), (0, len(pods))}
+
+
+def _state(found: JsonObject) -> tuple[bool, bool]:
+    return bool(node_of(found)), bool(found["spec"].get("schedulingGates"))
+
+
+async def test_twenty_gangs_land_whole_while_the_leader_is_killed(released: Cluster) -> None:
+    rng, api, board = Random(7), released.api, released.board
+    await released.add_nodes(zones=4, per_zone=6, cpu="4")
+    await releasing(api)
+    before = await refused(api)
+    pods = [each for number in range(GANGS) for each in gang(f"gang-{number}", rng.randint(2, 10))]
+    others = [pod(f"other-{number}", cpu="500m") for number in range(20)]
+    rng.shuffle(pods)
+    async with two_extenders(released) as front:
+        leader = await front.leader()
+        creating = asyncio.create_task(api.create(*others, *pods))
+        await board.until(lambda: len(board.bound_at) >= 40)
+        leader.program.kill()
+        await creating
+        await front.leader()
+        await board.until(lambda: all(map(is_whole, gangs_of(released).values())), within=90)
+        waiting = [name for name, each in gangs_of(released).items() if not node_of(each[0])]
+        assert waiting, "there is no room for all of them"
+        await api.create(*(node(f"z5-{number}", "z5", cpu="4") for number in range(30)))
+        await board.bound(*pods, *others, within=120)
+        at = await zones(api)
+        found = {name: {at[node_of(each)] for each in gang} for name, gang in gangs_of(released).items()}
+        assert {name: where for name, where in found.items() if len(where) > 1} == {}
+        decided = {each["spec"]["group"]: each for each in (await api.list(PLACEMENTS))[0]}
+        assert {name: {each["spec"]["topology"][0]["value"]} for name, each in decided.items()} == found
+        async with asyncio.timeout(PATIENCE):
+            while any(each["status"].get("phase") != "Bound" for each in (await api.list(PLACEMENTS))[0]):  # noqa: ASYNC110 -- no event across processes
+                await asyncio.sleep(0.1)
+    assert await refused(api) == before, "every patch was accepted"
+    assert await released.faults() == []
+
+
+async def test_a_gang_that_no_zone_holds_stays_whole_at_its_gate_and_says_why(released: Cluster) -> None:
+    await released.add_nodes(zones=1, per_zone=3)
+    await releasing(released.api)
+    pods = gang("x", 2, nodeSelector={ZONE: "elsewhere"})
+    before = await refused(released.api)
+    async with two_extenders(released):
+        await released.api.create(*pods)
+        async with asyncio.timeout(PATIENCE):
+            while not (await released.api.list(PLACEMENTS))[0]:  # noqa: ASYNC110 -- no event across processes
+                await asyncio.sleep(0.1)
+            while "status" not in (await released.api.list(PLACEMENTS))[0][0]:  # noqa: ASYNC110 -- as above
+                await asyncio.sleep(0.1)
+        (found,) = (await released.api.list(PLACEMENTS))[0]
+        assert found["status"]["phase"] == "Deciding"
+        assert found["status"]["message"].startswith(f"{ZONE}=z1 holds 0 of 2 (3 nodes: ")
+    assert await refused(released.api) == before
+    for each in pods:
+        gated = await released.api.request("GET", pod_path(each))
+        assert gated["spec"]["schedulingGates"] == [{"name": RELEASE_GATE}]

@@ -1,0 +1,177 @@
+"""The judge of groups: each way in which a group is not whole, or in which room is given away twice, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from extender.simulator.apiserver.kinds import GROUP_PLACEMENTS, NODES, PODS, Target
+from extender.simulator.apiserver.operations import Operations
+from extender.simulator.apiserver.pod_operations import PodOperations
+from extender.simulator.apiserver.store import Store
+from extender.simulator.json_objects import JsonObject
+from extender.simulator.oracle.gangs import gang_violations
+from extender.simulator.oracle.journal import Journal
+from tests.simulator.plain import ZONE, namespace, node, pod
+
+GATE = "placement.extender.dev/group"
+POLICY: JsonObject = {
+    "kind": "ClusterPodSchedulingPolicy",
+    "apiVersion": "placement.extender.dev/v1alpha1",
+    "metadata": {"name": "gangs"},
+    "spec": {
+        "podSelector": {"matchLabels": {"app": "gang"}},
+        "namespaceSelector": {},
+        "when": ["Release"],
+        "release": {"group": {"label": "gang"}, "size": {"label": "size"}, "topology": [ZONE]},
+    },
+}
+
+
+class Run:
+    """Two zones with a node of four processors each, and a gang of pods with one each."""
+
+    def __init__(self, size: int = 2, **policy: Any) -> None:
+        self.store = Store()
+        found = {**POLICY, "spec": {**POLICY["spec"], **policy}}
+        self.store.load([node("a", "za"), node("b", "zb"), namespace("default"), found])
+        self.operations = Operations(self.store)
+        self.journal = Journal(self.store)
+        self.size = size
+        for number in range(size):
+            self.create(f"g-{number}", gang="g", size=str(size))
+
+    def create(self, name: str, cpu: str = "1", gate: str = GATE, **labels: str) -> None:
+        more: dict[str, Any] = {"schedulingGates": [{"name": gate}]} if labels else {}
+        app = {"app": "gang"} if labels else {}
+        self.operations.create(PODS, pod(name, cpu=cpu, labels={**app, **labels}, **more))
+
+    def decide(self, zone: str) -> None:
+        """Writes the decision for the gang."""
+        spec = {"policy": "ClusterPodSchedulingPolicy/gangs", "group": "g", "topology": [{"key": ZONE, "value": zone}]}
+        metadata = {"name": "gangs-g", "namespace": "default"}
+        self.operations.create(GROUP_PLACEMENTS, {"metadata": metadata, "spec": spec})
+
+    def release(self, *numbers: int, zone: str = "za") -> None:
+        def let_go(found: JsonObject) -> None:
+            found["spec"].pop("schedulingGates", None)
+            found["spec"]["nodeSelector"] = {ZONE: zone} if zone else {}
+
+        for number in numbers:
+            self.operations.change(PODS, f"default/g-{number}", let_go)
+
+    def place(self, name: str, on: str) -> None:
+        """The scheduling loop decides, and binds."""
+        found = self.store.find(PODS, f"default/{name}").read()
+        self.journal.decided(1.0, 1.0, found["metadata"]["uid"], found, on)
+        self.operations.change(PODS, f"default/{name}", lambda pod: pod["spec"].update(nodeName=on))
+
+    @property
+    def found(self) -> list[str]:
+        """What the judge says."""
+        return [str(each) for each in gang_violations(self.journal)]
+
+
+def test_a_gang_that_lands_whole_in_the_decided_zone_is_right() -> None:
+    run = Run()
+    run.decide("za")
+    run.release(0, 1)
+    run.place("g-0", "a")
+    run.place("g-1", "a")
+    assert run.found == []
+
+
+def test_a_gang_that_stays_whole_at_its_gate_is_right() -> None:
+    assert Run().found == []
+
+
+def test_a_gang_in_two_zones_is_split() -> None:
+    run = Run()
+    run.decide("za")
+    run.release(0, 1)
+    run.place("g-0", "a")
+    run.place("g-1", "b")
+    assert run.found == ["group default/g: split between zb and za"]
+
+
+def test_a_gang_of_which_a_part_is_left_is_not_whole() -> None:
+    run = Run(3)
+    run.decide("za")
+    run.release(0, 1)
+    run.place("g-0", "a")
+    assert run.found == ["group default/g: not whole at the end: 1 placed, 1 released only, 1 gated"]
+
+
+def test_a_release_without_a_decision_to_another_zone_and_without_a_zone_are_told_apart() -> None:
+    early, elsewhere, unpinned = Run(1), Run(1), Run(1)
+    early.release(0)
+    early.place("g-0", "a")
+    assert early.found == ["group default/g: a pod was released to za, decided was nothing"]
+    elsewhere.decide("zb")
+    elsewhere.release(0)
+    elsewhere.place("g-0", "a")
+    assert elsewhere.found == ["group default/g: a pod was released to za, decided was zb"]
+    unpinned.decide("za")
+    unpinned.release(0, zone="")
+    unpinned.place("g-0", "a")
+    assert unpinned.found == ["group default/g: a pod was released without a domain"]
+
+
+def test_more_released_pods_than_the_gang_has_are_too_many() -> None:
+    run = Run()
+    run.create("g-2", gang="g", size="2")
+    run.decide("za")
+    run.release(0, 1, 2)
+    for number in range(3):
+        run.place(f"g-{number}", "a")
+    assert run.found == ["group default/g: 3 of 2 pods are released"]
+
+
+def test_room_that_was_decided_for_a_gang_and_goes_to_another_pod_is_given_away_twice() -> None:
+    run = Run(4)
+    run.decide("za")
+    run.create("thief")
+    run.place("thief", "a")
+    run.release(*range(4))
+    for number in range(3):
+        run.place(f"g-{number}", "a")
+    assert run.found == [
+        "group default/g: room in za that was decided for it went to another pod",
+        "group default/g: not whole at the end: 3 placed, 1 released only, 0 gated",
+    ]
+
+
+def test_a_pod_that_leaves_room_for_the_gang_is_welcome() -> None:
+    run = Run(3)
+    run.create("other")
+    run.decide("za")
+    run.place("other", "a")
+    run.create("elsewhere", cpu="4")
+    run.place("elsewhere", "b")
+    run.release(*range(3))
+    for number in range(3):
+        run.place(f"g-{number}", "a")
+    assert run.found == []
+
+
+def test_what_a_lost_zone_or_a_failed_pod_leaves_behind_is_no_fault_of_the_release() -> None:
+    lost = Run()
+    lost.decide("za")
+    lost.release(0)
+    lost.operations.delete(Target(NODES, "", "a"), {})
+    assert lost.found == []
+    failed = Run()
+    failed.decide("za")
+    failed.release(0, 1)
+    failed.place("g-0", "a")
+    PodOperations(failed.operations).delete(Target(PODS, "default", "g-1"), {})
+    failed.create("g-2", gang="g", size="2")
+    assert failed.found == []
+
+
+def test_groups_that_need_not_land_in_one_domain_are_not_judged() -> None:
+    run = Run(release={**POLICY["spec"]["release"], "mode": "Preferred"})
+    run.release(0, zone="")
+    assert run.found == []
+    run = Run(when=["Admission"])
+    run.release(0, zone="")
+    assert run.found == []

@@ -1,0 +1,1 @@
+"""The release of groups of gated pods."""

@@ -1,0 +1,184 @@
+"""What a group comes to after its decision: replaced pods, lost domains, timeouts, and pods that are gone."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.kube.errors import Unreachable
+from extender.model.release import OnTimeout, Replacement
+from tests.tasks.release.scene import Scene
+
+
+async def test_a_replaced_pod_goes_to_the_domain_of_its_group() -> None:
+    scene = Scene({"a": 2, "b": 4})
+    scene.create("x", 1, 2)
+    async with scene.leading():
+        await scene.pass_time(1)
+        scene.bind()
+        await scene.pass_time(1)
+        scene.delete("x-2")
+        scene.create("x", 3, size=2)
+        await scene.pass_time(2)
+        assert scene.released() == {"x-1": "a", "x-3": "a"}
+
+
+async def test_a_replaced_pod_that_the_domain_does_not_hold_stays_gated_and_the_group_is_degraded() -> None:
+    scene = Scene({"a": 2, "b": 4})
+    scene.create("x", 1, 2)
+    async with scene.leading():
+        await scene.pass_time(1)
+        scene.bind()
+        await scene.pass_time(1)
+        scene.delete("x-2")
+        scene.rooms["a"] = 1
+        scene.create("x", 3, size=2)
+        await scene.pass_time(10)
+        assert scene.released() == {"x-1": "a"}
+        assert scene.status("x")["conditions"][0]["reason"] == "DomainFull"
+        scene.rooms["a"] = 2
+        scene.index.room_changes.notify(None, "a")
+        await scene.pass_time(6)
+        assert scene.released() == {"x-1": "a", "x-3": "a"}
+
+
+@pytest.mark.parametrize("replacement", Replacement)
+async def test_a_group_of_which_nothing_runs_any_more_gets_another_domain_where_its_own_is_lost(
+    replacement: Replacement,
+) -> None:
+    scene = Scene({"a": 2, "b": 4}, replacement=replacement)
+    scene.create("x", 1, 2)
+    async with scene.leading():
+        await scene.pass_time(1)
+        scene.bind()
+        await scene.pass_time(1)
+        scene.rooms["a"] = 0
+        scene.delete("x-1")
+        scene.delete("x-2")
+        scene.create("x", 3, 4)
+        await scene.pass_time(12)
+    assert scene.released() == {"x-3": "b", "x-4": "b"}
+
+
+async def test_a_domain_that_is_lost_before_the_first_release_is_decided_anew() -> None:
+    scene = Scene({"a": 2, "b": 4})
+    scene.create("x", 1, 2)
+    scene.api.fail = lambda call, _: Unreachable("away") if call in {"get_pod", "release_pod"} else None
+    async with scene.leading():
+        await scene.pass_time(1)
+    assert scene.released() == {}
+    scene.api.fail = lambda _call, _name: None
+    scene.rooms["a"] = 0
+    scene.show()
+    async with scene.leading():
+        await scene.pass_time(5)
+    assert scene.released() == {"x-1": "b", "x-2": "b"}
+    assert len(scene.api.placements) == 1
+
+
+async def test_more_pods_than_the_size_wait_for_one_of_them_to_end() -> None:
+    scene = Scene({"a": 2})
+    scene.create("x", 1, 2, 3, 4, size=2)
+    async with scene.leading():
+        await scene.pass_time(1)
+        assert set(scene.released()) == {"x-1", "x-2"}
+        scene.bind()
+        await scene.pass_time(2)
+        assert scene.status("x")["message"] == "2 of 2 pods have a node; 2 more than the size wait"
+        scene.delete("x-1")
+        await scene.pass_time(2)
+        assert set(scene.released()) == {"x-2", "x-3"}
+
+
+@pytest.mark.parametrize(
+    ("action", "released"),
+    [
+        (OnTimeout.KEEP_GATED, {}),
+        (OnTimeout.UNGATE, {"x-1": "", "x-2": "", "x-3": ""}),
+        (OnTimeout.UNGATE_AT_COARSER_LEVEL, {"x-1": "b", "x-2": "b", "x-3": "b"}),
+    ],
+)
+async def test_a_group_without_room_ends_as_its_policy_says(action: OnTimeout, released: dict[str, str]) -> None:
+    scene = Scene({"a": 1, "b": 2}, on_timeout=action, decision_timeout=60.0)
+    scene.create("x", 1, 2, 3)
+    async with scene.leading():
+        await scene.pass_time(50)
+        assert scene.released() == {}
+        await scene.pass_time(20)
+        assert scene.released() == released
+        assert scene.counts.of[f"timeout {action}"] == 1
+        if action is OnTimeout.KEEP_GATED:
+            assert scene.status("x")["phase"] == "TimedOut"
+            scene.rooms["a"] = 3
+            await scene.pass_time(10)
+            assert set(scene.released().values()) == {"a"}, "it can return"
+
+
+async def test_a_group_that_never_fills_ends_too_and_a_later_pod_follows_its_siblings() -> None:
+    scene = Scene({"a": 4}, on_timeout=OnTimeout.UNGATE, decision_timeout=60.0)
+    scene.create("x", 1, 2, size=3)
+    async with scene.leading():
+        await scene.pass_time(70)
+        assert scene.released() == {"x-1": "", "x-2": ""}
+        scene.create("x", 3, size=3)
+        await scene.pass_time(2)
+        assert len(scene.released()) == 3
+
+
+async def test_the_time_of_a_group_goes_on_under_a_new_leader() -> None:
+    scene = Scene({"a": 0}, on_timeout=OnTimeout.UNGATE, decision_timeout=60.0)
+    scene.create("x", 1)
+    async with scene.leading():
+        await scene.pass_time(40)
+    async with scene.leading():
+        await scene.pass_time(30)
+    assert scene.released() == {"x-1": ""}
+
+
+async def test_released_pods_that_are_not_bound_lose_their_room_and_are_reported() -> None:
+    scene = Scene({"a": 4}, decision_timeout=10_000.0)
+    scene.create("x", 1, 2)
+    async with scene.leading():
+        await scene.pass_time(2)
+        assert scene.free("a") == 2
+        await scene.pass_time(320)
+        assert scene.free("a") == 4
+        assert scene.status("x")["conditions"][0]["reason"] == "NotBound"
+        scene.bind()
+        await scene.pass_time(2)
+        assert scene.status("x")["phase"] == "Bound"
+
+
+async def test_the_object_of_a_group_without_pods_is_deleted_after_a_while() -> None:
+    scene = Scene({"a": 4})
+    scene.create("x", 1)
+    async with scene.leading():
+        await scene.pass_time(2)
+        scene.delete("x-1")
+        await scene.pass_time(200)
+        assert len(scene.api.placements) == 1
+        await scene.pass_time(120)
+        assert scene.api.placements == {}
+
+
+async def test_an_object_of_a_group_whose_pods_went_under_an_earlier_leader_is_deleted_too() -> None:
+    scene = Scene({"a": 4})
+    scene.create("x", 1)
+    async with scene.leading():
+        await scene.pass_time(2)
+    scene.delete("x-1")
+    async with scene.leading():
+        await scene.pass_time(320)
+    assert scene.api.placements == {}
+
+
+async def test_a_deleted_object_is_written_again_with_the_same_decision() -> None:
+    scene = Scene({"a": 4, "b": 4})
+    scene.create("x", 1, 2)
+    async with scene.leading():
+        await scene.pass_time(2)
+        (key,) = scene.api.placements
+        spec = scene.api.placements.pop(key)["spec"]
+        scene.show()
+        scene.bind()
+        await scene.pass_time(20)
+        assert scene.api.placements[key]["spec"] == spec

@@ -1,0 +1,263 @@
+"""The release of groups, step by step: whole in one domain or whole at the gate, whatever fails and whoever leads."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.kube.errors import Conflict, KubeError, Rejected, Throttled, Unreachable
+from tests.gangs import FOREIGN_GATE
+from tests.tasks.release.scene import Scene
+
+
+async def test_a_group_is_released_into_the_tightest_zone_that_holds_it() -> None:
+    scene = Scene({"a": 8, "b": 3, "c": 2})
+    scene.create("x", 1, 2, 3)
+    async with scene.leading():
+        await scene.pass_time(1)
+    assert scene.released() == {"x-1": "b", "x-2": "b", "x-3": "b"}
+    assert scene.api.refused == []
+    assert scene.counts.of["released"] == 3
+
+
+async def test_an_incomplete_group_waits_and_says_so() -> None:
+    scene = Scene({"a": 8})
+    scene.create("x", 1, 2, size=3)
+    async with scene.leading():
+        await scene.pass_time(10)
+        assert scene.released() == {}
+        assert (scene.status("x")["phase"], scene.status("x")["message"]) == ("Collecting", "2 of 3 pods exist")
+        scene.create("x", 3, size=3)
+        await scene.pass_time(1)
+    assert set(scene.released()) == {"x-1", "x-2", "x-3"}
+
+
+async def test_the_decision_is_written_before_the_first_pod_is_touched() -> None:
+    scene = Scene({"a": 8})
+    scene.create("x", 1, 2)
+    async with scene.leading():
+        await scene.pass_time(1)
+    calls = [call for call, _ in scene.api.calls]
+    assert calls.index("create_placement") < calls.index("get_pod") < calls.index("release_pod")
+
+
+async def test_pods_are_released_in_the_order_of_their_numbers_and_at_most_eight_at_once() -> None:
+    scene = Scene({"a": 40})
+    scene.create("x", *range(30, 0, -1))
+    async with scene.leading():
+        await scene.pass_time(1)
+    names = [name for call, name in scene.api.calls if call == "release_pod"]
+    assert names == [f"x-{number}" for number in range(1, 31)]
+    assert 1 < scene.api.most_at_once <= 8
+
+
+async def test_room_that_is_reserved_for_one_group_is_given_to_no_other() -> None:
+    scene = Scene({"a": 4, "b": 2})
+    scene.create("x", 1, 2, 3)
+    scene.create("y", 1, 2, 3)
+    async with scene.leading():
+        await scene.pass_time(2)
+        assert len(scene.released()) == 3
+        assert scene.free("a") == 1
+        scene.bind()
+        await scene.pass_time(10)
+        assert len(scene.released()) == 3, "the room is taken by bound pods now"
+        for name in list(scene.released()):
+            scene.delete(name)
+        await scene.pass_time(10)
+        assert set(scene.released().values()) == {"a"}
+        assert len(scene.released()) == 3
+
+
+async def test_it_says_why_no_domain_holds_a_group_and_tries_again_when_room_is_freed() -> None:
+    scene = Scene({"a": 1, "b": 2})
+    scene.create("x", 1, 2, 3)
+    async with scene.leading():
+        await scene.pass_time(10)
+        assert scene.status("x")["phase"] == "Deciding"
+        assert scene.status("x")["message"] == "zone=b holds 2 of 3, zone=a holds 1 of 3"
+        assert scene.warnings == ["GroupNoRoom"]
+        scene.rooms["a"] = 3
+        scene.index.room_changes.notify(None, "a")
+        await scene.pass_time(10)
+    assert set(scene.released().values()) == {"a"}
+
+
+async def test_a_bound_group_is_bound_and_its_room_is_not_reserved_twice() -> None:
+    scene = Scene({"a": 4})
+    scene.create("x", 1, 2)
+    async with scene.leading():
+        await scene.pass_time(1)
+        scene.bind()
+        await scene.pass_time(2)
+        status = scene.status("x")
+        assert (status["phase"], status["ready"], status["released"], status["bound"]) == ("Bound", 2, 2, 2)
+        assert scene.index.reserved.statistics() == {"reserved_slots": 0, "groups_with_slots": 0}
+        assert scene.manager.oldest() == 0
+
+
+async def test_a_late_watch_never_releases_more_pods_than_the_group_has() -> None:
+    scene = Scene({"a": 8})
+    scene.create("x", 1, 2)
+    async with scene.leading():
+        await scene.pass_time(1, shown=False)
+        assert len(scene.released()) == 2
+        scene.create("x", 3, size=2)  # the watch shows this one before the releases of the others
+        scene.index.upsert(scene.index.pods["uid-x-3"])
+        await scene.pass_time(5)
+        assert set(scene.released()) == {"x-1", "x-2"}
+        assert len(scene.manager.sent) == 0
+
+
+async def test_an_expectation_that_the_watch_never_fulfils_ends_with_a_read() -> None:
+    scene = Scene({"a": 8})
+    scene.create("x", 1, 2)
+    async with scene.leading() as manager:
+        await scene.pass_time(1, shown=False)
+        assert len(manager.sent) == 2
+        await scene.pass_time(61, shown=False)
+        assert manager.expired == 2
+        assert len(manager.sent) == 2, "they are released: a stale cache must not lead to more"
+        assert [call for call, _ in scene.api.calls].count("release_pod") == 2
+
+
+@pytest.mark.parametrize("step", range(12))
+async def test_a_leader_that_is_killed_at_any_step_leaves_a_group_that_converges_to_one_zone(step: int) -> None:
+    scene = Scene({"a": 4, "b": 4})
+    scene.create("x", 1, 2, 3, 4)
+    made = 0
+
+    def fail(_call: str, _name: str) -> KubeError | None:
+        nonlocal made
+        made += 1
+        return Unreachable("killed") if made > step else None
+
+    scene.api.fail = fail
+    async with scene.leading():
+        await scene.pass_time(1)
+    scene.api.fail = lambda _call, _name: None
+    scene.rooms["a" if "a" not in scene.released().values() else "b"] = 9  # the other zone looks no worse now
+    scene.show()
+    async with scene.leading():
+        await scene.pass_time(5)
+    assert len(scene.released()) == 4
+    assert len(set(scene.released().values())) == 1
+
+
+@pytest.mark.parametrize("call", ["create_placement", "release_pod", "patch_placement_status"])
+async def test_a_write_whose_answer_is_lost_is_not_made_twice(call: str) -> None:
+    scene = Scene({"a": 4, "b": 4})
+    scene.create("x", 1, 2)
+    lost: set[str] = set()
+
+    def lose(made: str, name: str) -> KubeError | None:
+        if made != call or name in lost:
+            return None
+        lost.add(name)
+        return Unreachable("no answer")
+
+    scene.api.lose_answer = lose
+    async with scene.leading():
+        await scene.pass_time(8)
+    calls = [made for made, _ in scene.api.calls]
+    assert lost
+    assert set(scene.released().values()) == {"a"}
+    assert calls.count("release_pod") == 2
+    assert len(scene.api.placements) == 1
+
+
+async def test_a_conflict_is_read_again_and_a_throttled_call_waits() -> None:
+    scene = Scene({"a": 4})
+    scene.create("x", 1, 2)
+    failures: list[KubeError] = [Conflict("409", status=409), Throttled("429", status=429, retry_after=2.0)]
+    scene.api.fail = lambda call, _name: failures.pop() if call == "release_pod" and failures else None
+    async with scene.leading():
+        await scene.pass_time(10)
+    assert len(scene.released()) == 2
+    assert scene.counts.of["released"] == 2
+
+
+async def test_a_pod_that_cannot_be_narrowed_is_reported_and_keeps_its_gate() -> None:
+    scene = Scene({"a": 4})
+    scene.create("x", 1, size=2)
+    scene.create("x", 2, size=2, node_selector={"zone": "b"})
+    async with scene.leading():
+        await scene.pass_time(5)
+        assert scene.released() == {"x-1": "a"}
+        status = scene.status("x")
+    assert (status["phase"], status["conditions"][0]["reason"]) == ("Degraded", "Refused")
+    assert "x-2" in status["message"]
+    assert scene.warnings == ["GroupRefused"]
+    assert scene.api.refused == [], "it is known before it is sent"
+
+
+async def test_a_forbidden_patch_is_tried_again_later() -> None:
+    scene = Scene({"a": 4})
+    scene.create("x", 1)
+    forbidden = [True]
+    scene.api.fail = lambda call, _: Rejected("403 no", status=403) if call == "release_pod" and forbidden[0] else None
+    async with scene.leading():
+        await scene.pass_time(5)
+        assert scene.status("x")["conditions"][0]["reason"] == "PatchFailed"
+        forbidden[0] = False
+        await scene.pass_time(20)
+    assert scene.released() == {"x-1": "a"}
+
+
+async def test_only_our_gate_is_removed_and_a_foreign_one_is_waited_for() -> None:
+    scene = Scene({"a": 4})
+    scene.create("x", 1, size=2)
+    scene.create("x", 2, size=2, gates=("placement.extender.dev/group", FOREIGN_GATE))
+    async with scene.leading():
+        await scene.pass_time(10)
+        assert scene.released() == {}
+        assert scene.status("x")["conditions"][0]["reason"] == "ForeignGate"
+        assert "x-2 (example.com/other)" in scene.status("x")["message"]
+        body = scene.api.pods["default/x-2"]
+        body["spec"]["schedulingGates"] = [{"name": "placement.extender.dev/group"}]
+        scene.api.add(body)
+        await scene.pass_time(5)
+    assert len(scene.released()) == 2
+
+
+async def test_a_second_look_writes_nothing() -> None:
+    scene = Scene({"a": 4})
+    scene.create("x", 1, 2)
+    async with scene.leading():
+        await scene.pass_time(2)
+        scene.bind()
+        await scene.pass_time(5)
+        before = len(scene.api.calls)
+        await scene.pass_time(60)
+        assert scene.api.calls[before:] == []
+    async with scene.leading():
+        await scene.pass_time(60)
+    assert scene.api.calls[before:] == [], "nor does another leader"
+
+
+async def test_two_groups_of_a_policy_that_is_exclusive_never_share_a_domain() -> None:
+    scene = Scene({"a": 9, "b": 9}, exclusive=True)
+    for gang in "xyz":
+        scene.create(gang, 1, 2)
+    async with scene.leading():
+        await scene.pass_time(10)
+        zones = [scene.released(gang).get(f"{gang}-1") for gang in "xyz"]
+        assert sorted(filter(None, zones)) == ["a", "b"]
+        (waits,) = (gang for gang in "xyz" if not scene.released(gang))
+        assert "zone=a is taken by default/" in scene.status(waits)["message"]
+        (first,) = (gang for gang in "xyz" if scene.released(gang).get(f"{gang}-1") == "a")
+        scene.delete(f"{first}-1")
+        scene.delete(f"{first}-2")
+        await scene.pass_time(10)
+        assert set(scene.released(waits).values()) == {"a"}
+
+
+async def test_a_namespace_has_no_more_room_reserved_than_its_budget() -> None:
+    scene = Scene({"a": 1000})
+    for number in range(60):
+        scene.create(f"g{number}", 1, 2, 3, 4)
+    async with scene.leading():
+        await scene.pass_time(3)
+        assert scene.index.reserved.statistics() == {"reserved_slots": 200, "groups_with_slots": 50}
+        scene.bind()
+        await scene.pass_time(12)
+    assert len(scene.released()) == 240
