@@ -10,7 +10,9 @@ _INDENT = "  "
 def report(found: Explanation) -> Iterator[str]:
     """The lines of an explanation."""
     yield f"{found.pod}: {found.state}"
-    if found.obstacles or found.passing:  # a pod that is placed has neither
+    if not found.nodes:
+        yield "there is no node"
+    elif found.obstacles or found.passing:  # a pod that is placed has neither
         yield _verdict(found)
         yield from _notes_on_all(found)
         if found.obstacles:
@@ -32,6 +34,8 @@ def _notes_on_all(found: Explanation) -> Iterator[str]:
         yield f"held by scheduling policies: {', '.join(found.policies)}"
     if found.rejection:
         yield f"the scheduler says: {found.rejection}"
+    if found.rejection and found.fitting:
+        yield "it has not been tried since the cluster changed, or another plugin of kube-scheduler rejects it"
     if found.is_changed:
         yield "the cluster changed meanwhile, so parts may not agree"
 

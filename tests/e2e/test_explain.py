@@ -1,0 +1,77 @@
+"""What explain offers on a real cluster, carried out: kube-scheduler places the pod where it says."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import orjson
+import pytest
+
+from extender.cli.service_client import Trust, fetch_explanation
+from extender.simulator.json_objects import JsonObject, name_of, namespace_of
+from tests.e2e.cluster import Cluster
+from tests.e2e.serving import Extender
+from tests.simulator.plain import HOSTNAME, ZONE, affinity, anti_affinity, namespace, node, pod, spread, term
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+
+async def explained(extender: Extender, asking: JsonObject) -> dict[str, Any]:
+    """The explanation of a pod that is pending."""
+    names = (namespace_of(asking), name_of(asking))
+    found: dict[str, Any] = orjson.loads(
+        await asyncio.to_thread(fetch_explanation, extender.url, Trust(), names, b"", "")
+    )
+    assert (found["state"], found["fitting"]) == ("pending", 0)
+    return found
+
+
+def the(kind: str, found: dict[str, Any]) -> dict[str, Any]:
+    """The change of this kind."""
+    change: dict[str, Any]
+    (change,) = (each for each in found["changes"] if each["kind"] == kind)
+    return change
+
+
+async def test_a_label_on_a_namespace_that_explain_names_lets_the_pod_pass(cluster: Cluster) -> None:
+    await cluster.add_nodes(zones=2, per_zone=1)
+    await cluster.api.create(namespace("shop", team="shop"), namespace("data"))
+    await cluster.api.create(pod("cache", "data", on="z2-1", labels={"app": "cache"}))
+    near = pod("near", "shop", affinity=affinity(term(ZONE, namespaces={"matchLabels": {"team": "shop"}}, app="cache")))
+    async with cluster.scheduled() as extender:
+        await cluster.api.create(near)
+        await cluster.board.rejected(near)
+        change = the("labelNamespace", await explained(extender, near))
+        assert (change["namespace"], change["labels"]) == ("data", {"team": "shop"})
+        await cluster.api.patch("/api/v1/namespaces/data", {"metadata": {"labels": change["labels"]}})
+        assert await cluster.board.bound(near) == [change["node"]]
+
+
+async def test_one_more_node_that_explain_describes_takes_the_pod(cluster: Cluster) -> None:
+    await cluster.add_nodes(zones=2, per_zone=1)
+    constraint = spread(ZONE, labels={"app": "web"}, minDomains=3)
+    pods = [pod(f"web-{number}", labels={"app": "web"}, topologySpreadConstraints=[constraint]) for number in range(3)]
+    async with cluster.scheduled() as extender:
+        await cluster.api.create(*pods[:2])
+        await cluster.board.bound(*pods[:2])
+        await cluster.api.create(pods[2])
+        await cluster.board.rejected(pods[2])
+        change = the("addNode", await explained(extender, pods[2]))
+        await cluster.api.create(node(change["node"], labels=change["labels"]))
+        assert await cluster.board.bound(pods[2]) == [change["node"]]
+
+
+async def test_a_pod_that_explain_moves_makes_way(cluster: Cluster) -> None:
+    await cluster.api.create(node("n1", labels={"pool": "a"}), node("n2", labels={"pool": "b"}))
+    old = pod("old", on="n1", labels={"app": "web"})
+    alone = pod("alone", affinity=anti_affinity(term(HOSTNAME, app="web")), nodeSelector={"pool": "a"})
+    await cluster.api.create(old)
+    async with cluster.scheduled() as extender:
+        await cluster.api.create(alone)
+        await cluster.board.rejected(alone)
+        change = the("movePod", await explained(extender, alone))
+        assert (change["pods"], change["from"], change["to"]) == (["default/old"], "n1", "n2")
+        await cluster.api.delete("/api/v1/namespaces/default/pods/old")
+        await cluster.api.create(pod("old-again", on="n2", labels={"app": "web"}))
+        assert await cluster.board.bound(alone) == [change["node"]]
