@@ -17,9 +17,11 @@ import orjson
 from extender.cli.command import CommandError, Commands
 from extender.cli.doctor_policies import read_policy_facts
 from extender.cli.files import access_to, is_file, own_namespace, read_settings, read_yaml
+from extender.cli.groups import read_unbound_groups
 from extender.cli.service_client import ServiceError, ServiceState, Trust, add_trust, read_service
 from extender.compose.process import run_on_loop
-from extender.doctor.facts import Facts, Finding, PolicyFacts, SchedulingQueue
+from extender.doctor.facts import Facts, Finding, Groups, PolicyFacts, SchedulingQueue
+from extender.doctor.groups import examine_groups
 from extender.doctor.permissions import Permission, needed_permissions
 from extender.doctor.policies import examine_policies
 from extender.doctor.quotas import examine_quotas
@@ -52,7 +54,7 @@ class ClusterFacts:
     """Facts from the API server: denied permissions, by how many seconds its clock is ahead, the Lease, and pods.
 
     The Lease is None if leader election is off; a Lease that does not exist has no holder. Pods are read only if the
-    service has never been called, else they are None. Policies and quotas are None where they are disabled.
+    service has never been called, else they are None. Policies, quotas and groups are None where they are disabled.
     """
 
     denied: Sequence[Permission]
@@ -61,6 +63,7 @@ class ClusterFacts:
     pods: Sequence[PodConditions] | None = None
     policies: PolicyFacts | None = None
     quotas: Sequence[PodQuota] | None = None
+    groups: Groups | None = None
 
 
 def add_parser(commands: Commands) -> None:
@@ -125,6 +128,7 @@ def examine(arguments: argparse.Namespace) -> tuple[list[Finding], list[str]]:
         *examine_surroundings(facts),
         *examine_policies(facts),
         *examine_quotas(facts),
+        *examine_groups(facts),
     ]
     return findings, checked
 
@@ -198,7 +202,7 @@ def _with_cluster(facts: Facts, cluster: _ClusterAccess, profiles: frozenset[str
         renewed = found.lease.renew_time
         age = 0.0 if renewed is None else facts.now - renewed.timestamp()
         facts = replace(facts, lease_holder=found.lease.holder, lease_age=age)
-    return replace(facts, policies=found.policies, quotas=found.quotas), []
+    return replace(facts, policies=found.policies, quotas=found.quotas, groups=found.groups), []
 
 
 def _queue(pods: Sequence[PodConditions], started: float, profiles: frozenset[str]) -> SchedulingQueue:
@@ -217,7 +221,9 @@ async def _read_cluster(cluster: _ClusterAccess, settings: Settings, *, reads_po
         pods = await read_pod_conditions(session.reads) if reads_pods else None
         policies = await read_policy_facts(session.reads, settings) if settings.policies.enabled else None
         quotas = await _quotas(session, settings)
-        return ClusterFacts(denied, ahead, await _lease(session, settings.leader_election), pods, policies, quotas)
+        groups = await read_unbound_groups(session.reads, settings) if settings.policies.enabled else None
+        lease = await _lease(session, settings.leader_election)
+        return ClusterFacts(denied, ahead, lease, pods, policies, quotas, groups)
 
 
 async def _quotas(session: Session, settings: Settings) -> Sequence[PodQuota] | None:

@@ -10,6 +10,7 @@ from extender.doctor.permissions import Permission
 from extender.model.objects import PodQuota
 from extender.model.policies import InvalidPolicy, Policy
 from extender.settings import Settings
+from extender.verbs.release.overview import GroupOverview, StrayPod
 
 Severity = Literal["error", "warning", "info"]
 Labels = Mapping[str, str]
@@ -75,11 +76,20 @@ class PolicyFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Groups:
+    """The groups of gated pods of a cluster, and the pods that wait at a gate of ours in none of them."""
+
+    groups: Sequence[GroupOverview] = ()
+    strays: Sequence[StrayPod] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """The facts. Times are Unix seconds. `clocks`: by how many seconds each other clock is ahead of the local one.
 
     ``denied``: needed permissions that the API server denies. ``account``: for which account, where that may not be the
-    service's own. ``policies``, ``quotas``: None also where they are disabled.
+    service's own. ``policies``, ``quotas``, ``groups``: None also where they are disabled; of groups only the pods without a
+    node are known.
     """
 
     settings: Settings
@@ -94,6 +104,7 @@ class Facts:
     account: str = ""
     policies: PolicyFacts | None = None
     quotas: Sequence[PodQuota] | None = None
+    groups: Groups | None = None
 
     def series(self, name: str) -> Iterator[Sample]:
         """The series of a metric."""

@@ -15,10 +15,13 @@ from extender.wire.kinds import decode_page
 _PAGE: Final = 500
 
 
-async def read_list(connection: Connection, path: str) -> list[bytes]:
-    """The objects of a list as JSON. Raises ``KubeError``. One request for 500 objects."""
+async def read_list(connection: Connection, path: str, **selection: str) -> list[bytes]:
+    """The objects of a list as JSON. Raises ``KubeError``. One request for 500 objects.
+
+    ``selection``: parameters of the query, such as ``fieldSelector``.
+    """
     found: list[bytes] = []
-    query = {"limit": str(_PAGE)}
+    query = {**selection, "limit": str(_PAGE)}
     while True:
         body = await connection.call("GET", path, query=query)
         try:

@@ -1,0 +1,154 @@
+"""`extender groups` on snapshots and on an embedded cluster: each group with its state, its domain and why it waits."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from extender.cli.main import main
+from extender.model.group_placements import PlacementStatus
+from extender.model.release import RELEASE_GATE, RELEASED_ANNOTATION, Decision, GroupKey, Level, Phase
+from extender.simulator.apiserver.server import ApiServer
+from extender.wire.group_placements import decision_body, status_body
+from tests.policies import policy_json
+from tests.simulator.plain import ZONE, pod
+
+Json = dict[str, Any]
+
+NOW = datetime.now(UTC)
+POLICY = policy_json(
+    "rings", when=["Release"], release={"topology": [ZONE], "group": {"label": "ring"}, "size": {"count": 3}}
+)
+KEY = GroupKey("shop", "ClusterPodSchedulingPolicy/rings", "a")
+DECISION = Decision(KEY, RELEASE_GATE, 3, (Level(ZONE, "z1"),), NOW)
+
+
+def member(
+    name: str, ring: str = "a", *, minutes: int = 2, gates: tuple[str, ...] = (RELEASE_GATE,), on: str = ""
+) -> Json:
+    """A pod of a ring; without gates it was released."""
+    made = pod(name, "shop", on=on, labels={"ring": ring}, schedulingGates=[{"name": each} for each in gates])
+    created = NOW - timedelta(minutes=minutes)
+    made["metadata"] |= {"uid": f"uid-{name}", "creationTimestamp": created.strftime("%Y-%m-%dT%H:%M:%SZ")}
+    if not gates:
+        made["metadata"]["annotations"] = {RELEASED_ANNOTATION: f"{ring}@2026-01-01T00:00:00Z"}
+    return made
+
+
+def placed(phase: Phase, ready: int, released: int, bound: int, message: str) -> Json:
+    """The object of the ring's decision with a status."""
+    status = PlacementStatus(phase, ready, released, bound, "DomainFull", message)
+    body = decision_body(DECISION)
+    body["metadata"]["uid"] = "uid-placement"
+    return {**body, "status": status_body(status, NOW)}
+
+
+def listed(folder: Path, *objects: Json, arguments: tuple[str, ...] = ()) -> list[str]:
+    """The command line for a snapshot of these objects."""
+    path = folder / "snapshot.json"
+    path.write_text(json.dumps({"kind": "List", "items": list(objects)}), "utf-8")
+    return ["groups", "--snapshot", str(path), *arguments]
+
+
+def table(capsys: pytest.CaptureFixture[str], command: list[str]) -> list[list[str]]:
+    """The cells of each line."""
+    assert main(command) == 0
+    return [
+        [cell.strip() for cell in line.split("   ") if cell.strip()] for line in capsys.readouterr().out.splitlines()
+    ]
+
+
+def test_a_group_that_is_not_complete_says_how_many_pods_it_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    headings, row = table(capsys, listed(tmp_path, POLICY, member("a-0"), member("a-1", minutes=7)))
+    assert headings == ["NAMESPACE", "POLICY", "GROUP", "STATE", "DOMAIN", "PODS", "RELEASED", "BOUND", "AGE", "WHY"]
+    assert row == ["shop", "rings", "a", "Collecting", "-", "2/3", "0", "0", "7 minutes", "2 of 3 pods exist"]
+
+
+def test_a_complete_group_waits_for_the_leader_until_that_says_something(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    members = [member(f"a-{number}") for number in range(3)]
+    _, row = table(capsys, listed(tmp_path, POLICY, *members))
+    assert (row[3], row[-1]) == ("Deciding", "all pods exist, and the leader has not decided yet")
+    undecided = placed(Phase.DECIDING, 3, 0, 0, "z1 holds 2 of 3")
+    del undecided["spec"]["decided"], undecided["spec"]["topology"]
+    _, row = table(capsys, listed(tmp_path, POLICY, *members, undecided))
+    assert (row[3], row[4], row[-1]) == ("Deciding", "-", "z1 holds 2 of 3")
+
+
+def test_a_gate_of_somebody_else_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = member("a-2", gates=("example.com/quota", RELEASE_GATE))
+    _, row = table(capsys, listed(tmp_path, POLICY, member("a-0"), member("a-1"), other))
+    assert row[-1] == "1 of 3 pods have gates of others: a-2 (example.com/quota)"
+
+
+def test_a_decided_group_shows_its_domain_and_what_the_leader_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    objects = (POLICY, member("a-0", gates=(), on="n1"), member("a-1", gates=()), member("a-2"))
+    _, row = table(capsys, listed(tmp_path, *objects, placed(Phase.DEGRADED, 3, 2, 1, "z1 holds 0 of 1")))
+    assert row[3:] == ["Degraded", "z1", "3/3", "2", "1", "2 minutes", "z1 holds 0 of 1"]
+
+
+def test_a_status_about_other_counts_is_out_of_date(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    objects = (POLICY, *(member(f"a-{number}", gates=(), on="n1") for number in range(3)))
+    _, row = table(capsys, listed(tmp_path, *objects, placed(Phase.DEGRADED, 3, 2, 1, "z1 holds 0 of 1")))
+    assert row[3:] == ["Bound", "z1", "3/3", "3", "3", "2 minutes", "3 of 3 pods have a node"]
+
+
+def test_a_pod_that_no_policy_releases_is_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, row = table(capsys, listed(tmp_path, member("lost")))
+    assert row[:4] == ["shop", "-", "pod/lost", "Stray"]
+    assert row[-1] == f"no policy removes the gate {RELEASE_GATE}"
+
+
+def test_without_groups_it_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert table(capsys, listed(tmp_path, POLICY, pod("plain", "shop"))) == [["no groups of gated pods"]]
+
+
+def test_groups_are_selected_by_namespace_and_by_whether_they_wait(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = [member(f"b-{number}", "b", gates=(), on="n1") for number in range(3)]
+    command = listed(tmp_path, POLICY, member("a-0"), *done)
+    assert [row[2] for row in table(capsys, command)] == ["GROUP", "a", "b"]
+    assert [row[2] for row in table(capsys, [*command, "--waiting"])] == ["GROUP", "a"]
+    assert table(capsys, [*command, "-n", "other"]) == [["no groups of gated pods"]]
+
+
+def test_json_is_for_scripts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    objects = (POLICY, member("a-0", minutes=20), member("lost", "z", gates=("placement.extender.dev/old",)))
+    assert main(listed(tmp_path, *objects, arguments=("-o", "json"))) == 0
+    found = json.loads(capsys.readouterr().out)
+    (group,) = found["groups"]
+    assert group["ageSeconds"] >= 1200
+    assert {name: group[name] for name in ("group", "phase", "size", "pods", "released", "overdue", "reason")} == {
+        "group": "a",
+        "phase": "Collecting",
+        "size": 3,
+        "pods": 1,
+        "released": 0,
+        "overdue": True,
+        "reason": "Incomplete",
+    }
+    assert [stray["pod"] for stray in found["strayPods"]] == ["shop/lost"]
+
+
+async def test_a_cluster_is_read_with_what_it_serves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with ApiServer() as api:
+        api.store.load([POLICY, member("a-0"), member("a-1"), pod("plain", "shop", on="n1")])
+        kubeconfig = str(api.write_kubeconfig(tmp_path / "kubeconfig"))
+        assert await asyncio.to_thread(main, ["groups", "--kubeconfig", kubeconfig]) == 0
+    assert "2 of 3 pods exist" in capsys.readouterr().out
+
+
+def test_a_cluster_that_cannot_be_reached_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["groups", "--kubeconfig", str(tmp_path / "none")]) == 1
+    assert "extender: " in capsys.readouterr().err
