@@ -106,7 +106,8 @@ def run_test(arguments: argparse.Namespace) -> int:
     settings = read_settings(arguments.config) if arguments.config else Settings()
     known = _surroundings(arguments, settings)
     table, policies = _policies(arguments.policies, settings)
-    verb = AdmitVerb(table, known, settings.policies, settings.limits, nodes=None if known.nodes is None else known)
+    nodes, releases = None if known.nodes is None else known, settings.release.enabled
+    verb = AdmitVerb(table, known, settings.policies, settings.limits, nodes=nodes, releases=releases)
     report = Report(policies)
     for each in policies:
         if not each.errors:

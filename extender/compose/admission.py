@@ -135,7 +135,10 @@ def admission_of_cluster(
     policies, tls = settings.policies, WebhookTls()
     listed = ListedOnce(reflectors.freshness, {NAMESPACES.name, *policy_kinds(settings)})
     readiness = Readiness(listed, tls)
-    verb = AdmitVerb(index.policies, index.namespaces, policies, settings.limits, nodes=_Nodes(index))
+    releases = settings.release.enabled
+    verb = AdmitVerb(
+        index.policies, index.namespaces, policies, settings.limits, nodes=_Nodes(index), releases=releases
+    )
     counts = metrics.admission()
     objects_of_policies = PolicyObjects(session.writes, COMPONENT, socket.gethostname(), observe=metrics.record_write)
     events = PolicyEvents(objects_of_policies, clock, partial(datetime.now, UTC))

@@ -87,7 +87,7 @@ def _made(signature: PodSignature, labels: Labels | None, view: IndexReaders, se
     for invalid in view.policies.invalid_for(subject):
         if invalid.scope is not None and invalid.must_not_be_missed(Moment.SCHEDULING):
             return Effective(labels, refused(signature, invalid.key, Reason.POLICY_FAILED))
-    releasing = _releasing(subject, view)
+    releasing = _releasing(subject, view) if settings.release.enabled else ()
     policies = [each for each in view.policies.select(subject, Moment.SCHEDULING) if _concerns(each, signature)]
     if not policies:
         return Effective(labels, gating=releasing)

@@ -147,10 +147,12 @@ class AdmitVerb:
         limits: Limits,
         *,
         nodes: NodeReader | None = None,
+        releases: bool = True,
     ) -> None:
         self._policies = policies
         self._namespaces = namespaces
         self._nodes = nodes
+        self._releases = releases
         self._templates = settings.templates
         self._exempt = frozenset(settings.exempt_namespaces)
         self._bounds = Bounds(limits, settings.max_terms)
@@ -246,7 +248,7 @@ class AdmitVerb:
         seed = crc32(_seed(request, is_pod=is_pod).encode())
         injection = Injection(clean, self._bounds, findings.budget, is_pod=is_pod, scheduler_seed=seed)
         changes = self._apply(injection, self._selected(subject, is_pod=is_pod), findings)
-        if is_pod and not why_no_gate(subject, injection.spec):
+        if is_pod and self._releases and not why_no_gate(subject, injection.spec):
             self._gate(injection, subject, changes, findings)
         new = record_of(injection, changes)
         if is_pod:

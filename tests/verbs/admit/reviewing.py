@@ -55,12 +55,13 @@ def verb(
     limits: Limits | None = None,
     namespaces: Mapping[str, Labels] | None = None,
     nodes: NodeReader | None = None,
+    releases: bool = True,
 ) -> AdmitVerb:
     """The verb over a table of these policies."""
     table = PolicyTable()
     table.replace(policies, invalid)
     known = KnownNamespaces({"shop": {"team": "a"}} if namespaces is None else namespaces)
-    return AdmitVerb(table, known, settings or Policies(), limits or Limits(), nodes=nodes)
+    return AdmitVerb(table, known, settings or Policies(), limits or Limits(), nodes=nodes, releases=releases)
 
 
 def pod(spec: Json | None = None, **metadata: Any) -> Json:

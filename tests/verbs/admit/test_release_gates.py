@@ -69,6 +69,11 @@ def test_a_pod_gets_no_gate(obj: Json) -> None:
     assert ask(verb(releasing()), obj).patch == []
 
 
+def test_no_pod_gets_a_gate_that_nothing_would_remove() -> None:
+    """With `release.enabled: false` no replica releases groups."""
+    assert ask(verb(releasing(), releases=False), pod()).patch == []
+
+
 def test_a_pod_of_an_exempt_namespace_gets_no_gate() -> None:
     assert ask(verb(releasing(), settings=Policies(exempt_namespaces=("shop",))), pod()).patch == []
 
