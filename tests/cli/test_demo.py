@@ -29,10 +29,10 @@ def test_once_plays_the_scenario_to_its_verdict(capsys: pytest.CaptureFixture[st
     assert main(["demo", "--once"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "Web servers keep apart from each other across both storefront namespaces" in lines
-    assert lines[-1] == "placed 30, pending 0, violations 0"
+    assert lines[-1] == "placed 34, pending 0, violations 0"
 
 
-def test_once_shows_a_policy_at_admission_and_at_scheduling(capsys: pytest.CaptureFixture[str]) -> None:
+def test_once_shows_policies_at_admission_at_scheduling_and_at_release(capsys: pytest.CaptureFixture[str]) -> None:
     """The README quotes this output: what is not a measured time is the same there."""
     assert main(["demo", "--once"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -40,9 +40,10 @@ def test_once_shows_a_policy_at_admission_and_at_scheduling(capsys: pytest.Captu
     shown = [
         "policies: 4 pods judged, 1 of them missed by admission",
         f"policy lab/batch-on-ssd: {acted}",
-        "placed 30, pending 0, violations 0",
+        "policy lab/gangs-in-one-zone: released 4 pods from their gate",
+        "placed 34, pending 0, violations 0",
     ]
-    assert lines[-3:] == shown
+    assert lines[-4:] == shown
     assert "\n".join(shown) in README.read_text("utf-8")
 
 
@@ -63,6 +64,25 @@ async def test_it_shows_which_fields_admission_injected_and_which_pod_filter_hel
     assert all(re.fullmatch(injected, line) for line in placed)
     held = r"lab/batch-4: on (n1|n2|e1|e2|s1|s2) in \w+ \(lab/batch-on-ssd: missed by admission, held by filter\)\n"
     assert re.fullmatch(held, seen[-1])
+
+
+async def test_it_shows_a_gang_that_waits_at_its_gate_and_is_released_into_one_zone() -> None:
+    seen = ""
+    async with asyncio.timeout(PATIENCE * 3):
+        process = await asyncio.create_subprocess_exec(*DEMO, stdout=PIPE)
+        assert process.stdout
+        while seen.count("released with group nets") < 4:
+            line = (await process.stdout.readline()).decode()
+            assert line, f"it ended by itself:\n{seen}"
+            seen += line
+        process.send_signal(signal.SIGINT)
+        await process.stdout.read()
+        assert await process.wait() == 0
+    waiting = re.findall(r"^lab/trainer-\d: (.*)$", seen.partition("The fourth is created")[0], re.MULTILINE)
+    assert set(waiting) == {"pending: held at the gate placement.extender.dev/group"}
+    released = r"^lab/trainer-\d: on \S+ in (\w+) \(lab/gangs-in-one-zone: released with group nets\)$"
+    zones = re.findall(released, seen, re.MULTILINE)
+    assert (len(zones), len(set(zones))) == (4, 1)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -120,7 +140,10 @@ def test_a_page_shows_pods_skew_and_rejections() -> None:
         PodRow("team/web-2", "web", "n1", "z1", "ending"),
     ]
     pods.append(PodRow("lab/batch-1", "batch", "n1", "z1", "", "lab/ssd: injected nodeSelector disk=ssd"))
-    policies = [PolicyRow("lab/ssd", ("nodeSelector",), {Moment.ADMISSION: 5, Moment.SCHEDULING: 6})]
+    policies = [
+        PolicyRow("lab/ssd", ("nodeSelector",), {Moment.ADMISSION: 5, Moment.SCHEDULING: 6, Moment.RELEASE: 0}),
+        PolicyRow("lab/gangs", (), {Moment.ADMISSION: 0, Moment.SCHEDULING: 0, Moment.RELEASE: 4}),
+    ]
     seen = Overview(pods, [SpreadRow("web", {"z1": 2, "z2": 0})], [("too crowded", 3)], policies)
     output = StringIO()
     Console(width=120, file=output).print(page(seen, "http://here:1", ["A step"]))
@@ -129,8 +152,9 @@ def test_a_page_shows_pods_skew_and_rejections() -> None:
     assert re.search(r"web +2 +0 +2 ", text)
     assert re.search(r"3 +too crowded", text)
     assert re.search(r"lab/batch-1 +n1 +z1 +lab/ssd: injected nodeSelector disk=ssd", text)
-    assert re.search(r"policy +admission +scheduling", text)
-    assert re.search(r"lab/ssd +5 +6", text)
+    assert re.search(r"policy +admission +scheduling +release", text)
+    assert re.search(r"lab/ssd +5 +6 +0", text)
+    assert re.search(r"lab/gangs +0 +0 +4", text)
     assert text.index("team/web-1") < text.index("team/web-0")  # who waits stands first
     assert "A step" in text
 

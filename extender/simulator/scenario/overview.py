@@ -68,7 +68,8 @@ def _zones(simulated: SimulatedCluster) -> dict[str, str]:
 def _row(simulated: SimulatedCluster, pod: JsonObject, zones: dict[str, str], moments: PolicyMoments) -> PodRow:
     metadata = pod["metadata"]
     node = pod["spec"].get("nodeName") or ""
-    message = "" if node else simulated.loop.messages.get(uid_of(pod), "")
+    gates = ", ".join(gate["name"] for gate in pod["spec"].get("schedulingGates") or ())
+    message = f"held at the gate {gates}" if gates else "" if node else simulated.loop.messages.get(uid_of(pod), "")
     return PodRow(
         name=f"{metadata['namespace']}/{metadata['name']}",
         app=labels_of(pod).get("app", ""),

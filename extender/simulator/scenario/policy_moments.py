@@ -1,20 +1,21 @@
 """What scheduling policies do to the pods of a simulated cluster, by policy and moment. For the demo and the report.
 
-Read from the pods themselves: the annotation says what admission has injected, and the API server remembers which pods the
-webhook was not asked about.
+Read from the pods themselves: annotations say what admission has injected and with which group a pod was released, and the
+API server remembers which pods the webhook was not asked about.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from extender.model.policies import Moment
+from extender.model.policies import GROUP, Moment
+from extender.model.release import RELEASED_ANNOTATION
 from extender.simulator.apiserver.kinds import NAMESPACES
 from extender.simulator.json_objects import JsonObject, labels_of, name_of, namespace_of
 from extender.simulator.oracle.policies import PolicyOracle
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
-from extender.verbs.admit.injected import PolicyRecord, read_records
+from extender.verbs.admit.injected import PolicyRecord, Record, read_records
 
-MOMENTS: Final = (Moment.ADMISSION, Moment.SCHEDULING)  # those that are counted, in the order in which they come
+MOMENTS: Final = (Moment.ADMISSION, Moment.SCHEDULING, Moment.RELEASE)
 _HELD: Final = "missed by admission, held by filter"
 
 
@@ -36,8 +37,11 @@ class PolicyRow(NamedTuple):
 
     def __str__(self) -> str:
         """The line of a report."""
-        into = f"injected {', '.join(self.fields) or 'nothing'} into {self.pods[Moment.ADMISSION]} pods at admission"
-        return f"policy {self.policy}: {into}, held {self.pods[Moment.SCHEDULING]} that admission missed"
+        admitted, held, released = (self.pods[moment] for moment in MOMENTS)
+        into = f"injected {', '.join(self.fields) or 'nothing'} into {admitted} pods at admission"
+        acts = [f"{into}, held {held} that admission missed"] if admitted or held else []
+        acts += [f"released {released} pods from their gate"] if released else []
+        return f"policy {self.policy}: {', '.join(acts)}"
 
 
 class PolicyMoments:
@@ -53,7 +57,9 @@ class PolicyMoments:
     def acts(self, pod: JsonObject) -> list[Act]:
         """What was done to this pod. O(policies) for a pod that admission missed, else O(its annotation)."""
         record = read_records(pod["metadata"].get("annotations")).get("")
-        found = [_injected(each) for each in record.policies] if record is not None else []
+        found = [_injected(each) for each in record.policies if not _only_gates(each)] if record is not None else []
+        if record is not None:
+            found += _released(record, pod)
         if f"{namespace_of(pod)}/{name_of(pod)}" in self._missed:
             judging = self._oracle.judging(pod, self._namespaces)
             found += [Act(_title(each), Moment.SCHEDULING, (), f"{_title(each)}: {_HELD}") for each in judging]
@@ -72,6 +78,23 @@ class PolicyMoments:
 def _title(policy: JsonObject) -> str:
     namespace = namespace_of(policy)
     return f"{namespace}/{name_of(policy)}" if namespace else name_of(policy)
+
+
+def _gates(record: PolicyRecord) -> bool:
+    """Whether the policy lets the pod wait at a gate of the extender's."""
+    return any(str(gate.get("name")).startswith(f"{GROUP}/") for gate in record.lists.get("schedulingGates", ()))
+
+
+def _only_gates(record: PolicyRecord) -> bool:
+    """Whether it does nothing else: then it acts at the release, and not at admission."""
+    return _gates(record) and not record.fields and not record.node_selector and len(record.lists) == 1
+
+
+def _released(record: Record, pod: JsonObject) -> list[Act]:
+    """The release of a pod, by the policy that gave it its gate."""
+    group, _, _ = (pod["metadata"].get("annotations") or {}).get(RELEASED_ANNOTATION, "").rpartition("@")
+    policies = [each.policy.partition("/")[2] for each in record.policies if _gates(each)]
+    return [Act(each, Moment.RELEASE, (), f"{each}: released with group {group}") for each in policies[:1] if group]
 
 
 def _injected(record: PolicyRecord) -> Act:
