@@ -15,6 +15,7 @@ from extender.kube.errors import KubeError
 from extender.model.release import Decision, GroupKey, Level, OnTimeout, Phase, Proposal
 from extender.tasks.leadership.state import LeadershipLost
 from extender.tasks.ports import Clock
+from extender.tasks.release.lines import DecisionLines
 from extender.tasks.release.memory import GroupMemory
 from extender.tasks.release.placement_writer import PlacementWriter
 from extender.tasks.release.ports import Budget, Propose, ReleaseRecorder, Reservations
@@ -45,6 +46,7 @@ class Decisions:
         recorder: ReleaseRecorder,
     ) -> None:
         self.domains: dict[GroupKey, Sequence[Level]] = {}
+        self.lines = DecisionLines()
         self._room = room
         self._placements = placements
         self._clock = clock
@@ -56,12 +58,12 @@ class Decisions:
         now = self._clock.now()
         late = memory.is_late(now, group.spec.decision_timeout)
         is_let_go = late and group.spec.on_timeout is not OnTimeout.KEEP_GATED
-        if now < memory.next_try and not is_let_go:
-            return _no_room(memory.problem)
-        excess = self._room.budget.excess(group)
+        if not is_let_go and not self.lines.is_turn(group.key, now):
+            return _in_line(memory, self.lines.ahead(group.key))
+        version, excess = self.lines.version, self._room.budget.excess(group)
         if excess and not is_let_go:
-            memory.problem = excess
-            memory.wait(now)
+            self.lines.failed(group.key, version, now, 0.0)
+            memory.problem = ""
             return Step(Do.WAIT, Phase.DECIDING, Reason.BUDGET, excess)
         proposal = self._propose(group, levels)
         if proposal.slots:
@@ -70,7 +72,8 @@ class Decisions:
         memory.problem = message_of(proposal)
         if is_let_go:
             return await self.let_go(group, memory, proposal)
-        memory.wait(self._clock.now())
+        then = self._clock.now()
+        self.lines.failed(group.key, version, then, then - now)
         return _no_room(memory.problem)
 
     async def let_go(self, group: GroupState, memory: GroupMemory, proposal: Proposal | None = None) -> Step:
@@ -149,6 +152,7 @@ class Decisions:
             self.domains.pop(group.key, None)
             memory.wait(self._clock.now())
             return Step(Do.WAIT, Phase.DECIDING, Reason.NOT_WRITTEN, f"the decision cannot be written: {error}")
+        self.lines.leave(group.key)
         memory.decision = stands
         self.domains[group.key] = stands.levels
         memory.progress(self._clock.now())
@@ -162,6 +166,14 @@ class Decisions:
         if not memory.timed_out:
             memory.timed_out = True
             self._recorder.record_timeout(action)
+
+
+def _in_line(memory: GroupMemory, ahead: int) -> Step:
+    """What was said after its last try still holds; before its first one, that others are before it."""
+    if memory.problem:
+        return _no_room(memory.problem)
+    text = f"its turn has not come: {ahead} groups of the namespace wait for room"
+    return Step(Do.WAIT, Phase.DECIDING, Reason.BUDGET, text)
 
 
 def _no_room(text: str) -> Step:

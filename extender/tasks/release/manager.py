@@ -30,8 +30,10 @@ from extender.tasks.release.reports import Reports
 from extender.verbs.release.progress import Do, GroupState, Reason, Step, next_step
 
 _LOG = logging.getLogger(__name__)
+_WAITING: Final = frozenset({Phase.COLLECTING, Phase.DECIDING, Phase.TIMED_OUT, Phase.DEGRADED})
 _WORKERS: Final = 16  # groups that wait for writes at a time; the writes have limits of their own
 _ROOM_PAUSE: Final = 0.1  # changes that free room within this time lead to one try
+_RESUME_SECONDS: Final = 0.5  # of a new leader, in one step; what is left is done group by group
 _MOST_STEPS: Final = 4  # of one group in a row: decide, release, and say so
 
 
@@ -86,7 +88,7 @@ class ReleaseManager:
 
     def oldest(self) -> float:
         """Seconds for which the group that waits longest has waited; 0 where none does. O(groups)."""
-        waiting = [memory.since for memory in self._memory.values() if not memory.is_placed and memory.emptied is None]
+        waiting = [memory.since for memory in self._memory.values() if memory.is_waiting]
         return max(0.0, self._clock.now() - min(waiting)) if waiting else 0.0
 
     async def run(self) -> None:
@@ -117,14 +119,16 @@ class ReleaseManager:
         self._queue, self.sent = GroupQueue(self._clock), Expectations(self._options.expectation)
         self._memory.clear()
         self._short_of_room.clear()
+        self._parts.decisions.lines.clear()
         self._parts.placements.forget()
         self._parts.reports.clear()
         self._parts.decisions.domains.clear()
         for placement in self._parts.shown:
             self._queue.add(placement.group)
+        end = self._clock.now() + _RESUME_SECONDS
         for key in self._parts.groups:
             group = self._parts.groups.of(key)
-            if group is not None:
+            if group is not None and self._clock.now() < end:
                 self._resume(group)
             self._queue.add(key)
 
@@ -148,13 +152,16 @@ class ReleaseManager:
             self._queue.add(placement.group)
 
     def _room_changed(self, _change: object) -> None:
-        if self._short_of_room:
+        if self._short_of_room or len(self._parts.decisions.lines):
             self._room.set()
 
     async def _wake_those_short_of_room(self) -> None:
         while True:
             await self._room.wait()
             self._room.clear()
+            self._parts.decisions.lines.version += 1
+            for key, when in self._parts.decisions.lines.next_of_all():
+                self._queue.add_at(key, when)
             for key in list(self._short_of_room):
                 memory = self._memory.get(key)
                 if memory is not None:
@@ -259,7 +266,6 @@ class ReleaseManager:
         is_out = group.released or group.bound or self.sent.of(group.key)
         may_move = group.spec.replacement is Replacement.REDECIDE or not memory.is_placed or memory.tries > 1
         if not is_out and may_move:
-            memory.next_try = 0.0
             return await self._parts.decisions.decide(group, memory)
         if is_late and group.spec.on_timeout is not OnTimeout.KEEP_GATED:
             memory.without_room = True
@@ -312,13 +318,20 @@ class ReleaseManager:
 
     def _watch_time(self, group: GroupState, memory: GroupMemory, step: Step) -> None:
         """Comes back when there is something to try again or when the time of the group is over."""
-        if step.phase is Phase.BOUND:
+        memory.is_waiting = step.phase in _WAITING
+        if step.phase is Phase.BOUND and not memory.was_bound:
             memory.was_bound, memory.has_expired = True, False
-        if step.reason in {Reason.NO_ROOM, Reason.DOMAIN_FULL, Reason.BUDGET}:
+            self._room_changed(None)  # its namespace may have room reserved for another group now
+        if step.reason is Reason.DOMAIN_FULL:
             self._short_of_room[group.key] = None
             self._queue.add_at(group.key, memory.next_try)
         else:
             self._short_of_room.pop(group.key, None)
+        if step.reason not in {Reason.NO_ROOM, Reason.BUDGET}:
+            self._parts.decisions.lines.leave(group.key)
+        following = self._parts.decisions.lines.next_of(group.key.namespace)
+        if following is not None:
+            self._queue.add_at(*following)
         if step.reason is Reason.NOT_WRITTEN:
             self._queue.add_at(group.key, memory.next_try)
         over = memory.since + group.spec.decision_timeout
@@ -341,9 +354,13 @@ class ReleaseManager:
         self._parts.decisions.domains.pop(key, None)
         self._short_of_room.pop(key, None)
         self._parts.reports.forget(key)
+        self._parts.decisions.lines.leave(key)
+        following = self._parts.decisions.lines.next_of(key.namespace)
+        if following is not None:
+            self._queue.add_at(*following)
         memory = self._memory.setdefault(key, GroupMemory(now, now))
         if memory.emptied is None:
-            memory.emptied = now
+            memory.emptied, memory.is_waiting = now, False
         if now < memory.emptied + self._options.keep_empty:
             self._queue.add_at(key, memory.emptied + self._options.keep_empty)
             return

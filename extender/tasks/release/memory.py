@@ -23,7 +23,7 @@ class GroupMemory:
     """Times are those of the monotonic clock.
 
     ``since``: when the group began to wait for what it waits for now: a decision, or room for pods that are left.
-    ``is_placed``: as many pods as the group has have been released. ``has_expired``: the time for which room was reserved for
+    ``is_waiting``: for pods, a decision or room. ``is_placed``: as many pods as the group has have been released. ``has_expired``: the time for which room was reserved for
     its released pods was over before they were bound.
     ``next_try``: no decision is tried before. ``without_room``: its time is over, so pods are released also where the
     domain has no room. ``refused``: by UID, why the API server refuses a release. ``gone``: pods that do not exist, though
@@ -36,6 +36,7 @@ class GroupMemory:
     without_room: bool = False
     is_placed: bool = False
     timed_out: bool = False
+    is_waiting: bool = False
     was_bound: bool = False
     has_expired: bool = False
     next_try: float = 0.0

@@ -109,6 +109,7 @@ async def test_a_group_without_room_ends_as_its_policy_says(action: OnTimeout, r
         if action is OnTimeout.KEEP_GATED:
             assert scene.status("x")["phase"] == "TimedOut"
             scene.rooms["a"] = 3
+            scene.index.room_changes.notify(None, "a")
             await scene.pass_time(10)
             assert set(scene.released().values()) == {"a"}, "it can return"
 
