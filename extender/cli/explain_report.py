@@ -30,6 +30,8 @@ def _notes_on_all(found: Explanation) -> Iterator[str]:
         yield f"such as {', '.join(found.candidates)}"
     if found.unchecked:
         yield f"not checked: {found.unchecked}"
+    if found.preempting:
+        yield f"pods are preempted for it on {found.preempting}; it waits until they are gone"
     if found.policies:
         yield f"held by scheduling policies: {', '.join(found.policies)}"
     if found.rejection:

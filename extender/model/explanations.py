@@ -132,7 +132,8 @@ class Explanation(_Value, frozen=True):
     """Why a pod is pending.
 
     ``passing`` counts the nodes that filter lets pass, ``fitting`` those of them that could take the pod by themselves;
-    ``candidates`` are the first of the latter. ``policies`` are those that hold the pod to something. ``is_changed``: the
+    ``candidates`` are the first of the latter. ``policies`` are those that hold the pod to something. ``preempting`` is the node on which pods are
+    preempted for it. ``is_changed``: the
     cluster changed while this was computed, so parts may not agree.
     """
 
@@ -148,5 +149,6 @@ class Explanation(_Value, frozen=True):
     changes: tuple[Change, ...] = ()
     node: NodeState | None = None
     policies: tuple[str, ...] = ()
+    preempting: str = ""
     unchecked: str = ""
     is_changed: bool = False

@@ -51,6 +51,16 @@ def test_nominated_pods_that_keep_a_node_are_named() -> None:
     assert found.passing == 0
 
 
+def test_a_pod_for_which_others_are_preempted_waits_for_their_end() -> None:
+    index = index_of(
+        node("n0", allocatable=ROOM), pod("old", on="n0"), pod("asking", priority=5, requests={"cpu": "9"})
+    )
+    index.nominate_in_memory(index.pods["uid-asking"], "n0", ["uid-old"])
+    found = explained(index, index.pods["uid-asking"], Settings())
+    assert found.preempting == "n0"
+    assert "pods are preempted for it on n0; it waits until they are gone" in list(report(found))
+
+
 def test_the_namespaces_that_a_term_reaches_are_those_that_its_selector_selects_now() -> None:
     reaching_out = [term("host", namespaces=["listed"], namespace_selector=matching(team="a"), app="web")]
     names = [namespace(f"a{at:02}", team="a") for at in range(12)]

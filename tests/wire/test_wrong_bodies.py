@@ -9,7 +9,7 @@ import pytest
 
 from extender.wire.errors import WireError
 from extender.wire.extender_v1 import decode_args, decode_binding_args, decode_preemption_args
-from extender.wire.kinds import NODES, PODS, REPLICA_SETS, decode_page
+from extender.wire.kinds import NODES, PODS, REPLICA_SETS, decode_manifest, decode_page
 from tests.builders import PREFERRED, REQUIRED, Json, node_json
 
 DEEP = 100_000
@@ -221,3 +221,26 @@ def test_what_the_apiserver_should_never_send_is_named_as_well(read: Callable[[]
     with pytest.raises(WireError) as caught:
         read()
     assert caught.value.path == path
+
+
+@pytest.mark.parametrize(("pod", "path"), POD_FAULTS.values(), ids=POD_FAULTS)
+def test_a_field_of_the_wrong_type_in_a_manifest_is_named_by_its_path(pod: Json, path: str) -> None:
+    whole = {"metadata": {"name": "n", **pod.get("metadata", {})}, "spec": pod.get("spec", {})}
+    whole |= {"status": pod["status"]} if "status" in pod else {}
+    with pytest.raises(WireError) as caught:
+        decode_manifest(orjson.dumps(whole))
+    assert f"Pod.{caught.value.path}" == path
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"null", b"[]", b"5", b"{", b"\xff", b'{"metadata":' * 1000, b'{"metadata":' * DEEP]
+)
+def test_a_body_that_is_no_manifest_is_refused(body: bytes) -> None:
+    with pytest.raises(WireError):
+        decode_manifest(body)
+
+
+def test_a_manifest_of_very_many_values_is_refused_before_it_is_read() -> None:
+    whole = {**NAMED, "spec": {"containers": [{"name": "c"}] * 6000}}
+    with pytest.raises(WireError, match="holds more than 10000 values"):
+        decode_manifest(orjson.dumps(whole))

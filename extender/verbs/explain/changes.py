@@ -6,7 +6,7 @@ tries a bounded number of candidates, so an empty result means that none of thos
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final
 
@@ -121,7 +121,7 @@ def _one_more_node(incoming: Incoming) -> Steps[list[Change]]:
     templates = yield from _templates(incoming, keys)
     for template in templates:
         same = {**template.labels, **({HOSTNAME: name} if HOSTNAME in template.labels else {})}
-        for labels, where in _variants(same, keys, view.known):
+        for labels, where in _variants(same, keys):
             yield
             node = Node(name, labels, template.taints, allocatable=template.allocatable)
             if passes_on_new_node(pod, compiled, node, view):
@@ -130,7 +130,8 @@ def _one_more_node(incoming: Incoming) -> Steps[list[Change]]:
     return []
 
 
-def _variants(labels: Labels, keys: Sequence[str], _known: Mapping[str, int]) -> Iterator[tuple[dict[str, str], str]]:
+def _variants(labels: Labels, keys: Sequence[str]) -> Iterator[tuple[dict[str, str], str]]:
+    """The labels of a new node, and words for the domains that are new."""
     yield dict(labels), ""
     for key in keys:
         yield {**labels, key: _NEW_DOMAIN}, f", in a new {key}"

@@ -68,6 +68,7 @@ def explain(pod: Pod, view: ExplainView, settings: Settings, node: str = "", sta
         constraints=tuple(constraints),
         changes=tuple(changes),
         node=subject.state_of(node) if node in view.known else None,
+        preempting=view.uncleared_node(asked.uid) or view.plan_node(asked.uid),
         policies=() if enforced is None else tuple(map(str, enforced.policies)),
         unchecked=_UNSEEN if asked.has_unseen_needs else "",
         is_changed=version != subject.version(),
