@@ -23,7 +23,7 @@ from extender.model.policies import (
     Exclusion,
     FailurePolicy,
     InvalidPolicy,
-    Item,
+    Items,
     JsonObject,
     MatchConditions,
     Mode,
@@ -237,11 +237,11 @@ def _directives(spec: JsonObject) -> Directives:
     )
 
 
-def _items(spec: JsonObject) -> dict[str, tuple[Item, ...]]:
+def _items(spec: JsonObject) -> dict[str, Items]:
     found = {}
     for path in LISTS:
         values = value_at(spec, path) or ()
-        items = tuple(list_item(path, each) for each in values if not (path == SPREAD and is_soft_min_domains(each)))
+        items = Items(list_item(path, each) for each in values if not (path == SPREAD and is_soft_min_domains(each)))
         if items:
             found[path] = items
     return found

@@ -16,7 +16,6 @@ from extender.limit_settings import Limits
 from extender.model.policies import (
     DEFAULT_SERVICE_ACCOUNT,
     EXEMPT_LABEL,
-    INJECTED_ANNOTATION,
     ConflictPolicy,
     FailurePolicy,
     JsonObject,
@@ -30,7 +29,7 @@ from extender.model.policies import (
 from extender.policy_settings import Policies
 from extender.verbs.admit.budget import Budget
 from extender.verbs.admit.changes import Bounds, Changes, Conflict, RejectedError
-from extender.verbs.admit.injected import Record, joined, read_records, record_of, subtract, write_records
+from extender.verbs.admit.injected import Record, annotated, joined, read_records, record_of, subtract, write_records
 from extender.verbs.admit.injection import Injection
 from extender.verbs.admit.json_patch import Operation, make_patch
 from extender.verbs.admit.policy_reader import NamespaceReader, NodeReader, PolicyReader
@@ -47,7 +46,7 @@ from extender.verbs.admit.reviews import (
     read_review,
     uid_of,
 )
-from extender.verbs.admit.spec_edits import drop, put
+from extender.verbs.admit.spec_edits import drop
 from extender.verbs.admit.templates import (
     POD,
     controller_of,
@@ -62,7 +61,6 @@ from extender.wire.policy_validation import is_policy
 
 _MOST_DESCRIBED: Final = 100  # conflicts that are put into words; a response has room for fewer
 _MIRROR: Final = "kubernetes.io/config.mirror"  # a static pod's copy, which the kubelet does not read
-_MOST_RECORDED: Final = 2**17  # bytes of the annotation; all annotations of an object may have 2**18
 _AT_THE_WEBHOOK: Final = frozenset({Moment.ADMISSION, Moment.RELEASE})  # the gate of a release is set by it
 _COMPUTED_FROM_CLASS: Final = ("priority", "preemptionPolicy")
 
@@ -231,7 +229,7 @@ class AdmitVerb:
             if record is not None:
                 kept[place] = record
         if kept != records:
-            obj = _annotated(obj, write_records(kept))
+            obj = annotated(obj, write_records(kept))
         return make_patch(request.obj, obj) if obj is not request.obj else []
 
     def _template(
@@ -287,7 +285,12 @@ class AdmitVerb:
     def _apply_where_it_gave_way(
         self, injection: Injection, changes: Changes, applied: list[Changes], findings: _Findings
     ) -> None:
-        """Applies a policy once more that kept what the pod had: a later policy may have overridden that."""
+        """Applies a policy once more that kept what the pod had: a later policy may have overridden that.
+
+        What a policy that overrides gave way to are values of policies before it, which stay.
+        """
+        if changes.policy.conflict_policy is ConflictPolicy.OVERRIDE:
+            return
         settled = [each for each in changes.conflicts if each.resolution is ConflictPolicy.OVERRIDE]
         if len(settled) < len(changes.conflicts):
             again: list[Changes] = []
@@ -322,21 +325,6 @@ class AdmitVerb:
         for each in self._policies.invalid_for(subject):
             strict = each.must_not_be_missed(Moment.ADMISSION, Moment.RELEASE)  # a gate is added at admission
             _fail(each.key, FailurePolicy.FAIL if strict else FailurePolicy.IGNORE, each.errors[0], findings)
-
-
-class RecordTooLargeError(ValueError):
-    """Raised where an object cannot carry the record of its injection, so that it could not be taken out again."""
-
-
-def _annotated(obj: JsonObject, text: str) -> JsonObject:
-    """The object with the record as its annotation; without the annotation where there is nothing to record."""
-    names = ("metadata", "annotations", INJECTED_ANNOTATION)
-    if len(text) > _MOST_RECORDED:
-        raise RecordTooLargeError(f"the annotation would have {len(text)} bytes, {_MOST_RECORDED} are allowed")
-    if text:
-        return put(obj, names, text)
-    without = drop(obj, names)
-    return drop(without, names[:-1]) if without["metadata"].get("annotations") == {} else without
 
 
 def _must_not_be_missed(policy: Policy, namespace: str) -> bool:

@@ -23,6 +23,7 @@ _TERMS_PATH: Final = (*NODE_TERMS.split("."), "nodeSelectorTerms")
 _SCALARS: Final = ("nodeName", "schedulerName", "priorityClassName")
 _PATHS: Final = frozenset({*LISTS, "schedulingGates"})
 _PARENTS: Final = frozenset(path.split(".")[0] for path in (*_PATHS, "nodeSelector"))
+_MOST_RECORDED: Final = 2**17  # bytes of the annotation; all annotations of an object may have 2**18
 
 
 class _Record(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -103,6 +104,21 @@ def read_records(annotations: Any) -> dict[str, Record]:
 def write_records(records: dict[str, Record]) -> str:
     """The annotation's text; empty where there is nothing to record."""
     return _ENCODER.encode(records).decode() if records else ""
+
+
+class RecordTooLargeError(ValueError):
+    """Raised where an object cannot carry the record of its injection, so that it could not be taken out again."""
+
+
+def annotated(obj: JsonObject, text: str) -> JsonObject:
+    """The object with the record as its annotation; without the annotation where there is nothing to record."""
+    names = ("metadata", "annotations", INJECTED_ANNOTATION)
+    if len(text) > _MOST_RECORDED:
+        raise RecordTooLargeError(f"the annotation would have {len(text)} bytes, {_MOST_RECORDED} are allowed")
+    if text:
+        return put(obj, names, text)
+    without = drop(obj, names)
+    return drop(without, names[:-1]) if without["metadata"].get("annotations") == {} else without
 
 
 def record_of(injection: Injection, changes: Iterable[Changes]) -> Record | None:

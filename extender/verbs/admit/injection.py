@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from extender.model.policies import ConflictPolicy, Item, JsonObject, Moment, Policy, Size
+from extender.model.policies import ConflictPolicy, Item, Items, JsonObject, Moment, Policy, PolicyKey
 from extender.verbs.admit.budget import Budget
 from extender.verbs.admit.changes import Bounds, Changes, RejectedError, short
 from extender.verbs.admit.node_directives import NodeDirectives
@@ -45,6 +45,8 @@ class Injection:
         self._nodes = NodeDirectives(self._state)
         self._is_pod = is_pod
         self._seed = scheduler_seed
+        self._affordable: dict[PolicyKey, bool] = {}
+        self._places: tuple[Any, dict[tuple[str, str], int]] = (None, {})
 
     @property
     def spec(self) -> JsonObject:
@@ -91,6 +93,8 @@ class Injection:
     def _apply(self, policy: Policy, moment: Moment, changes: Changes) -> None:
         if self._state.excess:
             self._state.conflict(changes, "spec", self._state.excess)
+        elif not self._is_affordable(policy):
+            self._state.conflict(changes, "spec", "the policies before it direct all that one admission applies")
         elif moment is not Moment.RELEASE:
             self._direct(policy, changes)
         elif policy.release is not None:
@@ -115,6 +119,13 @@ class Injection:
             self._add_gates(directives.scheduling_gates, changes)
         if directives.priority_class:
             self._set("priorityClassName", directives.priority_class, changes)
+
+    def _is_affordable(self, policy: Policy) -> bool:
+        """Whether the budget allows the policy. Asked once for each: applying one again costs nothing more."""
+        found = self._affordable.get(policy.key)
+        if found is None:
+            found = self._affordable[policy.key] = self._state.budget.spend_directives(policy.directives.weight)
+        return found
 
     # ---- scalar fields
 
@@ -145,12 +156,12 @@ class Injection:
 
     # ---- lists
 
-    def _add_items(self, path: str, items: tuple[Item, ...], changes: Changes) -> None:
-        names = tuple(path.split("."))
+    def _add_items(self, path: str, items: Items, changes: Changes) -> None:
         known = self._state.known(path)
-        new = [item for item in items if item.key not in known]
-        if not new or not self._state.fits(_sum(new), path, changes):
+        new = items.without(known)
+        if not new or not self._state.fits(new.size, path, changes):
             return
+        names = tuple(path.split("."))
         present = self._state.list(names)
         kept = present
         if path == TOLERATIONS and self._is_pod:
@@ -158,33 +169,38 @@ class Injection:
         changes.added[path] = [item.value for item in new]
         if len(kept) < len(present):
             changes.replaced[path] = [each for each in present if each not in kept]
-        known.update(item.key for item in new)
+        known.update(new.keys)
         self._state.put(names, [*kept, *changes.added[path]])
 
-    def _add_spread(self, items: tuple[Item, ...], changes: Changes) -> None:
+    def _add_spread(self, items: Items, changes: Changes) -> None:
         """A pod has one constraint for each topology key and action: the API refuses a second one."""
         present = self._state.list((SPREAD,))
-        places = {_pair(each): number for number, each in enumerate(present)}
-        new: list[Item] = []
+        if self._places[0] is not present:  # for the next policy as well, which mostly adds none
+            self._places = present, {_pair(each): number for number, each in enumerate(present)}
+        places, known = self._places[1], self._state.known(SPREAD)
+        lacking: list[Item] = []
         for item in items:
-            where = f"{SPREAD}[{', '.join(_pair(item.value))}]"
-            place = places.get(_pair(item.value))
-            if item.key in self._state.known(SPREAD):
+            pair = _pair(item.value)
+            where = f"{SPREAD}[{pair[0]}, {pair[1]}]"
+            place = places.get(pair)
+            if item.key in known:
                 self._state.claim(where)
             elif place is None:
-                new.append(item)
+                lacking.append(item)
             elif self._overrides(where, changes):
                 self._state.claim(where)
                 pairs = changes.replaced.setdefault(SPREAD, [])
                 pairs.append([item.value, present[place]])
                 self._state.forget_known(SPREAD)
+                known = self._state.known(SPREAD)
                 present = [*present[:place], item.value, *present[place + 1 :]]
                 self._state.put((SPREAD,), present)
-        if new and self._state.fits(_sum(new), SPREAD, changes):
+        new = Items(lacking)
+        if new and self._state.fits(new.size, SPREAD, changes):
             for item in new:
                 self._state.claim(f"{SPREAD}[{', '.join(_pair(item.value))}]")
             changes.added[SPREAD] = [item.value for item in new]
-            self._state.known(SPREAD).update(item.key for item in new)
+            known.update(new.keys)
             self._state.put((SPREAD,), [*present, *changes.added[SPREAD]])
 
     def _overrides(self, where: str, changes: Changes) -> bool:
@@ -204,16 +220,12 @@ class Injection:
         self._state.put((_GATES,), [*present, *new])
 
 
-def _sum(items: list[Item]) -> Size:
-    return Size(*map(sum, zip(*(item.size for item in items), strict=True)))
-
-
 def _pair(constraint: Any) -> tuple[str, str]:
     read = constraint.get if isinstance(constraint, dict) else {}.get
     return str(read("topologyKey")), str(read("whenUnsatisfiable"))
 
 
-def _without_defaults(present: list[Any], new: list[Item]) -> list[Any]:
+def _without_defaults(present: list[Any], new: Items) -> list[Any]:
     """Tolerations without those of the admission plugin for a taint that a policy's toleration speaks of.
 
     Both together would count as the shorter time: https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/
@@ -222,7 +234,7 @@ def _without_defaults(present: list[Any], new: list[Item]) -> list[Any]:
     return [each for each in present if _DEFAULT_TOLERATIONS.get(item_key(TOLERATIONS, each)) not in spoken]
 
 
-def _evictions(items: list[Item]) -> Iterator[str]:
+def _evictions(items: Items) -> Iterator[str]:
     for item in items:
         if item.value.get("effect") in (None, "", "NoExecute"):
             key = item.value.get("key")

@@ -55,13 +55,12 @@ class NodeDirectives:
     def add_node_selector(self, pairs: Mapping[str, str], changes: Changes) -> None:
         """Adds the pairs whose keys are missing. A key with another value, or that excludes every node, is a conflict."""
         state = self._state
-        present = state.spec.get("nodeSelector") or {}
+        present: Mapping[str, str] = state.spec.get("nodeSelector") or {}
         added: dict[str, str] = {}
+        merged = dict(present)
         for key, value in pairs.items():
-            if present.get(key) != value and self._is_to_be_written(
-                key, value, {**present, **added} if added else present, changes
-            ):
-                added[key] = value
+            if present.get(key) != value and self._is_to_be_written(key, value, merged, changes):
+                added[key] = merged[key] = value
         replaced = {key: present[key] for key in added if key in present}
         fresh = {key: value for key, value in added.items() if key not in present}
         size = Size(pod_bytes=len(canonical(fresh)), node_requirements=len(fresh)) if fresh else Size()
@@ -82,7 +81,9 @@ class NodeDirectives:
             message = f'the pod has "{short(present[key])}", the policy "{short(value)}"'
             if self._state.conflict(changes, f"nodeSelector[{key}]", message) is not ConflictPolicy.OVERRIDE:
                 return False
-        if changes.policy.conflict_policy is ConflictPolicy.COMBINE or self._admits(key, value, present):
+        if changes.policy.conflict_policy is ConflictPolicy.COMBINE:
+            return True
+        if not self._detection.left or self._admits(key, value, present):
             return True
         message = f'no required node term of the pod admits {short(key)}="{short(value)}"'
         if self._state.conflict(changes, NODE_TERMS, message) is not ConflictPolicy.OVERRIDE:
@@ -118,6 +119,7 @@ class NodeDirectives:
         Taken for granted once so many clauses have been read that looking on would delay the admission.
         """
         if not self._detection.spend(1 + len(term.clauses)):
+            self._detection.left = 0  # for good: what is looked at must not depend on the size of the next term
             return True
         clauses = [each for each in term.clauses if each.key == about] if about else term.clauses
         keys = {each.key for each in clauses if each.source == LABEL} & pairs.keys()
