@@ -14,7 +14,19 @@ from typing import Final
 
 from extender.cli.command import CommandError, Run
 
-COMMANDS: Final = ("serve", "demo", "simulate", "bench", "certs", "config", "policy", "groups", "doctor", "explain")
+COMMANDS: Final = (
+    "serve",
+    "demo",
+    "simulate",
+    "bench",
+    "certs",
+    "config",
+    "policy",
+    "quota",
+    "groups",
+    "doctor",
+    "explain",
+)
 INTERRUPTED = 130
 
 

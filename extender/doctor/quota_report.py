@@ -1,0 +1,277 @@
+"""What affinity across namespaces does in a cluster: which pods and templates have it, and what they close to others.
+
+KEP-2249. A quota of the scope CrossNamespacePodAffinity concerns a pod by how its terms are written; what they reach now is
+reported beside it. Only required anti-affinity of placed pods closes nodes: no pod that the term selects is placed in the
+domain of the topology key. From facts: called with the objects of a snapshot or of a cluster.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from msgspec import Struct
+
+from extender.model.cross_namespace import is_cross_namespace_term, may_reach_out, reached
+from extender.model.labels import Labels
+from extender.model.objects import Namespace, Node, Object, Pod, PodQuota, PodSignature
+from extender.model.policies import JsonObject
+from extender.model.quotas import NUMBERS, can_charge, limits_pods, matches
+from extender.model.terms import AffinityTerm
+from extender.quota_settings import Quota
+from extender.verbs.admit.templates import BUILT_IN, controller_of, read, template_paths
+
+_MOST_NAMED: Final = 5
+_LISTS: Final = tuple(
+    (kind, need, f"{need}DuringSchedulingIgnoredDuringExecution")
+    for kind in ("podAffinity", "podAntiAffinity")
+    for need in ("required", "preferred")
+)
+
+
+class Term(Struct, frozen=True, rename="camel"):
+    """One term that is in the scope: its list, and what it reaches now. ``namespaces`` names a few of ``reaches``."""
+
+    list: str
+    topology_key: str
+    reaches: int
+    namespaces: tuple[str, ...]
+
+
+class PodsInScope(Struct, frozen=True, rename="camel"):
+    """Pods of one template with such terms. ``closed_nodes``: those that they keep pods of other namespaces away from."""
+
+    namespace: str
+    example: str
+    placed: int
+    pending: int
+    terms: tuple[Term, ...]
+    closed_nodes: int
+    closed_to: tuple[str, ...]
+
+
+class TemplateInScope(Struct, frozen=True, rename="camel"):
+    """A workload whose pods would be in the scope: the API server accepts it whatever the quotas are."""
+
+    object: str
+    terms: int
+
+
+class QuotaFound(Struct, frozen=True, rename="camel"):
+    """A quota with the scope. ``problem``: why it does not limit the pods of its namespace; empty where it does."""
+
+    quota: str
+    limit: int | None
+    charged: int
+    in_scope: int
+    problem: str
+
+
+class NamespaceFound(Struct, frozen=True, rename="camel"):
+    """A namespace with pods in the scope, or with a quota. ``limit``: the least number of pods of quotas that charge them all."""
+
+    namespace: str
+    placed: int
+    pending: int
+    limit: int | None
+    is_exempt: bool
+    closed_nodes: int
+    over: int = 0
+    refused: tuple[str, ...] = ()
+
+
+class QuotaReport(Struct, frozen=True, rename="camel"):
+    """All of it. ``limit``: that of the trial, by which ``over`` and ``refused`` of the namespaces are counted."""
+
+    namespaces: tuple[NamespaceFound, ...]
+    pods: tuple[PodsInScope, ...]
+    templates: tuple[TemplateInScope, ...]
+    quotas: tuple[QuotaFound, ...]
+    without_quota: tuple[str, ...]
+    limit: int | None = None
+
+
+@dataclass(slots=True)
+class _Cluster:
+    nodes: dict[str, Node] = field(default_factory=dict)
+    namespaces: dict[str, Labels] = field(default_factory=dict)
+    pods: dict[str, list[Pod]] = field(default_factory=lambda: defaultdict(list))
+    quotas: dict[str, list[PodQuota]] = field(default_factory=lambda: defaultdict(list))
+    domains: dict[str, dict[str, set[str]]] = field(default_factory=dict)
+
+    def domain(self, key: str, node: str) -> set[str]:
+        """The nodes of the domain in which a node is; empty where it lacks the key. O(nodes) once for each key."""
+        by_value = self.domains.get(key)
+        if by_value is None:
+            by_value = self.domains[key] = defaultdict(set)
+            for name, each in self.nodes.items():
+                if key in each.labels:
+                    by_value[each.labels[key]].add(name)
+        there = self.nodes.get(node)
+        return set() if there is None or key not in there.labels else by_value[there.labels[key]]
+
+
+def quota_report(
+    objects: Iterable[Object], templates: Iterable[JsonObject], settings: Quota, limit: int | None = None
+) -> QuotaReport:
+    """The report. ``templates`` are workloads as JSON. O(objects + terms in the scope × namespaces)."""
+    cluster = _Cluster()
+    for each in objects:
+        _take(each, cluster)
+    rows = [row for name in sorted(cluster.pods) for row in _rows(cluster.pods[name], cluster)]
+    closed = {name: _closed_nodes(pods, cluster) for name, pods in cluster.pods.items()}
+    names = sorted(cluster.pods.keys() | cluster.quotas.keys())
+    namespaces = tuple(_namespace(name, cluster, settings, len(closed.get(name, ())), limit) for name in names)
+    quotas = tuple(_quota(each, cluster.pods.get(name, [])) for name in names for each in cluster.quotas.get(name, ()))
+    uncovered = tuple(
+        name
+        for name in names
+        if cluster.pods.get(name) and _uncovered(cluster.pods[name], cluster.quotas.get(name, []))
+    )
+    return QuotaReport(
+        namespaces,
+        tuple(rows),
+        tuple(sorted(_templates(templates), key=lambda each: each.object)),
+        quotas,
+        tuple(name for name in uncovered if name not in settings.exempt_namespaces),
+        limit,
+    )
+
+
+def _take(obj: Object, cluster: _Cluster) -> None:
+    match obj:
+        case Pod() if obj.signature.affinity.cross_namespace and not obj.finished:
+            cluster.pods[obj.namespace].append(obj)
+        case Node():
+            cluster.nodes[obj.name] = obj
+        case Namespace():
+            cluster.namespaces[obj.name] = obj.labels
+        case PodQuota() if obj.scopes:
+            cluster.quotas[obj.namespace].append(obj)
+
+
+# ---- pods
+
+
+def _rows(pods: Sequence[Pod], cluster: _Cluster) -> Iterator[PodsInScope]:
+    """One row for each set of terms: the pods of a workload have the same."""
+    by_terms: dict[object, list[Pod]] = {}
+    for pod in pods:
+        by_terms.setdefault(pod.signature.affinity, []).append(pod)
+    for same in by_terms.values():
+        first = same[0]
+        placed = sum(bool(pod.node) for pod in same)
+        terms = tuple(_terms(first.signature, cluster))
+        closing = {
+            name
+            for term in _closing_terms(first.signature)
+            for name in reached(term, first.namespace, cluster.namespaces)
+        }
+        nodes = _closed_nodes(same, cluster)
+        closed_to = tuple(sorted(closing)) if nodes else ()
+        yield PodsInScope(first.namespace, first.name, placed, len(same) - placed, terms, len(nodes), closed_to)
+
+
+def _terms(signature: PodSignature, cluster: _Cluster) -> Iterator[Term]:
+    affinity = signature.affinity
+    lists: tuple[Iterable[AffinityTerm], ...] = (
+        affinity.required,
+        (each.term for each in affinity.preferred),
+        affinity.required_anti,
+        (each.term for each in affinity.preferred_anti),
+    )
+    for (kind, need, _), terms in zip(_LISTS, lists, strict=True):
+        for term in terms:
+            if may_reach_out(term, signature.namespace):
+                there = sorted(reached(term, signature.namespace, cluster.namespaces))
+                yield Term(f"{need} {kind}", term.topology_key, len(there), tuple(there[:_MOST_NAMED]))
+
+
+def _closing_terms(signature: PodSignature) -> list[AffinityTerm]:
+    return [each for each in signature.affinity.required_anti if may_reach_out(each, signature.namespace)]
+
+
+def _closed_nodes(pods: Iterable[Pod], cluster: _Cluster) -> set[str]:
+    """The nodes in the domains of placed pods whose required anti-affinity reaches a namespace. O(domains + nodes)."""
+    places: dict[tuple[str, str], None] = {}
+    for pod in pods:
+        for term in _closing_terms(pod.signature) if pod.node else ():
+            if reached(term, pod.namespace, cluster.namespaces):
+                places[term.topology_key, pod.node] = None
+    return set().union(*(cluster.domain(key, node) for key, node in places))
+
+
+# ---- quotas and namespaces
+
+
+def _quota(quota: PodQuota, pods: Sequence[Pod]) -> QuotaFound:
+    charged = sum(matches(quota, pod) for pod in pods) if can_charge(quota) else 0
+    limit = _limit([quota])
+    problem = ""
+    if not can_charge(quota):
+        problem = "charges no pod: its scopes exclude each other, or it limits nothing that pods use up"
+    elif not limits_pods(quota):
+        problem = "limits no number of pods: any number of small ones passes"
+    elif charged < len(pods):
+        problem = f"charges {charged} of {len(pods)} pods: its other scopes do not match the rest, and limitedResources of the API server counts these as covered"
+    return QuotaFound(quota.key, limit, charged, len(pods), problem)
+
+
+def _limit(quotas: Iterable[PodQuota]) -> int | None:
+    numbers = [quota.hard[name] for quota in quotas if can_charge(quota) for name in NUMBERS if name in quota.hard]
+    return min(numbers, default=None)
+
+
+def _uncovered(pods: Iterable[Pod], quotas: Sequence[PodQuota]) -> bool:
+    """Whether the number of some pods is limited by no quota."""
+    counting = [quota for quota in quotas if can_charge(quota) and limits_pods(quota)]
+    return any(not any(matches(quota, pod) for quota in counting) for pod in pods)
+
+
+def _namespace(name: str, cluster: _Cluster, settings: Quota, closed_nodes: int, limit: int | None) -> NamespaceFound:
+    pods = cluster.pods.get(name, [])
+    placed = [pod for pod in pods if pod.node]
+    waiting = sorted((pod for pod in pods if not pod.node), key=lambda pod: (pod.quota.created, pod.name))
+    is_exempt = name in settings.exempt_namespaces
+    over, refused = 0, tuple[str, ...]()
+    if limit is not None and not is_exempt:
+        charged = [pod for pod in placed if pod.signature.priority_class not in settings.exempt_priority_classes]
+        over = max(len(charged) - limit, 0)
+        held = [pod for pod in waiting if pod.signature.priority_class not in settings.exempt_priority_classes]
+        refused = tuple(pod.full_name for pod in held[max(limit - len(charged), 0) :])
+    found = _limit(quota for quota in cluster.quotas.get(name, ()) if all(matches(quota, pod) for pod in pods))
+    return NamespaceFound(name, len(placed), len(waiting), found, is_exempt, closed_nodes, over, refused)
+
+
+# ---- templates
+
+
+def _templates(objects: Iterable[JsonObject]) -> Iterator[TemplateInScope]:
+    """The workloads with a template in the scope, except those whose controller is listed itself."""
+    for obj in objects:
+        kind = f"{obj.get('apiVersion')}/{obj.get('kind')}"
+        if kind not in BUILT_IN or not isinstance(obj.get("metadata"), dict) or controller_of(obj):
+            continue
+        terms = sum(_terms_in(read(obj, path)) for path in template_paths(kind, obj, {}))
+        if terms:
+            metadata = obj["metadata"]
+            yield TemplateInScope(f"{obj.get('kind')} {metadata.get('namespace')}/{metadata.get('name')}", terms)
+
+
+def _terms_in(template: Mapping[str, Any]) -> int:
+    """How many terms of a pod template are in the scope. What the API server would not accept has none."""
+    found: Counter[bool] = Counter()
+    affinity = _object(_object(template, "spec"), "affinity")
+    for kind, _, name in _LISTS:
+        terms = _object(affinity, kind).get(name)
+        for term in terms if isinstance(terms, list) else ():
+            if isinstance(term, dict) and isinstance(term.get("podAffinityTerm") or {}, dict):
+                found[is_cross_namespace_term(term)] += 1
+    return found[True]
+
+
+def _object(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = value.get(name)
+    return found if isinstance(found, dict) else {}
