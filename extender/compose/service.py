@@ -43,6 +43,7 @@ from extender.tasks.event_handler import OverLimits
 from extender.tasks.explain_service import ExplainService
 from extender.tasks.filter_service import AssumedPodOptions, FilterService, OnRejection, WhatIfFilter
 from extender.tasks.missed_admissions import MissedAdmissions
+from extender.tasks.policy_recount import PolicyRecount
 from extender.tasks.ports import ClusterWriter, ObjectIndex
 from extender.tasks.preempt_and_bind import BindService, PreemptService
 from extender.tasks.readiness import Readiness
@@ -55,6 +56,7 @@ from extender.tasks.watched_pods import WatchedPods
 from extender.tasks.webhook.endpoint import OwnPod
 from extender.telemetry import scraped
 from extender.telemetry.metrics import Metrics
+from extender.verbs.effective_pod import policy_terms
 from extender.verbs.filter.pipeline import FilterVerb
 from extender.verbs.filter.select_host import find_node_elsewhere
 from extender.verbs.prioritize import prioritize_nodes, prioritize_watched
@@ -144,6 +146,8 @@ def service_of_cluster(
     if settings.policies.enabled:
         jobs.append(("missed admissions", replica.run_while_leading(missed.run)))
         metrics.report(scraped.MISSED_ADMISSION_EVENTS, lambda: missed.results)
+        recount = PolicyRecount(index.counts, index.policies, index.view.namespace_changes, clock)
+        jobs.append(("recount of policies", recount.run))
     if settings.assumed_pods.enabled:
         jobs.append(("assumed pods", filter_service.run))
     jobs += _audit(index, settings, clock, metrics)
@@ -248,13 +252,16 @@ def _audit(index: ClusterIndex, settings: Settings, clock: Clock, metrics: Metri
 
 def _index(settings: Settings) -> ClusterIndex:
     """An empty index. In augment mode a pod above a limit is left to the in-tree plugins."""
-    return ClusterIndex(
+    index = ClusterIndex(
         settings.rules,
         rejects_excess=settings.mode == "offload",
         quota=settings.quota,
         exempt_from_policies=settings.policies.exempt_namespaces,
         namespace_limits=settings.limits.per_namespace,
     )
+    if settings.policies.enabled:
+        index.counts.policy_terms = partial(policy_terms, view=index.view, settings=settings)
+    return index
 
 
 def _reflectors(

@@ -19,7 +19,7 @@ from extender.index.counts.namespace_budgets import Amounts, constraint_set, nee
 from extender.index.counts.selections import PodSelector, Selection, TermSelection, shared_anchor
 from extender.index.counts.signature_counts import SignatureCounts
 from extender.index.counts.spread_counts import SpreadKey
-from extender.index.counts.term_counts import OwnerGroup, terms_of
+from extender.index.counts.term_counts import OwnerGroup
 from extender.index.nodes.matches import NodeMatches
 from extender.model.objects import Node, Pod, PodSignature
 from extender.model.resources import PODS, total
@@ -212,7 +212,11 @@ def _check_signatures(index: ClusterIndex, signatures: Sequence[SignatureCounts]
             if isinstance(group, OwnerGroup) and index.counts.terms.is_owned(group)
             for _ in range(times)
         ]
-        true = Counter(each for each in terms_of(signature) if not index.counts.terms.lacks_group(each))
+        true = Counter(
+            each
+            for each in index.counts.terms.carried_terms(counts_of_signature)
+            if not index.counts.terms.lacks_group(each)
+        )
         if Counter((each.role, each.term, each.weight) for each in owners) != true:
             problems.append(f"{name}: is not counted once for each of its terms")
         for group in owners:

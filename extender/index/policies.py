@@ -23,7 +23,8 @@ _NOWHERE: Final = ""  # files by labels of the namespace, which is no part of th
 class PolicyTable:
     """Policies by key, and those that are invalid, which select nothing.
 
-    ``version`` grows with every change. Subscribers are told of each policy that comes, changes or goes.
+    ``about_placed_pods``: how many policies say how pods count against others once they are on a node. Subscribers of
+    ``recounted`` are told when all counts are up to date with them again. ``version`` grows with every change. Subscribers are told of each policy that comes, changes or goes.
     ``effective`` is what verbs made of the policies for signatures of pods; a change of any policy empties it.
     """
 
@@ -35,6 +36,8 @@ class PolicyTable:
         self._invalid: dict[PolicyKey, InvalidPolicy] = {}
         self._by_pod: SelectorIndex[PolicyKey] = SelectorIndex()
         self._by_namespace: SelectorIndex[PolicyKey] = SelectorIndex()
+        self.about_placed_pods = 0
+        self.recounted: Subscribers[None] = Subscribers()
         self._filed_by_namespace = 0  # most clusters have none, and then their index is not asked
 
     def __len__(self) -> int:
@@ -131,12 +134,14 @@ class PolicyTable:
             yield from self._by_namespace.candidates(_NOWHERE, subject.known_namespace_labels)
 
     def _file(self, policy: Policy) -> None:
+        self.about_placed_pods += policy.holds_placed_pods
         if not _is_inert(policy.scope):
             index, anchor, namespaces = self._place(policy.scope)
             index.file(policy.key, anchor, namespaces)
             self._filed_by_namespace += index is self._by_namespace
 
     def _unfile(self, policy: Policy) -> None:
+        self.about_placed_pods -= policy.holds_placed_pods
         if not _is_inert(policy.scope):
             index, anchor, namespaces = self._place(policy.scope)
             index.discard(policy.key, anchor, namespaces)

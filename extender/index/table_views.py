@@ -39,6 +39,14 @@ class PoliciesView(Protocol):
         """Changes of policies."""
 
     @property
+    def about_placed_pods(self) -> int:
+        """How many policies say how pods count against others once they are on a node."""
+
+    @property
+    def recounted(self) -> Subscribable:
+        """Told when the counts of existing pods are up to date with the policies again."""
+
+    @property
     def effective(self) -> MutableMapping[PodSignature, Effective]:
         """What has been made of signatures; emptied by a change of any policy, and an entry is lost with its signature."""
 

@@ -200,6 +200,7 @@ class Size(NamedTuple):
 
 
 _POD_TERMS: Final = ("affinity.podAffinity.", "affinity.podAntiAffinity.")
+_ABOUT_PODS: Final = ("affinity.podAffinity.", "affinity.podAntiAffinity.")
 _ONE_TERM: Final = Size(node_selector_terms=1)
 
 
@@ -322,6 +323,15 @@ class Policy:
             for path, items in lists
             if path.startswith(_POD_TERMS)
             for item in items
+        )
+
+    @property
+    def holds_placed_pods(self) -> bool:
+        """Whether pods that admission missed count against others because of it, once they are on a node."""
+        return (
+            self.mode is Mode.ENFORCE
+            and self.acts(Moment.SCHEDULING)
+            and any(path.startswith(_ABOUT_PODS) for path in self.directives.lists)
         )
 
     def acts(self, moment: Moment) -> bool:

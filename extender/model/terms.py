@@ -73,6 +73,15 @@ class PodAffinity:
         """Whether the pod has no term at all."""
         return not (self.required or self.required_anti or self.preferred or self.preferred_anti or self.errors)
 
+    def beyond(self, other: PodAffinity) -> PodAffinity:
+        """The terms that another affinity does not have. O(terms of both)."""
+        return PodAffinity(
+            tuple(each for each in self.required if each not in other.required),
+            tuple(each for each in self.required_anti if each not in other.required_anti),
+            tuple(each for each in self.preferred if each not in other.preferred),
+            tuple(each for each in self.preferred_anti if each not in other.preferred_anti),
+        )
+
     @property
     def has_preferences(self) -> bool:
         """Whether the pod itself carries a preferred term of either kind."""

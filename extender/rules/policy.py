@@ -114,8 +114,8 @@ class ScheduledPolicies(Rule):
         return policies + view.namespaces_version if policies else 0
 
     def unwatched_changes(self, view: IndexReaders) -> tuple[Subscribable, ...]:
-        """Changes of policies and of namespaces."""
-        return (view.policies.changes, view.namespace_changes)
+        """Changes of policies and of namespaces, and the counts of existing pods that follow these."""
+        return (view.policies.changes, view.namespace_changes, view.policies.recounted)
 
     def has_scores(self, compiled: CompiledConstraints, _rules: Rules) -> bool:
         """Where a policy prefers some nodes."""

@@ -7,7 +7,11 @@ scheduling it would stop every pod that exists.
 
 Its constraints are compiled and applied like those of any pod. Tolerations, gates, scheduler names and priority classes are
 left out: nothing can add them to a pod that exists. Soft constraints with minDomains, which no pod can carry, are part of
-every effective pod. Once the pod is bound, only the constraints that it carries count against other pods.
+every effective pod.
+
+Once the pod is on a node, its own terms about other pods count against these, and those that policies add (`policy_terms`),
+as they would if it had been injected. That is asked of the pod as it is now, so it holds for every pod that a policy of today
+selects, also for those that were bound before the policy was written.
 """
 
 from __future__ import annotations
@@ -34,6 +38,7 @@ from extender.model.policies import (
     Targets,
 )
 from extender.model.rejections import Reason
+from extender.model.terms import NO_AFFINITY, PodAffinity
 from extender.settings import Settings
 from extender.verbs.admit.release_gates import gating, why_no_gate
 from extender.verbs.enforcement import enforce, refused
@@ -69,14 +74,34 @@ def known_effective_pod(pod: Pod, view: IndexReaders) -> Pod:
     return msgspec.structs.replace(pod, signature=found.signature)
 
 
-def _made(signature: PodSignature, labels: Labels | None, view: IndexReaders, settings: Settings) -> Effective:
-    if (
+def policy_terms(signature: PodSignature, view: IndexReaders, settings: Settings) -> PodAffinity:
+    """The terms about other pods that policies add to pods of a signature: for pods on a node, against which others count.
+
+    O(1) where no policy is about other pods, else O(policies that may select the pods).
+    """
+    if not view.policies.about_placed_pods or signature.enforced is not None or _is_exempt(signature, settings):
+        return NO_AFFINITY
+    subject = _subject(signature, view.namespace_labels(signature.namespace))
+    policies = [each for each in view.policies.select(subject, Moment.SCHEDULING) if _concerns(each, signature)]
+    if not any(each.holds_placed_pods for each in policies):
+        return NO_AFFINITY
+    try:
+        found, _ = enforce(signature, policies, settings)
+    except Exception:  # noqa: BLE001 (called while an event is applied, which must not fail because of a policy)
+        return NO_AFFINITY
+    return NO_AFFINITY if found is None else found.affinity.beyond(signature.affinity)
+
+
+def _is_exempt(signature: PodSignature, settings: Settings) -> bool:
+    return (
         signature.namespace in settings.policies.exempt_namespaces
         or signature.labels.get(EXEMPT_LABEL) == "true"
         or signature.excess is not None
-    ):
-        return Effective(labels)
-    subject = Subject(
+    )
+
+
+def _subject(signature: PodSignature, labels: Labels | None) -> Subject:
+    return Subject(
         signature.namespace,
         signature.labels,
         labels,
@@ -84,6 +109,12 @@ def _made(signature: PodSignature, labels: Labels | None, view: IndexReaders, se
         signature.service_account,
         signature.priority_class,
     )
+
+
+def _made(signature: PodSignature, labels: Labels | None, view: IndexReaders, settings: Settings) -> Effective:
+    if _is_exempt(signature, settings):
+        return Effective(labels)
+    subject = _subject(signature, labels)
     for invalid in view.policies.invalid_for(subject):
         if invalid.scope is not None and invalid.must_not_be_missed(Moment.SCHEDULING):
             return Effective(labels, refused(signature, invalid.key, Reason.POLICY_FAILED))

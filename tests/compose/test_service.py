@@ -12,8 +12,8 @@ from extender.compose.service import service_of_cluster
 from extender.kube.timing import SystemClock
 from extender.model.policies import PolicyObject
 from extender.wire.kinds import PODS
-from tests.builders import asking, node, pod, pod_json, settings, term
-from tests.policies import policy
+from tests.builders import asking, matching, node, pod, pod_json, settings, term
+from tests.policies import REQUIRED, policy
 from tests.verbs.admit.reviewing import review
 
 
@@ -33,6 +33,17 @@ async def test_rejected_pods_are_recorded_and_reviewed_only_where_they_are_to_be
     result = await service.verbs.filter(asking(pod_json("incoming", **web), "n1"))
     assert (list(result.passed), result.error) == ([], "")
     assert ("requeue rejected pods" in dict(service.jobs), len(service.index.rejected)) == (requeue, int(requeue))
+
+
+async def test_a_bound_pod_that_a_policy_selects_counts_against_others() -> None:
+    used = settings(policies={"enabled": True}, preemption={"mode": "off"}, answers={"shortlist": 50})
+    service = service_of_cluster(used, Unconnected(), SystemClock(), Random(1))  # type: ignore[arg-type]  # not connected
+    lonely = policy(affinity={"podAntiAffinity": {REQUIRED: [term("host", app="web")]}}, podSelector=matching(app="db"))
+    for obj in (PolicyObject(lonely), node("n1"), node("n2"), pod("db", on="n1", app="db"), pod("incoming", app="web")):
+        service.index.upsert(obj)
+    result = await service.verbs.filter(asking(pod_json("incoming", app="web"), "n1", "n2"))
+    assert list(result.passed) == ["n2"]
+    assert "recount of policies" in dict(service.jobs)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import orjson
@@ -9,6 +10,7 @@ import orjson
 from extender.index.cluster import ClusterIndex
 from extender.model.policies import GROUP, PolicyObject
 from extender.settings import Settings
+from extender.verbs.effective_pod import policy_terms
 from extender.verbs.filter.pipeline import FilterDecision, FilterVerb
 from extender.wire.kinds import policies_within
 from extender.wire.limits import DEFAULT_LIMITS
@@ -25,7 +27,15 @@ class Asker:
         nodes = [stage(f"n{zone}", labels={"zone": zone}) for zone in "abc"]
         self.index: ClusterIndex = cluster(*nodes, *map(PolicyObject, policies))
         self.settings: Settings = settings(policies={"enabled": enabled}, **sections)
+        self._follow_policies()
+
+    def _follow_policies(self) -> None:
         self.verb = FilterVerb(self.index.view, self.settings)
+        self.index.counts.policy_terms = partial(policy_terms, view=self.index.view, settings=self.settings)
+
+    def recount(self) -> int:
+        """What the task does after policies have changed: how many signatures it corrects."""
+        return sum([self.index.counts.recheck_policies(each) for each in list(self.index.counts.signatures)])
 
     def put_json(self, body: Json) -> None:
         """A policy is stored, valid or not, as the watch shows it."""
@@ -63,4 +73,4 @@ class AugmentedAsker(Asker):
             self.index.upsert(stage(f"n{zone}", labels={"zone": zone}))
         for each in policies:
             self.put(each)
-        self.verb = FilterVerb(self.index.view, self.settings)
+        self._follow_policies()

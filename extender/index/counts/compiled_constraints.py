@@ -161,9 +161,7 @@ class ConstraintCompiler:
             parts |= self._affinity(signature, known)
         elif namespace is not known.namespace:
             parts["matches_itself"] = _matches_itself(known.required, signature)
-        if self._rules.inter_pod_affinity.enabled and (
-            versions[0] != known.versions[0] or namespace is not known.namespace
-        ):
+        if versions[0] != known.versions[0] or namespace is not known.namespace:
             parts |= self._inverse(signature)
         workloads = self._workloads.selector_dependencies(signature)
         if self._deduces(signature) and workloads != known.workloads:
@@ -255,8 +253,7 @@ class ConstraintCompiler:
         is_enforced = signature.enforced is not None
         if self._rules.inter_pod_affinity.enabled or is_enforced:
             parts |= self._affinity(signature, held)
-        if self._rules.inter_pod_affinity.enabled:
-            parts |= self._inverse(signature)
+        parts |= self._inverse(signature)
         if self._rules.topology_spread.enabled or is_enforced:
             parts |= self._spread(signature, held)
         if signature.enforced is not None:
@@ -318,10 +315,12 @@ class ConstraintCompiler:
         return selection.groups[key]
 
     def _inverse(self, signature: PodSignature) -> dict[str, object]:
+        """Existing pods' terms. Without the rule only those that policies add, which the in-tree plugin does not know."""
         settings = self._rules.inter_pod_affinity
-        found = self._terms.selecting(signature)
+        found = self._terms.selecting(signature, of_policies=not settings.enabled)
         parts: dict[str, object] = {"inverse": tuple(g for g in found if g.role is Role.REQUIRED_ANTI)}
-        if settings.ignore_preferred_terms_of_existing_pods and not signature.affinity.has_preferences:
+        ignores = settings.ignore_preferred_terms_of_existing_pods and not signature.affinity.has_preferences
+        if ignores or not settings.enabled:
             return parts
         signs = {Role.PREFERRED: 1, Role.PREFERRED_ANTI: -1}
         parts["inverse_preferences"] = tuple(

@@ -16,21 +16,24 @@ from extender.index.counts.namespace_budgets import NamespaceBudgets
 from extender.index.counts.selections import Selections
 from extender.index.counts.signature_counts import SignatureCounts, SignatureTable
 from extender.index.counts.spread_counts import SpreadCounts
-from extender.index.counts.term_counts import OwnerGroup, TermCounts
+from extender.index.counts.term_counts import OwnerGroup, PolicyTerms, TermCounts
 from extender.index.explain_view import PlacedPods
 from extender.index.nodes.topology import Topology, same_place
 from extender.index.objects.namespaces import Namespaces
 from extender.index.objects.workloads import Workloads
 from extender.index.view import CompiledConstraints, GroupView
 from extender.model.objects import Namespace, Node, Pod, PodSignature
-from extender.model.terms import AffinityTerm
+from extender.model.terms import NO_AFFINITY, AffinityTerm, PodAffinity
 from extender.settings import Rules
 
 _SIGNATURES_A_STEP = 4000  # at 0.1 µs
 
 
 class Counts:
-    """Pods per signature and per group, and the compiled constraints that read the groups."""
+    """Pods per signature and per group, and the compiled constraints that read the groups.
+
+    ``policy_terms``: the affinity terms that scheduling policies add to the pods of a signature; set once, before any pod.
+    """
 
     signatures: SignatureTable
     selections: Selections
@@ -40,6 +43,7 @@ class Counts:
     def __init__(
         self, rules: Rules, topology: Topology, namespaces: Namespaces, workloads: Workloads, budgets: NamespaceBudgets
     ) -> None:
+        self.policy_terms: PolicyTerms = _no_terms
         self._topology = topology
         self._namespaces = namespaces
         self.budgets = budgets
@@ -52,9 +56,12 @@ class Counts:
         self._topology.release_all()
         self.signatures = SignatureTable(self._signature_added, self._signature_removed)
         self.selections = Selections(self.signatures, self._namespaces)
-        self.terms = TermCounts(self._topology, self._namespaces, self.selections)
+        self.terms = TermCounts(self._topology, self._namespaces, self.selections, self._terms_of_policies)
         self.spreads = SpreadCounts(self._topology, self.selections)
         self.compiler.start(self.signatures, self.terms, self.spreads, self._topology)
+
+    def _terms_of_policies(self, signature: PodSignature) -> PodAffinity:
+        return self.policy_terms(signature)
 
     def _signature_added(self, counts_of_signature: SignatureCounts) -> None:
         self.terms.signature_added(counts_of_signature)
@@ -100,6 +107,16 @@ class Counts:
         self._namespaces.changes.notify(old, new)
         return True
 
+    @property
+    def has_policy_terms(self) -> bool:
+        """Whether policies add a term to any pods that are counted."""
+        return self.terms.has_policy_terms
+
+    def recheck_policies(self, counts_of_signature: SignatureCounts) -> bool:
+        """Corrects what policies add to the pods of a signature, after they have changed; False where nothing does. O(terms)."""
+        kept = self.signatures.find(counts_of_signature.signature, terminating=counts_of_signature.terminating)
+        return kept is counts_of_signature and self.terms.recheck(counts_of_signature)
+
     # -- readers --------------------------------------------------------------------------------------------------------
 
     def dependency_version(self, compiled: CompiledConstraints) -> int:
@@ -137,6 +154,10 @@ class Counts:
         """How many signatures, groups and compiled constraints are kept, for metrics."""
         parts = (self.signatures, self.terms, self.spreads, self.compiler, self.budgets)
         return {name: number for part in parts for name, number in part.statistics().items()}
+
+
+def _no_terms(_signature: PodSignature) -> PodAffinity:
+    return NO_AFFINITY
 
 
 def _add(groups: Mapping[Group, int], number: int, pods: int) -> None:

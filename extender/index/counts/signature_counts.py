@@ -43,6 +43,14 @@ class SignatureCounts:
         group.undetermined += self.undetermined
         self.count_in(group, 1)
 
+    def part(self, group: Group) -> None:
+        """From now on the group counts these pods once less."""
+        self.groups[group] -= 1
+        if not self.groups[group]:
+            del self.groups[group]
+        group.undetermined -= self.undetermined
+        self.count_in(group, -1)
+
     def leave(self, group: Group) -> None:
         """The group, which counts these pods once, counts them no more."""
         del self.groups[group]

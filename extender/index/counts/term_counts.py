@@ -4,11 +4,15 @@
 existing pods that carry a term, per domain: they apply to incoming pods that the term selects. An acquired group of
 required affinity belongs to the whole set of terms, as kube-scheduler counts pods that match all of them. A group of
 anti-affinity belongs to one term.
+
+Existing pods carry their own terms, and those that scheduling policies add: a pod that admission missed counts against
+others as an injected one does. ``policy_terms`` tells what policies add to the pods of a signature. It is asked for each new
+signature, and again by `recheck` after a change of policies, signature by signature.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from enum import Enum
 from operator import attrgetter
 
@@ -22,7 +26,7 @@ from extender.index.nodes.topology import Topology
 from extender.index.objects.namespaces import Namespaces
 from extender.model.bounded import shrink
 from extender.model.objects import PodSignature
-from extender.model.terms import AffinityTerm, PodAffinity
+from extender.model.terms import NO_AFFINITY, AffinityTerm, PodAffinity
 
 _KEY_OF = attrgetter("topology_key")
 _KEY_OF_WEIGHTED = attrgetter("term.topology_key")
@@ -38,18 +42,23 @@ class Role(Enum):
 
 
 class OwnerGroup(Group):
-    """How many pods that carry a term are in each domain of its key. ``users`` counts their signatures."""
+    """How many pods that carry a term are in each domain of its key. ``users`` counts their signatures.
 
-    __slots__ = ("role", "term", "weight")
+    ``policy_users`` are those of them that policies add the term to.
+    """
+
+    __slots__ = ("policy_users", "role", "term", "weight")
 
     def __init__(self, topology: Topology, role: Role, term: AffinityTerm, weight: int) -> None:
         super().__init__(topology.acquire_key(term.topology_key))
+        self.policy_users = 0
         self.role = role
         self.term = term
         self.weight = weight
 
 
 _Term = tuple[Role, AffinityTerm, int]
+PolicyTerms = Callable[[PodSignature], PodAffinity]
 
 
 class TermCounts:
@@ -66,7 +75,9 @@ class TermCounts:
     Invariant: while the group of a term exists, each signature that carries the term is counted in it.
     """
 
-    def __init__(self, topology: Topology, namespaces: Namespaces, selections: Selections) -> None:
+    def __init__(
+        self, topology: Topology, namespaces: Namespaces, selections: Selections, policy_terms: PolicyTerms
+    ) -> None:
         self.inverse_version = 0
         self.carried_version = 0
         self._topology = topology
@@ -76,6 +87,9 @@ class TermCounts:
         self._owned: dict[str, dict[_Term, OwnerGroup]] = {}
         self._owner_anchors: SelectorIndex[OwnerGroup] = SelectorIndex()
         self._dormant: dict[SignatureCounts, None] = {}
+        self._policy_terms = policy_terms
+        self._added: dict[SignatureCounts, PodAffinity] = {}
+        self._groups_of_policies = 0
 
     def acquire(self, terms: Iterable[AffinityTerm], topology_keys: Iterable[str]) -> TermSelection:
         """The pods that match all the terms, with a group for each of the keys, made on first use. O(terms + keys).
@@ -149,12 +163,55 @@ class TermCounts:
 
     def signature_added(self, counts_of_signature: SignatureCounts) -> None:
         """Counts a new signature in the group of each term that its pods carry, twice where they carry a term twice."""
-        for each in terms_of(counts_of_signature.signature):
+        added = self._policy_terms(counts_of_signature.signature)
+        if not added.is_empty:
+            self._added[counts_of_signature] = added
+        for each, is_added in self._carried(counts_of_signature):
+            self._count(counts_of_signature, each, is_added=is_added)
+
+    def recheck(self, counts_of_signature: SignatureCounts) -> bool:
+        """Corrects what policies add to the pods of a signature; False where it is as before. O(terms × nodes of the pods)."""
+        old = self._added.get(counts_of_signature, NO_AFFINITY)
+        new = self._policy_terms(counts_of_signature.signature)
+        if new == old:
+            return False
+        for each in _terms_of(new):  # first, so that a group that stays is not dropped
+            self._count(counts_of_signature, each, is_added=True)
+        for each in _terms_of(old):
             group = self._find(each)
-            if group is None and not self._topology.is_carried(each[1].topology_key):
-                self._dormant[counts_of_signature] = None
-            else:
-                self._join(counts_of_signature, group or self._own(each))
+            if group is not None:
+                counts_of_signature.part(group)
+                self._leave(each, group, is_added=True)
+        if new.is_empty:
+            del self._added[counts_of_signature]
+            shrink(self._added)
+        else:
+            self._added[counts_of_signature] = new
+        return True
+
+    @property
+    def has_policy_terms(self) -> bool:
+        """Whether policies add a term to any pods that are counted."""
+        return bool(self._added)
+
+    def carried_terms(self, counts_of_signature: SignatureCounts) -> Iterator[_Term]:
+        """Every term that counts for the pods of a signature: for the audit."""
+        return (each for each, _ in self._carried(counts_of_signature))
+
+    def _carried(self, counts_of_signature: SignatureCounts) -> Iterator[tuple[_Term, bool]]:
+        """The same, each with whether a policy adds it."""
+        for each in _terms_of(counts_of_signature.signature.affinity):
+            yield each, False
+        added = self._added.get(counts_of_signature)
+        for each in _terms_of(added) if added is not None else ():
+            yield each, True
+
+    def _count(self, counts_of_signature: SignatureCounts, each: _Term, *, is_added: bool) -> None:
+        group = self._find(each)
+        if group is None and not self._topology.is_carried(each[1].topology_key):
+            self._dormant[counts_of_signature] = None
+        else:
+            self._join(counts_of_signature, group or self._own(each), is_added=is_added)
 
     def first_carried(self, keys: Collection[str]) -> None:
         """Makes the groups of terms over keys that no node carried before. O(terms of the dormant signatures).
@@ -164,15 +221,15 @@ class TermCounts:
         self.carried_version += 1
         made: set[OwnerGroup] = set()
         first = frozenset(keys)
-        for counts_of_signature in [each for each in self._dormant if _has_key(each.signature.affinity, first)]:
+        for counts_of_signature in [each for each in self._dormant if self._carries(each, first)]:
             is_dormant = False
-            for each in terms_of(counts_of_signature.signature):
+            for each, is_added in self._carried(counts_of_signature):
                 group = self._find(each)
                 if group is None and each[1].topology_key in first:
                     group = self._own(each)
                     made.add(group)
                 if group in made:  # a group that was there before, its key without a node, counts the signature already
-                    self._join(counts_of_signature, group)
+                    self._join(counts_of_signature, group, is_added=is_added)
                 is_dormant = is_dormant or group is None
             if not is_dormant:
                 del self._dormant[counts_of_signature]
@@ -181,9 +238,32 @@ class TermCounts:
         groups = self._owned.get(each[1].topology_key)
         return None if groups is None else groups.get(each)
 
-    def _join(self, counts_of_signature: SignatureCounts, group: OwnerGroup) -> None:
+    def _carries(self, counts_of_signature: SignatureCounts, keys: frozenset[str]) -> bool:
+        """Whether the pods of a signature carry a term over any of the keys."""
+        added = self._added.get(counts_of_signature, NO_AFFINITY)
+        return _has_key(counts_of_signature.signature.affinity, keys) or _has_key(added, keys)
+
+    def _join(self, counts_of_signature: SignatureCounts, group: OwnerGroup, *, is_added: bool) -> None:
         group.users += 1
+        if is_added:
+            group.policy_users += 1
+            self._note_policy_users(group, 1)
         counts_of_signature.join(group)
+
+    def _leave(self, each: _Term, group: OwnerGroup, *, is_added: bool) -> None:
+        """A signature is counted in the group no more; the group is dropped with the last one."""
+        group.users -= 1
+        if is_added:
+            group.policy_users -= 1
+            self._note_policy_users(group, 0)
+        if not group.users:
+            self._disown(each, group)
+
+    def _note_policy_users(self, group: OwnerGroup, first: int) -> None:
+        """Where the group has its first user by a policy, or has lost its last one: see `selecting`."""
+        if group.policy_users == first:
+            self._groups_of_policies += 1 if first else -1
+            self.inverse_version += 1
 
     def _own(self, each: _Term) -> OwnerGroup:
         group = OwnerGroup(self._topology, *each)
@@ -209,12 +289,12 @@ class TermCounts:
     def signature_removed(self, counts_of_signature: SignatureCounts) -> None:
         """Takes out a signature without pods; the group of a term is dropped with the last signature that carries it."""
         self._dormant.pop(counts_of_signature, None)
-        for each in terms_of(counts_of_signature.signature):
+        for each, is_added in self._carried(counts_of_signature):
             group = self._find(each)
             if group is not None:
-                group.users -= 1
-                if not group.users:
-                    self._disown(each, group)
+                self._leave(each, group, is_added=is_added)
+        if self._added.pop(counts_of_signature, None) is not None:
+            shrink(self._added)
 
     def _disown(self, each: _Term, group: OwnerGroup) -> None:
         groups = self._owned[group.key.key]
@@ -231,10 +311,17 @@ class TermCounts:
         """Whether a term has no group, as no node carries its key: for the audit."""
         return self._find(each) is None and not self._topology.is_carried(each[1].topology_key)
 
-    def selecting(self, signature: PodSignature) -> list[OwnerGroup]:
-        """The owner groups whose term selects pods of this signature, in the order in which they were made."""
+    def selecting(self, signature: PodSignature, *, of_policies: bool = False) -> list[OwnerGroup]:
+        """The owner groups whose term selects pods of this signature, in the order in which they were made.
+
+        ``of_policies``: only those of terms that policies add to any pods. O(1) where there are none.
+        """
+        if of_policies and not self._groups_of_policies:
+            return []
         labels = self._namespaces.labels(signature.namespace)
         found = self._owner_anchors.candidates(signature.namespace, signature.labels)
+        if of_policies:
+            found = (group for group in found if group.policy_users)
         return [group for group in found if group.term.selects(signature.namespace, signature.labels, labels)]
 
     def statistics(self) -> dict[str, int]:
@@ -258,9 +345,8 @@ def _has_key(affinity: PodAffinity, keys: frozenset[str]) -> bool:
     )
 
 
-def terms_of(signature: PodSignature) -> Iterator[_Term]:
-    """Every term that pods of this signature carry, with its role and weight (1 for required ones)."""
-    affinity = signature.affinity
+def _terms_of(affinity: PodAffinity) -> Iterator[_Term]:
+    """Every term of an affinity, with its role and weight (1 for required ones)."""
     for term in affinity.required:
         yield Role.REQUIRED, term, 1
     for term in affinity.required_anti:

@@ -1,0 +1,249 @@
+"""A pod that admission missed counts against others once it is on a node, as an injected one does."""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from extender.index.audit import audit
+from extender.index.cluster import ClusterIndex
+from extender.model.labels import HOSTNAME
+from extender.model.objects import Namespace, Node, Pod
+from extender.model.policies import Policy, PolicyObject
+from extender.model.rejections import Reason
+from extender.verbs.effective_pod import policy_terms
+from extender.verbs.filter.pipeline import FilterVerb
+from extender.verbs.prioritize import prioritize_nodes
+from extender.wire.kinds import PODS
+from tests.builders import Json, asking, index_of, node, pod_json, settings
+from tests.contenders import contender, contender_json, stage
+from tests.policies import PREFERRED, REQUIRED, policy
+from tests.verbs.admit.reviewing import ask, verb
+from tests.verbs.policed import NODES, Asker, AugmentedAsker
+
+WEB = {"matchLabels": {"app": "web"}}
+DB = {"matchLabels": {"app": "db"}}
+
+
+def repelling(name: str = "lonely", key: str = HOSTNAME, **spec: Any) -> Policy:
+    """A policy for pods of app `db`: no pod of app `web` beside them."""
+    term = {"topologyKey": key, "labelSelector": WEB}
+    return policy(name, affinity={"podAntiAffinity": {REQUIRED: [term]}}, podSelector=DB, **spec)
+
+
+def db(on: str = "na", **fields: Any) -> Pod:
+    """A pod of app `db` that was never injected."""
+    return contender(f"db-{on}", on=on, **{"app": "db"} | fields)
+
+
+def web() -> Json:
+    return contender_json("asking", app="web")
+
+
+def test_a_bound_pod_repels_others_and_lets_them_in_when_it_goes() -> None:
+    asker = Asker(repelling(), preemption={"mode": "off"})
+    asker.index.upsert(db())
+    assert asker.passed(web()) == ["nb", "nc"]
+    assert asker.passed(contender_json("asking", app="other")) == list(NODES)
+    result = asker.verb.decide(asking(web(), "na"), 0).result
+    assert result.reasons == {Reason.EXISTING_ANTI_AFFINITY}
+    asker.index.delete(db())
+    assert asker.passed(web()) == list(NODES)
+    assert audit(asker.index) == []
+
+
+def test_an_assumed_pod_repels_at_once() -> None:
+    asker = Asker(repelling())
+    pending = contender("db", app="db")
+    asker.index.upsert(pending)
+    asker.index.assume(pending, ["nb"], 0.0)
+    assert asker.passed(web()) == ["na", "nc"]
+
+
+@pytest.mark.parametrize(
+    "spec", [{"mode": "Audit"}, {"when": ["Admission"]}, {"namespaceSelector": {"matchLabels": {"team": "x"}}}]
+)
+def test_a_policy_that_holds_no_pods_there_repels_none(spec: Json) -> None:
+    asker = Asker(repelling(**spec))
+    asker.index.upsert(db())
+    assert asker.passed(web()) == list(NODES)
+
+
+def test_exempt_pods_repel_none() -> None:
+    asker = Asker(repelling())
+    asker.index.upsert(db(labels={"placement.extender.dev/exempt": "true"}))
+    asker.index.upsert(db("nb", namespace="kube-system"))
+    assert asker.passed(web()) == list(NODES)
+
+
+def test_an_injected_pod_counts_once() -> None:
+    asker = Asker(repelling())
+    term = {"topologyKey": HOSTNAME, "labelSelector": WEB}
+    asker.index.upsert(db(apart=[term]))
+    (group,) = asker.index.counts.terms.owned()
+    assert (list(group.counts.values()), group.policy_users) == ([1], 0)
+
+
+def test_a_change_of_policies_is_recounted_signature_by_signature() -> None:
+    asker = Asker(preemption={"mode": "off"})
+    asker.index.upsert(stage("nd", labels={"zone": "a"}))
+    for name in ("na", "nb"):
+        asker.index.upsert(db(name))
+    assert asker.passed(web()) == list(NODES)
+    asker.put(repelling())
+    assert (asker.recount(), asker.recount()) == (1, 0)
+    assert asker.passed(web()) == ["nc"]
+    asker.put(repelling(key="zone", generation=2))
+    assert asker.recount() == 1
+    assert list(asker.verb.decide(asking(web(), *NODES, "nd"), 0).result.passed) == ["nc"]
+    assert audit(asker.index) == []
+    asker.index.delete(PolicyObject(repelling()))
+    assert asker.recount() == 1
+    assert asker.passed(web()) == list(NODES)
+    assert asker.index.statistics()["owner_groups"] == 0
+    assert not asker.index.counts.has_policy_terms
+    assert audit(asker.index) == []
+
+
+def test_a_relabelled_namespace_is_recounted() -> None:
+    asker = Asker(repelling(namespaceSelector={"matchLabels": {"team": "a"}}))
+    asker.index.upsert(db())
+    assert asker.passed(web()) == list(NODES)
+    asker.index.upsert(Namespace("default", {"team": "a"}))
+    assert asker.recount() == 1
+    assert asker.passed(web()) == ["nb", "nc"]
+
+
+def test_a_term_over_a_key_that_no_node_carries_counts_once_one_does() -> None:
+    asker = Asker(repelling(key="rack"))
+    asker.index.upsert(db())
+    assert asker.passed(web()) == list(NODES)
+    for name, rack in (("na", "1"), ("nb", "1"), ("nc", "2")):
+        asker.index.upsert(Node(name, {"rack": rack}))
+    assert asker.passed(web()) == ["nc"]
+    assert audit(asker.index) == []
+    asker.index.delete(PolicyObject(repelling()))
+    asker.recount()
+    assert asker.passed(web()) == list(NODES)
+    assert audit(asker.index) == []
+
+
+def test_a_rebuilt_index_counts_the_same() -> None:
+    asker = Asker(repelling())
+    asker.index.upsert(db())
+    asker.index.rebuild()
+    assert asker.passed(web()) == ["nb", "nc"]
+
+
+def test_preferences_of_policies_score_for_other_pods() -> None:
+    term = {"weight": 9, "podAffinityTerm": {"topologyKey": HOSTNAME, "labelSelector": WEB}}
+    liked = policy("liked", affinity={"podAffinity": {PREFERRED: [term]}}, podSelector=DB)
+    asker = Asker(liked, answers={"scoreScale": "inTree", "shortlist": 50})
+    asker.index.upsert(db("nb"))
+    assert prioritize_nodes(asking(web(), *NODES), asker.index.view, asker.settings) == {"na": 0, "nb": 200, "nc": 0}
+
+
+def test_in_augment_mode_only_what_policies_add_is_decided_here() -> None:
+    """What a pod carries is left to the in-tree plugin. A term that others carry too has one count for all: the plugin agrees."""
+    asker = AugmentedAsker(repelling())
+    asker.index.upsert(db())
+    asker.index.upsert(contender("own", on="nb", apart=[{"topologyKey": "zone", "labelSelector": WEB}]))
+    assert asker.passed(web()) == ["nb", "nc"]
+    asker.index.upsert(contender("same", on="nc", apart=[{"topologyKey": HOSTNAME, "labelSelector": WEB}]))
+    assert asker.passed(web()) == ["nb"]
+    other = AugmentedAsker()
+    other.index.upsert(contender("own", on="nb", apart=[{"topologyKey": HOSTNAME, "labelSelector": WEB}]))
+    assert other.passed(web()) == list(NODES)
+
+
+# -- as if they had been injected
+
+TERMS = st.lists(
+    st.builds(
+        lambda key, selector: {"topologyKey": key, "labelSelector": selector},
+        st.sampled_from(["zone", HOSTNAME, "absent"]),
+        st.sampled_from([WEB, DB]),
+    ),
+    max_size=2,
+    unique_by=str,
+)
+RULES = st.builds(
+    lambda apart, near, selector: policy(
+        podSelector=selector, affinity={"podAntiAffinity": {REQUIRED: apart}, "podAffinity": {REQUIRED: near}}
+    ),
+    TERMS,
+    TERMS,
+    st.sampled_from([WEB, DB, {}]),
+)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("pod"), st.integers(0, 5), st.sampled_from(["web", "db"]), st.integers(0, 3)),
+        st.tuples(st.just("gone"), st.integers(0, 5)),
+        st.tuples(st.just("policy"), st.none() | RULES),
+        st.tuples(st.just("ask"), st.sampled_from(["web", "db"])),
+    ),
+    max_size=20,
+)
+SETTINGS = settings(
+    policies={"enabled": True}, preemption={"mode": "off"}, placement="cooperative", answers={"shortlist": 0}
+)
+HOSTS = [node(f"n{number}", labels={"zone": f"z{number % 2}", HOSTNAME: f"n{number}"}) for number in range(4)]
+NAMES = [f"n{number}" for number in range(4)]
+
+
+def _passed(index: ClusterIndex, body: Json) -> list[str]:
+    return list(FilterVerb(index.view, SETTINGS).decide(asking(body, *NAMES), 0).result.passed)
+
+
+@examples(max_examples=200)
+@given(STEPS)
+def test_counts_are_those_of_pods_that_were_injected(steps: list[Any]) -> None:
+    """A pod that no policy selects is asked about: what counts against it is what the others carry, or lack."""
+    index = index_of(*HOSTS, rules=SETTINGS.rules)
+    index.counts.policy_terms = partial(policy_terms, view=index.view, settings=SETTINGS)
+    pods: dict[int, Json] = {}
+    current: Policy | None = None
+    for step in [*steps, ("ask", "web")]:
+        if step[0] == "pod":
+            _, number, app, host = step
+            old = pods.pop(number, None)
+            if old is not None:
+                index.delete(_decoded(old))
+            pods[number] = pod_json(f"p{number}", on=f"n{host}", app=app)
+            index.upsert(_decoded(pods[number]))
+        elif step[0] == "gone" and step[1] in pods:
+            index.delete(_decoded(pods.pop(step[1])))
+        elif step[0] == "policy":
+            if current is not None:
+                index.delete(PolicyObject(current))
+            current = step[1]
+            if current is not None:
+                index.upsert(PolicyObject(current))
+            for each in list(index.counts.signatures):
+                index.counts.recheck_policies(each)
+        elif step[0] == "ask":
+            body = pod_json("asking", app=step[1], labels={"placement.extender.dev/exempt": "true"})
+            others = pods.values() if current is None else [_injected(each, current) for each in pods.values()]
+            carried = index_of(*HOSTS, *map(_decoded, others), rules=SETTINGS.rules)
+            assert _passed(index, body) == _passed(carried, body)
+    assert audit(index) == []
+
+
+def _decoded(body: Json) -> Pod:
+    return PODS.decode_object(orjson.dumps(body))
+
+
+def _injected(body: Json, found: Policy) -> Json:
+    """The pod as it would be had the webhook seen it when it was created."""
+    fresh = copy.deepcopy(body)
+    host = fresh["spec"].pop("nodeName")
+    made: Json = ask(verb(found), fresh, namespace=fresh["metadata"]["namespace"]).obj
+    made["spec"]["nodeName"] = host
+    return made
