@@ -61,7 +61,7 @@ def release_of_cluster(
     events = EventRecorder(writer, patches, clock)
     reports = Reports(placements, events, clock, utc_now)
     budget = NamespaceBudget(index.reserved, chosen.groups_per_namespace, chosen.pods_per_namespace)
-    room = Room(_Proposals(index, settings), budget, index.reserved, chosen.reservation)
+    room = Room(_Proposals(index, settings), budget, index.reserved, partial(_takes_pods, index), chosen.reservation)
     manager = ReleaseManager(
         Parts(
             IndexGroups(index.gated, index.pods),
@@ -94,6 +94,7 @@ def release_of_cluster(
     metrics.report(scraped.RELEASE_OLDEST, manager.oldest)
     metrics.report(scraped.RELEASE_EXPECTATIONS, lambda: len(manager.sent))
     metrics.report(scraped.RELEASE_EXPECTATIONS_EXPIRED, lambda: manager.expired)
+    metrics.report(scraped.RELEASE_FAILURES, lambda: manager.failures)
     metrics.report(scraped.RELEASE_ORPHANS, orphans.states)
 
     def synced(run: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
@@ -108,6 +109,12 @@ def release_of_cluster(
         ("release of orphans", synced(orphans.run)),
         ("events of groups", replica.run_while_leading(events.run)),
     ]
+
+
+def _takes_pods(index: ClusterIndex, name: str) -> bool:
+    number = index.view.known.get(name)
+    node = None if number is None else index.view.node(number)
+    return node is not None and not node.unschedulable
 
 
 class _Proposals:

@@ -298,6 +298,11 @@ RELEASE_EXPECTATIONS_EXPIRED: Final[ScrapedMetric[float]] = ScrapedMetric(
     "Released pods that had to be read because the watch did not show the release in time.",
     is_counter=True,
 )
+RELEASE_FAILURES: Final[ScrapedMetric[float]] = ScrapedMetric(
+    "extender_release_failures",
+    "Times that a group of gated pods could not be worked on because of a bug; it is tried again, and others go on.",
+    is_counter=True,
+)
 RELEASE_ORPHANS: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
     "extender_release_orphans",
     "Pods with our gate that no policy releases any more: waiting, or released unpinned after release.orphanGrace.",

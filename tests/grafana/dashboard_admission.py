@@ -159,10 +159,11 @@ ADMISSION = Dashboard(
             ),
             Panel(
                 "Releases that the watch has not shown",
-                "Pods whose release was sent and is not seen yet, and how many had to be read because that took too long.",
+                "Pods whose release was sent and is not seen yet, how many had to be read because that took too long, and failures, which are bugs.",
                 {
                     "expected": f"sum({at('extender_release_expectations')})",
                     "expired": f"sum({at('extender_release_expectations_expired_total')})",
+                    "failures": f"sum({at('extender_release_failures_total')})",
                 },
                 width=4,
             ),

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from extender.kube.errors import KubeError
+from extender.model.objects import Pod
 from extender.model.release import Decision, GroupKey, Level, OnTimeout, Phase, Proposal
 from extender.tasks.leadership.state import LeadershipLost
 from extender.tasks.ports import Clock
@@ -26,11 +27,12 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Where room is found and reserved. ``expiry``: seconds for which it is reserved."""
+    """Where room is found and reserved. ``has_node``: whether pods may go to a node. ``expiry``: seconds of a reservation."""
 
     propose: Propose
     budget: Budget
     reservations: Reservations
+    has_node: Callable[[str], bool]
     expiry: float
 
 
@@ -59,7 +61,7 @@ class Decisions:
         late = memory.is_late(now, group.spec.decision_timeout)
         is_let_go = late and group.spec.on_timeout is not OnTimeout.KEEP_GATED
         if not is_let_go and not self.lines.is_turn(group.key, now):
-            return _in_line(memory, self.lines.ahead(group.key))
+            return _in_line(memory)
         version, excess = self.lines.version, self._room.budget.excess(group)
         if excess and not is_let_go:
             self.lines.failed(group.key, version, now, 0.0)
@@ -104,7 +106,7 @@ class Decisions:
         pods = (*group.waiting, *group.released)
         if memory.without_room:
             return ""
-        if all(self._room.reservations.node_of(pod.uid) for pod in pods if pod.uid not in memory.gone):
+        if all(self._has_slot(pod) for pod in pods if pod.uid not in memory.gone):
             return ""
         if self._clock.now() < memory.next_try:
             return memory.problem or "no room"
@@ -117,6 +119,11 @@ class Decisions:
         memory.wait(self._clock.now())
         memory.problem = message_of(proposal)
         return memory.problem
+
+    def _has_slot(self, pod: Pod) -> bool:
+        """Whether room is reserved for a pod on a node that still takes pods."""
+        node = self._room.reservations.node_of(pod.uid)
+        return bool(node) and self._room.has_node(node)
 
     def _propose(self, group: GroupState, levels: Sequence[Level] | None) -> Proposal:
         begun = self._clock.now()
@@ -168,11 +175,11 @@ class Decisions:
             self._recorder.record_timeout(action)
 
 
-def _in_line(memory: GroupMemory, ahead: int) -> Step:
+def _in_line(memory: GroupMemory) -> Step:
     """What was said after its last try still holds; before its first one, that others are before it."""
     if memory.problem:
         return _no_room(memory.problem)
-    text = f"its turn has not come: {ahead} groups of the namespace wait for room"
+    text = "its turn has not come: other groups of the namespace wait for room too"
     return Step(Do.WAIT, Phase.DECIDING, Reason.BUDGET, text)
 
 

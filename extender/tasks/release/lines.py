@@ -35,11 +35,6 @@ class DecisionLines:
     def __len__(self) -> int:
         return sum(len(line.tried) for line in self._lines.values())
 
-    def ahead(self, key: GroupKey) -> int:
-        """How many groups there are in the line of a group's namespace."""
-        line = self._lines.get(key.namespace)
-        return 0 if line is None else len(line.tried)
-
     def is_turn(self, key: GroupKey, now: float) -> bool:
         """Whether a group may be tried now; if not, it stands in its line from now on."""
         line = self._lines.get(key.namespace)

@@ -32,7 +32,8 @@ from extender.verbs.release.progress import Do, GroupState, Reason, Step, next_s
 _LOG = logging.getLogger(__name__)
 _WAITING: Final = frozenset({Phase.COLLECTING, Phase.DECIDING, Phase.TIMED_OUT, Phase.DEGRADED})
 _WORKERS: Final = 16  # groups that wait for writes at a time; the writes have limits of their own
-_ROOM_PAUSE: Final = 0.1  # changes that free room within this time lead to one try
+_ROOM_PAUSE: Final = 0.25  # changes that free room within this time lead to one try
+_AFTER_FAILURE: Final = 10.0
 _RESUME_SECONDS: Final = 0.5  # of a new leader, in one step; what is left is done group by group
 _MOST_STEPS: Final = 4  # of one group in a row: decide, release, and say so
 
@@ -81,6 +82,7 @@ class ReleaseManager:
         self._room_changes = room_changes
         self.sent = Expectations(self._options.expectation)
         self.expired = 0
+        self.failures = 0
         self._queue = GroupQueue(clock)
         self._memory: dict[GroupKey, GroupMemory] = {}
         self._short_of_room: dict[GroupKey, None] = {}
@@ -134,9 +136,12 @@ class ReleaseManager:
 
     def _resume(self, group: GroupState) -> None:
         """Reserves room again for a group that an earlier leader decided, before any other pod is let through."""
-        memory = self._known(group)
-        if memory.decision is not None and (group.released or group.waiting):
-            self._parts.decisions.has_room(group, memory, memory.decision)
+        try:
+            memory = self._known(group)
+            if memory.decision is not None and (group.released or group.waiting):
+                self._parts.decisions.has_room(group, memory, memory.decision)
+        except Exception:  # noqa: BLE001 - as in `_work`, where the group is tried again
+            self._failed(group.key)
 
     # -- what wakes it --------------------------------------------------------------------------------------------------
 
@@ -180,9 +185,16 @@ class ReleaseManager:
                 await self._release(group)
         except LeadershipLost:
             _LOG.info("another replica leads", extra={"group": str(key)})
+        except Exception:  # noqa: BLE001 - logged and counted: what is wrong with one group must not keep all others gated
+            self._failed(key)
+            self._queue.add_at(key, self._clock.now() + _AFTER_FAILURE)
         finally:
             self._queue.done(key)
             places.release()
+
+    def _failed(self, key: GroupKey) -> None:
+        _LOG.exception("a group cannot be worked on", extra={"group": str(key)})
+        self.failures += 1
 
     async def _release(self, group: GroupState) -> None:
         memory = self._known(group)
@@ -254,8 +266,8 @@ class ReleaseManager:
         if memory.has_expired:
             text = f"{len(group.released)} released pods are not bound, and their room is not reserved any more"
             return Step(Do.WAIT, Phase.DEGRADED, Reason.NOT_BOUND, text)
-        self._parts.decisions.has_room(group, memory, decision)
-        return step
+        problem = self._parts.decisions.has_room(group, memory, decision)
+        return Step(Do.WAIT, Phase.DEGRADED, Reason.DOMAIN_FULL, problem) if problem else step
 
     async def _without_room(self, group: GroupState, memory: GroupMemory, problem: str, *, is_late: bool) -> Step:
         """The decided domain does not hold the pods that are left: it was lost, or others took what nothing had reserved.
@@ -322,9 +334,10 @@ class ReleaseManager:
         if step.phase is Phase.BOUND and not memory.was_bound:
             memory.was_bound, memory.has_expired = True, False
             self._room_changed(None)  # its namespace may have room reserved for another group now
-        if step.reason is Reason.DOMAIN_FULL:
+        if step.reason is Reason.DOMAIN_FULL or group.released:  # those may lose their nodes
             self._short_of_room[group.key] = None
-            self._queue.add_at(group.key, memory.next_try)
+            if step.reason is Reason.DOMAIN_FULL:
+                self._queue.add_at(group.key, memory.next_try)
         else:
             self._short_of_room.pop(group.key, None)
         if step.reason not in {Reason.NO_ROOM, Reason.BUDGET}:

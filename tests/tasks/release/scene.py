@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -14,10 +14,9 @@ from typing import Any
 import orjson
 
 from extender.index.cluster import ClusterIndex
-from extender.kube.effects import PodEvent, PodRef
-from extender.kube.errors import Conflict, KubeError, NotFound, Rejected
+from extender.kube.effects import PodEvent
 from extender.kube.timing import BackoffOptions
-from extender.model.group_placements import GroupPlacement, PlacementStatus, placement_name
+from extender.model.group_placements import placement_name
 from extender.model.policies import PolicyObject
 from extender.model.release import RELEASE_GATE, GroupKey, GroupSize, Level, Proposal, RejectedDomain, Slot
 from extender.settings import Rules
@@ -29,11 +28,10 @@ from extender.tasks.release.placement_writer import PlacementWriter
 from extender.tasks.release.pods import PodReleaser
 from extender.tasks.release.reports import Reports
 from extender.verbs.release.progress import GroupState
-from extender.wire.group_placements import status_body
-from extender.wire.kinds import GROUP_PLACEMENTS, PODS
-from extender.wire.pod_updates.rules import allowed
+from extender.wire.kinds import PODS
 from tests.fakes import PATIENCE
 from tests.gangs import gated_json, release_policy
+from tests.tasks.release.api import FakeApi, placement_of
 
 Json = dict[str, Any]
 POLICY = "ClusterPodSchedulingPolicy/gangs"
@@ -89,128 +87,6 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-class FakeApi:
-    """Pods and GroupPlacements as an API server keeps them, by the rules of updates. ``calls`` are all requests, in order.
-
-    ``fail`` is asked before each request and may raise; ``lose_answer`` raises after the write was made.
-    """
-
-    def __init__(self) -> None:
-        self.pods: dict[str, Json] = {}
-        self.placements: dict[str, Json] = {}
-        self.calls: list[tuple[str, str]] = []
-        self.refused: list[str] = []
-        self.at_once = 0
-        self.most_at_once = 0
-        self.fail: Callable[[str, str], KubeError | None] = lambda _call, _name: None
-        self.lose_answer: Callable[[str, str], KubeError | None] = lambda _call, _name: None
-        self._version = 0
-
-    def add(self, body: Json) -> Json:
-        """Stores a pod or a GroupPlacement under a new version."""
-        self._version += 1
-        body["metadata"]["resourceVersion"] = str(self._version)
-        (self.pods if body.get("kind") != "GroupPlacement" else self.placements)[_key(body)] = body
-        return body
-
-    async def get_pod(self, pod: PodRef) -> Json:
-        self._begin("get_pod", pod.name)
-        return _copied(_found(self.pods, f"{pod.namespace}/{pod.name}"))
-
-    async def release_pod(self, pod: PodRef, patch: Json) -> Json:
-        self._begin("release_pod", pod.name)
-        self.at_once += 1
-        self.most_at_once = max(self.most_at_once, self.at_once)
-        await asyncio.sleep(0)
-        self.at_once -= 1
-        old = _found(self.pods, f"{pod.namespace}/{pod.name}")
-        meta = patch["metadata"]
-        if (meta["uid"], meta["resourceVersion"]) != (old["metadata"]["uid"], old["metadata"]["resourceVersion"]):
-            raise Conflict("409 changed", status=409)
-        new = _copied(old)
-        new["metadata"]["annotations"] = {**(old["metadata"].get("annotations") or {}), **meta["annotations"]}
-        removed = {each["name"] for each in patch["spec"]["schedulingGates"] if each.get("$patch") == "delete"}
-        new["spec"]["schedulingGates"] = [
-            each for each in old["spec"].get("schedulingGates") or () if each["name"] not in removed
-        ]
-        new["spec"]["nodeSelector"] = {
-            **(old["spec"].get("nodeSelector") or {}),
-            **patch["spec"].get("nodeSelector", {}),
-        }
-        verdict = allowed(old, new)
-        if not verdict.is_allowed:
-            self.refused.append(pod.name)
-            raise Rejected(f"422 {verdict}", status=422, reason="Invalid")
-        self.add(new)
-        self._end("release_pod", pod.name)
-        return new
-
-    async def get_placement(self, namespace: str, name: str) -> tuple[GroupPlacement, str]:
-        self._begin("get_placement", name)
-        found = _found(self.placements, f"{namespace}/{name}")
-        return _placement(found), found["metadata"]["resourceVersion"]
-
-    async def create_placement(self, body: Json) -> GroupPlacement:
-        self._begin("create_placement", body["metadata"]["name"])
-        if _key(body) in self.placements:
-            raise Conflict("409 exists", status=409)
-        body = _copied(body)
-        body["metadata"]["uid"] = f"uid-{self._version}"
-        self.add(body)
-        self._end("create_placement", body["metadata"]["name"])
-        return _placement(body)
-
-    async def update_placement(self, body: Json) -> GroupPlacement:
-        self._begin("update_placement", body["metadata"]["name"])
-        old = _found(self.placements, _key(body))
-        if body["metadata"]["resourceVersion"] != old["metadata"]["resourceVersion"]:
-            raise Conflict("409 changed", status=409)
-        self.add({**old, "metadata": dict(old["metadata"]), "spec": body["spec"]})
-        self._end("update_placement", body["metadata"]["name"])
-        return _placement(self.placements[_key(body)])
-
-    async def patch_placement_status(self, placement: GroupPlacement, status: PlacementStatus, since: datetime) -> None:
-        self._begin("patch_placement_status", placement.name)
-        old = _found(self.placements, placement.key)
-        self.add({**old, "metadata": dict(old["metadata"]), "status": status_body(status, since)})
-        self._end("patch_placement_status", placement.name)
-
-    async def delete_placement(self, placement: GroupPlacement) -> None:
-        self._begin("delete_placement", placement.name)
-        _found(self.placements, placement.key)
-        del self.placements[placement.key]
-
-    def _begin(self, call: str, name: str) -> None:
-        self.calls.append((call, name))
-        error = self.fail(call, name)
-        if error is not None:
-            raise error
-
-    def _end(self, call: str, name: str) -> None:
-        error = self.lose_answer(call, name)
-        if error is not None:
-            raise error
-
-
-def _found(table: dict[str, Json], key: str) -> Json:
-    if key not in table:
-        raise NotFound("404", status=404)
-    return table[key]
-
-
-def _copied(body: Json) -> Json:
-    found: Json = orjson.loads(orjson.dumps(body))
-    return found
-
-
-def _key(body: Json) -> str:
-    return f"{body['metadata']['namespace']}/{body['metadata']['name']}"
-
-
-def _placement(body: Json) -> GroupPlacement:
-    return GROUP_PLACEMENTS.decode_object(orjson.dumps(body))
-
-
 class Counts:
     """What was recorded."""
 
@@ -255,7 +131,13 @@ class Scene:
         parts = Parts(
             groups,
             index.placements,
-            Decisions(Room(self.propose, budget, index.reserved, 300), placements, clock, clock.utc_now, self.counts),
+            Decisions(
+                Room(self.propose, budget, index.reserved, self.has_zone, 300),
+                placements,
+                clock,
+                clock.utc_now,
+                self.counts,
+            ),
             index.reserved,
             placements,
             PodReleaser(self.api, RateLimiter(clock, 8, 1000), clock, BackoffOptions(0.1, 1.0), Random(1)),
@@ -299,6 +181,10 @@ class Scene:
             rejected.append(RejectedDomain(Level("zone", zone), len(pods), free))
         return Proposal(rejected=tuple(rejected))
 
+    def has_zone(self, name: str) -> bool:
+        """Whether a zone takes any pod."""
+        return self.rooms.get(name, 0) > 0
+
     def free(self, zone: str) -> int:
         """Room that nothing has."""
         bound = sum(pod.node == zone for pod in self.index.pods.values())
@@ -340,9 +226,9 @@ class Scene:
 
     def show_placements(self) -> None:
         """The watch shows the objects of groups as they are."""
-        shown = {_placement(body).key for body in self.api.placements.values()}
+        shown = {placement_of(body).key for body in self.api.placements.values()}
         for body in self.api.placements.values():
-            self.index.upsert(_placement(body))
+            self.index.upsert(placement_of(body))
         for placement in [each for each in self.index.placements if each.key not in shown]:
             self.index.delete(placement)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from extender.kube.errors import Unreachable
-from extender.model.release import OnTimeout, Replacement
+from extender.kube.errors import Rejected, Unreachable
+from extender.model.release import OnTimeout, Proposal, Replacement
+from extender.verbs.release.progress import GroupState
 from tests.tasks.release.scene import Scene
 
 
@@ -183,3 +186,55 @@ async def test_a_deleted_object_is_written_again_with_the_same_decision() -> Non
         scene.bind()
         await scene.pass_time(20)
         assert scene.api.placements[key]["spec"] == spec
+
+
+async def test_pods_that_are_not_released_yet_when_their_zone_is_lost_are_not_sent_there() -> None:
+    scene = Scene({"a": 2, "b": 4})
+    scene.create("x", 1, 2)
+    scene.api.fail = lambda call, _: Rejected("403 not yet", status=403) if call == "release_pod" else None
+    async with scene.leading():
+        await scene.pass_time(1)
+        assert scene.index.reserved.node_of("uid-x-1") == "a"
+        scene.rooms["a"] = 0
+        scene.index.room_changes.notify(None, "a")
+        scene.api.fail = lambda _call, _name: None
+        await scene.pass_time(10)
+    assert scene.released() == {"x-1": "b", "x-2": "b"}
+
+
+async def test_released_pods_whose_zone_is_lost_are_told_and_their_siblings_stay_gated() -> None:
+    scene = Scene({"a": 2, "b": 4})
+    scene.create("x", 1, 2)
+    scene.api.fail = lambda call, name: (
+        Rejected("403 not yet", status=403) if call == "release_pod" and name == "x-2" else None
+    )
+    async with scene.leading():
+        await scene.pass_time(1)
+        assert scene.released() == {"x-1": "a"}
+        scene.api.fail = lambda _call, _name: None
+        scene.rooms["a"] = 0
+        scene.index.room_changes.notify(None, "a")
+        await scene.pass_time(10)
+        assert scene.released() == {"x-1": "a"}, "it cannot be moved, and the group is not split"
+        assert scene.status("x")["conditions"][0]["reason"] == "DomainFull"
+        assert "GroupDomainFull" in scene.warnings
+
+
+async def test_a_group_that_breaks_the_manager_does_not_keep_others_gated() -> None:
+    scene = Scene({"a": 4})
+    scene.create("bad", 1)
+    scene.create("good", 1)
+    propose = scene.propose
+
+    def broken(group: GroupState, levels: Any, taken: Any = ()) -> Proposal:
+        if group.key.value == "bad" and not scene.counts.of["mended"]:
+            raise RuntimeError("a bug")
+        return propose(group, levels, taken)
+
+    scene.propose = broken  # type: ignore[method-assign]  # the verb, not the manager, is what breaks
+    async with scene.leading() as manager:
+        await scene.pass_time(2)
+        assert (scene.released(), manager.failures) == ({"good-1": "a"}, 1)
+        scene.counts.of["mended"] = 1
+        await scene.pass_time(12)
+        assert set(scene.released()) == {"bad-1", "good-1"}
