@@ -73,7 +73,7 @@ async def test_a_pod_that_does_not_exist_is_explained_and_leaves_nothing_in_the_
 
 
 async def test_the_loop_is_free_between_slices_and_a_change_in_between_is_told() -> None:
-    """By this clock each look at the time takes 0.6 ms, so that a slice is two steps."""
+    """By this clock each look at the time takes 0.6 ms, so that a slice is one step."""
     index, clock = cluster(nodes=600), FakeClock(step=0.0006)
     asked = asyncio.create_task(service(index, clock).explain("default", "asking"))
     await until(lambda: clock.slept)
@@ -81,7 +81,7 @@ async def test_the_loop_is_free_between_slices_and_a_change_in_between_is_told()
     found = await asked
     assert found.is_changed
     assert len(clock.slept) >= 5
-    assert set(clock.slept) == {0.002}
+    assert set(clock.slept) == {0.005}
     assert audit(index) == []
 
 

@@ -43,7 +43,7 @@ _PLACES: Final = 3
 _NAMESPACES: Final = 4
 _DRY_RUNS: Final = 30
 _DRY_RUN_WORK: Final = 10_000  # as `dry_run.victims.MOST_WORK`: about 1.5 ms for each node
-_A_STEP: Final = 300
+_A_STEP: Final = 120
 
 
 def find_changes(incoming: Incoming, constraints: Sequence[ConstraintState]) -> Steps[list[Change]]:
