@@ -20,7 +20,8 @@ class Release(Section, frozen=True):
     for released pods that are not bound. ``expectation``: after so long a released pod that the watch still shows as gated is
     read. ``keep_empty``: how long the decision of a group without pods is kept. ``orphan_grace``: how long a pod keeps our
     gate when no policy releases it. A namespace has at most ``groups_per_namespace`` groups, and ``pods_per_namespace``
-    pods in them, for which room is reserved at a time.
+    pods in them, for which room is reserved at a time. With more than one group it has at most ``share_per_namespace`` of
+    any resource that all nodes offer together.
     """
 
     enabled: bool = True
@@ -32,6 +33,7 @@ class Release(Section, frozen=True):
     orphan_grace: Duration = Duration(30)
     groups_per_namespace: AtLeastOne = 100
     pods_per_namespace: AtLeastOne = 5000
+    share_per_namespace: Annotated[float, Meta(gt=0, le=1)] = 0.5
 
     def __post_init__(self) -> None:
         """Rejects times that end at once."""

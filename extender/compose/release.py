@@ -17,8 +17,8 @@ from extender.kube.timing import BackoffOptions, Clock
 from extender.kube.writer import Writer
 from extender.model.release import GroupKey, Level, Proposal
 from extender.settings import Settings
+from extender.tasks.namespace_limiter import NamespaceLimiter
 from extender.tasks.preemption.event_recorder import EventRecorder
-from extender.tasks.preemption.retrying_writer import RateLimiter
 from extender.tasks.reflectors import Reflectors
 from extender.tasks.release.decisions import Decisions, Room
 from extender.tasks.release.groups import IndexGroups, NamespaceBudget
@@ -53,14 +53,14 @@ def release_of_cluster(
         return []
     chosen, utc_now, recorder = settings.release, partial(datetime.now, UTC), metrics.release()
     store = LeaderReleaseStore(ReleaseObjects(session.writes, observe=metrics.record_write), replica.check_term)
-    patches = RateLimiter(clock, chosen.max_parallel_patches, chosen.patches_per_second)
+    patches = NamespaceLimiter(clock, chosen.max_parallel_patches, chosen.patches_per_second)
     releaser = PodReleaser(store, patches, clock, BackoffOptions(first=0.1, longest=2.0), rng)
-    writes = RateLimiter(clock, _PLACEMENT_WRITES, _PLACEMENT_WRITES_PER_SECOND)
+    writes = NamespaceLimiter(clock, _PLACEMENT_WRITES, _PLACEMENT_WRITES_PER_SECOND)
     placements = PlacementWriter(store, index.placements, writes, utc_now)
     writer = replica.guard(Writer(session.writes, COMPONENT, socket.gethostname(), observe=metrics.record_write))
     events = EventRecorder(writer, patches, clock)
     reports = Reports(placements, events, clock, utc_now)
-    budget = NamespaceBudget(index.reserved, chosen.groups_per_namespace, chosen.pods_per_namespace)
+    budget = NamespaceBudget(index.reserved, index.view.offered, chosen)
     room = Room(_Proposals(index, settings), budget, index.reserved, partial(_takes_pods, index), chosen.reservation)
     manager = ReleaseManager(
         Parts(

@@ -155,7 +155,13 @@ def _check_charged(index: ClusterIndex, uids: Iterable[str]) -> list[str]:
 
 
 def _check_carriers(index: ClusterIndex) -> list[str]:
-    """That the label keys that nodes carry are known: the terms over all others have no groups. O(nodes × labels)."""
+    """That what nodes offer is added up, and their label keys are known: the terms over all others have no groups.
+
+    O(nodes × labels).
+    """
+    offered = total(node.allocatable for node in index.topology.nodes if node is not None)
+    if offered != index.topology.offered:
+        return [f"what nodes offer: {index.topology.offered} counted, {offered} there"]
     carried = {label for node in index.topology.nodes if node is not None for label in node.labels}
     return [
         f"label {label}: nodes carry it, or do not, against what is known"

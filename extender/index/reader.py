@@ -22,6 +22,7 @@ from extender.index.quotas_view import QuotasView
 from extender.index.table_views import PoliciesView, ReservedView, Subscribable
 from extender.index.usage import QuotaTable
 from extender.model.objects import Namespace, Pod
+from extender.model.resources import Resources
 
 
 class IndexReader:
@@ -62,6 +63,7 @@ class IndexReader:
         self.budgets_in = budgets.of
         self.known: Mapping[str, int] = topology.known
         self.node_names = topology.names
+        self.offered: Resources = topology.offered
         self.node = topology.node
         self.key = topology.key
         self.pods_on = nodes.pods_on

@@ -244,6 +244,10 @@ class NodesView(Protocol):
         """Numbers of the nodes that exist, by name."""
 
     @property
+    def offered(self) -> Resources:
+        """What all nodes offer together."""
+
+    @property
     def placement_version(self) -> int:
         """Grows with every pod that is placed on a node or leaves one."""
 

@@ -23,7 +23,7 @@ from extender.model.bounded import shrink
 from extender.model.labels import NO_LABELS, Labels
 from extender.model.node_affinity import NodeAffinity
 from extender.model.objects import Node, Pod
-from extender.model.resources import Resources
+from extender.model.resources import Resources, add
 
 _LEAST_SPARE = 16  # node numbers that columns have room for beyond those in use
 _NO_PODS: Mapping[str, Pod] = {}
@@ -43,12 +43,13 @@ _NO_CHANGES = OccupancyChanges((), ())
 class Topology:
     """All nodes by number, with the keys and scopes that are in use.
 
-    ``scope_cells`` is what the columns of all scopes take up, in entries. ``version`` grows with every change of a node.
+    ``offered`` is what all nodes offer together. ``scope_cells`` is what the columns of all scopes take up, in entries. ``version`` grows with every change of a node.
     """
 
     def __init__(self) -> None:
         self.version = 0
         self.scope_cells = 0
+        self.offered: dict[str, int] = {}
         self.known: dict[str, int] = {}
         self.nodes: list[Node | None] = []
         self._zeros: list[int] = []
@@ -188,6 +189,9 @@ class Topology:
         self.version += 1
         old = self.nodes[number]
         self.nodes[number] = node
+        if old is None or node is None or old.allocatable != node.allocatable:
+            add(self.offered, {} if node is None else node.allocatable)
+            add(self.offered, {} if old is None else old.allocatable, -1)
         if node is None:
             self.known.pop(self.names[number], None)
         else:

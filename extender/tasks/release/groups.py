@@ -8,7 +8,8 @@ from extender.index.claims.reserved import Reservations
 from extender.index.gated import GatedGroups, Role
 from extender.model.objects import Pod
 from extender.model.release import GroupKey
-from extender.model.resources import PODS
+from extender.model.resources import PODS, Resources, total
+from extender.release_settings import Release
 from extender.verbs.release.progress import GroupState
 
 
@@ -45,23 +46,28 @@ class IndexGroups:
 
 
 class NamespaceBudget:
-    """Implements `ports.Budget`: at most so many groups of a namespace, with so many pods, have room reserved at a time."""
+    """Implements `ports.Budget`, by the limits per namespace in the settings. ``offered``: what all nodes offer together."""
 
-    def __init__(self, reservations: Reservations, groups: int, pods: int) -> None:
+    def __init__(self, reservations: Reservations, offered: Resources, settings: Release) -> None:
         self._reservations = reservations
-        self._groups = groups
-        self._pods = pods
+        self._offered = offered
+        self._settings = settings
 
     def excess(self, group: GroupState) -> str:
-        """Why room may not be reserved for one more group, empty where it may. O(groups with room)."""
-        namespace = group.key.namespace
+        """Why room may not be reserved for one more group, empty where it may. O(groups with room + its pods)."""
+        namespace, settings = group.key.namespace, self._settings
         groups = self._reservations.groups_in(namespace)
-        if groups >= self._groups:
+        if groups >= settings.groups_per_namespace:
             return f"release.groupsPerNamespace: {groups} groups of the namespace have room reserved"
+        room = total([self._reservations.room_of(namespace), *(pod.requests for pod in group.waiting)])
         reserved, needed = self._reservations.room_of(namespace).get(PODS, 0), len(group.waiting)
-        if reserved + needed > self._pods:
-            limit = f"more than {self._pods} pods"
+        if reserved + needed > settings.pods_per_namespace:
+            limit = f"more than {settings.pods_per_namespace} pods"
             return f"release.podsPerNamespace: with {needed} pods the namespace would have room reserved for {limit}"
+        share = settings.share_per_namespace
+        for name, amount in room.items() if reserved else ():  # the first group may be larger: else it would never run
+            if name != PODS and amount > share * self._offered.get(name, 0):
+                return f"release.sharePerNamespace: the namespace would have more than {share:.0%} of {name} reserved"
         return ""
 
 

@@ -16,7 +16,7 @@ from extender.kube.effects import PodRef
 from extender.kube.errors import Conflict, NotFound
 from extender.model.group_placements import GroupPlacement, PlacementStatus, placement_name
 from extender.model.release import Decision, GroupKey
-from extender.tasks.preemption.retrying_writer import RateLimiter
+from extender.tasks.namespace_limiter import NamespaceLimiter
 from extender.tasks.release.pods import PodStore
 from extender.wire.group_placements import decision_body, undecided_body
 
@@ -56,7 +56,7 @@ class PlacementWriter:
         self,
         store: PlacementStore,
         shown: ShownPlacements,
-        rate_limiter: RateLimiter,
+        rate_limiter: NamespaceLimiter,
         utc_now: Callable[[], datetime],
     ) -> None:
         self._store = store
@@ -89,7 +89,7 @@ class PlacementWriter:
     ) -> Decision:
         """Writes a decision down; returns the one that stands. ``replaces``: the decision that may be overwritten."""
         group = decision.group
-        async with self._rate_limiter.acquire():
+        async with self._rate_limiter.acquire(group.namespace):
             known = self.find(group)
             if known is None:
                 try:
@@ -113,7 +113,7 @@ class PlacementWriter:
 
     async def begin(self, group: GroupKey, gate: str, size: int) -> None:
         """Creates the object of a group that nothing is decided for, so that its status can tell why."""
-        async with self._rate_limiter.acquire():
+        async with self._rate_limiter.acquire(group.namespace):
             try:
                 self._written[group] = await self._store.create_placement(undecided_body(group, gate, size))
             except Conflict:
@@ -125,7 +125,7 @@ class PlacementWriter:
         known = self.find(group)
         if known is None:
             return
-        async with self._rate_limiter.acquire():
+        async with self._rate_limiter.acquire(group.namespace):
             try:
                 await self._store.patch_placement_status(known, status, since or self._utc_now())
             except (NotFound, Conflict):
@@ -137,7 +137,7 @@ class PlacementWriter:
         known = self.find(group)
         if known is None:
             return
-        async with self._rate_limiter.acquire():
+        async with self._rate_limiter.acquire(group.namespace):
             with suppress(NotFound, Conflict):
                 await self._store.delete_placement(known)
             self._written.pop(group, None)

@@ -17,8 +17,8 @@ from extender.kube.errors import Conflict, KubeError, NotFound, Rejected, Thrott
 from extender.kube.timing import Backoff, BackoffOptions
 from extender.model.release import Decision
 from extender.tasks.leadership.state import LeadershipLost
+from extender.tasks.namespace_limiter import NamespaceLimiter
 from extender.tasks.ports import Clock
-from extender.tasks.preemption.retrying_writer import RateLimiter
 from extender.verbs.release.narrowing import Inexpressible, release_patch
 
 JsonObject = dict[str, Any]
@@ -59,7 +59,7 @@ class PodReleaser:
     """Releases pods under one rate limiter, with at most two requests for each try."""
 
     def __init__(
-        self, store: PodStore, rate_limiter: RateLimiter, clock: Clock, backoff: BackoffOptions, rng: Random
+        self, store: PodStore, rate_limiter: NamespaceLimiter, clock: Clock, backoff: BackoffOptions, rng: Random
     ) -> None:
         self._store = store
         self._rate_limiter = rate_limiter
@@ -74,7 +74,7 @@ class PodReleaser:
             if number:
                 await self._clock.sleep(backoff.next())
             try:
-                async with self._rate_limiter.acquire():
+                async with self._rate_limiter.acquire(pod.namespace):
                     return await self._try(pod, decision)
             except Conflict as error:
                 last = Outcome(Result.CONFLICT, str(error))
@@ -93,7 +93,7 @@ class PodReleaser:
     async def is_gated(self, pod: PodRef, gate: str) -> bool | None:
         """Whether the API server has the pod with the gate; None where it has no such pod. Raises ``KubeError``."""
         try:
-            async with self._rate_limiter.acquire():
+            async with self._rate_limiter.acquire(pod.namespace):
                 found = await self._store.get_pod(pod)
         except NotFound:
             return None

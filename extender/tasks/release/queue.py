@@ -1,28 +1,36 @@
-"""The groups with work: each is taken by one worker at a time, and namespaces take turns.
+"""The groups with work: each is taken by one worker at a time, those of the namespace that had least work first.
 
-A group that is added while it is worked on is taken again afterwards. A namespace with ten thousand groups delays a group of
-another namespace by one of its own. A group may be added for later, also for several times.
+A group that is added while it is worked on is taken again afterwards. A namespace with ten thousand groups delays those of
+another namespace by what is under way, until both had as much work. A group may be added for later, also for several times.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter
 from heapq import heappop, heappush
+from typing import Final
 
 from extender.model.release import GroupKey
+from extender.tasks.namespace_limiter import NamespaceUsage
 from extender.tasks.ports import Clock
+
+MOST_IN_WORK: Final = 8
 
 
 class GroupQueue:
-    """`take` returns groups, for one caller at a time; each has to be given back with `done`. All else is O(log groups)."""
+    """`take` returns groups, for one caller at a time; each has to be given back with `done`. O(namespaces with work); all else is O(log groups)."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, most_in_work: int = MOST_IN_WORK) -> None:
+        """``most_in_work``: groups of one namespace at a time, so that a worker is left for those of others."""
         self._clock = clock
-        self._ready: OrderedDict[str, dict[GroupKey, None]] = OrderedDict()  # by namespace
+        self._usage = NamespaceUsage(clock)
+        self._ready: dict[str, dict[GroupKey, None]] = {}  # by namespace
         self._later: list[tuple[float, GroupKey]] = []
         self._due: set[tuple[float, GroupKey]] = set()
         self._working: set[GroupKey] = set()
+        self._in_work: Counter[str] = Counter()  # groups by namespace
+        self._most_in_work = most_in_work
         self._again: set[GroupKey] = set()
         self._changed = asyncio.Event()
 
@@ -48,19 +56,28 @@ class GroupQueue:
         """The next group; waits until there is one."""
         while True:
             self._move_due()
-            if self._ready:
-                namespace, groups = self._ready.popitem(last=False)
+            open_ = [namespace for namespace in self._ready if self._in_work[namespace] < self._most_in_work]
+            if open_:
+                namespace = self._usage.least(open_)
+                self._usage.charge(namespace)
+                groups = self._ready[namespace]
                 key = next(iter(groups))
                 del groups[key]
-                if groups:
-                    self._ready[namespace] = groups  # at the end: the others are first
+                if not groups:
+                    del self._ready[namespace]
                 self._working.add(key)
+                self._in_work[namespace] += 1
                 return key
             await self._wait()
 
     def done(self, key: GroupKey) -> None:
         """The worker has left a group."""
-        self._working.discard(key)
+        if key in self._working:
+            self._working.discard(key)
+            self._in_work[key.namespace] -= 1
+            if not self._in_work[key.namespace]:
+                del self._in_work[key.namespace]
+            self._changed.set()
         if key in self._again:
             self._again.discard(key)
             self.add(key)

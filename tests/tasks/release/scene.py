@@ -19,8 +19,9 @@ from extender.kube.timing import BackoffOptions
 from extender.model.group_placements import placement_name
 from extender.model.policies import PolicyObject
 from extender.model.release import RELEASE_GATE, GroupKey, GroupSize, Level, Proposal, RejectedDomain, Slot
+from extender.release_settings import Release
 from extender.settings import Rules
-from extender.tasks.preemption.retrying_writer import RateLimiter
+from extender.tasks.namespace_limiter import NamespaceLimiter
 from extender.tasks.release.decisions import Decisions, Room
 from extender.tasks.release.groups import IndexGroups, NamespaceBudget
 from extender.tasks.release.manager import ManagerOptions, Parts, ReleaseManager
@@ -117,6 +118,7 @@ class Scene:
         self.counts = Counts()
         self.events: list[PodEvent] = []
         self.rooms = rooms
+        self.budget = Release(groups_per_namespace=50, pods_per_namespace=200)
         self.index = ClusterIndex(Rules())
         self.policy = release_policy(**({"size": GroupSize(label="size")} | release))
         self.index.upsert(PolicyObject(self.policy))
@@ -126,8 +128,8 @@ class Scene:
         """A manager that remembers nothing."""
         clock, index = self.clock, self.index
         groups = IndexGroups(index.gated, index.pods)
-        placements = PlacementWriter(self.api, index.placements, RateLimiter(clock, 4, 1000), clock.utc_now)
-        budget = NamespaceBudget(index.reserved, 50, 200)
+        placements = PlacementWriter(self.api, index.placements, NamespaceLimiter(clock, 4, 1000), clock.utc_now)
+        budget = NamespaceBudget(index.reserved, index.view.offered, self.budget)
         parts = Parts(
             groups,
             index.placements,
@@ -140,7 +142,7 @@ class Scene:
             ),
             index.reserved,
             placements,
-            PodReleaser(self.api, RateLimiter(clock, 8, 1000), clock, BackoffOptions(0.1, 1.0), Random(1)),
+            PodReleaser(self.api, NamespaceLimiter(clock, 8, 1000), clock, BackoffOptions(0.1, 1.0), Random(1)),
             Reports(placements, self, clock, clock.utc_now),
             self.counts,
         )
