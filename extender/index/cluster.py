@@ -77,6 +77,7 @@ class ClusterIndex:
         self.nodes = NodePods()
         self.namespace_budgets = NamespaceBudgets(namespace_limits, rejects_excess=rejects_excess)
         self.counts = Counts(rules, self.topology, self.namespaces, self.workloads, self.namespace_budgets)
+        self.policies.release = self.counts.compiler.release
         self.nominations = Nominations(self.pods)
         self.reserved = Reservations(self.pods, self.nominations)
         self.gated = GatedGroups(self.pods, self.policies, self.namespaces)

@@ -7,7 +7,8 @@ every pod. So the cost of a pod grows with the policies that may select it, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -17,6 +18,9 @@ from extender.model.objects import Effective, PodSignature
 from extender.model.policies import InvalidPolicy, Moment, Policy, PolicyKey, Scope, Subject
 from extender.model.selectors import Requirement
 
+_RELEASED: Final = (
+    4  # for each that is kept: so they are gone before as many new ones are there, and no change waits for it
+)
 _NOWHERE: Final = ""  # files by labels of the namespace, which is no part of the slot there
 
 
@@ -25,7 +29,8 @@ class PolicyTable:
 
     ``about_placed_pods``: how many policies say how pods count against others once they are on a node. Subscribers of
     ``recounted`` are told when all counts are up to date with them again. ``version`` grows with every change. Subscribers are told of each policy that comes, changes or goes.
-    ``effective`` is what verbs made of the policies for signatures of pods; a change of any policy empties it.
+    ``effective`` is what verbs made of the policies for signatures of pods; a change of any policy empties it. ``release``
+    drops what is compiled for a signature that was made so.
     """
 
     def __init__(self) -> None:
@@ -36,6 +41,8 @@ class PolicyTable:
         self._invalid: dict[PolicyKey, InvalidPolicy] = {}
         self._by_pod: SelectorIndex[PolicyKey] = SelectorIndex()
         self._by_namespace: SelectorIndex[PolicyKey] = SelectorIndex()
+        self.release: Callable[[PodSignature], None] = _nothing
+        self._superseded: deque[PodSignature] = deque()
         self.about_placed_pods = 0
         self.recounted: Subscribers[None] = Subscribers()
         self._filed_by_namespace = 0  # most clusters have none, and then their index is not asked
@@ -45,6 +52,15 @@ class PolicyTable:
 
     def __iter__(self) -> Iterator[Policy]:
         return iter(self._policies.values())
+
+    def keep(self, signature: PodSignature, found: Effective) -> None:
+        """Keeps what verbs made of a signature, and releases some of what earlier policies had made. O(groups of these)."""
+        old = self.effective.get(signature)
+        if old is not None and old.signature is not None:
+            self._superseded.append(old.signature)
+        self.effective[signature] = found
+        for _ in range(min(_RELEASED, len(self._superseded))):
+            self.release(self._superseded.popleft())
 
     @property
     def is_empty(self) -> bool:
@@ -158,8 +174,13 @@ class PolicyTable:
 
     def _changed(self, old: Policy | None, new: Policy | None) -> None:
         self.version += 1
+        self._superseded.extend([each.signature for each in self.effective.values() if each.signature is not None])
         self.effective.clear()
         self.changes.notify(old, new)
+
+
+def _nothing(_signature: PodSignature) -> None:
+    """Where nothing is compiled."""
 
 
 def _order(policy: Policy) -> tuple[int, bool, str, str]:

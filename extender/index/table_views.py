@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from extender.model.objects import Effective, Pod, PodSignature
@@ -47,8 +47,11 @@ class PoliciesView(Protocol):
         """Told when the counts of existing pods are up to date with the policies again."""
 
     @property
-    def effective(self) -> MutableMapping[PodSignature, Effective]:
+    def effective(self) -> Mapping[PodSignature, Effective]:
         """What has been made of signatures; emptied by a change of any policy, and an entry is lost with its signature."""
+
+    def keep(self, signature: PodSignature, found: Effective) -> None:
+        """Adds to ``effective``, and releases what is compiled for others that earlier policies had made."""
 
     def select(self, subject: Subject, moment: Moment) -> list[Policy]:
         """The policies that select a subject and act at the moment, in the order in which they apply."""

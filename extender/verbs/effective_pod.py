@@ -62,7 +62,8 @@ def effective(signature: PodSignature, view: IndexReaders, settings: Settings) -
     labels = view.namespace_labels(signature.namespace)
     known = view.policies.effective.get(signature)
     if known is None or known.namespace_labels is not labels:
-        known = view.policies.effective[signature] = _made(signature, labels, view, settings)
+        known = _made(signature, labels, view, settings)
+        view.policies.keep(signature, known)
     return known
 
 
