@@ -18,7 +18,9 @@ import yaml
 from extender.cli.command import CommandError, Commands
 from extender.cli.files import access_to, read_bytes, read_documents, read_settings
 from extender.cli.policy_report import FORMATS, PolicyFound, Report, Tested
+from extender.cli.policy_scheduling import held_at_scheduling
 from extender.compose.process import run_on_loop
+from extender.index.cluster import ClusterIndex
 from extender.index.policies import PolicyTable
 from extender.kube.errors import KubeError
 from extender.kube.lists import read_list
@@ -105,7 +107,10 @@ def run_test(arguments: argparse.Namespace) -> int:
         arguments.wrong_usage("--namespace without --pod needs --snapshot or --kubeconfig")
     settings = read_settings(arguments.config) if arguments.config else Settings()
     known = _surroundings(arguments, settings)
-    table, policies = _policies(arguments.policies, settings)
+    index = ClusterIndex(settings.rules, rejects_excess=False)
+    for name, labels in known.namespaces.items():
+        index.upsert(Namespace(name, labels))
+    table, policies = index.policies, _policies(arguments.policies, settings, index.policies)
     nodes, releases = None if known.nodes is None else known, settings.release.enabled
     verb = AdmitVerb(table, known, settings.policies, settings.limits, nodes=nodes, releases=releases)
     report = Report(policies)
@@ -114,7 +119,7 @@ def run_test(arguments: argparse.Namespace) -> int:
             response = verb.decide(review_of(each.value, _namespace_of(each.value)))["response"]
             each.warnings += response.get("warnings") or ()
     for obj in _objects(arguments, known):
-        report.tested.append(_try(verb, obj, known, settings))
+        report.tested.append(_try(verb, obj, known, settings, index))
     report.write(arguments.output)
     return 0 if report.is_good else 1
 
@@ -122,7 +127,8 @@ def run_test(arguments: argparse.Namespace) -> int:
 def run_export(arguments: argparse.Namespace) -> int:
     """Prints the objects as YAML, and on standard error what they leave out. Returns 1 if they do."""
     settings = read_settings(arguments.config) if arguments.config else Settings()
-    table, policies = _policies(arguments.policies, settings)
+    table = PolicyTable()
+    policies = _policies(arguments.policies, settings, table)
     documents: list[JsonObject] = []
     is_whole = True
     for each in policies:
@@ -141,9 +147,9 @@ def run_export(arguments: argparse.Namespace) -> int:
     return 0 if is_whole else 1
 
 
-def _policies(paths: Iterable[str], settings: Settings) -> tuple[PolicyTable, list[PolicyFound]]:
-    """The policies of the files, and a table of them in which the invalid ones are kept apart, as in the service."""
-    table, found = PolicyTable(), list[PolicyFound]()
+def _policies(paths: Iterable[str], settings: Settings, table: PolicyTable) -> list[PolicyFound]:
+    """The policies of the files. The table gets them, the invalid ones apart, as in the service."""
+    found = list[PolicyFound]()
     for path in paths:
         for document in read_documents(path):
             group = str(document.get("apiVersion")).rpartition("/")[0]
@@ -159,7 +165,7 @@ def _policies(paths: Iterable[str], settings: Settings) -> tuple[PolicyTable, li
             if any(each.key == other.key for other in found):
                 raise CommandError(f"{path}: {each.key} is given twice")
             found.append(each)
-    return table, found
+    return found
 
 
 def _objects(arguments: argparse.Namespace, known: Surroundings) -> list[JsonObject]:
@@ -183,24 +189,29 @@ def _objects_of(path: str) -> list[JsonObject]:
     return [as_created(each) if each.get("kind") == "Pod" else each for each in found]
 
 
-def _try(verb: AdmitVerb, obj: JsonObject, known: Surroundings, settings: Settings) -> Tested:
+def _try(verb: AdmitVerb, obj: JsonObject, known: Surroundings, settings: Settings, index: ClusterIndex) -> Tested:
     admission = verb.admit(review_of(obj, _namespace_of(obj)))
     response = admission.review["response"]
     after = apply_patch(obj, read_patch(response), JSON) if response["allowed"] else None
-    before_nodes = _match(obj, known.nodes, settings)
-    after_nodes = None if after is None else _match(after, known.nodes, settings)
-    return Tested(obj, after, admission, before_nodes, after_nodes)
+    before_pod, pod = _pod(obj, settings), None if after is None else _pod(after, settings)
+    held = None if pod is None else held_at_scheduling(pod, index, known.nodes, settings)
+    return Tested(obj, after, admission, _match(before_pod, known.nodes), _match(pod, known.nodes), held)
 
 
-def _match(obj: JsonObject, nodes: Sequence[Node] | None, settings: Settings) -> NodeMatch | None:
-    """The nodes that a pod fits; None for other objects, and where the nodes are not known."""
-    if nodes is None or obj.get("kind") != "Pod":
+def _pod(obj: JsonObject, settings: Settings) -> Pod | None:
+    """The pod as the index reads it; None for another object. Raises CommandError."""
+    if obj.get("kind") != "Pod":
         return None
     try:
         pod: Pod = pods_within(settings.limits).decode_object(orjson.dumps(obj))
     except WireError as error:
         raise CommandError(f"pod {obj['metadata'].get('name')}: {error}") from None
-    return match_nodes(pod, nodes)
+    return pod
+
+
+def _match(pod: Pod | None, nodes: Sequence[Node] | None) -> NodeMatch | None:
+    """The nodes that a pod fits; None for other objects, and where the nodes are not known."""
+    return None if nodes is None or pod is None else match_nodes(pod, nodes)
 
 
 def _namespace_of(obj: JsonObject) -> str:

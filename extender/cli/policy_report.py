@@ -9,6 +9,7 @@ from typing import Any, Final
 import orjson
 import yaml
 
+from extender.cli.policy_scheduling import Held
 from extender.model.policies import INJECTED_ANNOTATION, JsonObject, PolicyKey
 from extender.verbs.admit.decision import Admission
 from extender.verbs.admit.spec_edits import drop
@@ -35,13 +36,17 @@ class PolicyFound:
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """An object before and after admission (None: refused), and the nodes that it fits before and after."""
+    """An object before and after admission (None: refused), and the nodes that it fits before and after.
+
+    ``held``: what policies hold a pod to later, at scheduling.
+    """
 
     before: JsonObject
     after: JsonObject | None
     admission: Admission
     nodes_before: NodeMatch | None = None
     nodes: NodeMatch | None = None
+    held: Held | None = None
 
     @property
     def name(self) -> str:
@@ -59,7 +64,7 @@ class Tested:
     @property
     def is_good(self) -> bool:
         """Whether it is admitted without a conflict or an error, and fits a node as far as that is known."""
-        has_room = self.nodes is None or bool(self.nodes.matching)
+        has_room = (self.nodes is None or bool(self.nodes.matching)) and (self.held is None or self.held.has_room)
         return self.after is not None and not {"conflicts", "errors"} & self.notes.keys() and has_room
 
     def fields(self) -> list[JsonObject]:
@@ -96,6 +101,7 @@ class Tested:
             "warnings": self.admission.review["response"].get("warnings") or [],
             "notes": self.notes,
             "nodes": None if self.nodes is None else _nodes_document(self.nodes, self.nodes_before),
+            "scheduling": None if self.held is None else self.held.document(),
             "admitted": self.after,
         }
 
@@ -163,6 +169,10 @@ def _outcome(tested: Tested) -> Iterator[str]:
             yield f"{title}: {tested.notes[name]}"
     if tested.nodes is not None:
         yield _nodes(tested.nodes, tested.nodes_before)
+    if tested.held is not None:
+        yield from tested.held.lines()
+        if tested.held.nodes is not None:
+            yield f"at scheduling, {_nodes(tested.held.nodes, None)}"
 
 
 def _nodes(found: NodeMatch, before: NodeMatch | None) -> str:

@@ -331,6 +331,15 @@ def test_what_cannot_be_exported_is_named_and_gives_1(export: Export, spec: Json
     assert f": left out: {left_out}: " in found.err
 
 
+def test_an_exported_name_that_would_be_too_long_is_left_out(export: Export) -> None:
+    """Namespace and name are one name there, of at most 253 characters."""
+    found = export.of(policy_json("p" * 240, "shop", nodeSelector={"pool": "a"}, when=["Admission"]))
+    assert (found.code, found.out) == (1, "")
+    assert "left out: metadata.name: placement.shop." in found.err
+    assert found.err.endswith("… would have 255 characters, 253 are allowed\n")
+    assert export.of(policy_json("p" * 238, "shop", nodeSelector={"pool": "a"}, when=["Admission"])).code == 0
+
+
 @pytest.mark.parametrize("name", ["metadata", "spec"])
 def test_a_pod_without_a_part_is_an_error(command: Command, name: str) -> None:
     broken = {**pod(), name: "x"}

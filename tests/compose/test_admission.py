@@ -34,6 +34,7 @@ from extender.telemetry.metrics import read_page
 from tests.builders import asking, node_json, settings
 from tests.deploy.building import DEPLOY, load_all
 from tests.deploy.policies.examples import policy
+from tests.e2e.programs import free_ports
 from tests.fakes import PATIENCE, until
 from tests.simulator.client import Client, connect
 from tests.simulator.plain import namespace, pod
@@ -275,6 +276,18 @@ async def test_an_address_that_is_taken_is_named_by_its_setting(cluster: Cluster
     with pytest.raises(StartError, match=f"policies.webhook.bindAddress {taken}: "):
         async with service_running(enabled(webhook={"bindAddress": taken}), cluster.api.url, seed=2):
             pytest.fail("two webhooks listen on one port")
+
+
+async def test_a_webhook_with_a_url_is_reached_without_a_service() -> None:
+    """As beside each API server in the sidecar layout; the certificate is for the host of the URL."""
+    (port,) = free_ports(1)
+    webhook = {"bindAddress": f"127.0.0.1:{port}", "url": f"https://127.0.0.1:{port}"}
+    async with running(enabled(webhook=webhook)) as cluster:
+        cluster.api.admission.services.clear()
+        await cluster.apply(policy("PodSchedulingPolicy", schedulerName="ours"))
+        assert (await cluster.create("one"))["spec"]["schedulerName"] == "ours"
+        (found,) = cluster.api.store.find(MUTATING_WEBHOOKS, "placement-extender").read()["webhooks"]
+        assert "service" not in found["clientConfig"]
 
 
 async def test_without_policies_no_port_is_opened_and_nothing_is_watched() -> None:

@@ -105,4 +105,7 @@ def _injected(record: PolicyRecord) -> Act:
     values |= dict.fromkeys((path.removeprefix("affinity.").split(".")[0] for path in record.lists), "")
     policy = record.policy.partition("/")[2]
     text = ", ".join(f"{name} {value}".strip() for name, value in values.items())
-    return Act(policy, Moment.ADMISSION, tuple(values), f"{policy}: injected {text or 'nodeAffinity'}")
+    # Required node terms are recorded for all policies together.
+    return Act(
+        policy, Moment.ADMISSION, tuple(values) or ("nodeAffinity",), f"{policy}: injected {text or 'nodeAffinity'}"
+    )

@@ -29,6 +29,8 @@ from extender.wire.node_terms import SPREAD, TOLERATIONS
 from extender.wire.policies_v1 import is_soft_min_domains
 
 _GROUP_VERSION: Final = "admissionregistration.k8s.io/v1"
+_LONGEST_NAME: Final = 253  # of a DNS subdomain
+_SHOWN: Final = 40
 _GATES: Final = "schedulingGates"
 _LABELS: Final = "object.metadata.labels"
 _OWNER_KIND: Final = (
@@ -73,6 +75,11 @@ def native_policy(policy: Policy, spec: JsonObject, exempt_namespaces: Iterable[
     _gates(policy.directives.scheduling_gates, draft)
     if not draft.mutations or policy.scope.pod_selector.nothing or policy.scope.namespace_selector.nothing:
         draft.left_out.append("spec: nothing is left of it")
+        return NativePolicy((), tuple(draft.left_out), ())
+    if len(name := _name(policy)) > _LONGEST_NAME:
+        draft.left_out.append(
+            f"metadata.name: {name[:_SHOWN]}… would have {len(name)} characters, {_LONGEST_NAME} are allowed"
+        )
         return NativePolicy((), tuple(draft.left_out), ())
     notes = [f"spec.when: {each} stays with the extender" for each in sorted(policy.when - {Moment.ADMISSION})]
     return NativePolicy(tuple(_documents(policy, spec, draft, exempt_namespaces)), tuple(draft.left_out), tuple(notes))
@@ -202,11 +209,15 @@ def _has(name: str) -> str:
 # ---- which pods
 
 
+def _name(policy: Policy) -> str:
+    """Of the cluster-scoped objects, in which the namespace is a part."""
+    return ".".join(part for part in ("placement", policy.key.namespace, policy.key.name) if part)
+
+
 def _documents(
     policy: Policy, spec: JsonObject, draft: _Draft, exempt_namespaces: Iterable[str]
 ) -> Iterator[JsonObject]:
-    key = policy.key
-    name = ".".join(part for part in ("placement", key.namespace, key.name) if part)
+    name = _name(policy)
     conditions = dict(_conditions(spec.get("matchConditions") or {}))
     yield {
         "apiVersion": _GROUP_VERSION,

@@ -219,8 +219,16 @@ def _status() -> Schema:
             "observedGeneration": counted,
             "conditions": listed(condition, 8, keys=("type",)),
             "matchedPods": counted | {"description": "Pods that the policy selects."},
-            "lastApplied": moment | {"description": "When it last changed an object."},
-            "conflicts": listed(conflict, 16, "With other policies, and with pods."),
+            "lastApplied": moment
+            | {
+                "description": "When it last changed an object, by the admissions of the replica that leads, since it started. "
+                "Those of standbys are in extender_policy_applications_total only. Written at most once a minute."
+            },
+            "conflicts": listed(
+                conflict,
+                16,
+                "With other policies, and with pods that the replica that leads has admitted since the policy changed.",
+            ),
         },
         "Written by the extender.",
     )

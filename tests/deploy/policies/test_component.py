@@ -127,6 +127,27 @@ def test_the_service_reaches_the_port_of_the_webhook_on_every_replica(documents:
     assert {"ports": [{"port": opened["webhook"], "protocol": "TCP"}]} in network["spec"]["ingress"]
 
 
+def test_a_sidecar_is_reached_by_a_url_and_its_user_may_do_what_it_needs(tmp_path: Path) -> None:
+    """Each API server calls the extender of its own machine: no Service leads to a static pod of the host's network."""
+    documents = overlay_with("policies", "sidecar", tmp_path)
+    own = settings(policies={"enabled": True, "webhook": {"url": "https://127.0.0.1:9443"}})
+    granted = set(rules(documents, "ClusterRole", "Role"))
+    needed = {(each.group, each.resource, each.verb) for each in needed_permissions(own) if not each.subresource}
+    assert needed <= granted
+    users = {
+        (subject["kind"], subject["name"])
+        for each in of_kind(documents, "ClusterRoleBinding", "RoleBinding")
+        for subject in each["subjects"]
+    }
+    assert users == {("User", "placement-extender")}
+    conditions = [each["spec"]["matchConditions"] for each in of_kind(documents, "ValidatingAdmissionPolicy")]
+    assert conditions == [[{"name": "ours", "expression": 'request.userInfo.username == "placement-extender"'}]] * 2
+    (mutating,) = of_kind(documents, "MutatingWebhookConfiguration")
+    wanted = mutating_webhooks(own.policies, target_of(own.policies, "kube-system"), b"ca")
+    assert wanted[0]["clientConfig"] == {"url": "https://127.0.0.1:9443/mutate", "caBundle": "Y2E="}
+    assert differs(wanted, mutating["webhooks"]), "the leader replaces the Service of the manifest"
+
+
 def test_with_cert_manager_the_certificate_is_mounted_and_the_leader_needs_no_secret(tmp_path: Path) -> None:
     documents = overlay_with("policies-cert-manager", "service-cert-manager", tmp_path)
     (certificate,) = [
