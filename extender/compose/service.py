@@ -28,6 +28,7 @@ from extender.compose.process import freeze_gc, installed_version
 from extender.compose.release import release_of_cluster
 from extender.index.audit import audit_steps
 from extender.index.cluster import ClusterIndex
+from extender.index.crossing import closed_nodes, crossing_pods
 from extender.kube.session import Session
 from extender.kube.timing import BackoffOptions, Clock, SystemClock
 from extender.kube.watch.reflector import Reflector
@@ -310,6 +311,8 @@ def _metrics(index: ClusterIndex, filter_verb: FilterVerb) -> Metrics:
     metrics.report(scraped.REJECTION_CACHE_HITS, lambda: rejections.hits)
     metrics.report(scraped.REJECTION_CACHE_BYTES, lambda: rejections.bytes)
     metrics.report(scraped.POLICY_MISSES, lambda: filter_verb.policies.counts)
+    metrics.report(scraped.CROSS_NAMESPACE_PODS, partial(crossing_pods, index))
+    metrics.report(scraped.CROSS_NAMESPACE_CLOSED_NODES, partial(closed_nodes, index))
     metrics.report(scraped.QUOTAS, index.quotas.states)
     metrics.report(scraped.QUOTA_FINDINGS, lambda: filter_verb.quotas.counts)
     return metrics

@@ -194,6 +194,17 @@ POLICY_MISSES: Final[ScrapedMetric[ByTwoLabels]] = ScrapedMetric(
 
 # -- quotas
 
+CROSS_NAMESPACE_PODS: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
+    "extender_cross_namespace_pods",
+    "Placed pods with affinity across namespaces, as the quota scope CrossNamespacePodAffinity counts them: the 10 "
+    "namespaces with most, and (others).",
+    ("namespace",),
+)
+CROSS_NAMESPACE_CLOSED_NODES: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
+    "extender_cross_namespace_closed_nodes",
+    "Nodes that required anti-affinity across namespaces closes to pods of other namespaces; the 10 namespaces that close most.",
+    ("namespace",),
+)
 QUOTAS: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
     "extender_quotas",
     "Quotas of the scope CrossNamespacePodAffinity by state: free; full; forbidding (a limit of 0 pods); without_number "

@@ -112,6 +112,18 @@ VERBS = Dashboard(
                 {"{{state}}": f"max by (state) ({at('extender_quotas')})"},
                 width=12,
             ),
+            Panel(
+                "Pods with affinity across namespaces",
+                "Placed pods by namespace, whether there is a quota or not. `extender quota report` has the details.",
+                {"{{namespace}}": f"max by (namespace) ({at('extender_cross_namespace_pods')})"},
+                width=12,
+            ),
+            Panel(
+                "Nodes closed to other namespaces",
+                "Nodes that required anti-affinity of a namespace closes to the pods of others that it selects.",
+                {"{{namespace}}": f"max by (namespace) ({at('extender_cross_namespace_closed_nodes')})"},
+                width=12,
+            ),
         ],
     },
 )

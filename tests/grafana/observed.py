@@ -177,7 +177,9 @@ class Provoked:
     async def _preempt(self, node: str) -> None:
         """A pod takes the place of another; begun in one round, so that the watch has told of both in the next."""
         operations, number = self._simulated.api.operations, self._number
-        operations.create(PODS, pod(f"low-{number}", "lab", on=node, labels={"app": f"low-{number}"}, priority=0))
+        closing = anti_affinity(term(HOSTNAME, namespaces={}, app="nothing"))  # to pods of all namespaces
+        low = pod(f"low-{number}", "lab", on=node, labels={"app": f"low-{number}"}, affinity=closing, priority=0)
+        operations.create(PODS, low)
         apart = anti_affinity(term(HOSTNAME, app=f"low-{number}"))
         high = pod(f"high-{number}", "lab", affinity=apart, nodeSelector={HOSTNAME: node}, priority=1000)
         self._preemptors.append(operations.create(PODS, high).read())

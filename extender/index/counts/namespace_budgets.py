@@ -58,13 +58,16 @@ class Needs(NamedTuple):
 class NamespaceUse:
     """What the signatures of one namespace use. ``held`` are those that count, ``waiting`` those that did not fit.
 
+    ``crossing`` are those of ``held`` that a quota for affinity across namespaces would concern.
+
     Signatures with the same constraints count once: the pods of a StatefulSet differ in their labels.
     """
 
-    __slots__ = ("_selectors", "_steps", "_terms", "_topology_keys", "_users", "held", "waiting")
+    __slots__ = ("_selectors", "_steps", "_terms", "_topology_keys", "_users", "crossing", "held", "waiting")
 
     def __init__(self) -> None:
         self.held: dict[PodSignature, None] = {}
+        self.crossing: dict[PodSignature, None] = {}
         self.waiting: dict[PodSignature, Excess] = {}
         self._selectors: dict[PodSelector, int] = {}
         self._topology_keys: dict[str, int] = {}
@@ -92,6 +95,8 @@ class NamespaceUse:
     def hold(self, signature: PodSignature) -> None:
         """The signature counts from now on."""
         self.held[signature] = None
+        if signature.affinity.cross_namespace:
+            self.crossing[signature] = None
         self.waiting.pop(signature, None)
         key = constraint_set(signature)
         users = self._users[key] = self._users.get(key, 0) + 1
@@ -101,6 +106,7 @@ class NamespaceUse:
     def drop(self, signature: PodSignature) -> None:
         """A signature that is held counts no more."""
         del self.held[signature]
+        self.crossing.pop(signature, None)
         shrink(self.held)
         key = constraint_set(signature)
         self._users[key] -= 1

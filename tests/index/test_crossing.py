@@ -1,0 +1,61 @@
+"""What placed pods with affinity across namespaces close to others, by namespace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from extender.index.cluster import ClusterIndex
+from extender.index.crossing import closed_nodes, crossing_pods
+from extender.model.objects import Pod
+from tests.builders import index_of, node, pod, term
+
+EVERYWHERE: dict[str, Any] = {"namespace_selector": {}}
+
+
+def cluster(*pods: Pod) -> ClusterIndex:
+    """Six nodes in three zones, two in each."""
+    return index_of(*(node(f"n{number}", zone=f"z{number // 2}") for number in range(6)), *pods)
+
+
+def apart(name: str, on: str, key: str = "zone", namespace: str = "red", **reach: Any) -> Pod:
+    return pod(name, on=on, namespace=namespace, apart=[term(key, app="web", **(reach or EVERYWHERE))])
+
+
+def test_the_nodes_of_each_domain_with_such_a_pod_are_closed_once() -> None:
+    index = cluster(apart("a", "n0"), apart("b", "n1"), apart("c", "n2"), apart("d", "n5", "host", "blue"))
+    assert closed_nodes(index) == {"red": 4, "blue": 1}
+    assert crossing_pods(index) == {"(others)": 0, "red": 3, "blue": 1}
+
+
+def test_terms_over_several_keys_close_a_node_once() -> None:
+    index = cluster(apart("a", "n0"), apart("b", "n1", "host"), apart("c", "n2", "host"))
+    assert closed_nodes(index) == {"red": 3}
+
+
+def test_terms_that_stay_in_their_namespace_close_nothing_to_others_and_count() -> None:
+    index = cluster(
+        apart("own", "n0", namespaces=["red"]), pod("near", on="n1", near=[term("zone", app="web", **EVERYWHERE)])
+    )
+    assert (closed_nodes(index), crossing_pods(index)) == ({}, {"(others)": 0, "red": 1, "default": 1})
+
+
+def test_pending_pods_close_nothing_and_deleted_ones_no_more() -> None:
+    index = cluster(apart("a", ""), gone := apart("b", "n0"))
+    index.delete(gone)
+    assert (closed_nodes(index), crossing_pods(index)) == ({}, {"(others)": 0})
+
+
+def test_keys_and_nodes_that_do_not_exist_close_nothing() -> None:
+    index = cluster(apart("a", "n0", "rack"), apart("b", "ghost"))
+    assert closed_nodes(index) == {}
+
+
+def test_only_the_ten_namespaces_with_most_are_named() -> None:
+    pods = [
+        apart(f"p{number}-{each}", "n0", namespace=f"ns{number}")
+        for number in range(12)
+        for each in range(1 + number // 6)
+    ]
+    found = crossing_pods(cluster(*pods))
+    assert (len(found), found["(others)"], sum(found.values())) == (11, 2, 18)
+    assert len(closed_nodes(cluster(*pods))) == 10
