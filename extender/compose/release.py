@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
@@ -11,18 +12,22 @@ from random import Random
 from extender.compose.leadership import Replica
 from extender.compose.preemption import COMPONENT
 from extender.index.cluster import ClusterIndex
+from extender.kube.errors import KubeError, NotFound
 from extender.kube.release_objects import ReleaseObjects
 from extender.kube.session import Session
 from extender.kube.timing import BackoffOptions, Clock
+from extender.kube.watch.listing import WatchFreshness
 from extender.kube.writer import Writer
 from extender.model.release import GroupKey, Level, Proposal
 from extender.settings import Settings
+from extender.tasks.leadership.takeover import is_caught_up
 from extender.tasks.namespace_limiter import NamespaceLimiter
 from extender.tasks.preemption.event_recorder import EventRecorder
 from extender.tasks.reflectors import Reflectors
 from extender.tasks.release.decisions import Decisions, Room
 from extender.tasks.release.groups import IndexGroups, NamespaceBudget
-from extender.tasks.release.manager import ManagerOptions, Parts, ReleaseManager
+from extender.tasks.release.manager import Parts, ReleaseManager
+from extender.tasks.release.memory import ManagerOptions
 from extender.tasks.release.orphans import OrphanReleaser
 from extender.tasks.release.placement_writer import LeaderReleaseStore, PlacementWriter
 from extender.tasks.release.pods import PodReleaser
@@ -31,7 +36,10 @@ from extender.telemetry import scraped
 from extender.telemetry.metrics import Metrics
 from extender.verbs.release.choice import Rest, propose
 from extender.verbs.release.progress import GroupState
+from extender.wire.kinds import GROUP_PLACEMENTS
 
+_LOG = logging.getLogger(__name__)
+_CATCH_UP_PAUSE = 0.5
 _PLACEMENT_WRITES = 8
 _PLACEMENT_WRITES_PER_SECOND = 100.0
 
@@ -78,6 +86,7 @@ def release_of_cluster(
         index.gated.changes,
         index.placements.changes,
         (index.room_changes, index.reserved.changes),
+        partial(_catch_up, reflectors, WatchFreshness(session.reads, GROUP_PLACEMENTS, clock), clock),
         ManagerOptions(keep_empty=chosen.keep_empty, expectation=chosen.expectation),
     )
     orphans = OrphanReleaser(
@@ -109,6 +118,21 @@ def release_of_cluster(
         ("release of orphans", synced(orphans.run)),
         ("events of groups", replica.run_while_leading(events.run)),
     ]
+
+
+async def _catch_up(reflectors: Reflectors, freshness: WatchFreshness, clock: Clock) -> None:
+    """Returns when the watch has shown every GroupPlacement that was written before this call."""
+    while True:
+        try:
+            if await is_caught_up(
+                lambda: reflectors.statuses()[GROUP_PLACEMENTS.name].resource_version, freshness, clock
+            ):
+                return
+        except NotFound:
+            return  # the CRD is missing: nothing was ever decided
+        except KubeError as error:
+            _LOG.warning("the decisions of an earlier leader are not known yet", extra={"error": str(error)})
+        await clock.sleep(_CATCH_UP_PAUSE)
 
 
 def _takes_pods(index: ClusterIndex, name: str) -> bool:

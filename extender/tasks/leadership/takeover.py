@@ -151,13 +151,18 @@ class Takeover:
             await self._clock.sleep(_POLL_SECONDS)
 
     async def _is_caught_up(self) -> bool:
-        newest = await self._freshness.newest_version()
-        until = self._clock.now() + _PATIENCE_SECONDS
-        while self._clock.now() < until:
-            if _reached(self._version(), newest):
-                return True
-            await self._clock.sleep(_POLL_SECONDS)
-        return await self._freshness.is_quiet_since(self._version())
+        return await is_caught_up(self._version, self._freshness, self._clock)
+
+
+async def is_caught_up(version: Callable[[], str], freshness: FreshnessCheck, clock: Clock) -> bool:
+    """Whether the watch at this version has shown everything of its kind up to now. Raises ``KubeError``."""
+    newest = await freshness.newest_version()
+    until = clock.now() + _PATIENCE_SECONDS
+    while clock.now() < until:
+        if _reached(version(), newest):
+            return True
+        await clock.sleep(_POLL_SECONDS)
+    return await freshness.is_quiet_since(version())
 
 
 def _reached(version: str, goal: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from extender.kube.errors import KubeError
@@ -118,7 +118,15 @@ class Decisions:
             return ""  # they are not pinned: the scheduler finds room for each of them, or waits
         memory.wait(self._clock.now())
         memory.problem = message_of(proposal)
+        self.keep_released(group, memory, decision)
         return memory.problem
+
+    def keep_released(self, group: GroupState, memory: GroupMemory, decision: Decision) -> None:
+        """Reserves room for the released pods alone: they are pinned to the domain, whatever comes of their siblings."""
+        if group.released and not all(map(self._has_slot, group.released)):
+            proposal = self._propose(replace(group, waiting=()), decision.levels)
+            if proposal.slots:
+                self._reserve(group, memory, proposal)
 
     def _has_slot(self, pod: Pod) -> bool:
         """Whether room is reserved for a pod on a node that still takes pods."""

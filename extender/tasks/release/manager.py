@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -21,7 +21,7 @@ from extender.model.release import Decision, GroupKey, OnTimeout, Phase, Replace
 from extender.tasks.leadership.state import LeadershipLost
 from extender.tasks.ports import Clock
 from extender.tasks.release.decisions import Decisions
-from extender.tasks.release.memory import Expectations, GroupMemory
+from extender.tasks.release.memory import Expectations, GroupMemory, ManagerOptions
 from extender.tasks.release.placement_writer import PlacementWriter
 from extender.tasks.release.pods import PodReleaser, Result
 from extender.tasks.release.ports import Groups, ReleaseRecorder, Reservations, Source
@@ -39,14 +39,6 @@ _MOST_STEPS: Final = 4  # of one group in a row: decide, release, and say so
 
 
 @dataclass(frozen=True, slots=True)
-class ManagerOptions:
-    """Seconds: until the object of a group without pods is deleted, and until a pod that is not seen released is read."""
-
-    keep_empty: float = 300.0
-    expectation: float = 60.0
-
-
-@dataclass(frozen=True, slots=True)
 class Parts:
     """What the manager joins."""
 
@@ -61,7 +53,10 @@ class Parts:
 
 
 class ReleaseManager:
-    """``run`` is one term. ``group_changes`` tell of group keys, ``placement_changes`` of objects, ``room_changes`` of room."""
+    """``run`` is one term. ``group_changes`` tell of group keys, ``placement_changes`` of objects, ``room_changes`` of room.
+
+    ``catch_up`` waits until the watch has shown all objects that were written up to now.
+    """
 
     def __init__(
         self,
@@ -71,6 +66,7 @@ class ReleaseManager:
         group_changes: Source,
         placement_changes: Source,
         room_changes: Sequence[Source],
+        catch_up: Callable[[], Awaitable[None]],
         options: ManagerOptions | None = None,
     ) -> None:
         self._parts = parts
@@ -80,6 +76,7 @@ class ReleaseManager:
         self._group_changes = group_changes
         self._placement_changes = placement_changes
         self._room_changes = room_changes
+        self._catch_up = catch_up
         self.sent = Expectations(self._options.expectation)
         self.expired = 0
         self.failures = 0
@@ -94,7 +91,13 @@ class ReleaseManager:
         return max(0.0, self._clock.now() - min(waiting)) if waiting else 0.0
 
     async def run(self) -> None:
-        """Works until cancelled. Every run begins without a memory, as that of another leader would."""
+        """Works until cancelled. Every run begins without a memory, as that of another leader would.
+
+        What is known to be decided is reserved at once, and nothing is decided before all that an earlier leader decided is
+        known: it may have released pods into room that looks free.
+        """
+        self._begin()
+        await self._catch_up()
         self._begin()
         subscribed = [
             (self._group_changes, self._group_changed),
@@ -116,6 +119,8 @@ class ReleaseManager:
                 source.unsubscribe(callback)
             for key in self._memory:
                 self._parts.reservations.release(key)
+            self._memory.clear()  # a standby tells nothing about groups
+            self._parts.reports.clear()
 
     def _begin(self) -> None:
         self._queue, self.sent = GroupQueue(self._clock), Expectations(self._options.expectation)
@@ -127,19 +132,25 @@ class ReleaseManager:
         self._parts.decisions.domains.clear()
         for placement in self._parts.shown:
             self._queue.add(placement.group)
+        groups = [group for key in self._parts.groups if (group := self._parts.groups.of(key)) is not None]
+        for group in groups:
+            self._queue.add(group.key)
         end = self._clock.now() + _RESUME_SECONDS
-        for key in self._parts.groups:
-            group = self._parts.groups.of(key)
-            if group is not None and self._clock.now() < end:
-                self._resume(group)
-            self._queue.add(key)
+        for reserve in (self._parts.decisions.keep_released, self._parts.decisions.has_room):
+            for group in sorted(groups, key=lambda group: bool(group.bound)):
+                if self._clock.now() < end:
+                    self._resume(group, reserve)
 
-    def _resume(self, group: GroupState) -> None:
-        """Reserves room again for a group that an earlier leader decided, before any other pod is let through."""
+    def _resume(self, group: GroupState, reserve: Callable[[GroupState, GroupMemory, Decision], object]) -> None:
+        """Reserves room again for a group that an earlier leader decided, before any other pod is let through.
+
+        Released pods are first, then groups of which nothing is bound, whose room was reserved. Pods that replace others
+        are last: perhaps they had none.
+        """
         try:
             memory = self._known(group)
             if memory.decision is not None and (group.released or group.waiting):
-                self._parts.decisions.has_room(group, memory, memory.decision)
+                reserve(group, memory, memory.decision)
         except Exception:  # noqa: BLE001 - as in `_work`, where the group is tried again
             self._failed(group.key)
 
@@ -202,7 +213,7 @@ class ReleaseManager:
         step = Step(Do.WAIT, Phase.COLLECTING, Reason.INCOMPLETE)
         for _ in range(_MOST_STEPS):
             self.sent.observe(group.key, (pod.uid for pod in group.waiting))
-            memory.gone &= {pod.uid for pod in group.waiting}
+            memory.forget_pods({pod.uid for pod in group.waiting}, self._clock.now())
             skipped = self.sent.of(group.key)
             refused = {**memory.refused, **dict.fromkeys(memory.gone, "it does not exist any more")}
             step = next_step(group, memory.decision, skipped, refused)
@@ -287,6 +298,7 @@ class ReleaseManager:
 
     async def _patch(self, group: GroupState, memory: GroupMemory, decision: Decision, step: Step) -> Step:
         """Releases the pods of a step, each with a patch of its own. They count as released from before the first one."""
+        memory.has_expired = False
         until = self.sent.expect(group.key, (pod.uid for pod in step.pods), self._clock.now())
         self._queue.add_at(group.key, until)
         outcomes = await asyncio.gather(*(self._parts.pods.release(PodRef.of(pod), decision) for pod in step.pods))
@@ -299,7 +311,7 @@ class ReleaseManager:
             if result is Result.GONE:
                 memory.gone.add(pod.uid)
             elif result is Result.REFUSED:
-                memory.refused[pod.uid] = error
+                self._queue.add_at(group.key, memory.refuse(pod.uid, error, self._clock.now()))
                 _LOG.warning("a release was refused", extra={"pod": pod.full_name, "error": error})
             else:
                 failed = f"{pod.name}: {error}"
@@ -336,8 +348,6 @@ class ReleaseManager:
             self._room_changed(None)  # its namespace may have room reserved for another group now
         if step.reason is Reason.DOMAIN_FULL or group.released:  # those may lose their nodes
             self._short_of_room[group.key] = None
-            if step.reason is Reason.DOMAIN_FULL:
-                self._queue.add_at(group.key, memory.next_try)
         else:
             self._short_of_room.pop(group.key, None)
         if step.reason not in {Reason.NO_ROOM, Reason.BUDGET}:
@@ -345,7 +355,7 @@ class ReleaseManager:
         following = self._parts.decisions.lines.next_of(group.key.namespace)
         if following is not None:
             self._queue.add_at(*following)
-        if step.reason is Reason.NOT_WRITTEN:
+        if step.reason in {Reason.NOT_WRITTEN, Reason.DOMAIN_FULL}:
             self._queue.add_at(group.key, memory.next_try)
         over = memory.since + group.spec.decision_timeout
         if step.phase is not Phase.BOUND and over > self._clock.now():
@@ -363,6 +373,7 @@ class ReleaseManager:
     async def _ended(self, key: GroupKey) -> None:
         """No pod of the group is left. Its decision stays for a while, as its owner may replace all of them."""
         now = self._clock.now()
+        self.sent.observe(key, ())
         self._parts.reservations.release(key)
         self._parts.decisions.domains.pop(key, None)
         self._short_of_room.pop(key, None)

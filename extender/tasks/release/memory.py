@@ -15,7 +15,16 @@ from extender.model.group_placements import PlacementStatus
 from extender.model.release import Decision, GroupKey
 
 _FIRST_WAIT: Final = 0.25
+_REFUSED_FOR: Final = 300.0
 _LONGEST_WAIT: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerOptions:
+    """Seconds: until the object of a group without pods is deleted, and until a pod that is not seen released is read."""
+
+    keep_empty: float = 300.0
+    expectation: float = 60.0
 
 
 @dataclass(slots=True)
@@ -46,7 +55,20 @@ class GroupMemory:
     told: PlacementStatus | None = None
     problem: str = ""
     refused: dict[str, str] = field(default_factory=dict)
+    refused_until: float = 0.0
     gone: set[str] = field(default_factory=set)
+
+    def refuse(self, uid: str, why: str, now: float) -> float:
+        """The API server refuses the release of a pod; returns when it is tried again: the cause may be an admission plugin."""
+        self.refused[uid] = why
+        self.refused_until = now + _REFUSED_FOR
+        return self.refused_until
+
+    def forget_pods(self, waiting: set[str], now: float) -> None:
+        """Forgets what was known of pods that do not wait any more, and refusals that are tried again."""
+        self.gone &= waiting
+        if now >= self.refused_until:
+            self.refused.clear()
 
     def wait(self, now: float) -> float:
         """A try has failed; returns when the next one is made. The wait doubles, and is at most a few seconds."""

@@ -24,7 +24,8 @@ from extender.settings import Rules
 from extender.tasks.namespace_limiter import NamespaceLimiter
 from extender.tasks.release.decisions import Decisions, Room
 from extender.tasks.release.groups import IndexGroups, NamespaceBudget
-from extender.tasks.release.manager import ManagerOptions, Parts, ReleaseManager
+from extender.tasks.release.manager import Parts, ReleaseManager
+from extender.tasks.release.memory import ManagerOptions
 from extender.tasks.release.placement_writer import PlacementWriter
 from extender.tasks.release.pods import PodReleaser
 from extender.tasks.release.reports import Reports
@@ -149,8 +150,12 @@ class Scene:
         sources = (index.room_changes, index.reserved.changes)
         options = ManagerOptions(keep_empty=300, expectation=60)
         return ReleaseManager(
-            parts, clock, clock.utc_now, index.gated.changes, index.placements.changes, sources, options
+            parts, clock, clock.utc_now, index.gated.changes, index.placements.changes, sources, self.catch_up, options
         )
+
+    async def catch_up(self) -> None:
+        """What a new leader waits for: the watches show all that an earlier one wrote."""
+        self.show()
 
     def record(self, event: PodEvent) -> None:
         """Takes an event."""

@@ -238,3 +238,29 @@ async def test_a_group_that_breaks_the_manager_does_not_keep_others_gated() -> N
         scene.counts.of["mended"] = 1
         await scene.pass_time(12)
         assert set(scene.released()) == {"bad-1", "good-1"}
+
+
+async def test_a_patch_that_is_refused_is_not_repeated_at_once_but_after_a_while() -> None:
+    scene = Scene({"a": 4}, decision_timeout=10_000.0)
+    scene.create("x", 1, 2)
+    scene.api.fail = lambda call, name: (
+        Rejected("422 no", status=422) if call == "release_pod" and name == "x-2" else None
+    )
+    async with scene.leading():
+        await scene.pass_time(60)
+        assert scene.released() == {"x-1": "a"}
+        assert scene.api.calls.count(("release_pod", "x-2")) == 1
+        assert scene.status("x")["conditions"][0]["reason"] == "Refused"
+        scene.api.fail = lambda _call, _name: None
+        await scene.pass_time(300)
+        assert set(scene.released()) == {"x-1", "x-2"}
+
+
+async def test_a_standby_tells_nothing_about_groups() -> None:
+    scene = Scene({"a": 0})
+    scene.create("x", 1)
+    async with scene.leading() as manager:
+        await scene.pass_time(10)
+        assert manager.oldest() > 0
+    assert manager.oldest() == 0
+    assert scene.index.reserved.statistics()["reserved_slots"] == 0
