@@ -17,9 +17,9 @@ from extender.kube.connection import ACCOUNT_FOLDER, Access
 from extender.limit_settings import Limits
 from extender.model.documents import DocumentError
 from extender.settings import DEFAULT_NAMESPACE, Kube, Settings, parse_settings
-from extender.tasks.webhook.endpoint import OwnPod
 from extender.wire.errors import WireError
 from extender.wire.snapshot import Snapshot, decode_snapshot
+from extender.wire.webhook_configurations import OwnPod
 
 T = TypeVar("T")
 

@@ -32,7 +32,7 @@ from extender.tasks.readiness import ListedOnce, Readiness
 from extender.tasks.reflectors import Reflectors
 from extender.tasks.webhook.certificates import FileCertificates, OwnCertificates, OwnCertificatesOptions
 from extender.tasks.webhook.configurations import MUTATING, VALIDATING, WebhookConfigurations
-from extender.tasks.webhook.endpoint import Endpoint, OwnPod, WebhookEndpoint
+from extender.tasks.webhook.endpoint import Endpoint, WebhookEndpoint
 from extender.tasks.webhook.keeper import WebhookKeeper
 from extender.telemetry import scraped
 from extender.telemetry.admission import AdmissionMetrics
@@ -40,7 +40,13 @@ from extender.telemetry.metrics import Metrics
 from extender.verbs.admit.decision import AdmitVerb
 from extender.wire.kinds import NAMESPACES
 from extender.wire.watched_kinds import policy_kinds
-from extender.wire.webhook_configurations import WebhookTarget, mutating_webhooks, target_of, validating_webhooks
+from extender.wire.webhook_configurations import (
+    OwnPod,
+    WebhookTarget,
+    mutating_webhooks,
+    target_of,
+    validating_webhooks,
+)
 
 Job: TypeAlias = tuple[str, Callable[[], Awaitable[None]]]
 Source: TypeAlias = OwnCertificates | FileCertificates

@@ -54,7 +54,6 @@ from extender.tasks.rejected_pods.rechecker import Rechecker
 from extender.tasks.rejected_pods.requeuer import Requeuer
 from extender.tasks.rejected_pods.writes import RejectedPodWriter
 from extender.tasks.watched_pods import WatchedPods
-from extender.tasks.webhook.endpoint import OwnPod
 from extender.telemetry import scraped
 from extender.telemetry.metrics import Metrics
 from extender.verbs.effective_pod import policy_terms
@@ -63,6 +62,7 @@ from extender.verbs.filter.select_host import find_node_elsewhere
 from extender.verbs.prioritize import prioritize_nodes, prioritize_watched
 from extender.wire.kinds import PODS
 from extender.wire.watched_kinds import watched_kinds
+from extender.wire.webhook_configurations import OwnPod
 
 _LOG = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from extender.policy_settings import Policies
 
@@ -36,6 +36,17 @@ _BUILT_IN: Final = (
     ("batch", "v1", ("jobs",), _CREATE),
     ("batch", "v1", ("cronjobs",), _CREATE_AND_UPDATE),
 )
+
+
+class OwnPod(NamedTuple):
+    """The pod in which this process runs, as the downward API tells.
+
+    https://kubernetes.io/docs/concepts/workloads/pods/downward-api/
+    """
+
+    name: str
+    uid: str
+    address: str
 
 
 @dataclass(frozen=True, slots=True)

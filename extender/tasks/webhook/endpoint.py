@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 from extender.kube.errors import Conflict, KubeError, NotFound
 from extender.tasks.ports import Clock
-from extender.wire.webhook_configurations import differs
+from extender.wire.webhook_configurations import OwnPod, differs
 
 JsonObject = dict[str, Any]
 
@@ -48,17 +48,6 @@ class Readiness(Protocol):
     @property
     def is_ready(self) -> bool:
         """All its checks pass."""
-
-
-class OwnPod(NamedTuple):
-    """The pod in which this process runs, as the downward API tells.
-
-    https://kubernetes.io/docs/concepts/workloads/pods/downward-api/
-    """
-
-    name: str
-    uid: str
-    address: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ import pytest
 
 from extender.doctor.permissions import needed_permissions
 from extender.settings import Settings
-from extender.tasks.webhook.endpoint import Endpoint, OwnPod
-from extender.wire.webhook_configurations import differs, mutating_webhooks, target_of, validating_webhooks
+from extender.tasks.webhook.endpoint import Endpoint
+from extender.wire.webhook_configurations import OwnPod, differs, mutating_webhooks, target_of, validating_webhooks
 from tests.builders import settings
 from tests.deploy.building import DEPLOY, DEPLOYED, Json, load, of_kind, overlay, overlay_with, rules
 from tests.deploy.test_manifests import FOREIGN, KUBERNETES, POLICY_RESOURCES, declared_calls

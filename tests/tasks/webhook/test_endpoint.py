@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from extender.kube.errors import Conflict, KubeError, NotFound, Rejected
-from extender.tasks.webhook.endpoint import REPAIR_SECONDS, Endpoint, OwnPod, WebhookEndpoint
+from extender.tasks.webhook.endpoint import REPAIR_SECONDS, Endpoint, WebhookEndpoint
+from extender.wire.webhook_configurations import OwnPod
 from tests.fakes import FakeClock, until
 
 Json = dict[str, Any]
