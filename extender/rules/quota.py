@@ -162,14 +162,6 @@ class CrossNamespaceQuota(Rule):
             return 0
         return view.quotas.version(signature.namespace) + view.namespaces_version
 
-    def pod_key(self, pod: Pod, view: IndexReaders) -> Hashable:
-        """What quotas charge for a pod beside its signature; None where none concerns it."""
-        if not (pod.signature.affinity.cross_namespace and view.quotas.concerns(pod.signature)):
-            return None
-        facts = pod.quota
-        amounts = (tuple(sorted(pod.requests.items())), tuple(sorted(facts.limits.items())))
-        return (*amounts, facts.has_deadline, facts.best_effort, facts.created)
-
     def shared_places(self, pod: Pod, view: IndexReaders) -> Iterator[tuple[Hashable, int]]:
         """What is left of each quota that charges the pod, in pods like this one."""
         quotas = view.quotas

@@ -8,10 +8,8 @@ import pytest
 
 from extender.index.audit import audit
 from extender.index.claims.assumed import Limits
-from extender.model.policies import PolicyObject
 from extender.rules.quota import AUDITED, REJECTED
-from tests.builders import REQUIRED, Json, namespace, term, weighted
-from tests.policies import policy
+from tests.builders import Json, namespace, term, weighted
 from tests.quotas import NODES, SCOPE, Tenants, limited, quota, reaching, reaching_json
 
 PLAIN: list[Json] = [term("zone", app="db")]
@@ -323,45 +321,6 @@ async def test_a_pod_too_large_to_be_read_is_held_to_the_quota_in_augment_mode()
     assert not await tenants.passes("a", labels=large)
     reach = Tenants(mode="augment", reach={"maxNamespaces": {"limit": 5}})
     assert "is not read above limits.podBytes" in await reach.text("a", labels=large)
-
-
-def apart_by_policy(**fields: Any) -> Any:
-    terms = [term("zone", app="db", namespace_selector={})]
-    return policy("apart", affinity={"podAntiAffinity": {REQUIRED: terms}}, **fields)
-
-
-@pytest.mark.parametrize("mode", ["offload", "augment"])
-async def test_terms_that_a_policy_adds_count_and_the_text_names_the_policy(mode: str) -> None:
-    tenants = Tenants(limited(1), policies=[apart_by_policy()], mode=mode)
-    assert await tenants.passes("a", apart=())
-    assert (await tenants.text("b", apart=())).endswith(" (terms of ClusterPodSchedulingPolicy/apart)")
-    tenants.put(reaching("a", apart=(), on="n1"))
-    assert not await tenants.passes("b", apart=())
-    assert audit(tenants.index) == []
-
-
-async def test_pods_count_no_more_once_the_policy_is_gone() -> None:
-    tenants = Tenants(limited(1), policies=[apart_by_policy()])
-    tenants.put(reaching("bound", apart=(), on="n1"))
-    assert tenants.index.statistics()["quota_pods"] == 1
-    tenants.index.delete(PolicyObject(apart_by_policy()))
-    assert tenants.index.statistics()["quota_pods"] == 0
-    assert audit(tenants.index) == []
-
-
-@pytest.mark.parametrize(
-    "made",
-    [
-        apart_by_policy(mode="Audit"),
-        apart_by_policy(targets="Templates"),
-        policy("own", affinity={"podAntiAffinity": {REQUIRED: [term("zone", app="db")]}}),
-        policy("nodes", nodeSelector={"disk": "ssd"}),
-    ],
-    ids=["in mode Audit", "for templates", "within the namespace", "for nodes"],
-)
-def test_other_policies_put_no_pod_into_the_scope(made: Any) -> None:
-    tenants = Tenants(reaching("bound", apart=(), on="n1"), policies=[made])
-    assert tenants.index.statistics()["quota_pods"] == 0
 
 
 # -- modes and counts ---------------------------------------------------------------------------------------------------

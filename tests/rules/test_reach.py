@@ -45,6 +45,12 @@ async def test_the_namespaces_that_a_term_reaches_must_consent() -> None:
     assert "reaches not-there without" in await tenants.text("b", apart=[term(app="db", namespaces=["not-there"])])
 
 
+async def test_the_first_few_namespaces_are_named_and_the_others_counted() -> None:
+    others = [namespace(f"n{number}") for number in range(4)]
+    tenants = Tenants(*others, **reach(consent={"label": "example.com/reachable"}))
+    assert "reaches n0, n1, n2 and 2 more without" in await tenants.text("a")
+
+
 @pytest.mark.parametrize(
     ("limits", "limit"),
     [

@@ -9,12 +9,13 @@ from contextlib import asynccontextmanager
 import pytest
 
 from extender.model.objects import Pod
+from extender.rules import catalog
 from extender.tasks.rejected_pods.requeuer import TURN_STEP_SECONDS, Requeuer
 from extender.tasks.rejected_pods.writes import RejectedPodWriter
 from extender.verbs.filter.select_host import find_node_elsewhere
 from tests.builders import asking, namespace
 from tests.fakes import FakeClock, FakeWriter, until
-from tests.quotas import NODES, Tenants, limited, reaching, reaching_json
+from tests.quotas import NODES, Tenants, limited, quota, reaching, reaching_json
 
 WAITING = 30
 
@@ -129,3 +130,21 @@ async def test_a_relabelled_namespace_wakes_all_pods_that_the_default_denied() -
     async with tenants.running():
         tenants.put(namespace("team"))
         await until(lambda: len(tenants.woken) == 3)
+
+
+@pytest.mark.parametrize(
+    ("hard", "places"),
+    [
+        ({"pods": "5"}, {"team/cross": 4}),
+        ({"pods": "5", "requests.cpu": "700m"}, {"team/cross": 3}),
+        ({"requests.memory": "1Gi"}, {}),
+        ({"pods": "0"}, {"team/cross": 0}),
+    ],
+    ids=["a number", "the scarcer resource", "nothing that the pod uses", "over the limit already"],
+)
+def test_the_places_that_pods_share_are_those_left_of_the_quota(hard: dict[str, str], places: dict[str, int]) -> None:
+    fields = {"requests": {"cpu": "200m"}}
+    tenants = Tenants(quota(hard=hard), reaching("bound", on="n1", requests={"cpu": "100m"}))
+    assert catalog.shared_places(reaching("a", **fields), tenants.index.view) == places
+    audited = Tenants(quota(hard=hard), quota_mode="Audit")
+    assert catalog.shared_places(reaching("a", **fields), audited.index.view) == {}
