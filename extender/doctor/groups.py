@@ -19,7 +19,7 @@ _MOST_NAMED: Final = 10
 _USUAL_GRACE: Final = 120.0  # seconds that a new pod may be in no group, as its policy was written a moment ago
 _REMEDIES: Final[Mapping[str, str]] = {
     UNDECIDED: "check that a replica leads, that release.enabled is true, and that it may write GroupPlacements",
-    Reason.INCOMPLETE: "create the pods that are missing, or correct release.size of the policy",
+    Reason.INCOMPLETE: "create the pods that are missing (a StatefulSet needs podManagementPolicy Parallel), or correct release.size",
     Reason.NO_SIZE: "give the pods the label or annotation with a number that release.size of the policy names",
     Reason.FOREIGN_GATE: "find out who removes the other gates; the extender removes only its own",
     Reason.BUDGET: "wait until other groups of the namespace have nodes, or raise the setting",
