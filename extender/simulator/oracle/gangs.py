@@ -11,6 +11,7 @@ Judged are groups by label of policies with the mode Required, in the order of t
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from extender.simulator.apiserver.kinds import GROUP_PLACEMENTS, NODES, PODS, Kind
@@ -285,6 +286,7 @@ def _requests(pod: JsonObject) -> dict[str, float]:
     return found
 
 
+@lru_cache(maxsize=1024)  # asked for every pod at every change, and there are few different ones
 def _quantity(text: str | float) -> float:
     """A quantity in the notations that scenarios use."""
     if not isinstance(text, str):
