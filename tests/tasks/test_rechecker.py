@@ -151,6 +151,17 @@ async def test_places_for_three_pods_requeue_three_equal_pods_one_in_each_round(
     assert scene.requeued() == ["asking-0", "asking-1", "asking-2"]
 
 
+async def test_one_of_equal_pods_is_requeued_in_a_round_however_slow_the_scheduler_is() -> None:
+    scene = Scene()
+    for number in range(3):
+        scene.ask(f"asking-{number}")
+    scene.delete("on-n0")
+    async with scene.running():
+        while scene.rounds < 2:  # noqa: ASYNC110 (time passes only while the rechecker runs)
+            await asyncio.sleep(0)
+        assert scene.requeued() == ["asking-0"]
+
+
 async def test_pods_that_full_nodes_keep_pending_are_not_requeued_whatever_else_changes() -> None:
     """The scheduler offers no full node. That one passes our rules is no reason to try the pod again."""
     scene = Scene()

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from extender.cli.explain_report import report
+from extender.index.counts import counts
 from extender.model.explanations import Explanation
 from extender.model.objects import Object, Pod
 from extender.model.release import GroupKey, Slot
+from extender.rules import constraint_states
 from extender.settings import Settings
+from extender.verbs.explain import changes
+from extender.verbs.explain import explaining as explaining_module
 from tests.builders import index_of, matching, namespace, node, pod, settings, spread, term
 from tests.explaining import explained
 from tests.quotas import Tenants, limited, reaching
@@ -95,3 +101,32 @@ def test_needs_that_the_extender_does_not_see_are_named() -> None:
     needing = pod("asking")
     needing = type(needing)(needing.uid, needing.name, needing.signature, has_unseen_needs=True)
     assert "host ports, volumes and devices" in explaining(needing, node("n0")).unchecked
+
+
+def test_steps_that_end_within_a_table_change_nothing_in_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every table is long enough to be left in the middle, as in a cluster with a signature for each pod."""
+    objects: list[Object] = [node(f"n{at}", zone=f"z{at % 2}", allocatable=ROOM) for at in range(6)]
+    objects += [pod(f"web-{at}", on=f"n{at}", app="web", labels={"number": f"{at}"}) for at in range(6)]
+    objects += [namespace(f"a{at}", team="a") for at in range(6)]
+    near = [term("zone", namespace_selector=matching(team="b"), app="web")]
+    asking = [
+        pod("far", namespace="a1", near=near),
+        pod("alone", apart=[term("host", app="web")], requests={"cpu": "9"}),
+    ]
+    whole = [explaining(each, *objects) for each in asking]
+    monkeypatch.setattr(counts, "_SIGNATURES_A_STEP", 1)
+    monkeypatch.setattr(constraint_states, "_STEP", 1)
+    monkeypatch.setattr(changes, "_A_STEP", 1)
+    monkeypatch.setattr(explaining_module, "_FITS_A_STEP", 1)
+    monkeypatch.setattr(explaining_module, "_CLAUSES_A_STEP", 1)
+    assert [explaining(each, *objects) for each in asking] == whole
+
+
+def test_a_move_within_the_domain_that_rejects_is_not_offered() -> None:
+    nodes = [node(f"n{at}", zone="z1", pool=pool, allocatable=ROOM) for at, pool in enumerate("ab")]
+    asking = pod("asking", apart=[term("zone", app="web")], node_selector={"pool": "a"})
+    old = pod("old", on="n0", app="web")
+    assert "movePod" not in {each.kind for each in explaining(asking, *nodes, old).changes}
+    elsewhere = node("n2", zone="z2", pool="b", allocatable=ROOM)
+    (move,) = [each for each in explaining(asking, *nodes, elsewhere, old).changes if each.kind == "movePod"]
+    assert (move.pods, move.from_node, move.to, move.node) == (("default/old",), "n0", "n2", "n0")
