@@ -175,3 +175,33 @@ async def test_a_gang_that_no_zone_holds_stays_whole_at_its_gate_and_says_why(re
     for each in pods:
         gated = await released.api.request("GET", pod_path(each))
         assert gated["spec"]["schedulingGates"] == [{"name": RELEASE_GATE}]
+
+
+async def test_a_replaced_pod_follows_its_gang_and_a_gang_whose_zone_is_lost_moves_as_a_whole(
+    released: Cluster,
+) -> None:
+    api, board = released.api, released.board
+    await released.add_nodes(zones=2, per_zone=3, cpu="4")
+    await releasing(api)
+    pods = gang("a", 6)
+    async with two_extenders(released):
+        await api.create(*pods)
+        first = {(await zones(api))[node] for node in await board.bound(*pods)}
+        await api.delete(pod_path(pods[0]), grace=0)
+        (instead,) = gang("a", 1)
+        instead["metadata"] |= {"name": "a-instead", "annotations": {SIZE: "6"}}
+        await api.create(instead)
+        assert {(await zones(api))[node] for node in await board.bound(instead)} == first
+        lost = [name for name, zone in (await zones(api)).items() if {zone} == first]
+        for name in lost:
+            await api.delete(f"{NODES}/{name}")
+        for each in (*pods[1:], instead):
+            await api.delete(pod_path(each), grace=0)
+        again = gang("a", 6)
+        for each in again:
+            each["metadata"]["name"] += "-again"
+        await api.create(*again)
+        moved = {(await zones(api))[node] for node in await board.bound(*again)}
+        assert (len(moved), moved & first) == (1, set())
+        (placement,) = (await api.list(PLACEMENTS))[0]
+        assert {placement["spec"]["topology"][0]["value"]} == moved
