@@ -96,6 +96,15 @@ class Reach(Section, frozen=True):
         """Whether any limit is set."""
         return self.max_namespaces.limit is not None or bool(self.topology_keys.allowed) or bool(self.consent.label)
 
+    @property
+    def rejects(self) -> bool:
+        """Whether a limit that is set rejects pods."""
+        return "Enforce" in (
+            self.max_namespaces.mode if self.max_namespaces.limit is not None else "",
+            self.topology_keys.mode if self.topology_keys.allowed else "",
+            self.consent.mode if self.consent.label else "",
+        )
+
 
 class Quota(Section, frozen=True):
     """Quotas for pods with affinity across namespaces, counted when pods are placed.
@@ -117,3 +126,8 @@ class Quota(Section, frozen=True):
         for namespace in self.exempt_namespaces:
             if not is_dns_label(namespace):
                 raise ValueError(f'exemptNamespaces: "{namespace}" is no name of a namespace')
+
+    @property
+    def rejects(self) -> bool:
+        """Whether pods may be rejected: then the scheduler must not go on without the extender."""
+        return self.enabled and (self.mode == "Enforce" or self.reach.rejects)

@@ -216,12 +216,12 @@ def _extender_entry(settings: Settings, layout: str, trust: Trust, host: str) ->
         yield f"    bindVerb: {paths.bind.lstrip('/')} # the extender needs the permission to create pods/binding"
     yield "    nodeCacheCapable: true # send names instead of whole nodes"
     yield f"    httpTimeout: {math.floor(server.request_timeout) + 1}s # longer than server.requestTimeout ({server.request_timeout})"
-    why = (
-        "without the extender pods would be placed without their constraints"
-        if offload
-        else "without the extender the plugins still apply the constraints"
-    )
-    yield f"    ignorable: {'false' if offload else 'true'} # {why}"
+    why = "without the extender the plugins still apply the constraints"
+    if offload:
+        why = "without the extender pods would be placed without their constraints"
+    elif settings.quota.rejects:
+        why = "without the extender pods would be placed over their quotas"
+    yield f"    ignorable: {'false' if offload or settings.quota.rejects else 'true'} # {why}"
     if server.tls.cert_file:
         yield "    enableHTTPS: true"
         yield "    tlsConfig:"

@@ -93,7 +93,7 @@ def _over_reach(pod: Pod, view: IndexReaders) -> Iterator[Finding]:
     limits, signature = view.quotas.settings.reach, pod.signature
     if _is_unread(signature):
         text = f"namespace {pod.namespace}: what the affinity reaches is not read above limits.podBytes"
-        yield Finding(UNREAD, _enforces_any(view), text, blamed=("limits.podBytes",))
+        yield Finding(UNREAD, limits.rejects, text, blamed=("limits.podBytes",))
         return
     reach = view.quotas.reach(signature)
     most = limits.max_namespaces.limit
@@ -115,15 +115,6 @@ def _over_reach(pod: Pod, view: IndexReaders) -> Iterator[Finding]:
 def _is_unread(signature: PodSignature) -> bool:
     """Whether the terms have not been read, because the pod is too large."""
     return signature.excess is not None and signature.excess.limit == "podBytes"
-
-
-def _enforces_any(view: IndexReaders) -> bool:
-    limits = view.quotas.settings.reach
-    return "Enforce" in (
-        limits.max_namespaces.mode if limits.max_namespaces.limit is not None else "",
-        limits.topology_keys.mode if limits.topology_keys.allowed else "",
-        limits.consent.mode if limits.consent.label else "",
-    )
 
 
 def _named(names: list[str] | tuple[str, ...]) -> str:

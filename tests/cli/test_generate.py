@@ -96,6 +96,23 @@ def test_only_a_plugin_whose_rule_we_decide_is_switched_off(tmp_path: Path, caps
     assert profile["plugins"]["multiPoint"]["disabled"] == [{"name": "InterPodAffinity"}]
 
 
+@pytest.mark.parametrize(
+    ("quota", "ignorable"),
+    [
+        ({"enabled": True}, False),
+        ({"enabled": True, "mode": "Audit", "reach": {"maxNamespaces": {"limit": 5}}}, False),
+        ({"enabled": True, "mode": "Audit", "reach": {"maxNamespaces": {"limit": 5, "mode": "Audit"}}}, True),
+        ({"enabled": False}, True),
+    ],
+    ids=["quotas", "reach", "audits only", "disabled"],
+)
+def test_the_scheduler_does_not_go_on_without_an_extender_that_holds_pods_to_quotas(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], quota: Any, *, ignorable: bool
+) -> None:
+    document = generated(capsys, "--config", written(tmp_path, mode="augment", quota=quota))
+    assert document["extenders"][0]["ignorable"] is ignorable
+
+
 def test_with_scores_in_tree_scale_the_other_weights_are_multiplied(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

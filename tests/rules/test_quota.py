@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -18,6 +19,13 @@ PLAIN: list[Json] = [term("zone", app="db")]
 async def test_two_requests_in_a_row_with_one_place_left_let_one_pod_pass() -> None:
     tenants = Tenants(limited(2), reaching("bound", on="n1"))
     assert [await tenants.passes("a"), await tenants.passes("b")] == [True, False]
+    assert audit(tenants.index) == []
+
+
+async def test_requests_of_several_schedulers_at_once_let_as_many_pods_pass_as_there_are_places() -> None:
+    tenants = Tenants(limited(7))
+    passed = await asyncio.gather(*(tenants.passes(f"p{number}") for number in range(30)))
+    assert sum(passed) == 7
     assert audit(tenants.index) == []
 
 
