@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 
+from extender.cli.files import read_snapshot
+from extender.cli.groups import groups_of
 from extender.cli.main import main
 from extender.model.group_placements import PlacementStatus
 from extender.model.release import RELEASE_GATE, RELEASED_ANNOTATION, Decision, GroupKey, Level, Phase
+from extender.settings import Settings
 from extender.simulator.apiserver.server import ApiServer
 from extender.wire.group_placements import decision_body, status_body
 from tests.policies import policy_json
@@ -104,7 +107,9 @@ def test_a_status_about_other_counts_is_out_of_date(tmp_path: Path, capsys: pyte
 
 
 def test_a_pod_that_no_policy_releases_is_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _, row = table(capsys, listed(tmp_path, member("lost")))
+    ending = member("ending")
+    ending["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    _, row = table(capsys, listed(tmp_path, member("lost"), ending))
     assert row[:4] == ["shop", "-", "pod/lost", "Stray"]
     assert row[-1] == f"no policy removes the gate {RELEASE_GATE}"
 
@@ -139,6 +144,16 @@ def test_json_is_for_scripts(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         "reason": "Incomplete",
     }
     assert [stray["pod"] for stray in found["strayPods"]] == ["shop/lost"]
+
+
+def test_without_the_bound_pods_the_leader_is_believed(tmp_path: Path) -> None:
+    """`extender doctor` reads only pods without a node, so the counts of the leader are others."""
+    path = tmp_path / "snapshot.json"
+    items = [POLICY, member("a-2", minutes=20), placed(Phase.DEGRADED, 3, 2, 2, "z1 holds 0 of 1")]
+    path.write_text(json.dumps({"kind": "List", "items": items}), "utf-8")
+    objects = read_snapshot(str(path), Settings().limits).objects
+    (whole,), (partial,) = (groups_of(objects, Settings(), is_partial=known).groups for known in (False, True))
+    assert (whole.message, partial.message) == ("0 of 3 pods are released", "z1 holds 0 of 1")
 
 
 async def test_a_cluster_is_read_with_what_it_serves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -59,6 +59,10 @@ DIFFERENT = {
     "empty resources of the pod": ({}, {"resources": {}}),
     "user 0": ({}, {"securityContext": {"runAsUser": 0}}),
     "a switch that is a pointer": ({}, {"enableServiceLinks": False}),
+    "a grace period of 1 that was not negative": (
+        {"terminationGracePeriodSeconds": 5},
+        {"terminationGracePeriodSeconds": 1},
+    ),
     "a grace period other than 1": ({"terminationGracePeriodSeconds": -1}, {"terminationGracePeriodSeconds": 2}),
 }
 
@@ -166,6 +170,34 @@ def test_a_shorter_list_of_values_is_refused_although_it_narrows() -> None:
 def test_a_wrong_label_value_stays_legal_where_the_pod_has_had_one() -> None:
     gated = {"schedulingGates": [{"name": "a/b"}]}
     assert errors(pod({**terms("-"), **gated}), pod(terms("-"))) == []
+
+
+def selecting(value: str, *, by_spread: bool) -> Pod:
+    """A spec that selects pods by a label value, for spread or for anti-affinity."""
+    selector = {"matchExpressions": [{"key": "app", "operator": "In", "values": [value]}]}
+    if by_spread:
+        constraint = {
+            "maxSkew": 1,
+            "topologyKey": "zone",
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": selector,
+        }
+        return {"topologySpreadConstraints": [constraint]}
+    term = {"topologyKey": "zone", "labelSelector": selector}
+    return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
+@pytest.mark.parametrize("by_spread", [False, True], ids=["anti-affinity", "spread"])
+def test_a_wrong_value_in_a_selector_of_pods_stays_legal_where_the_pod_has_had_one(*, by_spread: bool) -> None:
+    wrong, right = selecting("-", by_spread=by_spread), selecting("a", by_spread=by_spread)
+    assert errors(pod(wrong), pod(wrong, labels={"a": "b"})) == []
+    ((field, kind), forbidden) = errors(pod(right), pod(wrong))
+    assert (field.rpartition(".")[2], kind, forbidden) == ("values[0]", "Invalid", ("spec", "Forbidden"))
+
+
+def test_an_error_that_two_checks_find_is_named_once() -> None:
+    new = pod({"containers": [{"name": "app", "image": ""}]})
+    assert errors(pod(), new) == [("spec.containers[0].image", "Required")]
 
 
 def test_neither_pod_is_changed() -> None:
