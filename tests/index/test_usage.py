@@ -1,0 +1,48 @@
+"""The table of quotas: the state of each quota for the metric, and that a cluster without quotas counts nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.index.cluster import ClusterIndex
+from extender.model.objects import PodQuota
+from extender.settings import Rules
+from tests.quotas import SCOPE, Tenants, limited, quota, reaching
+
+
+@pytest.mark.parametrize(
+    ("found", "state"),
+    [
+        (limited(2), "free"),
+        (limited(1), "full"),
+        (quota(hard={"pods": "5", "count/pods": "1"}), "full"),
+        (limited(0), "forbidding"),
+        (quota(hard={"requests.cpu": "1"}), "without_number"),
+        (quota(hard={"count/secrets": "1"}), "inert"),
+        (limited(3, scopes=[SCOPE, "Terminating", "NotTerminating"]), "inert"),
+    ],
+    ids=["free", "full", "full by one of two", "forbidding", "without a number", "of nothing", "for no pod"],
+)
+def test_each_quota_has_one_state(found: PodQuota, state: str) -> None:
+    tenants = Tenants(found, reaching("bound", on="n1"), quota("plain", scopes=()), limited(1, in_namespace="other"))
+    states = tenants.index.quotas.states()
+    states["free"] -= 1  # that of the other namespace
+    assert {name for name, count in states.items() if count} == {state}
+    assert set(states) == {"free", "full", "forbidding", "without_number", "inert"}
+
+
+def test_the_state_follows_the_pods() -> None:
+    tenants = Tenants(limited(1))
+    assert tenants.index.quotas.states()["free"] == 1
+    tenants.put(reaching("bound", on="n1"))
+    assert tenants.index.quotas.states()["full"] == 1
+    tenants.index.delete(limited(1))
+    assert sum(tenants.index.quotas.states().values()) == 0
+
+
+def test_without_quotas_no_pod_is_counted_and_a_rebuilt_index_counts_none_either() -> None:
+    index = ClusterIndex(Rules())
+    index.upsert(reaching("bound", on="n1"))
+    index.rebuild()
+    assert index.statistics()["quota_pods"] == 0
+    assert index.quotas.namespaces() == []
