@@ -187,20 +187,19 @@ class ReleaseManager:
     # -- one group ------------------------------------------------------------------------------------------------------
 
     async def _work(self, key: GroupKey, places: asyncio.Semaphore) -> None:
+        pods = 0
         try:
             self._expire_reservations()
             group = self._parts.groups.of(key)
-            if group is None:
-                await self._ended(key)
-            else:
-                await self._release(group)
+            pods = 0 if group is None else group.ready
+            await (self._ended(key) if group is None else self._release(group))
         except LeadershipLost:
             _LOG.info("another replica leads", extra={"group": str(key)})
         except Exception:  # noqa: BLE001 - logged and counted: what is wrong with one group must not keep all others gated
             self._failed(key)
             self._queue.add_at(key, self._clock.now() + _AFTER_FAILURE)
         finally:
-            self._queue.done(key)
+            self._queue.done(key, pods)
             places.release()
 
     def _failed(self, key: GroupKey) -> None:

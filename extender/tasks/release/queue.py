@@ -16,6 +16,7 @@ from extender.tasks.namespace_limiter import NamespaceUsage
 from extender.tasks.ports import Clock
 
 MOST_IN_WORK: Final = 8
+_REST_A_POD: Final = 2e-5  # seconds between two looks at a group, each of which costs 0.1 us a pod
 
 
 class GroupQueue:
@@ -32,16 +33,23 @@ class GroupQueue:
         self._in_work: Counter[str] = Counter()  # groups by namespace
         self._most_in_work = most_in_work
         self._again: set[GroupKey] = set()
+        self._resting: dict[GroupKey, float] = {}
         self._changed = asyncio.Event()
 
     def __len__(self) -> int:
         return sum(map(len, self._ready.values()))
 
     def add(self, key: GroupKey) -> None:
-        """Work on a group as soon as it is its turn."""
+        """Work on a group as soon as it is its turn, and has rested."""
         if key in self._working:
             self._again.add(key)
             return
+        rests_until = self._resting.get(key)
+        if rests_until is not None:
+            if self._clock.now() < rests_until:
+                self.add_at(key, rests_until)
+                return
+            del self._resting[key]
         self._ready.setdefault(key.namespace, {})[key] = None
         self._changed.set()
 
@@ -70,8 +78,12 @@ class GroupQueue:
                 return key
             await self._wait()
 
-    def done(self, key: GroupKey) -> None:
-        """The worker has left a group."""
+    def done(self, key: GroupKey, pods: int = 0) -> None:
+        """The worker has left a group, which has so many pods: a large one rests, whatever changes meanwhile."""
+        if pods:
+            self._resting[key] = self._clock.now() + pods * _REST_A_POD
+        else:
+            self._resting.pop(key, None)
         if key in self._working:
             self._working.discard(key)
             self._in_work[key.namespace] -= 1

@@ -58,3 +58,34 @@ async def test_a_group_may_have_several_times() -> None:
     assert taken == [5, 10, 20]
     worker.cancel()
     await asyncio.wait({worker})
+
+
+async def test_a_group_that_rests_is_taken_once_afterwards_however_often_it_changes() -> None:
+    clock = TestClock()
+    queue = GroupQueue(clock)
+    taken: list[float] = []
+
+    async def work() -> None:
+        while True:
+            found = await queue.take()
+            taken.append(round(clock.now() - 1000.0, 3))
+            queue.done(found, pods=25_000)
+
+    worker = asyncio.ensure_future(work())
+    for _ in range(120):
+        queue.add(key("a"))
+        await clock.advance(0.01)
+    assert taken == [0.0, 0.5, 1.0]
+    await clock.advance(10)
+    assert taken == [0.0, 0.5, 1.0, 1.5], "nothing has changed after that"
+    worker.cancel()
+    await asyncio.wait({worker})
+
+
+async def test_a_group_that_ended_rests_no_more() -> None:
+    queue = GroupQueue(TestClock())
+    queue.add(key("a"))
+    queue.done(await queue.take(), pods=100)
+    assert queue._resting
+    queue.done(key("a"))
+    assert not queue._resting
