@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import signal
+import socket
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -174,6 +175,24 @@ async def test_an_address_in_use_is_reported_without_a_traceback(tmp_path: Path)
         _, told = await second.communicate()
     assert second.returncode == 1
     assert f"extender: cannot listen on {address}: ".encode() in told
+    assert b"Traceback" not in told
+
+
+async def test_an_address_of_the_webhook_that_is_in_use_is_named_by_its_setting(tmp_path: Path) -> None:
+    """Not that of the scheduler's port, which is free."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        async with ApiServer() as api:
+            config = configuration(
+                tmp_path,
+                kube={"kubeconfig": str(api.write_kubeconfig(tmp_path / "kubeconfig"))},
+                policies={"enabled": True, "webhook": {"bindAddress": address}},
+            )
+            command = ("-m", "extender", "serve", "--config", config, "--bind-address", "127.0.0.1:0")
+            process = await asyncio.create_subprocess_exec(sys.executable, *command, stderr=PIPE)
+            _, told = await process.communicate()
+    assert process.returncode == 1
+    assert f"extender: cannot listen on policies.webhook.bindAddress {address}: ".encode() in told
     assert b"Traceback" not in told
 
 
