@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import orjson
 import pytest
 
 from extender.index.cluster import ClusterIndex
@@ -14,9 +15,10 @@ from extender.model.objects import Node, Object, Pod
 from extender.model.rejections import Reason
 from extender.model.release import GroupKey, Level, Proposal, RejectedDomain, ReleaseMode, ReleaseSpec, Slot, Strategy
 from extender.verbs.release.choice import Rest, propose
+from extender.wire.kinds import PODS
 from tests.builders import settings, spread, taint, term
 from tests.contenders import cluster, contender, stage
-from tests.gangs import gated
+from tests.gangs import gated, gated_json
 
 KEY = GroupKey("default", "ClusterPodSchedulingPolicy/gangs", "x")
 OTHER = GroupKey("default", "ClusterPodSchedulingPolicy/gangs", "y")
@@ -101,10 +103,31 @@ def test_every_pod_gets_one_slot() -> None:
     assert sorted(slot.pod for slot in found.slots) == [f"uid-p{number}" for number in range(5)]
 
 
-def test_pods_with_init_containers_and_the_number_of_pods_of_a_node_count() -> None:
+def test_the_number_of_pods_that_a_node_may_run_counts() -> None:
     index = cluster(stage("a1", "a", cpu=9000, pods=2), stage("b1", "b", cpu=99000, pods=9))
     assert domain(decide(index, gang(3))) == "b"
     assert domain(decide(index, gang(2))) == "a"
+
+
+@pytest.mark.parametrize(
+    ("spec", "cpu"),
+    [
+        ({"initContainers": [{"resources": {"requests": {"cpu": "3"}}}]}, 3),
+        ({"initContainers": [{"restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}}]}, 2),
+        ({"overhead": {"cpu": "2"}}, 3),
+        ({"resources": {"requests": {"cpu": "4"}}}, 4),
+    ],
+    ids=["init container", "sidecar", "overhead", "resources of the pod"],
+)
+def test_what_a_pod_requests_is_what_the_scheduler_counts(spec: dict[str, Any], cpu: int) -> None:
+    """Containers of one CPU, and what else counts: a node of so many holds one such pod, and one of a CPU less none."""
+    bodies = [gated_json(f"p{number}", "x", cpu=1000) for number in range(2)]
+    for body in bodies:
+        body["spec"] |= spec
+    pods = [PODS.decode_object(orjson.dumps(body)) for body in bodies]
+    index = cluster(host("a1", "a", 2 * cpu - 1), host("b1", "b", cpu), host("b2", "b", cpu))
+    found = decide(index, pods)
+    assert (domain(found), on_nodes(found)) == ("b", {"b1": 1, "b2": 1})
 
 
 @pytest.mark.parametrize(
