@@ -74,7 +74,7 @@ def release_of_cluster(
         Parts(
             IndexGroups(index.gated, index.pods),
             index.placements,
-            Decisions(room, placements, clock, utc_now, recorder),
+            Decisions(room, placements, clock, utc_now, recorder, releaser.owner_of),
             index.reserved,
             placements,
             releaser,

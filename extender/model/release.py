@@ -128,6 +128,11 @@ def own_group(uid: str) -> str:
     return _OF_ITS_OWN + uid
 
 
+def is_own_group(key: GroupKey) -> bool:
+    """Whether a pod is a group of its own."""
+    return key.value.startswith(_OF_ITS_OWN)
+
+
 class Level(NamedTuple):
     """A domain: a node label and its value."""
 

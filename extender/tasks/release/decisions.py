@@ -7,13 +7,14 @@ reservation ends, and the decision is made again; if it was written after all, t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from extender.kube.effects import PodRef
 from extender.kube.errors import KubeError
 from extender.model.objects import Pod
-from extender.model.release import Decision, GroupKey, Level, OnTimeout, Phase, Proposal
+from extender.model.release import Decision, GroupKey, Level, OnTimeout, Phase, Proposal, is_own_group
 from extender.tasks.leadership.state import LeadershipLost
 from extender.tasks.ports import Clock
 from extender.tasks.release.lines import DecisionLines
@@ -46,6 +47,7 @@ class Decisions:
         clock: Clock,
         utc_now: Callable[[], datetime],
         recorder: ReleaseRecorder,
+        owner_of: Callable[[PodRef], Awaitable[Mapping[str, str] | None]],
     ) -> None:
         self.domains: dict[GroupKey, Sequence[Level]] = {}
         self.lines = DecisionLines()
@@ -54,6 +56,7 @@ class Decisions:
         self._clock = clock
         self._utc_now = utc_now
         self._recorder = recorder
+        self._owner_of = owner_of
 
     async def decide(self, group: GroupState, memory: GroupMemory, levels: Sequence[Level] | None = None) -> Step:
         """Decides for a group that is complete, in ``levels`` where these are given. A step that waits says why."""
@@ -159,7 +162,7 @@ class Decisions:
             self._reserve(group, memory, slots)
         self.domains[group.key] = decision.levels
         try:
-            stands = await self._placements.decide(decision, memory.decision)
+            stands = await self._placements.decide(decision, memory.decision, await self._owner(group))
         except LeadershipLost:
             raise
         except KubeError as error:
@@ -177,10 +180,21 @@ class Decisions:
         _LOG.info("decided", extra={"group": str(group.key), "policy": group.key.policy, "domain": where})
         return Step(Do.RELEASE, Phase.DECIDED, Reason.DECIDED, f"{group.ready} pods may go to {where}")
 
+    async def _owner(self, group: GroupState) -> Mapping[str, str] | None:
+        """What the object is deleted with: the controller where that makes the group, or the pod that is one of its own."""
+        pod = _first_pod(group)
+        if is_own_group(group.key):
+            return {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid}
+        return None if group.spec.group_label else await self._owner_of(pod)
+
     def _time_out(self, memory: GroupMemory, action: str) -> None:
         if not memory.timed_out:
             memory.timed_out = True
             self._recorder.record_timeout(action)
+
+
+def _first_pod(group: GroupState) -> PodRef:
+    return PodRef.of(next(iter((*group.waiting, *group.released, *group.bound))))
 
 
 def _in_line(memory: GroupMemory) -> Step:

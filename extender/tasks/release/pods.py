@@ -90,6 +90,17 @@ class PodReleaser:
                 last = Outcome(Result.UNKNOWN, str(error))
         return last
 
+    async def owner_of(self, pod: PodRef) -> dict[str, str] | None:
+        """A reference to the controller of a pod; None where it has none, or where it cannot be read."""
+        try:
+            async with self._rate_limiter.acquire(pod.namespace):
+                found = await self._store.get_pod(pod)
+        except KubeError:
+            return None
+        owners = found["metadata"].get("ownerReferences") or ()
+        fields = ("apiVersion", "kind", "name", "uid")
+        return next(({name: str(each[name]) for name in fields} for each in owners if each.get("controller")), None)
+
     async def is_gated(self, pod: PodRef, gate: str) -> bool | None:
         """Whether the API server has the pod with the gate; None where it has no such pod. Raises ``KubeError``."""
         try:

@@ -131,6 +131,7 @@ class Scene:
         groups = IndexGroups(index.gated, index.pods)
         placements = PlacementWriter(self.api, index.placements, NamespaceLimiter(clock, 4, 1000), clock.utc_now)
         budget = NamespaceBudget(index.reserved, index.view.offered, self.budget)
+        releaser = PodReleaser(self.api, NamespaceLimiter(clock, 8, 1000), clock, BackoffOptions(0.1, 1.0), Random(1))
         parts = Parts(
             groups,
             index.placements,
@@ -140,10 +141,11 @@ class Scene:
                 clock,
                 clock.utc_now,
                 self.counts,
+                releaser.owner_of,
             ),
             index.reserved,
             placements,
-            PodReleaser(self.api, NamespaceLimiter(clock, 8, 1000), clock, BackoffOptions(0.1, 1.0), Random(1)),
+            releaser,
             Reports(placements, self, clock, clock.utc_now),
             self.counts,
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from extender.kube.errors import Conflict, KubeError, Rejected, Throttled, Unreachable
@@ -261,3 +263,21 @@ async def test_a_namespace_has_no_more_room_reserved_than_its_budget() -> None:
         scene.bind()
         await scene.pass_time(12)
     assert len(scene.released()) == 240
+
+
+async def test_the_object_of_a_group_is_owned_by_what_makes_the_group() -> None:
+    owned, alone, labelled = Scene({"a": 4}, group_label=""), Scene({"a": 4}, group_label=""), Scene({"a": 4})
+    of_a_set: dict[str, Any] = {"owner": ("ReplicaSet", "rs")}
+    for scene, fields in ((owned, of_a_set), (alone, {}), (labelled, of_a_set)):
+        scene.create("x", 1, **fields)
+        async with scene.leading():
+            await scene.pass_time(1)
+    references = [
+        next(iter(scene.api.placements.values()))["metadata"].get("ownerReferences")
+        for scene in (owned, alone, labelled)
+    ]
+    assert references == [
+        [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "uid-rs"}],
+        [{"apiVersion": "v1", "kind": "Pod", "name": "x-1", "uid": "uid-x-1"}],
+        None,
+    ]
