@@ -205,3 +205,57 @@ async def test_a_replaced_pod_follows_its_gang_and_a_gang_whose_zone_is_lost_mov
         assert (len(moved), moved & first) == (1, set())
         (placement,) = (await api.list(PLACEMENTS))[0]
         assert {placement["spec"]["topology"][0]["value"]} == moved
+
+
+ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1"
+NOT_NOW: Final[JsonObject] = {
+    "metadata": {"name": "not-now"},
+    "spec": {
+        "failurePolicy": "Fail",
+        "matchConstraints": {
+            "resourceRules": [
+                {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["pods"]}
+            ]
+        },
+        "matchConditions": [{"name": "one", "expression": "object.metadata.name == 'x-1'"}],
+        "validations": [{"expression": "false", "message": "not now", "reason": "Invalid"}],
+    },
+}
+BOUND_TO_ALL: Final[JsonObject] = {
+    "metadata": {"name": "not-now"},
+    "spec": {"policyName": "not-now", "validationActions": ["Deny"]},
+}
+
+
+@pytest.fixture
+async def forbidding(released: Cluster) -> AsyncIterator[Cluster]:
+    """The same, and an admission plugin that answers 422 to every update of the pod x-1."""
+    kinds = (("validatingadmissionpolicies", NOT_NOW), ("validatingadmissionpolicybindings", BOUND_TO_ALL))
+    for kind, body in kinds:
+        await released.api.request("POST", f"{ADMISSION}/{kind}", body)
+    yield released
+    for kind, _ in kinds:
+        await released.api.delete(f"{ADMISSION}/{kind}/not-now")
+
+
+async def test_a_release_that_is_answered_with_422_is_told_and_not_repeated(forbidding: Cluster) -> None:
+    api = forbidding.api
+    await forbidding.add_nodes(zones=1, per_zone=3)
+    await releasing(api)
+    pods = gang("x", 2)
+    await api.create(*pods)
+    label = {"metadata": {"labels": {"tried": "yes"}}}
+    merge = {"content_type": "application/merge-patch+json", "params": {"dryRun": "All"}}
+    async with asyncio.timeout(PATIENCE):
+        while (await api.request("PATCH", pod_path(pods[1]), label, allow=[422], **merge))["kind"] != "Status":  # noqa: ASYNC110 -- no event across processes
+            await asyncio.sleep(0.1)
+    before = await refused(api)
+    async with two_extenders(forbidding):
+        await forbidding.board.bound(pods[0])
+        async with asyncio.timeout(PATIENCE):
+            while (await api.list(PLACEMENTS))[0][0].get("status", {}).get("phase") != "Degraded":  # noqa: ASYNC110 -- as above
+                await asyncio.sleep(0.1)
+        (found,) = (await api.list(PLACEMENTS))[0]
+        assert found["status"]["conditions"][0]["reason"] == "Refused"
+        assert "not now" in found["status"]["message"]
+    assert await refused(api) - before == 1
