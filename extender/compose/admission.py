@@ -62,6 +62,7 @@ class AdmissionPart:
     readiness: Readiness
     certificates: Source
     keeper: WebhookKeeper
+    status: PolicyStatus
     endpoint: WebhookEndpoint | None
     clock: Clock
     drain_seconds: float
@@ -189,7 +190,7 @@ def admission_of_cluster(
         *((("webhook endpoint", endpoint.run),) if endpoint is not None else ()),
     )
     address, drain = policies.webhook.bind_address, policies.webhook.drain
-    return AdmissionPart(service, tls, address, readiness, certificates, keeper, endpoint, clock, drain, jobs)
+    return AdmissionPart(service, tls, address, readiness, certificates, keeper, status, endpoint, clock, drain, jobs)
 
 
 def _certificates(

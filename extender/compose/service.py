@@ -43,6 +43,7 @@ from extender.tasks.auditing import Auditing
 from extender.tasks.event_handler import OverLimits
 from extender.tasks.explain_service import ExplainService
 from extender.tasks.filter_service import AssumedPodOptions, FilterService, OnRejection, WhatIfFilter
+from extender.tasks.injected_pods import InjectedPods
 from extender.tasks.missed_admissions import MissedAdmissions
 from extender.tasks.policy_recount import PolicyRecount
 from extender.tasks.ports import ClusterWriter, ObjectIndex
@@ -124,7 +125,9 @@ def service_of_cluster(
     index = _index(settings)
     filter_verb = FilterVerb(index.view, settings)
     over_limits = OverLimits(index, clock)
-    reflectors = _reflectors(index, over_limits, settings, session, clock, rng)
+    injected = InjectedPods(over_limits, index.pods)
+    sink = injected if settings.policies.enabled else over_limits
+    reflectors = _reflectors(index, sink, settings, session, clock, rng)
     metrics = _metrics(index, filter_verb)
     replica = replica_of(settings.leader_election, namespace, session, reflectors, clock, rng, metrics)
     writer = replica.guard(Writer(session.writes, COMPONENT, socket.gethostname(), observe=metrics.record_write))
@@ -169,7 +172,9 @@ def service_of_cluster(
     metrics.report(scraped.ASSUMED_POD_WAIT_TIMEOUTS, lambda: filter_service.given_up)
     readiness = Readiness(reflectors.freshness, replica=replica.state)
     admission = admission_of_cluster(settings, index, reflectors, session, clock, metrics, replica, namespace, pod)
-    jobs.extend(admission.jobs if admission is not None else ())
+    if admission is not None:
+        injected.tell = admission.status.note_injected
+        jobs.extend(admission.jobs)
     return Service(settings, index, readiness, metrics, verbs, tuple(jobs), task, replica, filter_service, admission)
 
 

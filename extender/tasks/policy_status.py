@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Protocol
 
@@ -73,7 +73,8 @@ class PolicyStatus:
     """``pods``: the pods by signature. ``record`` is called by every replica, ``run`` by the leader.
 
     ``is_complete``: whether all kinds are listed and current.
-    ``lastApplied`` and conflicts with pods are those of the admissions that this replica decided since it started.
+    ``lastApplied`` is that of the pods that any replica has injected (`injected_pods`), and of the templates that this one
+    has. Conflicts with pods are those of the admissions that this replica decided since it started.
     """
 
     def __init__(
@@ -119,6 +120,14 @@ class PolicyStatus:
             kept.setdefault((each.field[:_LONGEST_FIELD], each.message[:_LONGEST_MESSAGE]))
             if len(kept) > MOST_CONFLICTS:
                 del kept[next(iter(kept))]
+
+    def note_injected(self, signature: PodSignature, policies: Collection[PolicyKey]) -> None:
+        """A new pod says that these policies were injected into it. Believed of those that select it. O(policies)."""
+        subject = self._subject(signature) if self._is_complete() else None  # pods of the first list are old
+        for key in policies if subject is not None else ():
+            policy = self._policies.get(key)
+            if policy is not None and subject is not None and policy.scope.selects(subject):
+                self._applied[key] = self._utc_now()
 
     async def run(self) -> None:
         """Until cancelled. A new leader reads each status once, and writes what differs."""

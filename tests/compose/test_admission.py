@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from extender.simulator.apiserver.kinds import (
     SECRETS,
     VALIDATING_WEBHOOKS,
 )
+from extender.simulator.apiserver.kinds import PODS as KIND_OF_PODS
 from extender.simulator.apiserver.server import ApiServer
 from extender.simulator.json_objects import JsonObject
 from extender.simulator.scenario.fault_injector import FaultInjector
@@ -242,6 +244,18 @@ async def test_readiness_waits_for_policies_and_for_a_certificate(cluster: Clust
     connector = aiohttp.TCPConnector(ssl=False)
     async with aiohttp.ClientSession(url, connector=connector) as session, session.get("/readyz") as answer:
         assert (answer.status, await answer.text()) == (200, "ok")
+
+
+async def test_a_pod_that_another_replica_has_admitted_counts_as_an_application_of_its_policies() -> None:
+    async with running(enabled()) as cluster:
+        await cluster.apply(policy("PodSchedulingPolicy", schedulerName="ours"))
+        made = pod("one", labels={"app": "db"})
+        record = {"": {"policies": [{"policy": "PodSchedulingPolicy/default/one"}]}}
+        made["metadata"]["annotations"] = {"placement.extender.dev/injected": json.dumps(record)}
+        cluster.api.operations.create(KIND_OF_PODS, made)
+        async with asyncio.timeout(PATIENCE * 2):
+            while not (await cluster.client.get(f"{POLICIES}/one"))[1].get("status", {}).get("lastApplied"):  # noqa: ASYNC110 -- no event across the wire
+                await asyncio.sleep(0.05)
 
 
 class WithoutCrds(Faults):

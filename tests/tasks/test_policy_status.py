@@ -254,6 +254,27 @@ async def test_last_applied_is_written_at_most_once_a_minute() -> None:
     assert told == ["2026-11-20T12:00:00Z", "2026-11-20T12:01:00Z", "2026-11-20T12:02:00Z"]
 
 
+@pytest.mark.parametrize(
+    ("labels", "moment", "told"),
+    [
+        pytest.param({"app": "db"}, "later", "2026-11-20T12:00:00Z", id="selected"),
+        pytest.param({"app": "web"}, "later", None, id="a record that the tenant has made up"),
+        pytest.param({"app": "db"}, "first list", None, id="of the first list"),
+        pytest.param({"app": "db", "placement.extender.dev/exempt": "true"}, "later", None, id="exempt"),
+    ],
+)
+async def test_a_pod_that_another_replica_has_injected_is_an_application(
+    labels: dict[str, str], moment: str, told: str | None
+) -> None:
+    scene = Scene()
+    key = scene.apply(schedulerName="a")
+    scene.is_complete = moment != "first list"
+    scene.status.note_injected(PodSignature("default", labels), [key, key._replace(name="unknown")])
+    scene.is_complete = True
+    await scene.status.round()
+    assert scene.api.status[key].get("lastApplied") == told
+
+
 async def test_an_object_that_lacked_nothing_is_no_application() -> None:
     scene = Scene()
     key = scene.apply(schedulerName="a")

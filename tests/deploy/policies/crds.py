@@ -221,8 +221,8 @@ def _status() -> Schema:
             "matchedPods": counted | {"description": "Pods that the policy selects."},
             "lastApplied": moment
             | {
-                "description": "When it last changed an object, by the admissions of the replica that leads, since it started. "
-                "Those of standbys are in extender_policy_applications_total only. Written at most once a minute."
+                "description": "When it last changed a pod, or a template that the replica that leads has admitted. "
+                "Written at most once a minute."
             },
             "conflicts": listed(
                 conflict,
