@@ -130,6 +130,12 @@ def test_only_placed_pods_close_nodes(run: Run, tmp_path: Path) -> None:
     }
 
 
+def test_terms_that_select_no_other_namespace_close_no_node_to_others(run: Run, tmp_path: Path) -> None:
+    nowhere = term("zone", app="web", namespace_selector={"matchLabels": {"team": "none"}})
+    found = report(run, tmp_path, of("Pod", pod_json("a", on="n0", namespace="lab", apart=[nowhere])))
+    assert [(each["closedNodes"], each["closedTo"]) for each in found["pods"]] == [(0, [])]
+
+
 def test_a_limit_on_trial_names_the_pending_pods_that_it_refuses_and_counts_placed_ones_over_it(
     run: Run, tmp_path: Path
 ) -> None:

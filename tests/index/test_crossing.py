@@ -17,8 +17,11 @@ def cluster(*pods: Pod) -> ClusterIndex:
     return index_of(*(node(f"n{number}", zone=f"z{number // 2}") for number in range(6)), *pods)
 
 
-def apart(name: str, on: str, key: str = "zone", namespace: str = "red", **reach: Any) -> Pod:
-    return pod(name, on=on, namespace=namespace, apart=[term(key, app="web", **(reach or EVERYWHERE))])
+def apart(
+    name: str, on: str, key: str = "zone", namespace: str = "red", *, terminating: bool = False, **reach: Any
+) -> Pod:
+    terms = [term(key, app="web", **(reach or EVERYWHERE))]
+    return pod(name, on=on, namespace=namespace, apart=terms, terminating=terminating)
 
 
 def test_the_nodes_of_each_domain_with_such_a_pod_are_closed_once() -> None:
@@ -43,6 +46,17 @@ def test_pending_pods_close_nothing_and_deleted_ones_no_more() -> None:
     index = cluster(apart("a", ""), gone := apart("b", "n0"))
     index.delete(gone)
     assert (closed_nodes(index), crossing_pods(index)) == ({}, {"(others)": 0})
+
+
+def test_a_pod_that_is_being_deleted_still_closes_its_domain() -> None:
+    index = cluster(apart("a", "n0", terminating=True))
+    assert (closed_nodes(index), crossing_pods(index)["red"]) == ({"red": 2}, 1)
+
+
+def test_nothing_is_kept_of_signatures_whose_pods_are_gone() -> None:
+    index = cluster(apart("stays", "n0", namespaces=["red"]), gone := apart("b", "n0"))
+    index.delete(gone)
+    assert len(index.namespace_budgets.by_namespace["red"].crossing) == 1
 
 
 def test_keys_and_nodes_that_do_not_exist_close_nothing() -> None:

@@ -124,7 +124,9 @@ def test_pods_on_nodes_count_above_the_limits_too() -> None:
     for name in "abc":
         index.upsert(apart(name, on="n1"))
     assert used(index).selectors == 3
-    assert asked(index, apart("a-2", "a"), apart("d")) == ["", "perNamespace.selectors"]
+    replica = apart("a-2", "a", labels={"pod-index": "2"})
+    over_another_key = pod("a-3", apart=[term("zone", app="a")])
+    assert asked(index, replica, over_another_key, apart("d")) == ["", "", "perNamespace.selectors"]
 
 
 def test_a_pod_that_another_scheduler_places_counts_without_a_request() -> None:
