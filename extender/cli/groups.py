@@ -4,9 +4,8 @@ Reads policies, pods and GroupPlacements from a cluster or a snapshot, and chang
 """
 
 import argparse
-import asyncio
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any, Final
@@ -19,7 +18,7 @@ from extender.compose.process import run_on_loop
 from extender.doctor.facts import Groups, ago
 from extender.index.cluster import ClusterIndex
 from extender.kube.errors import KubeError, NotFound
-from extender.kube.lists import read_list
+from extender.kube.lists import read_pages
 from extender.kube.session import Connection, open_session
 from extender.kube.timing import SystemClock
 from extender.limit_settings import Limits
@@ -30,6 +29,7 @@ from extender.settings import Kube, Settings
 from extender.tasks.release.groups import IndexGroups
 from extender.verbs.release.overview import GroupOverview, StrayPod, group_overview, stray_pods
 from extender.wire.errors import WireError
+from extender.wire.kinds import Kind
 from extender.wire.watched_kinds import WATCHED_KINDS, is_policy_kind
 
 _HEADINGS: Final = ("NAMESPACE", "POLICY", "GROUP", "STATE", "DOMAIN", "PODS", "RELEASED", "BOUND", "AGE", "WHY")
@@ -90,11 +90,8 @@ def groups_of(objects: Iterable[Object], settings: Settings, *, is_partial: bool
     ``is_partial``: the objects lack bound pods.
     """
     index = ClusterIndex(settings.rules)
-    # Groups depend on nothing else, and counting the constraints of all other pods would take the most time.
-    kinds = (Namespace, PolicyObject, GroupPlacement)
-    for each in objects:
-        if isinstance(each, kinds) or (isinstance(each, Pod) and each.gating is not None):
-            index.upsert(each)
+    for each in filter(_is_of_groups, objects):
+        index.upsert(each)
     states = IndexGroups(index.gated, index.pods)
     groups = [
         group_overview(state, index.placements.of(key), is_partial=is_partial)
@@ -113,25 +110,35 @@ async def _read_cluster(kube: Kube, limits: Limits) -> list[Object]:
 async def read_groups(connection: Connection, limits: Limits, **pods: str) -> list[Object]:
     """The objects that groups are made from. Raises ``KubeError``; a kind that is not served has no objects.
 
-    ``pods``: parameters of the query for pods, such as ``fieldSelector``.
+    ``pods``: parameters of the query for pods, such as ``fieldSelector``. Of a page of pods only those are kept that wait at a
+    gate or were released, so that the pods of a large cluster are never held all at once.
     """
     found: list[Object] = []
     for each in WATCHED_KINDS:
-        if each.api_kind not in _READ and not (is_policy_kind(each) and each.kind.group):
+        if each.api_kind not in _READ and not is_policy_kind(each):
             continue
-        kind = each.within(limits)
+        kind, selection = each.within(limits), pods if each.api_kind == "Pod" else {}
         try:
-            bodies = await read_list(connection, kind.path, **(pods if each.api_kind == "Pod" else {}))
+            async for page in read_pages(connection, kind.path, **selection):
+                found += filter(_is_of_groups, _decoded(kind, page))
         except NotFound:
             continue
-        for number, body in enumerate(bodies):
-            try:
-                found.append(kind.decode_object(body))
-            except WireError as error:
-                print(f"{kind.name}: skipped: {error}", file=sys.stderr)
-            if number % 500 == 0:
-                await asyncio.sleep(0)  # a long list must not hold back the connection's own work
     return found
+
+
+def _decoded(kind: Kind[Any], bodies: Iterable[bytes]) -> Iterator[Object]:
+    for body in bodies:
+        try:
+            yield kind.decode_object(body)
+        except WireError as error:
+            print(f"{kind.name}: skipped: {error}", file=sys.stderr)
+
+
+def _is_of_groups(obj: Object) -> bool:
+    """Groups depend on nothing else, and counting the constraints of all other pods would take the most time."""
+    return (
+        obj.gating is not None if isinstance(obj, Pod) else isinstance(obj, Namespace | PolicyObject | GroupPlacement)
+    )
 
 
 async def read_unbound_groups(connection: Connection, settings: Settings) -> Groups | None:

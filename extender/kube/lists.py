@@ -5,6 +5,7 @@ https://kubernetes.io/docs/reference/using-api/api-concepts/#retrieving-large-re
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Final
 
 from extender.kube.errors import Unreachable
@@ -20,7 +21,11 @@ async def read_list(connection: Connection, path: str, **selection: str) -> list
 
     ``selection``: parameters of the query, such as ``fieldSelector``.
     """
-    found: list[bytes] = []
+    return [item async for page in read_pages(connection, path, **selection) for item in page]
+
+
+async def read_pages(connection: Connection, path: str, **selection: str) -> AsyncIterator[list[bytes]]:
+    """The same page by page, for a list that is too large to be held as a whole."""
     query = {**selection, "limit": str(_PAGE)}
     while True:
         body = await connection.call("GET", path, query=query)
@@ -28,7 +33,7 @@ async def read_list(connection: Connection, path: str, **selection: str) -> list
             page = decode_page(body)
         except WireError as error:
             raise Unreachable(f"GET {path}: {error}") from None
-        found += map(bytes, page.items)
+        yield [bytes(item) for item in page.items]
         if not page.continue_token:
-            return found
+            return
         query["continue"] = page.continue_token

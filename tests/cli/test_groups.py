@@ -158,7 +158,8 @@ def test_without_the_bound_pods_the_leader_is_believed(tmp_path: Path) -> None:
 
 async def test_a_cluster_is_read_with_what_it_serves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with ApiServer() as api:
-        api.store.load([POLICY, member("a-0"), member("a-1"), pod("plain", "shop", on="n1")])
+        others = [pod(f"plain-{number}", "shop", on="n1") for number in range(600)]  # more than a page
+        api.store.load([POLICY, member("a-0"), *others, member("z-1")])
         kubeconfig = str(api.write_kubeconfig(tmp_path / "kubeconfig"))
         assert await asyncio.to_thread(main, ["groups", "--kubeconfig", kubeconfig]) == 0
     assert "2 of 3 pods exist" in capsys.readouterr().out
