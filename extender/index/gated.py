@@ -163,22 +163,26 @@ class GatedGroups:
             self.orphan_changes.notify(None, uid)
 
     def _wanted(self, pod: Pod, gating: Gating, before: _Member | None) -> _Member | None:
-        is_waiting = bool(gating.gates)
-        for policy in self._policies_for(pod.signature):
-            release = policy.release
-            if release is None or (is_waiting and release.gate not in gating.gates):
-                continue
-            if is_waiting:
-                value = _group_value(pod, gating, release)
-            elif before is None:
-                value = gating.released
-            elif before.group.key.policy == str(policy.key):
-                value = before.group.key.value
-            else:
-                continue
-            group = self._group(GroupKey(pod.namespace, str(policy.key), value), policy, release)
-            return _Member(group, _role(pod, gating), _size(pod, gating, release.size))
-        return None
+        policy = self._policy_of(pod, gating, before)
+        if policy is None or policy.release is None:
+            return None
+        release, name = policy.release, str(policy.key)
+        if gating.gates:
+            value = _group_value(pod, gating, release)
+        else:
+            value = (
+                before.group.key.value if before is not None and before.group.key.policy == name else gating.released
+            )
+        group = self._group(GroupKey(pod.namespace, name, value), policy, release)
+        return _Member(group, _role(pod, gating), _size(pod, gating, release.size))
+
+    def _policy_of(self, pod: Pod, gating: Gating, before: _Member | None) -> Policy | None:
+        """The first policy whose gate the pod has; for a released pod that of its group, while that selects it."""
+        found = self._policies_for(pod.signature)
+        if gating.gates:
+            return next((each for each in found if each.release and each.release.gate in gating.gates), None)
+        name = "" if before is None else before.group.key.policy
+        return next((each for each in found if str(each.key) == name), found[0] if found else None)
 
     def _group(self, key: GroupKey, policy: Policy, release: ReleaseSpec) -> Group:
         found = self.groups.get(key)

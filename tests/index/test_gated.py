@@ -107,6 +107,21 @@ def test_after_a_restart_the_annotation_names_the_group_of_a_released_pod() -> N
     assert roles(index_with(gated("a", "z", released="x", on="n1"))) == {"x": {"a": Role.BOUND}}
 
 
+def test_a_released_pod_that_its_policy_selects_no_more_is_in_the_group_of_the_next_one() -> None:
+    index = cluster(
+        PolicyObject(release_policy("first", priority=2, selector={"matchLabels": {"team": "a"}})),
+        PolicyObject(release_policy("second")),
+        gated("a", "x", labels={"team": "a"}),
+    )
+    seen = []
+    for labels in ({"team": "a"}, {"team": "b"}, {"team": "a"}):
+        index.upsert(gated("a", "z", released="x", labels=labels))
+        seen.append(next(iter(index.gated)).key)
+        assert audit(index) == []
+    first, second = (GroupKey("default", f"ClusterPodSchedulingPolicy/{name}", "x") for name in ("first", "second"))
+    assert seen == [first, second, second]
+
+
 @pytest.mark.parametrize(
     ("size", "claims", "expected"),
     [
