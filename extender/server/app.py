@@ -41,8 +41,8 @@ def make_app(
     app.router.add_post(paths.preempt, verbs.preempt_pods, name="preempt")
     if paths.bind:
         app.router.add_post(paths.bind, verbs.bind_pod, name="bind")
-    app.router.add_get("/v1/explain/{namespace}/{pod}", api_v1.explain_pod)
-    app.router.add_post("/v1/explain", api_v1.explain_given_pod)
+    for each in api_v1.OPERATIONS:
+        app.router.add_route(each.method, each.path, each.handler)
     app.router.add_get("/livez", health.livez)
     app.router.add_get("/healthz", health.livez)
     app.router.add_get("/readyz", health.readyz)
@@ -50,7 +50,6 @@ def make_app(
     app.router.add_get("/metrics", health.metrics)
     app.router.add_get("/configz", health.configz)
     app.router.add_get("/version", health.version)
-    app.router.add_get("/debug/decisions", health.decisions)
     app.router.add_get("/debug/loglevel", health.log_level)
     app.router.add_put("/debug/loglevel", health.change_log_level)
     return app

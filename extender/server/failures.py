@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
-import orjson
+import msgspec
 from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMessage
 
@@ -65,6 +65,13 @@ class Compressed(Exception):  # noqa: N818 (as above)
     """Raised when a body is compressed; the text is the encoding. Inflating one costs up to a thousand times its size."""
 
 
+class ErrorAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The one form of errors. ``field`` names the field or the parameter at fault, where there is one."""
+
+    error: str
+    field: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """One failed request. `path` is that of the field at fault, empty where there is none."""
@@ -86,8 +93,8 @@ class Failure:
         return self.status == HTTPStatus.SERVICE_UNAVAILABLE
 
     def body(self) -> bytes:
-        """`{"error": ..., "field": ...}`; the field is left out where none is at fault."""
-        return orjson.dumps({"error": self.text} | ({"field": self.path} if self.path else {}))
+        """The failure as an `ErrorAnswer`."""
+        return msgspec.json.encode(ErrorAnswer(self.text, self.path))
 
 
 _LATER = {"Retry-After": "1"}

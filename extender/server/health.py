@@ -17,13 +17,14 @@ from aiohttp import web
 from extender.server.collaborators import COLLABORATORS
 from extender.server.request_checks import read_body
 from extender.settings import settings_document
+from extender.telemetry.decision_log import DecisionPage
 from extender.telemetry.logs import Level, current_level, set_level
 from extender.telemetry.metrics import EXPOSITION_TYPE
 from extender.wire.errors import WireError
 
 CONFIGZ_NAME = "placement.extender.dev"
 _DECISION_PARAMETERS = ("namespace", "pod", "limit")
-_USUAL_DECISIONS, _MOST_DECISIONS, _LONGEST_NUMBER = 100, 1000, 4
+USUAL_DECISIONS, MOST_DECISIONS, _LONGEST_NUMBER = 100, 1000, 4
 _LONGEST_WORD = 64  # bytes; the longest level has seven
 _LOG = logging.getLogger(__name__)
 
@@ -89,11 +90,11 @@ async def decisions(request: web.Request) -> web.Response:
             raise WireError(name, f"is no parameter; expected one of {', '.join(_DECISION_PARAMETERS)}")
     namespace, pod, limit = (request.query.get(name, "") for name in _DECISION_PARAMETERS)
     most = int(limit) if limit.isascii() and limit.isdecimal() and len(limit) <= _LONGEST_NUMBER else -1
-    if limit and not 1 <= most <= _MOST_DECISIONS:
-        raise WireError("limit", f"expected a number from 1 to {_MOST_DECISIONS}")
+    if limit and not 1 <= most <= MOST_DECISIONS:
+        raise WireError("limit", f"expected a number from 1 to {MOST_DECISIONS}")
     await app.turns.take()
-    found = app.decisions.latest(namespace, pod, most if limit else _USUAL_DECISIONS)
-    return _json(msgspec.json.encode({"decisions": found, "kept": len(app.decisions), "bytes": app.decisions.bytes}))
+    found = app.decisions.latest(namespace, pod, most if limit else USUAL_DECISIONS)
+    return _json(msgspec.json.encode(DecisionPage(found, len(app.decisions), app.decisions.bytes)))
 
 
 async def log_level(_: web.Request) -> web.Response:

@@ -45,6 +45,14 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return _OVERHEAD_BYTES + names + len(self.error)
 
 
+class DecisionPage(msgspec.Struct, frozen=True):
+    """Some of the decisions, the latest first, with how many are ``kept`` in all and their size in ``bytes``."""
+
+    decisions: list[Decision]
+    kept: int
+    bytes: int
+
+
 class DecisionLog:
     """The latest decisions, at most ``most_bytes`` together; the oldest makes room. ``bytes`` is their size."""
 

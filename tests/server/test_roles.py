@@ -26,6 +26,7 @@ REQUESTS: Final = (
     ("PUT", "/debug/loglevel"),
     ("GET", "/v1/explain/team-a/web-1"),
     ("POST", "/v1/explain"),
+    ("GET", "/v1/openapi.json"),
     ("GET", "/version"),
     ("GET", "/livez"),
     ("HEAD", "/readyz"),
