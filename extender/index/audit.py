@@ -29,6 +29,7 @@ T = TypeVar("T")
 # Each of these takes a few milliseconds.
 _NODES_A_STEP = 50
 _PODS_A_STEP = 2000
+_GATED_PODS_A_STEP = 500
 _SIGNATURES_A_STEP = 50
 _GROUPS_A_STEP = 50
 
@@ -52,7 +53,9 @@ def audit_steps(index: ClusterIndex) -> Iterator[Check]:
         yield partial(_check_charged, index, uids)
     yield partial(_check_assumed, index)
     yield partial(_check_reserved, index)
-    yield index.gated.wrong
+    yield index.gated.wrong_groups
+    for uids in _slices(index.gated.followed(), _GATED_PODS_A_STEP):
+        yield partial(index.gated.wrong_pods, uids)
     yield partial(_check_charged, index, index.assumed.held)
     yield from (partial(index.quotas.differences, namespace) for namespace in index.quotas.namespaces())
     yield from [partial(_check_budget, index, namespace) for namespace in index.namespace_budgets.by_namespace]

@@ -8,7 +8,7 @@ a policy or of a namespace O(gated pods that it may concern).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
@@ -226,17 +226,26 @@ class GatedGroups:
             known = self._policies_of[signature] = tuple(self._policies.select(subject, Moment.RELEASE))
         return known
 
-    def wrong(self) -> list[str]:
-        """One line per difference from a recount, for the audit. O(grouped pods + pods)."""
+    def followed(self) -> list[str]:
+        """The UIDs of the pods that are gated, or were released; none while no policy releases pods. O(such pods)."""
+        return [uid for here in self._known.values() for uid in here]
+
+    def wrong_groups(self) -> list[str]:
+        """One line for each group whose counts are not those of its pods, for the audit. O(grouped pods)."""
         problems = [f"group {each.key}: counts differ from its pods" for each in self if not _is_consistent(each)]
-        filed = {uid for group in self for uid in group.roles}
-        if filed != self._members.keys():
-            problems.append(f"groups: {len(filed)} pods are filed by group, {len(self._members)} by pod")
-        for pod in self._pods.values() if self._releasing else ():
-            before = self._members.get(pod.uid)
-            wanted = None if pod.gating is None else self._wanted(pod, pod.gating, before)
-            if wanted != before:
-                problems.append(f"pod {pod.full_name}: is in another group than it should be, or in another role")
+        filed = sum(len(group.roles) for group in self)
+        if filed != len(self._members):
+            problems.append(f"groups: {filed} pods are filed by group, {len(self._members)} by pod")
+        return problems
+
+    def wrong_pods(self, uids: Iterable[str]) -> list[str]:
+        """One line for each of these pods that is not in the group and the role where it belongs. O(pods)."""
+        problems = []
+        for uid in uids:
+            pod, before = self._pods.get(uid), self._members.get(uid)
+            wanted = self._wanted(pod, pod.gating, before) if pod is not None and pod.gating is not None else None
+            if wanted != before or (before is not None and before.group.roles.get(uid) is not before.role):
+                problems.append(f"pod {uid}: is in another group than it should be, or in another role")
         return problems
 
     # -- what concerns many pods ----------------------------------------------------------------------------------------
