@@ -1,4 +1,4 @@
-"""Stand-ins for what surrounds the loops: a clock, a feed, a writer, an index, a sink. They record; they do not mock.
+"""Stand-ins for what surrounds the loops: a clock, a reflector, a writer, an index, an event handler. They record; they do not mock.
 
 ``until`` is how a test waits for any of them: on a condition, never for a time.
 """
@@ -28,7 +28,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 class FakeClock:
-    """Time that passes only when somebody sleeps, and then at once. ``step`` passes at every look."""
+    """Time that passes only when a task sleeps, and then at once. ``step`` passes at every look."""
 
     def __init__(self, step: float = 0.0) -> None:
         self.time = 1000.0
@@ -48,7 +48,7 @@ class FakeClock:
 
 
 class FakeSink(Generic[T]):
-    """Holds what a feed has told: all lists, all batches, and the objects as they should now be.
+    """Holds what a reflector has told: all lists, all batches, and the objects as they should now be.
 
     ``failure`` is raised at the next batch.
     """
@@ -82,8 +82,8 @@ class FakeSink(Generic[T]):
         return [change for batch in self.batches for change in batch]
 
 
-class FakeFeed:
-    """A feed that tells what a test queues, in order, and can be made to fail."""
+class FakeReflector:
+    """A reflector that tells what a test queues, in order, and can be made to fail."""
 
     def __init__(self, name: str) -> None:
         self.status = ReflectorStatus(name, outage="")
@@ -97,7 +97,7 @@ class FakeFeed:
         return self.status.kind
 
     @property
-    def backlog(self) -> FakeFeed:
+    def backlog(self) -> FakeReflector:
         """What is queued."""
         return self
 
@@ -119,7 +119,7 @@ class FakeFeed:
         self._queue.put_nowait(lambda sink: sink.apply(changes))
 
     def fail(self, error: Exception) -> None:
-        """Queue a failure of the feed itself."""
+        """Queue a failure of the reflector itself."""
 
         async def raise_it(_: EventHandler) -> None:
             raise error

@@ -1,4 +1,4 @@
-"""What an index counts for a question, by the values of the topology key."""
+"""What an index counts for the constraints of a pod, by the values of the topology key."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def unlimited(body: Json) -> Pod:
     return _UNLIMITED.decode_object(orjson.dumps(body))
 
 
-def question_of(index: ClusterIndex, asked: Json) -> CompiledConstraints:
-    """The compiled question of a pod."""
+def compiled_of(index: ClusterIndex, asked: Json) -> CompiledConstraints:
+    """The compiled constraints of a pod."""
     return index.view.compiled(unlimited(asked).signature)
 
 
@@ -44,20 +44,20 @@ def counts_of(group: GroupView) -> Counts:
 
 def near(index: ClusterIndex, asked: Json) -> list[Counts]:
     """Pods that match all required affinity terms, for each term's key."""
-    return [counts_of(group) for group in question_of(index, asked).affinity]
+    return [counts_of(group) for group in compiled_of(index, asked).affinity]
 
 
 def apart(index: ClusterIndex, asked: Json) -> list[Counts]:
     """Pods that match each required anti-affinity term."""
-    return [counts_of(group) for group in question_of(index, asked).anti]
+    return [counts_of(group) for group in compiled_of(index, asked).anti]
 
 
 def inverse(index: ClusterIndex, asked: Json) -> list[Counts]:
     """Pods whose required anti-affinity selects the asking pod, for each such term that any of them carries."""
-    return [counts_of(group) for group in question_of(index, asked).inverse if group.counts]
+    return [counts_of(group) for group in compiled_of(index, asked).inverse if group.counts]
 
 
 def spread_over(index: ClusterIndex, asked: Json) -> list[tuple[Counts, int, int]]:
     """For each hard constraint: pods by domain, how many domains are eligible, and the least count."""
-    groups = [ask.group for ask in question_of(index, asked).hard]
+    groups = [ask.group for ask in compiled_of(index, asked).hard]
     return [(counts_of(group), group.domains, group.least()) for group in groups]

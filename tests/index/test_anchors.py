@@ -13,7 +13,7 @@ from extender.index.counts.selector_index import MOST_PAIRS, SelectorIndex
 from extender.model.labels import Operator
 from extender.model.selectors import Requirement
 from tests.builders import index_of, matching, namespace, node, pod, pod_json, term
-from tests.index.counting import apart, drop_all, inverse, near, question_of
+from tests.index.counting import apart, compiled_of, drop_all, inverse, near
 
 MANY = 400
 
@@ -132,7 +132,7 @@ class TestLabelKeys:
 def test_a_selection_that_no_request_reads_does_not_note_namespaces_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selections, "MOST_STALE", 3)
     index, asked = spaces(), pod_json(near=[term(namespace_selector=matching(team="a"), app="app7")])
-    question_of(index, asked)
+    compiled_of(index, asked)
     for number in range(20):
         index.upsert(namespace(f"ns{number}", team="a"))
     (selection,) = {selection for selection, _ in index.counts.terms.acquired()}

@@ -11,7 +11,7 @@ from extender.index.cluster import ClusterIndex
 from extender.model.objects import Object, Pod
 from extender.wire.kinds import PODS
 from tests.builders import index_of, matching, namespace, node, pod, pod_json, term
-from tests.index.counting import apart, near, question_of
+from tests.index.counting import apart, compiled_of, near
 
 NEAR_WEB = pod_json(near=[term("zone", app="web")])
 FRIENDLY = pod_json(apart=[term("zone", namespace_selector=matching(team="a"), app="web")])
@@ -29,12 +29,12 @@ def assumed(index: ClusterIndex, coming: Pod, *names: str, now: float = 0.0) -> 
 
 
 def is_undetermined(index: ClusterIndex) -> bool:
-    return index.view.is_undetermined(question_of(index, NEAR_WEB))
+    return index.view.is_undetermined(compiled_of(index, NEAR_WEB))
 
 
 def places(index: ClusterIndex) -> tuple[dict[str, int], dict[str, int]]:
     """Where the pods are sure to come, and where they may."""
-    (group,) = question_of(index, NEAR_WEB).affinity
+    (group,) = compiled_of(index, NEAR_WEB).affinity
     sure, possible = index.view.expected(group)
     return {group.key.value(d): n for d, n in sure.items()}, {group.key.value(d): n for d, n in possible.items()}
 
@@ -124,12 +124,12 @@ class TestSeveralNodes:
 
     def test_a_namespace_that_is_no_longer_selected_leaves_nobody_pending(self) -> None:
         index = zoned(namespace("red", team="a"))
-        question_of(index, FRIENDLY)
+        compiled_of(index, FRIENDLY)
         assumed(index, pod("web", namespace="red", app="web"), "n1", "n2")
         seen = []
         for team in ("a", "b", "a"):
             index.upsert(namespace("red", team=team))
-            seen.append(index.view.is_undetermined(question_of(index, FRIENDLY)))
+            seen.append(index.view.is_undetermined(compiled_of(index, FRIENDLY)))
         assert (seen, apart(index, FRIENDLY)) == ([True, False, True], [{}])
 
 

@@ -7,7 +7,7 @@ import pytest
 from extender.model.objects import DisruptionBudget
 from extender.wire.kinds import DISRUPTION_BUDGETS
 from tests.contenders import budget, cluster, contender
-from tests.feeding import FedIndex
+from tests.reflected_index import ReflectedIndex
 
 
 @pytest.mark.parametrize(
@@ -37,22 +37,22 @@ def test_a_budget_is_found_in_its_namespace_until_it_is_deleted() -> None:
 
 def test_a_new_list_of_budgets_replaces_the_old_one() -> None:
     kind = DISRUPTION_BUDGETS.name
-    fed = FedIndex(cluster(), [kind], {kind: [budget("old"), budget("keep", 1)]})
-    assert fed.replace(kind, [budget("keep", 1), budget("new")]) == 2
-    assert sorted(each.name for each in fed.index.view.budgets_in("default")) == ["keep", "new"]
+    reflected = ReflectedIndex(cluster(), [kind], {kind: [budget("old"), budget("keep", 1)]})
+    assert reflected.replace(kind, [budget("keep", 1), budget("new")]) == 2
+    assert sorted(each.name for each in reflected.index.view.budgets_in("default")) == ["keep", "new"]
 
 
 def test_a_budget_that_is_gone_is_not_kept_by_its_namesake_in_another_namespace() -> None:
     kind = DISRUPTION_BUDGETS.name
     web = {space: budget("web", namespace=space) for space in ("team-a", "team-b")}
-    fed = FedIndex(cluster(), [kind], {kind: list(web.values())})
-    seen = [[len(fed.index.view.budgets_in(space)) for space in web]]
-    fed.replace(kind, [web["team-a"]])
-    seen.append([len(fed.index.view.budgets_in(space)) for space in web])
-    fed.apply(kind, web["team-b"])
-    fed.apply(kind, web["team-a"], gone=True)
-    fed.replace(kind, [])
-    seen.append([len(fed.index.view.budgets_in(space)) for space in web])
+    reflected = ReflectedIndex(cluster(), [kind], {kind: list(web.values())})
+    seen = [[len(reflected.index.view.budgets_in(space)) for space in web]]
+    reflected.replace(kind, [web["team-a"]])
+    seen.append([len(reflected.index.view.budgets_in(space)) for space in web])
+    reflected.apply(kind, web["team-b"])
+    reflected.apply(kind, web["team-a"], gone=True)
+    reflected.replace(kind, [])
+    seen.append([len(reflected.index.view.budgets_in(space)) for space in web])
     assert seen == [[1, 1], [1, 0], [0, 0]]
 
 

@@ -12,7 +12,7 @@ from extender.index.cluster import ClusterIndex
 from extender.index.counts.groups import Group, IndexDriftError
 from extender.model.objects import Object
 from tests.builders import index_of, matching, namespace, node, pod, pod_json, spread, taint, term, workload
-from tests.index.counting import apart, counts_of, inverse, near, question_of, spread_over
+from tests.index.counting import apart, compiled_of, counts_of, inverse, near, spread_over
 
 NEAR_WEB = pod_json(near=[term("zone", app="web")])
 SPREAD_WEB = pod_json(app="web", spreads=[spread("zone", app="web", taints_policy="Honor")])
@@ -20,10 +20,10 @@ GUEST = pod_json(app="guest")
 
 
 def zoned(*objects: Object) -> ClusterIndex:
-    """Nodes n1 and n2 in zones z1 and z2, with the questions above asked already."""
+    """Nodes n1 and n2 in zones z1 and z2, with the constraints above compiled already."""
     index = index_of(node("n1", zone="z1"), node("n2", zone="z2"), namespace("default"), *objects)
     for asked in (NEAR_WEB, SPREAD_WEB, GUEST):
-        question_of(index, asked)
+        compiled_of(index, asked)
     return index
 
 
@@ -35,7 +35,7 @@ class TestPods:
         assert near(index, NEAR_WEB) == [{"z1": 1}]
         index.delete(web)
         assert near(index, NEAR_WEB) == [{}]
-        assert question_of(index, NEAR_WEB).affinity[0].counts == {}
+        assert compiled_of(index, NEAR_WEB).affinity[0].counts == {}
 
     def test_a_relabelled_pod_leaves_the_count(self) -> None:
         index = zoned(pod("web", on="n1", app="web"))
@@ -56,14 +56,14 @@ class TestPods:
     @pytest.mark.parametrize("was_assumed", [False, True])
     def test_a_change_that_no_group_counts_leaves_results_by_their_counts_valid(self, *, was_assumed: bool) -> None:
         index = zoned(pod("web", app="web"))
-        question = question_of(index, NEAR_WEB)
+        compiled = compiled_of(index, NEAR_WEB)
         if was_assumed:
             index.assume(pod("web", app="web"), ("n1",), 0.0)
         else:
             index.upsert(pod("web", on="n1", app="web"))
-        before = index.view.dependency_version(question)
+        before = index.view.dependency_version(compiled)
         index.upsert(pod("web", on="n1", app="web", labels={"topology.kubernetes.io/zone": "z1"}))
-        assert (index.view.dependency_version(question), near(index, NEAR_WEB)) == (before, [{"z1": 1}])
+        assert (index.view.dependency_version(compiled), near(index, NEAR_WEB)) == (before, [{"z1": 1}])
         assert [each.signature.labels for each in index.view.pods_on(0).values()] == [
             {"app": "web", "topology.kubernetes.io/zone": "z1"}
         ]
@@ -74,10 +74,10 @@ class TestPods:
     )
     def test_a_change_that_a_dry_run_reads_ends_what_was_found(self, change: dict[str, Any]) -> None:
         index = zoned(pod("web", on="n1", app="web"))
-        question = question_of(index, NEAR_WEB)
-        before = index.view.dependency_version(question)
+        compiled = compiled_of(index, NEAR_WEB)
+        before = index.view.dependency_version(compiled)
         index.upsert(replace(index.pods["uid-web"], **change))
-        assert index.view.dependency_version(question) > before
+        assert index.view.dependency_version(compiled) > before
         assert (near(index, NEAR_WEB), audit(index)) == ([{"z1": 1}], [])
 
     def test_subscribers_are_reported_of_an_ended_assumption_when_the_binding_counts(self) -> None:
@@ -211,10 +211,10 @@ class TestNamespaces:
 
     def test_other_labels_of_a_namespace_change_nothing(self) -> None:
         index = zoned(namespace("red", team="a"), pod("web", on="n1", namespace="red", app="web"))
-        compiled = question_of(index, self.FRIENDLY)
+        compiled = compiled_of(index, self.FRIENDLY)
         versions = [group.version for group in compiled.filter_groups()]
         index.upsert(namespace("red", team="a", note="x"))
-        assert question_of(index, self.FRIENDLY) is compiled
+        assert compiled_of(index, self.FRIENDLY) is compiled
         assert [group.version for group in compiled.filter_groups()] == versions
 
     def test_a_listed_namespace_stays_whatever_its_labels(self) -> None:
@@ -241,9 +241,9 @@ class TestNamespaces:
     def test_the_first_pod_rule_follows_the_labels_of_its_namespace(self) -> None:
         asked = pod_json(near=[term("zone", namespace_selector=matching(team="a"), app="web")], app="web")
         index = zoned()
-        assert not question_of(index, asked).matches_itself
+        assert not compiled_of(index, asked).matches_itself
         index.upsert(namespace("default", team="a"))
-        assert question_of(index, asked).matches_itself
+        assert compiled_of(index, asked).matches_itself
 
 
 class TestWithout:
@@ -251,7 +251,7 @@ class TestWithout:
 
     def test_inside_they_do_not_count_and_outside_nothing_has_happened(self) -> None:
         index = zoned(web := pod("web", on="n1", app="web"), pod("other", on="n2", app="web"))
-        compiled = question_of(index, NEAR_WEB)
+        compiled = compiled_of(index, NEAR_WEB)
         before = (
             near(index, NEAR_WEB),
             [group.version for group in compiled.affinity],
@@ -298,10 +298,10 @@ class TestWithout:
 def test_what_is_the_same_changes_nothing_and_says_so(obj: Object) -> None:
     index = zoned(pod("web", on="n1", app="web"))
     index.upsert(obj)
-    compiled = question_of(index, NEAR_WEB)
+    compiled = compiled_of(index, NEAR_WEB)
     before = index.view.dependency_version(compiled)
     assert not index.upsert(obj)
-    assert (question_of(index, NEAR_WEB) is compiled, index.view.dependency_version(compiled)) == (True, before)
+    assert (compiled_of(index, NEAR_WEB) is compiled, index.view.dependency_version(compiled)) == (True, before)
 
 
 @pytest.mark.parametrize(
@@ -328,7 +328,7 @@ def test_a_node_that_only_pods_mention_can_go_without_harm() -> None:
 
 
 def test_a_count_below_nought_is_reported_as_drift() -> None:
-    group = question_of(zoned(pod("web", on="n1", app="web")), NEAR_WEB).affinity[0]
+    group = compiled_of(zoned(pod("web", on="n1", app="web")), NEAR_WEB).affinity[0]
     assert isinstance(group, Group)
     with pytest.raises(IndexDriftError, match="zone=z1 make -1"):
         group.add(0, -2)

@@ -12,8 +12,8 @@ from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.index.nodes.columns import NodeColumn, SparseColumn
 from tests.builders import Json, index_of, node, pod, pod_json, spread, term, weighted
-from tests.index.counting import apart, inverse, near, question_of, spread_over
-from tests.index.test_question_costs import Calls
+from tests.index.counting import apart, compiled_of, inverse, near, spread_over
+from tests.index.test_compile_costs import Calls
 
 NODES = 200
 
@@ -82,7 +82,7 @@ def odd(key: str, app: str) -> Json:
 def test_keys_that_no_node_carries_have_no_column_and_keys_of_few_nodes_have_a_small_one() -> None:
     index = cluster()
     index.upsert(pod("owner", on="n7", apart=[odd("a", app="web"), term("disk", app="web")]))
-    question_of(index, pod_json(near=[odd("b", app="web")], spreads=[spread("example.com/c", app="web")]))
+    compiled_of(index, pod_json(near=[odd("b", app="web")], spreads=[spread("example.com/c", app="web")]))
     assert cells(index) == {"example.com/b": 0, "example.com/c": 0, "disk": 1}
     assert index.topology.scope_cells == 0
     assert audit(index) == []
@@ -92,7 +92,7 @@ def test_a_change_of_a_node_touches_the_columns_of_its_labels_only(monkeypatch: 
     index = cluster(20)
     for number in range(30):
         spreads = [spread(f"example.com/{number}", app="web")]
-        question_of(index, pod_json(apart=[odd(f"k{number}", app="web")], spreads=spreads, app=f"a{number}"))
+        compiled_of(index, pod_json(apart=[odd(f"k{number}", app="web")], spreads=spreads, app=f"a{number}"))
     fills = Calls(monkeypatch, (NodeColumn, "fill"))
     index.upsert(node("n1", zone="z1", disk="hdd"))
     assert fills.taken() <= 3
@@ -105,11 +105,11 @@ def test_terms_over_keys_that_no_node_carries_cost_other_pods_nothing() -> None:
     index = cluster(5)
     for number in range(20):
         index.upsert(pod(f"owner-{number}", on="n1", apart=[odd(f"k{number}", app="web")]))
-        question_of(index, pod_json(near=[odd(f"n{number}", app="web")], spreads=[spread(f"s{number}", app="web")]))
+        compiled_of(index, pod_json(near=[odd(f"n{number}", app="web")], spreads=[spread(f"s{number}", app="web")]))
     index.upsert(web := pod("web", on="n2", app="web"))
     counts_of_signature = index.counts.signatures.find(web.signature, terminating=False)
     assert counts_of_signature is not None
-    assert (counts_of_signature.groups, question_of(index, pod_json(app="web")).inverse) == ({}, ())
+    assert (counts_of_signature.groups, compiled_of(index, pod_json(app="web")).inverse) == ({}, ())
     assert audit(index) == []
 
 
@@ -163,12 +163,12 @@ class TestTheFirstAndTheLastNodeOfAKey:
         index = self.index()
         asked = pod_json(app="x", apart=[odd("rack", app="web")], prefers=[weighted(7, odd("rack", app="web"))])
         groups = index.statistics()["term_groups"]
-        before = question_of(index, asked)
+        before = compiled_of(index, asked)
         assert (before.anti, before.preferences, index.statistics()["term_groups"]) == ((), (), groups)
         index.upsert(node("n3", zone="z1", labels={"example.com/shelf": "s1"}))
-        assert question_of(index, asked) is before
+        assert compiled_of(index, asked) is before
         index.upsert(node("n1", zone="z1", labels={"example.com/rack": "r1"}))
-        after = question_of(index, asked)
+        after = compiled_of(index, asked)
         assert (apart(index, asked), [each.weight for each in after.preferences]) == ([{"r1": 1}], [7])
         assert after.serial != before.serial
         index.upsert(node("n2", zone="z1", labels={"example.com/rack": "r2"}))
@@ -199,13 +199,13 @@ class TestTheFirstAndTheLastNodeOfAKey:
             2,
             0,
             2,
-        ]  # that of the pod, and that of the question
+        ]  # that of the pod, and that of its constraints
         assert [index.counts.terms.is_offered(each) for each in index.counts.terms.owned()] == [False, False]
 
 
 def test_columns_get_shorter_with_the_last_node_numbers() -> None:
     index = cluster(5)
-    question_of(index, pod_json(near=[term("zone", app="web")]))
+    compiled_of(index, pod_json(near=[term("zone", app="web")]))
     before = (len(index.topology.names), cells(index)["topology.kubernetes.io/zone"])
     for number in range(500):
         index.upsert(node(f"spot-{number}", zone="z9"))

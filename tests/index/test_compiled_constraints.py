@@ -1,4 +1,4 @@
-"""Compiled questions: shared where they are equal, corrected where they must be, dropped when there are too many."""
+"""Compiled constraints: shared where they are equal, corrected where they must be, dropped when there are too many."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.index.counts import compiled_constraints
 from tests.builders import Json, index_of, matching, namespace, node, pod, pod_json, spread, term, workload
-from tests.index.counting import counts_of, near, question_of
+from tests.index.counting import compiled_of, counts_of, near
 
 NEAR_WEB = [term("zone", app="web")]
 
@@ -20,22 +20,22 @@ def zoned() -> ClusterIndex:
 
 def test_replicas_put_one_request() -> None:
     index = zoned()
-    first = question_of(index, pod_json("asking-1", near=NEAR_WEB))
-    assert question_of(index, pod_json("asking-2", near=NEAR_WEB)) is first
+    first = compiled_of(index, pod_json("asking-1", near=NEAR_WEB))
+    assert compiled_of(index, pod_json("asking-2", near=NEAR_WEB)) is first
 
 
 def test_equal_terms_of_different_pods_share_one_count() -> None:
     index = zoned()
-    first = question_of(index, pod_json(app="a", near=NEAR_WEB))
+    first = compiled_of(index, pod_json(app="a", near=NEAR_WEB))
     by_clause = term("zone", selector=matching(("app", "In", ["web"])))
-    second = question_of(index, pod_json(app="b", near=[by_clause]))
+    second = compiled_of(index, pod_json(app="b", near=[by_clause]))
     assert first.affinity[0] is second.affinity[0]
     assert index.statistics()["term_groups"] == 1
 
 
 def test_the_same_term_counts_as_affinity_and_as_anti_affinity_in_one_group() -> None:
     index = zoned()
-    compiled = question_of(index, pod_json(near=NEAR_WEB, apart=NEAR_WEB))
+    compiled = compiled_of(index, pod_json(near=NEAR_WEB, apart=NEAR_WEB))
     assert compiled.affinity[0] is compiled.anti[0]
 
 
@@ -44,7 +44,7 @@ def test_terms_in_another_order_are_the_same_set() -> None:
     index = zoned()
     both = [term("zone", app="web"), term("zone", tier="x")]
     first, second = (
-        question_of(index, pod_json(app=app, near=terms)) for app, terms in (("a", both), ("b", both[::-1]))
+        compiled_of(index, pod_json(app=app, near=terms)) for app, terms in (("a", both), ("b", both[::-1]))
     )
     assert {id(group) for group in first.affinity} == {id(group) for group in second.affinity}
 
@@ -53,7 +53,7 @@ def test_constraints_are_shared_only_where_the_same_nodes_are_eligible() -> None
     index = zoned()
     wanted = [spread("zone", app="web")]
     plain, same, picky = (
-        question_of(index, pod_json(app=app, spreads=wanted, node_selector=selector))
+        compiled_of(index, pod_json(app=app, spreads=wanted, node_selector=selector))
         for app, selector in (("a", None), ("b", None), ("c", {"disk": "ssd"}))
     )
     assert plain.hard[0].group is same.hard[0].group
@@ -73,9 +73,9 @@ def test_constraints_are_shared_only_where_the_same_nodes_are_eligible() -> None
 )
 def test_a_request_lives_through_changes_of_counts(unrelated: object) -> None:
     index = zoned()
-    compiled = question_of(index, pod_json(near=NEAR_WEB))
+    compiled = compiled_of(index, pod_json(near=NEAR_WEB))
     index.upsert(unrelated)  # type: ignore[arg-type]  # as the test gives it
-    assert question_of(index, pod_json(near=NEAR_WEB)) is compiled
+    assert compiled_of(index, pod_json(near=NEAR_WEB)) is compiled
 
 
 @pytest.mark.parametrize(
@@ -97,9 +97,9 @@ def test_a_request_lives_through_changes_of_counts(unrelated: object) -> None:
 )
 def test_a_request_is_put_anew_when_it_must_count_something_else(asked: Json, change: object) -> None:
     index = zoned()
-    before = question_of(index, asked)
+    before = compiled_of(index, asked)
     index.upsert(change)  # type: ignore[arg-type]  # as the test gives it
-    assert question_of(index, asked) is not before
+    assert compiled_of(index, asked) is not before
 
 
 class TestGrounds:
@@ -119,20 +119,20 @@ class TestGrounds:
     )
     def test_they_change_with_what_the_answer_rests_on(self, change: object) -> None:
         index = zoned()
-        before = index.view.dependency_version(question_of(index, self.ASKED))
+        before = index.view.dependency_version(compiled_of(index, self.ASKED))
         index.upsert(change)  # type: ignore[arg-type]  # as the test gives it
-        assert index.view.dependency_version(question_of(index, self.ASKED)) != before
+        assert index.view.dependency_version(compiled_of(index, self.ASKED)) != before
 
     def test_they_stay_while_others_come_and_go(self) -> None:
         index = zoned()
-        before = index.view.dependency_version(question_of(index, self.ASKED))
+        before = index.view.dependency_version(compiled_of(index, self.ASKED))
         index.upsert(pod("db", on="n1", app="db"))
         index.upsert(namespace("red", team="a"))
-        assert index.view.dependency_version(question_of(index, self.ASKED)) == before
+        assert index.view.dependency_version(compiled_of(index, self.ASKED)) == before
 
     def test_a_pod_that_came_and_went_has_changed_them_for_good(self) -> None:
         index = zoned()
-        compiled = question_of(index, self.ASKED)
+        compiled = compiled_of(index, self.ASKED)
         seen = [index.view.dependency_version(compiled)]
         for _ in range(3):
             index.upsert(pod("w2", on="n2", app="web"))
@@ -143,7 +143,7 @@ class TestGrounds:
 
 
 class TestTooMany:
-    """No more questions are kept than there is room for."""
+    """No more compiled constraints are kept than fit into the limits."""
 
     def test_an_old_request_goes_for_a_new_one_and_takes_its_groups_along(
         self, monkeypatch: pytest.MonkeyPatch
@@ -151,7 +151,7 @@ class TestTooMany:
         monkeypatch.setattr(compiled_constraints, "MOST_COMPILED", 3)
         index = zoned()
         for number in range(10):
-            question_of(index, pod_json(near=[term("zone", app=f"app-{number}")]))
+            compiled_of(index, pod_json(near=[term("zone", app=f"app-{number}")]))
         sizes = index.statistics()
         assert (sizes["compiled_constraints"], sizes["term_groups"]) == (3, 3)
 
@@ -163,7 +163,7 @@ class TestTooMany:
         asked = pod_json(near=NEAR_WEB, spreads=[spread("host", app="web")])
         assert near(index, asked) == [{"z1": 1}]
         for number in range(10):
-            question_of(index, pod_json(near=[term(f"example.com/odd-{number}", app="web")]))
+            compiled_of(index, pod_json(near=[term(f"example.com/odd-{number}", app="web")]))
         assert list(index.topology.keys) == ["example.com/odd-9"]
         index.upsert(node("n3", zone="z3"))
         index.upsert(pod("web-3", on="n3", app="web"))
@@ -187,7 +187,7 @@ class TestTooMany:
         index = zoned()
         asked = pod_json(near=NEAR_WEB)
         assert near(index, asked) == [{"z1": 1}]
-        question_of(index, pod_json("other", app="other"))
+        compiled_of(index, pod_json("other", app="other"))
         index.upsert(pod("web-2", on="n2", app="web"))
         assert near(index, asked) == [{"z1": 1, "z2": 1}]
 
@@ -195,11 +195,11 @@ class TestTooMany:
         monkeypatch.setattr(compiled_constraints, "MOST_COMPILED", 2)
         index = zoned()
         often, once = pod_json(app="often", near=NEAR_WEB), pod_json(app="once")
-        kept = question_of(index, often)
-        question_of(index, once)
-        question_of(index, often)
-        question_of(index, pod_json(app="new"))
-        assert question_of(index, often) is kept
+        kept = compiled_of(index, often)
+        compiled_of(index, once)
+        compiled_of(index, often)
+        compiled_of(index, pod_json(app="new"))
+        assert compiled_of(index, often) is kept
 
 
 def test_affinity_is_counted_by_pods_that_match_all_terms_at_once() -> None:
@@ -207,4 +207,4 @@ def test_affinity_is_counted_by_pods_that_match_all_terms_at_once() -> None:
     index.upsert(pod("both", on="n2", app="web", tier="x"))
     asked = pod_json(near=[term("zone", app="web"), term("host", tier="x")])
     assert near(index, asked) == [{"z2": 1}, {"n2": 1}]
-    assert [counts_of(group) for group in question_of(index, asked).affinity] == near(index, asked)
+    assert [counts_of(group) for group in compiled_of(index, asked).affinity] == near(index, asked)

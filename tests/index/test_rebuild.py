@@ -5,7 +5,7 @@ from __future__ import annotations
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from tests.builders import index_of, node, pod, pod_json, spread, term
-from tests.index.counting import near, question_of, spread_over
+from tests.index.counting import compiled_of, near, spread_over
 
 NEAR_WEB = pod_json(near=[term("zone", app="web")])
 ANEW = ["the index had to be rebuilt 1 times"]  # and nothing else
@@ -29,7 +29,7 @@ def zoned() -> ClusterIndex:
 def seen(index: ClusterIndex) -> object:
     """Counts, sizes, what is undetermined and what is requested."""
     counts = near(index, NEAR_WEB), spread_over(index, SPREAD_WEB)
-    undetermined = index.view.is_undetermined(question_of(index, NEAR_WEB))
+    undetermined = index.view.is_undetermined(compiled_of(index, NEAR_WEB))
     requested = {name: dict(index.view.requested(number)) for name, number in index.view.known.items()}
     on_nodes = {name: sorted(index.view.pods_on(number)) for name, number in index.view.known.items()}
     sizes = {name: size for name, size in index.statistics().items() if name != "drifts"}
@@ -50,14 +50,14 @@ def test_assumptions_end_afterwards_as_they_would_have_before() -> None:
     index.upsert(pod("sure", on="n2", app="web"))
     index.upsert(pod("open", on="n1", app="web"))
     assert near(index, NEAR_WEB) == [{"z1": 2, "z2": 1}]
-    assert not index.view.is_undetermined(question_of(index, NEAR_WEB))
-    assert [group.undetermined for group in question_of(index, NEAR_WEB).affinity] == [0]
+    assert not index.view.is_undetermined(compiled_of(index, NEAR_WEB))
+    assert [group.undetermined for group in compiled_of(index, NEAR_WEB).affinity] == [0]
     assert audit(index) == ANEW
 
 
 def test_a_change_of_a_node_that_a_drift_interrupts_is_applied_all_the_same() -> None:
     index = zoned()
-    (group,) = question_of(index, NEAR_WEB).affinity
+    (group,) = compiled_of(index, NEAR_WEB).affinity
     group.add(index.view.known["n2"], -1)  # type: ignore[attr-defined]  # a fault of ours
     assert index.upsert(node("n2", zone="z3"))
     assert near(index, NEAR_WEB) == [{"z1": 1, "z3": 1}]

@@ -9,8 +9,8 @@ import pytest
 from extender.index.audit import audit
 from extender.model.objects import Object
 from tests.builders import index_of, matching, namespace, node, pod, pod_json, term, workload
-from tests.feeding import FedIndex
-from tests.index.counting import near, question_of
+from tests.index.counting import compiled_of, near
+from tests.reflected_index import ReflectedIndex
 
 NEAR_WEB = pod_json(near=[term("zone", app="web")])
 OLD: dict[str, Sequence[Object]] = {
@@ -27,17 +27,17 @@ OLD: dict[str, Sequence[Object]] = {
 }
 
 
-def full() -> FedIndex:
+def full() -> ReflectedIndex:
     """An index with two objects of each kind."""
-    return FedIndex(index_of(), OLD, OLD)
+    return ReflectedIndex(index_of(), OLD, OLD)
 
 
 @pytest.mark.parametrize("kind", OLD)
 def test_an_empty_list_removes_all_of_its_kind_and_nothing_else(kind: str) -> None:
-    fed = full()
-    before = fed.index.statistics()
-    assert fed.replace(kind, []) == 2
-    gone = {name for name, size in fed.index.statistics().items() if size != before[name]}
+    reflected = full()
+    before = reflected.index.statistics()
+    assert reflected.replace(kind, []) == 2
+    gone = {name for name, size in reflected.index.statistics().items() if size != before[name]}
     shrunk = (
         {"pods", "pod_signatures"} if kind == "pods" else {kind} if kind in {"nodes", "namespaces"} else {"workloads"}
     )
@@ -55,29 +55,29 @@ def test_one_kept_one_gone_one_new_are_two_changes(kind: str) -> None:
         "statefulsets": workload("StatefulSet", "new", None),
         "replicationcontrollers": workload("ReplicationController", "new", None),
     }
-    fed = full()
-    assert fed.replace(kind, [OLD[kind][0], new[kind]]) == 2
-    assert fed.replace(kind, [new[kind], OLD[kind][0]]) == 0
+    reflected = full()
+    assert reflected.replace(kind, [OLD[kind][0], new[kind]]) == 2
+    assert reflected.replace(kind, [new[kind], OLD[kind][0]]) == 0
 
 
 def test_a_changed_object_is_one_change_and_its_counts_follow() -> None:
-    fed = full()
-    assert near(fed.index, NEAR_WEB) == [{"z1": 1, "z2": 1}]
-    assert fed.replace("pods", [pod("a", on="n2", app="web"), pod("b", on="n2", app="web")]) == 1
-    assert near(fed.index, NEAR_WEB) == [{"z2": 2}]
+    reflected = full()
+    assert near(reflected.index, NEAR_WEB) == [{"z1": 1, "z2": 1}]
+    assert reflected.replace("pods", [pod("a", on="n2", app="web"), pod("b", on="n2", app="web")]) == 1
+    assert near(reflected.index, NEAR_WEB) == [{"z2": 2}]
 
 
 def test_finished_pods_of_a_list_are_not_there() -> None:
-    fed = full()
-    assert fed.replace("pods", [pod("a", on="n1", app="web", phase="Failed")]) == 2
-    assert (near(fed.index, NEAR_WEB), fed.index.statistics()["pods"]) == ([{}], 0)
+    reflected = full()
+    assert reflected.replace("pods", [pod("a", on="n1", app="web", phase="Failed")]) == 2
+    assert (near(reflected.index, NEAR_WEB), reflected.index.statistics()["pods"]) == ([{}], 0)
 
 
 def test_a_list_that_changes_nothing_leaves_every_version() -> None:
-    fed = full()
-    index = fed.index
-    compiled = question_of(index, NEAR_WEB)
+    reflected = full()
+    index = reflected.index
+    compiled = compiled_of(index, NEAR_WEB)
     grounds = index.view.dependency_version(compiled)
-    assert {kind: fed.replace(kind, objects) for kind, objects in OLD.items()} == dict.fromkeys(OLD, 0)
-    assert (question_of(index, NEAR_WEB) is compiled, index.view.dependency_version(compiled)) == (True, grounds)
+    assert {kind: reflected.replace(kind, objects) for kind, objects in OLD.items()} == dict.fromkeys(OLD, 0)
+    assert (compiled_of(index, NEAR_WEB) is compiled, index.view.dependency_version(compiled)) == (True, grounds)
     assert audit(index) == []

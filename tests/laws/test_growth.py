@@ -20,7 +20,7 @@ from extender.index.cluster import ClusterIndex
 from extender.index.counts import compiled_constraints
 from extender.model.objects import Object, Pod
 from tests.builders import index_of, matching, namespace, node, pod, pod_json, spread, term, workload
-from tests.index.counting import question_of, unlimited
+from tests.index.counting import compiled_of, unlimited
 
 ROUNDS = 60
 
@@ -110,7 +110,7 @@ def standing() -> ClusterIndex:
         *(pod(f"w{number}", on=f"n{number}", app="web", spreads=[spread("zone", app="web")]) for number in range(20)),
         namespace("default", team="a"),
     )
-    question_of(made, pod_json(app="web", near=[term("zone", app="web")], spreads=[spread("zone", app="web")]))
+    compiled_of(made, pod_json(app="web", near=[term("zone", app="web")], spreads=[spread("zone", app="web")]))
     for each in list(made.pods.values()):
         made.view.compiled(each.signature)
     return made

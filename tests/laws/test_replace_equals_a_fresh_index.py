@@ -10,16 +10,16 @@ from hypothesis import given
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
-from tests.feeding import FedIndex
 from tests.laws.observing import WHOLE_ANSWERS, Cluster, asked, built, fresh, seen, shape_of
+from tests.reflected_index import ReflectedIndex
 from tests.strategies import Ask, Step, decoded, histories
 
 KINDS = ["pods", "nodes", "namespaces", "services", "replicasets", "replicationcontrollers"]
 
 
-def fed(history: list[Step]) -> tuple[FedIndex, Cluster]:
+def reflected(history: list[Step]) -> tuple[ReflectedIndex, Cluster]:
     """An index that was told of a history by watches, and the table beside it."""
-    found, cluster = FedIndex(ClusterIndex(WHOLE_ANSWERS.rules), KINDS), Cluster()
+    found, cluster = ReflectedIndex(ClusterIndex(WHOLE_ANSWERS.rules), KINDS), Cluster()
     for step in history:
         if isinstance(step, Ask):
             found.index.view.compiled(shape_of(step.pod))
@@ -36,7 +36,7 @@ def fed(history: list[Step]) -> tuple[FedIndex, Cluster]:
 @pytest.mark.parametrize("kinds", [KINDS, KINDS[::-1]], ids=["pods first", "pods last"])
 @given(before=histories(6), after=histories(6))
 def test_replacing_every_kind_equals_a_fresh_index(kinds: list[str], before: list[Step], after: list[Step]) -> None:
-    found, _ = fed(before)
+    found, _ = reflected(before)
     _, cluster = built(after)
     for kind in kinds:
         found.replace(kind, cluster.decoded(kind))
@@ -51,5 +51,5 @@ def test_replacing_every_kind_equals_a_fresh_index(kinds: list[str], before: lis
 
 @given(histories())
 def test_replacing_by_what_is_there_changes_nothing(history: list[Step]) -> None:
-    found, cluster = fed(history)
+    found, cluster = reflected(history)
     assert {kind: found.replace(kind, cluster.decoded(kind)) for kind in KINDS} == dict.fromkeys(KINDS, 0)

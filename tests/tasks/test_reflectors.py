@@ -1,4 +1,4 @@
-"""Feeds into the index: what is taken in when, and what is told about readiness meanwhile."""
+"""Reflectors of the index: what is applied when, and what the readiness checks say meanwhile."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from extender.kube.watch.reflector_values import Phase
 from extender.model.objects import DisruptionBudget, Namespace, Node, Object, Pod, PodSignature, Workload
 from extender.tasks.reflectors import Reflectors, ReflectorsOptions
-from tests.fakes import FakeClock, FakeFeed, FakeIndex, until
+from tests.fakes import FakeClock, FakeIndex, FakeReflector, until
 
 SPACE, NODE = Namespace("team-a"), Node("node-a")
 SHAPE = PodSignature("team-a")
@@ -24,8 +24,8 @@ def pod(number: int, on: str = "node-a") -> Pod:
 
 
 @dataclass
-class Fed:
-    """Feeding at work over feeds that tests speak for."""
+class Scene:
+    """The reflectors of the service at work over fakes that tests speak for."""
 
     clock: FakeClock = field(default_factory=FakeClock)
     index: FakeIndex = field(default_factory=FakeIndex)
@@ -34,11 +34,11 @@ class Fed:
     listed: list[tuple[str, float, list[str]]] = field(default_factory=list)
 
     def start(self, *kinds: str) -> None:
-        """Begin to pump these kinds."""
-        self.feeds = {kind: FakeFeed(kind) for kind in kinds}
+        """Begin to reflect these kinds."""
+        self.fakes = {kind: FakeReflector(kind) for kind in kinds}
         self.reflectors = Reflectors(
             self.index,
-            list(self.feeds.values()),
+            list(self.fakes.values()),
             self.clock,
             ReflectorsOptions(slice_seconds=5.0, stale_after=60.0),
             lambda: self.synced_calls.append(list(self.index.calls)),
@@ -48,24 +48,24 @@ class Fed:
             self.tasks[name] = asyncio.ensure_future(run())
 
     async def told(self, kind: str, count: int = 1) -> None:
-        """Wait until that feed has told so many things."""
-        await until(lambda: self.feeds[kind].told >= count)
+        """Wait until the reflector of that kind has told so many things."""
+        await until(lambda: self.fakes[kind].told >= count)
 
     async def all_in(self) -> None:
         """Namespaces, nodes and one pod are in."""
         self.start("namespaces", "nodes", "pods")
-        self.feeds["namespaces"].tell_all(SPACE)
-        self.feeds["nodes"].tell_all(NODE)
-        self.feeds["pods"].tell_all(pod(1))
+        self.fakes["namespaces"].tell_all(SPACE)
+        self.fakes["nodes"].tell_all(NODE)
+        self.fakes["pods"].tell_all(pod(1))
         async with asyncio.timeout(5):
             await self.reflectors.wait_until_synced()
-        for feed in self.feeds.values():
-            feed.status.last_heard = self.clock.time
+        for fake in self.fakes.values():
+            fake.status.last_heard = self.clock.time
 
 
 @pytest.fixture
-async def fed() -> AsyncIterator[Fed]:
-    found = Fed()
+async def scene() -> AsyncIterator[Scene]:
+    found = Scene()
     yield found
     for task in found.tasks.values():
         task.cancel()
@@ -76,69 +76,69 @@ async def fed() -> AsyncIterator[Fed]:
 # -- taking in ------------------------------------------------------------------------------------------------------
 
 
-async def test_pods_are_taken_in_when_namespaces_and_nodes_stand(fed: Fed) -> None:
+async def test_pods_are_taken_in_when_namespaces_and_nodes_stand(scene: Scene) -> None:
     """Otherwise every pod would be moved again when its node and its namespace come."""
-    fed.start("namespaces", "nodes", "pods")
-    fed.feeds["pods"].tell_all(pod(1))
-    fed.feeds["nodes"].tell_all(NODE)
-    await fed.told("nodes")
-    assert fed.reflectors.freshness.checks()["pods"] == "waiting for namespaces, nodes"
-    fed.feeds["namespaces"].tell_all(SPACE)
-    await fed.told("pods")
-    assert fed.index.calls == ["upsert nodes/node-a", "upsert namespaces/team-a", "upsert pods/uid-1"]
+    scene.start("namespaces", "nodes", "pods")
+    scene.fakes["pods"].tell_all(pod(1))
+    scene.fakes["nodes"].tell_all(NODE)
+    await scene.told("nodes")
+    assert scene.reflectors.freshness.checks()["pods"] == "waiting for namespaces, nodes"
+    scene.fakes["namespaces"].tell_all(SPACE)
+    await scene.told("pods")
+    assert scene.index.calls == ["upsert nodes/node-a", "upsert namespaces/team-a", "upsert pods/uid-1"]
 
 
-async def test_changes_are_passed_on_in_order(fed: Fed) -> None:
-    await fed.all_in()
-    fed.index.calls.clear()
-    fed.feeds["pods"].tell((pod(2), False), (pod(1), True), (pod(2, "node-b"), False))
-    await fed.told("pods", 2)
-    assert fed.index.calls == ["upsert pods/uid-2", "delete pods/uid-1", "upsert pods/uid-2"]
-    assert fed.index.objects["pods/uid-2"] == pod(2, "node-b")
+async def test_changes_are_passed_on_in_order(scene: Scene) -> None:
+    await scene.all_in()
+    scene.index.calls.clear()
+    scene.fakes["pods"].tell((pod(2), False), (pod(1), True), (pod(2, "node-b"), False))
+    await scene.told("pods", 2)
+    assert scene.index.calls == ["upsert pods/uid-2", "delete pods/uid-1", "upsert pods/uid-2"]
+    assert scene.index.objects["pods/uid-2"] == pod(2, "node-b")
 
 
-async def test_a_later_list_applies_the_difference_only(fed: Fed) -> None:
-    await fed.all_in()
-    fed.feeds["pods"].tell((pod(2), False), (pod(3), False))
-    await fed.told("pods", 2)
-    fed.index.calls.clear()
-    fed.feeds["pods"].tell_all(pod(1), pod(3, "node-b"), pod(4))
-    await fed.told("pods", 3)
-    assert fed.index.calls == ["upsert pods/uid-3", "upsert pods/uid-4", "delete pods/uid-2"]
-    assert fed.reflectors.relist_changes()["pods"] == 3
+async def test_a_later_list_applies_the_difference_only(scene: Scene) -> None:
+    await scene.all_in()
+    scene.fakes["pods"].tell((pod(2), False), (pod(3), False))
+    await scene.told("pods", 2)
+    scene.index.calls.clear()
+    scene.fakes["pods"].tell_all(pod(1), pod(3, "node-b"), pod(4))
+    await scene.told("pods", 3)
+    assert scene.index.calls == ["upsert pods/uid-3", "upsert pods/uid-4", "delete pods/uid-2"]
+    assert scene.reflectors.relist_changes()["pods"] == 3
 
 
-async def test_what_a_later_list_holds_and_cannot_be_read_stays_as_it_was(fed: Fed) -> None:
-    await fed.all_in()
-    fed.feeds["pods"].tell((pod(2), False))
-    fed.feeds["pods"].tell_all(pod(3), unreadable=["uid-1", "uid-never-read"])
-    await fed.told("pods", 3)
-    assert sorted(key for key in fed.index.objects if key.startswith("pods/")) == ["pods/uid-1", "pods/uid-3"]
+async def test_what_a_later_list_holds_and_cannot_be_read_stays_as_it_was(scene: Scene) -> None:
+    await scene.all_in()
+    scene.fakes["pods"].tell((pod(2), False))
+    scene.fakes["pods"].tell_all(pod(3), unreadable=["uid-1", "uid-never-read"])
+    await scene.told("pods", 3)
+    assert sorted(key for key in scene.index.objects if key.startswith("pods/")) == ["pods/uid-1", "pods/uid-3"]
 
 
-async def test_a_later_list_is_reported_after_it_is_applied_with_the_time_it_was_asked_for(fed: Fed) -> None:
-    await fed.all_in()
-    fed.index.calls.clear()
-    fed.feeds["pods"].status.list_begun = 42.0
-    fed.feeds["pods"].tell_all(pod(2))
-    await fed.told("pods", 2)
-    assert fed.listed == [("pods", 42.0, ["upsert pods/uid-2", "delete pods/uid-1"])]
+async def test_a_later_list_is_reported_after_it_is_applied_with_the_time_it_was_asked_for(scene: Scene) -> None:
+    await scene.all_in()
+    scene.index.calls.clear()
+    scene.fakes["pods"].status.list_begun = 42.0
+    scene.fakes["pods"].tell_all(pod(2))
+    await scene.told("pods", 2)
+    assert scene.listed == [("pods", 42.0, ["upsert pods/uid-2", "delete pods/uid-1"])]
 
 
-async def test_a_later_list_is_applied_in_one_step(fed: Fed) -> None:
-    """Each look at the clock ends a slice here, yet whoever runs in between sees the old state or the new one."""
-    await fed.all_in()
-    fed.clock.step = 10.0
+async def test_a_later_list_is_applied_in_one_step(scene: Scene) -> None:
+    """Each look at the clock ends a slice here, yet a task that runs in between sees the old state or the new one."""
+    await scene.all_in()
+    scene.clock.step = 10.0
     seen: list[frozenset[str]] = []
 
     async def look() -> None:
         while True:
-            seen.append(frozenset(key for key in fed.index.objects if key.startswith("pods/")))
+            seen.append(frozenset(key for key in scene.index.objects if key.startswith("pods/")))
             await asyncio.sleep(0)
 
     looking = asyncio.ensure_future(look())
-    fed.feeds["pods"].tell_all(*(pod(number) for number in range(2, 12)))
-    await fed.told("pods", 2)
+    scene.fakes["pods"].tell_all(*(pod(number) for number in range(2, 12)))
+    await scene.told("pods", 2)
     looking.cancel()
     with suppress(asyncio.CancelledError):
         await looking
@@ -148,10 +148,10 @@ async def test_a_later_list_is_applied_in_one_step(fed: Fed) -> None:
 
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["first list", "burst"])
-async def test_a_first_list_and_a_burst_give_way_after_each_slice(fed: Fed, is_first: bool) -> None:  # noqa: FBT001 (a case)
-    """Each look at the clock ends a slice here, so whoever runs meanwhile has his turn after every object."""
-    fed.start("pods")
-    fed.clock.step = 10.0
+async def test_a_first_list_and_a_burst_give_way_after_each_slice(scene: Scene, is_first: bool) -> None:  # noqa: FBT001 (a case)
+    """Each look at the clock ends a slice here, so another task gets to run after every object."""
+    scene.start("pods")
+    scene.clock.step = 10.0
     turns, turns_at_call = [0], list[int]()
 
     async def take_turns() -> None:
@@ -159,76 +159,76 @@ async def test_a_first_list_and_a_burst_give_way_after_each_slice(fed: Fed, is_f
             turns[0] += 1
             await asyncio.sleep(0)
 
-    fed.index.on_call = lambda: turns_at_call.append(turns[0])
-    fed.tasks["other"] = asyncio.ensure_future(take_turns())
+    scene.index.on_call = lambda: turns_at_call.append(turns[0])
+    scene.tasks["other"] = asyncio.ensure_future(take_turns())
     if is_first:
-        fed.feeds["pods"].tell_all(*(pod(number) for number in range(10)))
+        scene.fakes["pods"].tell_all(*(pod(number) for number in range(10)))
     else:
-        fed.feeds["pods"].tell(*((pod(number), False) for number in range(10)))
-    await fed.told("pods")
+        scene.fakes["pods"].tell(*((pod(number), False) for number in range(10)))
+    await scene.told("pods")
     assert len(set(turns_at_call)) == 10
 
 
-async def test_a_pump_that_died_in_its_first_list_leaves_nothing_of_it_behind(fed: Fed) -> None:
-    fed.start("pods")
+async def test_a_handler_that_died_in_its_first_list_leaves_nothing_of_it_behind(scene: Scene) -> None:
+    scene.start("pods")
 
     def fail_at_the_fifth() -> None:
-        if len(fed.index.calls) == 5:
+        if len(scene.index.calls) == 5:
             raise RuntimeError("index is upset")
 
-    fed.index.on_call = fail_at_the_fifth
-    fed.feeds["pods"].tell_all(*(pod(number) for number in range(10)))
+    scene.index.on_call = fail_at_the_fifth
+    scene.fakes["pods"].tell_all(*(pod(number) for number in range(10)))
     with pytest.raises(RuntimeError):
-        await fed.tasks["reflector pods"]
-    assert (len(fed.index.objects), fed.reflectors.freshness.is_ready) == (5, False)
-    fed.index.on_call = lambda: None
-    fed.tasks["reflector pods"] = asyncio.ensure_future(fed.reflectors.jobs()[0][1]())
-    fed.feeds["pods"].tell_all(pod(3), pod(20))
-    await fed.told("pods")
-    assert sorted(fed.index.objects) == ["pods/uid-20", "pods/uid-3"]
+        await scene.tasks["reflector pods"]
+    assert (len(scene.index.objects), scene.reflectors.freshness.is_ready) == (5, False)
+    scene.index.on_call = lambda: None
+    scene.tasks["reflector pods"] = asyncio.ensure_future(scene.reflectors.jobs()[0][1]())
+    scene.fakes["pods"].tell_all(pod(3), pod(20))
+    await scene.told("pods")
+    assert sorted(scene.index.objects) == ["pods/uid-20", "pods/uid-3"]
 
 
-async def test_a_reflector_that_fails_is_reported_to_the_supervisor(fed: Fed) -> None:
-    await fed.all_in()
-    fed.feeds["pods"].fail(RuntimeError("feed is upset"))
-    with pytest.raises(RuntimeError, match="feed is upset"):
-        await fed.tasks["reflector pods"]
+async def test_a_reflector_that_fails_is_reported_to_the_supervisor(scene: Scene) -> None:
+    await scene.all_in()
+    scene.fakes["pods"].fail(RuntimeError("reflector is upset"))
+    with pytest.raises(RuntimeError, match="reflector is upset"):
+        await scene.tasks["reflector pods"]
 
 
-async def test_a_change_that_the_index_does_not_read_is_not_held_twice(fed: Fed) -> None:
+async def test_a_change_that_the_index_does_not_read_is_not_held_twice(scene: Scene) -> None:
     """A kubelet reports each pod and node again and again; two equal objects for each would double the memory."""
-    await fed.all_in()
-    (pump,) = [pump for pump in fed.reflectors._handlers if pump.name == "pods"]
-    first = pump._known._objects["uid-1"]
-    fed.feeds["pods"].tell((pod(1), False))
-    await fed.told("pods", 2)
-    assert pump._known._objects["uid-1"] is first
+    await scene.all_in()
+    (handler,) = [handler for handler in scene.reflectors._handlers if handler.name == "pods"]
+    first = handler._known._objects["uid-1"]
+    scene.fakes["pods"].tell((pod(1), False))
+    await scene.told("pods", 2)
+    assert handler._known._objects["uid-1"] is first
 
 
 # -- readiness ------------------------------------------------------------------------------------------------------
 
 
-async def test_ready_means_every_kind_has_been_listed_and_taken_in(fed: Fed) -> None:
-    fed.start("namespaces", "nodes", "pods")
-    assert fed.reflectors.freshness.checks() == dict.fromkeys(("namespaces", "nodes", "pods"), "not started")
-    fed.feeds["namespaces"].tell_all()
-    fed.feeds["nodes"].tell_all()
-    await fed.told("nodes")
-    for feed in fed.feeds.values():
-        feed.status.last_heard = fed.clock.time
-    before = fed.reflectors.freshness.is_ready
-    fed.feeds["pods"].tell_all()
-    await fed.told("pods")
-    assert (before, fed.reflectors.freshness.is_ready) == (False, True)
-    assert fed.reflectors.freshness.checks() == {"namespaces": "", "nodes": "", "pods": ""}
+async def test_ready_means_every_kind_has_been_listed_and_taken_in(scene: Scene) -> None:
+    scene.start("namespaces", "nodes", "pods")
+    assert scene.reflectors.freshness.checks() == dict.fromkeys(("namespaces", "nodes", "pods"), "not started")
+    scene.fakes["namespaces"].tell_all()
+    scene.fakes["nodes"].tell_all()
+    await scene.told("nodes")
+    for fake in scene.fakes.values():
+        fake.status.last_heard = scene.clock.time
+    before = scene.reflectors.freshness.is_ready
+    scene.fakes["pods"].tell_all()
+    await scene.told("pods")
+    assert (before, scene.reflectors.freshness.is_ready) == (False, True)
+    assert scene.reflectors.freshness.checks() == {"namespaces": "", "nodes": "", "pods": ""}
 
 
-async def test_what_is_to_be_done_before_the_first_answer_is_done_once_and_then(fed: Fed) -> None:
-    await fed.all_in()
-    assert fed.synced_calls == [["upsert namespaces/team-a", "upsert nodes/node-a", "upsert pods/uid-1"]]
-    fed.feeds["pods"].tell_all(pod(2))
-    await fed.told("pods", 2)
-    assert len(fed.synced_calls) == 1
+async def test_what_is_to_be_done_before_the_first_answer_is_done_once_and_then(scene: Scene) -> None:
+    await scene.all_in()
+    assert scene.synced_calls == [["upsert namespaces/team-a", "upsert nodes/node-a", "upsert pods/uid-1"]]
+    scene.fakes["pods"].tell_all(pod(2))
+    await scene.told("pods", 2)
+    assert len(scene.synced_calls) == 1
 
 
 @pytest.mark.parametrize(
@@ -241,57 +241,57 @@ async def test_what_is_to_be_done_before_the_first_answer_is_done_once_and_then(
     ],
 )
 async def test_a_kind_that_is_not_in_says_what_it_is_doing(
-    fed: Fed, phase: Phase, page: int, listed: int, error: str, text: str
+    scene: Scene, phase: Phase, page: int, listed: int, error: str, text: str
 ) -> None:
-    fed.start("pods")
-    progress = fed.feeds["pods"].status
+    scene.start("pods")
+    progress = scene.fakes["pods"].status
     progress.phase, progress.page, progress.listed, progress.error = phase, page, listed, error
-    assert fed.reflectors.freshness.checks() == {"pods": text}
+    assert scene.reflectors.freshness.checks() == {"pods": text}
 
 
-async def test_a_first_list_that_is_being_taken_in_shows_how_far(fed: Fed) -> None:
-    fed.start("pods")
-    fed.clock.step = 10.0
+async def test_a_first_list_that_is_being_taken_in_shows_how_far(scene: Scene) -> None:
+    scene.start("pods")
+    scene.clock.step = 10.0
     seen: list[str] = []
-    fed.index.on_call = lambda: seen.append(fed.reflectors.freshness.checks()["pods"])
-    fed.feeds["pods"].tell_all(*(pod(number) for number in range(4)))
-    await fed.told("pods")
+    scene.index.on_call = lambda: seen.append(scene.reflectors.freshness.checks()["pods"])
+    scene.fakes["pods"].tell_all(*(pod(number) for number in range(4)))
+    await scene.told("pods")
     assert seen == ["not started", "loading (1 of 4)", "loading (2 of 4)", "loading (3 of 4)"]
 
 
-async def test_a_kind_of_which_nothing_is_heard_makes_us_unready(fed: Fed) -> None:
-    await fed.all_in()
-    before = fed.reflectors.freshness.is_ready
-    fed.feeds["nodes"].status.last_heard += 40
-    fed.feeds["pods"].status.last_heard += 40
-    fed.feeds["namespaces"].status.error = "connection refused"
-    fed.clock.time += 71
-    assert (before, fed.reflectors.freshness.is_ready) == (True, False)
-    assert fed.reflectors.freshness.is_stale
-    problems = fed.reflectors.freshness.checks()
+async def test_a_kind_of_which_nothing_is_heard_makes_us_unready(scene: Scene) -> None:
+    await scene.all_in()
+    before = scene.reflectors.freshness.is_ready
+    scene.fakes["nodes"].status.last_heard += 40
+    scene.fakes["pods"].status.last_heard += 40
+    scene.fakes["namespaces"].status.error = "connection refused"
+    scene.clock.time += 71
+    assert (before, scene.reflectors.freshness.is_ready) == (True, False)
+    assert scene.reflectors.freshness.is_stale
+    problems = scene.reflectors.freshness.checks()
     assert problems["namespaces"] == "watch silent for 71 s: connection refused"
     assert problems["nodes"] == ""
-    fed.feeds["namespaces"].status.last_heard = fed.clock.time
-    assert (fed.reflectors.freshness.is_ready, fed.reflectors.freshness.is_stale) == (True, False)
+    scene.fakes["namespaces"].status.last_heard = scene.clock.time
+    assert (scene.reflectors.freshness.is_ready, scene.reflectors.freshness.is_stale) == (True, False)
 
 
-async def test_a_kind_that_misses_changes_makes_us_unready_at_once(fed: Fed) -> None:
-    await fed.all_in()
-    fed.feeds["namespaces"].status.outage = "watch of namespaces rejected: 403 forbidden"
-    assert (fed.reflectors.freshness.is_ready, fed.reflectors.freshness.is_stale) == (False, True)
-    assert fed.reflectors.freshness.checks() == {
+async def test_a_kind_that_misses_changes_makes_us_unready_at_once(scene: Scene) -> None:
+    await scene.all_in()
+    scene.fakes["namespaces"].status.outage = "watch of namespaces rejected: 403 forbidden"
+    assert (scene.reflectors.freshness.is_ready, scene.reflectors.freshness.is_stale) == (False, True)
+    assert scene.reflectors.freshness.checks() == {
         "namespaces": "watch of namespaces rejected: 403 forbidden",
         "nodes": "",
         "pods": "",
     }
-    fed.feeds["namespaces"].status.outage = ""
-    assert fed.reflectors.freshness.is_ready
+    scene.fakes["namespaces"].status.outage = ""
+    assert scene.reflectors.freshness.is_ready
 
 
-async def test_statuses_are_those_of_the_feeds(fed: Fed) -> None:
-    await fed.all_in()
-    fed.feeds["pods"].status.relists = 7
-    assert fed.reflectors.statuses()["pods"].relists == 7
+async def test_statuses_are_those_of_the_reflectors(scene: Scene) -> None:
+    await scene.all_in()
+    scene.fakes["pods"].status.relists = 7
+    assert scene.reflectors.statuses()["pods"].relists == 7
 
 
 # -- which kinds ----------------------------------------------------------------------------------------------------
@@ -299,24 +299,24 @@ async def test_statuses_are_those_of_the_feeds(fed: Fed) -> None:
 
 @pytest.mark.parametrize("made", [DisruptionBudget, partial(Workload, "Service")], ids=["budgets", "services"])
 async def test_objects_of_one_name_in_two_namespaces_are_distinguished(
-    fed: Fed, made: Callable[[str, str], Object]
+    scene: Scene, made: Callable[[str, str], Object]
 ) -> None:
     a, b = made("a", "web"), made("b", "web")
-    fed.start("things")
-    fed.feeds["things"].tell_all(a, b)
-    fed.feeds["things"].tell_all(b)
-    await fed.told("things", 2)
-    after_a_list = list(fed.index.objects.values())
-    fed.feeds["things"].tell((a, False), (b, True))
-    fed.feeds["things"].tell_all()
-    await fed.told("things", 4)
-    assert (after_a_list, fed.index.objects) == ([b], {})
+    scene.start("things")
+    scene.fakes["things"].tell_all(a, b)
+    scene.fakes["things"].tell_all(b)
+    await scene.told("things", 2)
+    after_a_list = list(scene.index.objects.values())
+    scene.fakes["things"].tell((a, False), (b, True))
+    scene.fakes["things"].tell_all()
+    await scene.told("things", 4)
+    assert (after_a_list, scene.index.objects) == ([b], {})
 
 
 async def test_before_a_request_all_that_has_arrived_is_taken_in() -> None:
-    fed = Fed()
-    await fed.all_in()
-    await until(lambda: fed.reflectors.freshness.is_ready)
-    fed.feeds["pods"].tell((pod(2), False))
-    await fed.reflectors.freshness.catch_up()
-    assert "uid-2" in str(fed.index.calls)
+    scene = Scene()
+    await scene.all_in()
+    await until(lambda: scene.reflectors.freshness.is_ready)
+    scene.fakes["pods"].tell((pod(2), False))
+    await scene.reflectors.freshness.catch_up()
+    assert "uid-2" in str(scene.index.calls)

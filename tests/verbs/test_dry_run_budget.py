@@ -19,7 +19,7 @@ from extender.wire.extender_v1 import ExtenderArgs
 from tests.builders import Json, matching, settings, term
 from tests.contenders import cluster, contender, contender_json, stage
 from tests.index.counting import unlimited
-from tests.index.test_question_costs import Calls
+from tests.index.test_compile_costs import Calls
 
 SETTINGS: Settings = settings(preemption={"mode": "execute"})
 

@@ -1,4 +1,4 @@
-"""An answer that waits for nobody is as good as the one that could be given if everybody's place were known."""
+"""An answer that waits for no assumed pod is as good as the one with the node of each assumed pod known."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _passed(index: ClusterIndex, pod: Json, chosen: Settings) -> list[str]:
     mostly_linked("asking"),
     st.sampled_from((1, 1, 1, 1, 2, 0)),
 )
-def test_it_is_right_and_no_shorter_wherever_those_are_whose_place_is_not_known(
+def test_it_is_right_and_no_shorter_whichever_nodes_the_assumed_pods_are_bound_to(
     history: list[Step], coming: tuple[Json, ...], places: tuple[list[str], ...], pod: Json, most: int
 ) -> None:
     chosen = settings(answers={"shortlist": most})
@@ -50,7 +50,7 @@ def test_it_is_right_and_no_shorter_wherever_those_are_whose_place_is_not_known(
     answered = _passed(index, pod, chosen)
     known = [
         [name for name in names if name in index.view.known] or [""] for names in places
-    ]  # nobody comes to another
+    ]  # no assumed pod is bound to another node
     for nodes in itertools.product(*known):
         _assume(index, coming, tuple([node] for node in nodes))
         passing = _passed(index, pod, settings(answers={"shortlist": 0}))

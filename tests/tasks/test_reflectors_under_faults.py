@@ -90,7 +90,7 @@ class NoWatches(Faults):
 
 
 class Plane:
-    """An embedded control plane, an index that follows it, and somebody who changes it all the time."""
+    """An embedded control plane, an index that follows it, and a client that changes it all the time."""
 
     def __init__(self, server: ApiServer, injector: FaultInjector, seed: int) -> None:
         self.server = server
@@ -137,13 +137,13 @@ class Plane:
 
 
 async def keep(run: Callable[[], Awaitable[None]]) -> None:
-    """A pump as a task."""
+    """A job of the reflectors as a task."""
     await run()
 
 
 @asynccontextmanager
 async def plane(seed: int, options: WatchOptions) -> AsyncIterator[Plane]:
-    """A plane whose feeds run; a pump that dies fails the test."""
+    """A plane whose reflectors run; one that dies fails the test."""
     injector = FaultInjector(seed)
     async with ApiServer(ApiServerSettings(bookmark_every=0.01, history=200, seed=seed)) as server:
         server.faults = injector
@@ -153,10 +153,10 @@ async def plane(seed: int, options: WatchOptions) -> AsyncIterator[Plane]:
         found, clock = Plane(server, injector, seed), FakeClock()
         async with open_session(Access(host=server.url), clock) as session, asyncio.TaskGroup() as group:
             kinds: list[wire.Kind[Any]] = [wire.NAMESPACES, wire.NODES, wire.PODS]
-            feeds: list[ObjectReflector] = [
+            of_kinds: list[ObjectReflector] = [
                 Reflector(session.reads, kind, options, clock, Random(seed)) for kind in kinds
             ]
-            found.reflectors = Reflectors(found.index, feeds, clock)
+            found.reflectors = Reflectors(found.index, of_kinds, clock)
             tasks = [group.create_task(keep(run)) for _, run in found.reflectors.jobs()]
             yield found
             for task in tasks:
@@ -197,11 +197,11 @@ async def test_a_restarted_server_with_a_new_history_is_taken_over_as_it_is(unus
     second.operations.create(NAMESPACES, plain.namespace("new"))
     await first.start(unused_tcp_port)
     async with open_session(Access(host=first.url), clock) as session, asyncio.TaskGroup() as group:
-        feed = Reflector(session.reads, wire.NAMESPACES, OPTIONS, clock, Random(1))
-        task = group.create_task(keep(Reflectors(index, [feed], clock).jobs()[0][1]))
+        reflector = Reflector(session.reads, wire.NAMESPACES, OPTIONS, clock, Random(1))
+        task = group.create_task(keep(Reflectors(index, [reflector], clock).jobs()[0][1]))
         await until(lambda: len(index.namespaces.objects) == 50)
         await first.stop()
-        await until(lambda: feed.status.restarts.get("unreachable"))
+        await until(lambda: reflector.status.restarts.get("unreachable"))
         await second.start(unused_tcp_port)
         await until(lambda: list(index.namespaces.objects) == ["new"])
         await second.stop()
@@ -217,14 +217,14 @@ async def test_a_cluster_that_may_be_listed_and_not_watched_is_never_ready(*, wa
         server.faults = role = NoWatches(wire.NAMESPACES.path)
         async with open_session(Access(host=server.url), clock) as session:
             kinds: list[wire.Kind[Any]] = [wire.NAMESPACES, wire.NODES]
-            feeds = [Reflector(session.reads, kind, options, clock, Random(1)) for kind in kinds]
-            reflectors = Reflectors(ClusterIndex(Rules()), feeds, clock)
+            of_kinds = [Reflector(session.reads, kind, options, clock, Random(1)) for kind in kinds]
+            reflectors = Reflectors(ClusterIndex(Rules()), of_kinds, clock)
             tasks = [group.create_task(keep(run)) for _, run in reflectors.jobs()]
             seen = set[bool]()
 
             def is_refused_thrice() -> bool:
                 seen.add(reflectors.freshness.is_ready)
-                return feeds[0].status.synced and feeds[0].status.restarts.get("rejected", 0) >= 6
+                return of_kinds[0].status.synced and of_kinds[0].status.restarts.get("rejected", 0) >= 6
 
             await until(is_refused_thrice)
             assert seen == {False}

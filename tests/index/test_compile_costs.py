@@ -1,4 +1,4 @@
-"""Compiling a question is linear in what the pod asks, and a correction looks only at what has changed."""
+"""Compiling constraints is linear in the terms of the pod, and a correction looks only at what has changed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from extender.index.counts.selections import PodSelector, Selections, TermSelect
 from extender.index.objects.workloads import Workloads
 from extender.model.objects import Object
 from tests.builders import Json, index_of, matching, namespace, node, pod, pod_json, spread, term, workload
-from tests.index.counting import counts_of, drop_all, near, question_of
+from tests.index.counting import compiled_of, counts_of, drop_all, near
 
 
 class Calls:
@@ -76,7 +76,7 @@ def test_required_affinity_compiles_in_time_linear_in_its_terms(work: Calls, key
             terms = [{**each, "topologyKey": f"example.com/k{at}"} for at, each in enumerate(terms)]
         asked = pod_json(near=terms)
         work.taken()
-        question_of(index, asked)
+        compiled_of(index, asked)
         drop_all(index)
         costs.append(work.taken())
     assert costs[1] <= 2.2 * costs[0]
@@ -98,10 +98,10 @@ UNRELATED = [
 @pytest.mark.parametrize("change", UNRELATED)
 def test_a_change_that_does_not_concern_a_request_costs_none_of_its_terms(work: Calls, change: Object) -> None:
     index, asked = zoned(), pod_json(near=many(50), app="web")
-    compiled = question_of(index, asked)
+    compiled = compiled_of(index, asked)
     index.upsert(change)
     work.taken()
-    assert question_of(index, asked) is compiled
+    assert compiled_of(index, asked) is compiled
     assert work.taken() == 0
 
 
@@ -112,40 +112,40 @@ def test_default_constraints_are_deduced_again_only_where_their_workloads_change
     deduced = Calls(monkeypatch, (Workloads, "default_selector"))
     index, asked = zoned(), pod_json(app="web")
     index.upsert(workload("Service", "own", {"app": "web"}))
-    question_of(index, asked)
+    compiled_of(index, asked)
     deduced.taken()
     index.upsert(change)
-    question_of(index, asked)
+    compiled_of(index, asked)
     assert deduced.taken() == 0
     index.upsert(workload("Service", "own", {"app": "db"}))
-    assert question_of(index, asked).soft == ()
+    assert compiled_of(index, asked).soft == ()
     index.delete(workload("Service", "own", {"app": "db"}))
     index.upsert(workload("Service", "own", {"app": "web"}))
-    assert len(question_of(index, asked).soft) == 2
+    assert len(compiled_of(index, asked).soft) == 2
     assert audit(index) == []
 
 
 def test_terms_of_existing_pods_that_come_and_go_leave_the_request_s_own_groups(work: Calls) -> None:
     index, asked = zoned(), pod_json(near=many(50), app="web")
-    compiled = question_of(index, asked)
+    compiled = compiled_of(index, asked)
     index.upsert(repelling := pod("repelling", on="n2", apart=[term("zone", app="web")]))
     work.taken()
-    now = question_of(index, asked)
+    now = compiled_of(index, asked)
     assert work.taken() == 0
     assert now.affinity is compiled.affinity
     assert [counts_of(group) for group in now.inverse] == [{"z2": 1}]
     index.delete(repelling)
-    assert question_of(index, asked).inverse == ()
+    assert compiled_of(index, asked).inverse == ()
 
 
 def test_own_labels_of_a_namespace_decide_anew_whether_a_pod_matches_itself() -> None:
     index = zoned()
     asked = pod_json(app="lone", near=[term("zone", namespace_selector=matching(team="a"), app="lone")])
-    seen = [question_of(index, asked).matches_itself]
+    seen = [compiled_of(index, asked).matches_itself]
     for team in ("b", "a"):
         index.upsert(namespace("default", team=team))
-        question_of(index, pod_json("another", near=[term("zone", namespace_selector=matching(team="a"), app="lone")]))
-        seen.append(question_of(index, asked).matches_itself)
+        compiled_of(index, pod_json("another", near=[term("zone", namespace_selector=matching(team="a"), app="lone")]))
+        seen.append(compiled_of(index, asked).matches_itself)
     assert seen == [True, False, True]
 
 
@@ -171,7 +171,7 @@ def test_services_leave_nothing_of_their_namespace_behind() -> None:
 def test_every_request_can_be_dropped_at_once() -> None:
     index = zoned()
     for number in range(3):
-        question_of(index, pod_json(near=many(3), spreads=[spread("zone", app="web")], app=f"a{number}"))
+        compiled_of(index, pod_json(near=many(3), spreads=[spread("zone", app="web")], app=f"a{number}"))
     assert isinstance(index.counts.compiler, ConstraintCompiler)
     drop_all(index)
     sizes = index.statistics()

@@ -1,4 +1,4 @@
-"""How much a question may hold, whatever its length."""
+"""How many values a request may hold, whatever its length in bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ POD = {"metadata": {"name": "web", "namespace": "team-a", "uid": "u"}}
 
 
 def asked(**fields: object) -> bytes:
-    """A question about a pod."""
+    """A request about a pod."""
     return orjson.dumps({"Pod": POD} | fields)
 
 
@@ -87,7 +87,7 @@ def test_fields_in_another_case_are_looked_for_only_where_they_are_few() -> None
     """To look for them makes an object of each field, at a microsecond each."""
     few = b",".join(b'"k%d":1' % number for number in range(100))
     many = b",".join(b'"k%d":1' % number for number in range(20_001))
-    question = b'{"pod":{"metadata":{"name":"a","namespace":"b","uid":"c"}},"nodenames":["n"],%b}'
-    assert decode_args(question % few).node_names == ["n"]
+    request = b'{"pod":{"metadata":{"name":"a","namespace":"b","uid":"c"}},"nodenames":["n"],%b}'
+    assert decode_args(request % few).node_names == ["n"]
     with pytest.raises(WireError, match="Pod: is missing"):
-        decode_args(question % many)
+        decode_args(request % many)

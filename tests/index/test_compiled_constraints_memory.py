@@ -1,4 +1,4 @@
-"""Compiled questions are kept within a number of bytes, and nothing else keeps the groups of one that was dropped."""
+"""Compiled constraints are kept within a number of bytes, and nothing else keeps the groups of a signature that was dropped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from extender.settings import Settings
 from extender.verbs.filter.pipeline import FilterVerb
 from tests.builders import Json, asking, index_of, matching, node, pod, pod_json, settings, spread, term
 from tests.contenders import contender_json
-from tests.index.counting import drop_all, question_of
+from tests.index.counting import compiled_of, drop_all
 
 SETTINGS: Settings = settings(preemption={"mode": "execute"})
 
@@ -41,7 +41,7 @@ def test_large_requests_go_for_others_before_there_are_too_many(monkeypatch: pyt
     monkeypatch.setattr(compiled_constraints, "MOST_BYTES", 1_200_000)
     index, most = cluster(), 0
     for number in range(30):
-        question_of(index, large(number))
+        compiled_of(index, large(number))
         most = max(most, index.counts.compiler.bytes)
     assert (most <= 1_200_000, 1 < len(index.counts.compiler) < 8) == (True, True)
     assert index.statistics()["term_groups"] == 50 * len(index.counts.compiler)
@@ -52,8 +52,8 @@ def test_a_request_that_is_too_large_by_itself_is_answered_alone(monkeypatch: py
     monkeypatch.setattr(compiled_constraints, "MOST_BYTES", 50_000)
     index = cluster()
     for number in range(5):
-        question_of(index, small(number))
-    assert len(question_of(index, large(1)).anti) == 50
+        compiled_of(index, small(number))
+    assert len(compiled_of(index, large(1)).anti) == 50
     assert len(index.counts.compiler) == 1
 
 
@@ -62,21 +62,21 @@ def test_columns_of_scopes_are_charged_once_however_many_requests_share_them(
 ) -> None:
     index = cluster(200)
     for number in range(10):
-        question_of(index, pod_json(spreads=[spread("zone", app=f"a{number}")]))
+        compiled_of(index, pod_json(spreads=[spread("zone", app=f"a{number}")]))
     shared = index.counts.compiler.bytes
     for number in range(10):
         wanted = pod_json(spreads=[spread("zone", app=f"a{number}")], node_terms=[{"matchExpressions": []}])
-        question_of(index, {**wanted, "spec": {**wanted["spec"], "nodeSelector": {"disk": f"d{number}"}}})
+        compiled_of(index, {**wanted, "spec": {**wanted["spec"], "nodeSelector": {"disk": f"d{number}"}}})
     assert index.topology.scope_cells < 2 * 250, "no node is eligible for the others"
     monkeypatch.setattr(compiled_constraints, "MOST_BYTES", shared)
-    question_of(index, small(1))
+    compiled_of(index, small(1))
     assert index.counts.compiler.bytes <= shared
 
 
 def test_everything_is_given_back_with_the_last_request() -> None:
     index = cluster()
-    question_of(index, large(1))
-    question_of(index, pod_json(spreads=[spread("zone", app="web")]))
+    compiled_of(index, large(1))
+    compiled_of(index, pod_json(spreads=[spread("zone", app="web")]))
     drop_all(index)
     assert (index.counts.compiler.bytes, index.topology.scope_cells) == (0, 0)
 

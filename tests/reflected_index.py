@@ -1,4 +1,4 @@
-"""Lists and changes into an index on the service's own path (``tasks.reflectors``), each finished when the call returns."""
+"""An index behind the service's own reflectors (``tasks.reflectors``); each list and change is applied when the call returns."""
 
 from __future__ import annotations
 
@@ -8,45 +8,45 @@ from extender.index.cluster import ClusterIndex
 from extender.model.objects import Object
 from extender.tasks.ports import EventHandler
 from extender.tasks.reflectors import Reflectors
-from tests.fakes import FakeClock, FakeFeed
+from tests.fakes import FakeClock, FakeReflector
 
 FIRST = ("namespaces", "nodes")  # the service takes these in before all others
 NO_LISTS: Mapping[str, Sequence[Object]] = {}
 
 
-class HeldFeed(FakeFeed):
-    """A feed that leaves it to the test to call its sink."""
+class HeldReflector(FakeReflector):
+    """A reflector whose event handler the test calls."""
 
-    sink: EventHandler
+    handler: EventHandler
 
     async def run(self, sink: EventHandler) -> None:
-        """Note the sink."""
-        self.sink = sink
+        """Note the event handler."""
+        self.handler = sink
 
 
-class FedIndex:
-    """An index and the feeding of some kinds of objects. Each kind has been listed once, by default as empty."""
+class ReflectedIndex:
+    """An index and the reflectors of some kinds of objects. Each kind has been listed once, by default as empty."""
 
     def __init__(
         self, index: ClusterIndex, kinds: Iterable[str], objects: Mapping[str, Sequence[Object]] = NO_LISTS
     ) -> None:
         self.index = index
-        self._feeds = {kind: HeldFeed(kind) for kind in kinds}
-        self._reflectors = Reflectors(index, list(self._feeds.values()), FakeClock())
+        self._fakes = {kind: HeldReflector(kind) for kind in kinds}
+        self._reflectors = Reflectors(index, list(self._fakes.values()), FakeClock())
         for _, run in self._reflectors.jobs():
             finish(run())
-        for kind in sorted(self._feeds, key=lambda kind: kind not in FIRST):
+        for kind in sorted(self._fakes, key=lambda kind: kind not in FIRST):
             self.replace(kind, objects.get(kind, ()))
 
     def replace(self, kind: str, objects: Sequence[Object]) -> int:
         """A complete list of one kind; returns how many objects a later list has changed."""
         before = self._reflectors.relist_changes()[kind]
-        finish(self._feeds[kind].sink.replace(objects))
+        finish(self._fakes[kind].handler.replace(objects))
         return self._reflectors.relist_changes()[kind] - before
 
     def apply(self, kind: str, found: Object, *, gone: bool = False) -> None:
         """One change that a watch tells."""
-        finish(self._feeds[kind].sink.apply([(found, gone)]))
+        finish(self._fakes[kind].handler.apply([(found, gone)]))
 
 
 def finish(work: Coroutine[None, None, None] | object) -> None:
