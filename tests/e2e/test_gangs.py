@@ -18,7 +18,7 @@ from tests.deploy.policies.examples import policy
 from tests.e2e.client import NODES, Api, path_of, pod_path
 from tests.e2e.cluster import Cluster, in_namespace
 from tests.e2e.control_plane import scheduler_document
-from tests.e2e.policing import MUTATING, VALIDATING, established, reader_documents, without_policies
+from tests.e2e.policing import MUTATING, SECRET, VALIDATING, established, reader_documents, without_policies
 from tests.e2e.test_leading import Front, two_replicas
 from tests.fakes import PATIENCE
 from tests.simulator.plain import ZONE, node, pod
@@ -54,8 +54,8 @@ async def released(cluster: Cluster) -> AsyncIterator[Cluster]:
         await established(cluster.api)
         stack.push_async_callback(without_policies, cluster.api)
         stack.push_async_callback(without_placements, cluster.api)
-        for configuration in (MUTATING, VALIDATING):  # the leader makes them, and would be asked after the test
-            stack.push_async_callback(cluster.api.delete, configuration)
+        for made in (MUTATING, VALIDATING, SECRET):  # by the leader, which would be asked after the test
+            stack.push_async_callback(cluster.api.delete, made)
         documents = [*reader_documents(), *map(in_namespace, load_all(DEPLOY / "policies" / "role.yaml"))]
         for document in documents:
             await cluster.api.request("POST", path_of(document), document)
