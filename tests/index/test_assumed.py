@@ -87,9 +87,9 @@ class TestOneNode:
 
 
 class TestSeveralNodes:
-    """The place is not known: nobody counts, and whoever hangs on it can tell."""
+    """The node is undetermined: the pod counts nowhere, and constraints that depend on it are undetermined."""
 
-    def test_who_would_count_it_is_pending_and_knows_where_it_may_be(self) -> None:
+    def test_constraints_that_count_it_are_undetermined_and_know_where_it_may_be(self) -> None:
         index = assumed(zoned(), WEB, "n1", "n2", "n3")
         assert (near(index, NEAR_WEB), is_undetermined(index)) == ([{}], True)
         assert places(index) == ({}, {"z1": 1, "z2": 1})
@@ -105,7 +105,7 @@ class TestSeveralNodes:
         index.upsert(node("n3"))
         assert places(index) == ({}, {"z1": 1})
 
-    def test_who_would_not_count_it_is_not(self) -> None:
+    def test_constraints_that_do_not_count_it_are_not_undetermined(self) -> None:
         assert not is_undetermined(assumed(zoned(), pod("db", app="db"), "n1", "n2"))
 
     @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ class TestSeveralNodes:
         index = assumed(zoned(), WEB, "n1", "n2")
         assert is_undetermined(index)
 
-    def test_a_namespace_that_is_no_longer_selected_leaves_nobody_pending(self) -> None:
+    def test_a_namespace_that_is_no_longer_selected_leaves_no_pod_undetermined(self) -> None:
         index = zoned(namespace("red", team="a"))
         compiled_of(index, FRIENDLY)
         assumed(index, pod("web", namespace="red", app="web"), "n1", "n2")

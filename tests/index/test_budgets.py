@@ -1,4 +1,4 @@
-"""Disruption budgets: read from the API, found by namespace, and whom each protects."""
+"""Disruption budgets: read from the API, found by namespace, and the pods that each protects."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.reflected_index import ReflectedIndex
         pytest.param(budget(app="db"), True, id="selected"),
         pytest.param(budget(app="web"), False, id="another label"),
         pytest.param(budget(app="db", namespace="other"), False, id="another namespace"),
-        pytest.param(budget(), False, id="no selector selects nobody"),
-        pytest.param(budget(selector={}), True, id="the empty selector selects everybody"),
+        pytest.param(budget(), False, id="no selector selects no pod"),
+        pytest.param(budget(selector={}), True, id="the empty selector selects every pod"),
         pytest.param(budget(app="db", disrupted=("db-1",)), False, id="its eviction has been let through already"),
     ],
 )
-def test_a_budget_protects_whom_it_selects(given: DisruptionBudget, *, protects: bool) -> None:
+def test_a_budget_protects_the_pods_that_it_selects(given: DisruptionBudget, *, protects: bool) -> None:
     assert given.protects(contender("db-1", app="db")) is protects
 
 

@@ -224,7 +224,7 @@ class TestNamespaces:
         index.upsert(namespace("red"))
         assert apart(index, asked) == [{"z1": 1}]
 
-    def test_the_asking_pod_s_namespace_decides_whose_terms_select_it(self) -> None:
+    def test_the_incoming_pod_s_namespace_decides_which_terms_select_it(self) -> None:
         hermit = pod(
             "h",
             on="n1",
@@ -247,7 +247,7 @@ class TestNamespaces:
 
 
 class TestWithout:
-    """Pods left out for a moment: for the rules they are gone, and afterwards nobody can tell."""
+    """Pods left out for a moment: for the rules they are deleted, and afterwards the index is as before."""
 
     def test_inside_they_do_not_count_and_outside_nothing_has_happened(self) -> None:
         index = zoned(web := pod("web", on="n1", app="web"), pod("other", on="n2", app="web"))
@@ -316,7 +316,7 @@ def test_what_was_not_there_cannot_go(obj: Object) -> None:
     assert index.statistics() == before
 
 
-def test_a_finished_pod_that_nobody_knew_is_no_change() -> None:
+def test_a_finished_pod_that_the_index_does_not_hold_is_no_change() -> None:
     assert not zoned().upsert(pod("job", on="n1", phase="Succeeded"))
 
 

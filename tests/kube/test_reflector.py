@@ -172,7 +172,7 @@ async def test_the_version_moves_on_only_when_the_sink_has_taken_the_change(
 
 
 async def test_a_second_run_begins_with_a_new_list(api: ScriptedApi, following: Following) -> None:
-    """After a crash nobody knows what the sink has taken."""
+    """After a crash it is not known which objects the event handler has taken."""
     api.script(PATH, page(namespace("a"), version="5"), watch(), page(namespace("b"), version="8"))
     feed = following.start()
     await until(lambda: len(api.watches) == 1)

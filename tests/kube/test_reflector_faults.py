@@ -254,7 +254,7 @@ async def test_a_request_for_our_version_that_is_not_answered_is_given_up(
     assert feed.status.restarts == {"unreachable": 1}
 
 
-async def test_nobody_listening_at_the_start_is_waited_for(
+async def test_a_port_on_which_no_server_listens_yet_is_tried_again(
     api: ScriptedApi, following: Following, unused_tcp_port: int
 ) -> None:
     following.session.reads._configuration.host = f"http://127.0.0.1:{unused_tcp_port}"
@@ -364,7 +364,10 @@ async def test_the_version_of_an_unreadable_object_counts_too(api: ScriptedApi, 
 @pytest.mark.parametrize(
     "lost",
     [
-        pytest.param(line('{"type":"DELETED","object":{"metadata":{"name":7}}}'), id="a deletion of nobody knows what"),
+        pytest.param(
+            line('{"type":"DELETED","object":{"metadata":{"name":7}}}'),
+            id="a deletion of an object that cannot be identified",
+        ),
         pytest.param(b'{"type":"ADDED","object":' + b"[" * 20_000 + b"\n", id="no end, and nested deeply"),
         pytest.param(line("<html>bad gateway</html>"), id="no JSON"),
         pytest.param(line("{}"), id="an empty object"),

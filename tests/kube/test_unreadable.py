@@ -134,7 +134,7 @@ async def test_objects_that_are_unreadable_now_are_counted_until_they_are_read_o
 async def test_the_deletion_of_an_object_that_cannot_be_read_needs_no_list(
     api: ScriptedApi, following: Following
 ) -> None:
-    """Otherwise whoever makes and deletes such objects could have everything listed again and again."""
+    """Otherwise a client that makes and deletes such objects could have everything listed again and again."""
     api.script(PATH, page(namespace("a"), namespace("b"), version="5"), watch(event("DELETED", odd("a", 6))))
     feed = following.start()
     await following.names("b")

@@ -59,7 +59,7 @@ def web(plane: ApiServer) -> dict[str, Any]:
 
 
 def ref(plane: ApiServer) -> PodRef:
-    """Who the pod is."""
+    """The name and the UID of the pod."""
     return PodRef("default", "web", web(plane)["metadata"]["uid"])
 
 
@@ -148,7 +148,7 @@ async def test_a_pod_that_is_gone_is_not_found(
     writer: Writer, effect: Callable[[Writer, PodRef], Awaitable[None]]
 ) -> None:
     with pytest.raises(NotFound):
-        await effect(writer, PodRef("default", "nobody", "uid"))
+        await effect(writer, PodRef("default", "absent", "uid"))
 
 
 async def test_an_event_is_recorded_at_the_pod(plane: ApiServer, writer: Writer) -> None:
@@ -201,7 +201,7 @@ async def test_only_one_of_two_gets_a_lease(writer: Writer) -> None:
     assert (await writer.get_lease("kube-system", "extender")).holder == "two"
 
 
-async def test_a_lease_that_nobody_made_is_not_found(writer: Writer) -> None:
+async def test_a_lease_that_was_never_created_is_not_found(writer: Writer) -> None:
     with pytest.raises(NotFound):
         await writer.get_lease("kube-system", "extender")
 

@@ -124,7 +124,7 @@ def groups_of(compiled: CompiledConstraints) -> Iterator[GroupView]:
 def counts_of(view: ClusterView, pod: Json) -> Counts:
     """Pods by domain for each group of the pod's question; inverse groups come in no particular order.
 
-    A group that counts nobody is left out: the terms of a pod that has asked are kept, also before it stands anywhere.
+    A group that counts no pod is left out: the terms of a pod that was asked about are kept, also before it has a node.
     """
     compiled = view.compiled(shape_of(pod))
     made = [(each.key.key, {each.key.value(d): n for d, n in each.counts.items()}) for each in groups_of(compiled)]

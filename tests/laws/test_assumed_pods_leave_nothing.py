@@ -40,7 +40,7 @@ from tests.strategies import (
     steps,
 )
 
-# A pod that was let through, and the nodes that were answered for it; empty: all who were let through are in doubt.
+# A pod that was let through, and the nodes that were answered for it; empty: every assumed pod is in doubt.
 Answer = tuple[Json, list[str]] | tuple[()]
 
 ANSWERS: st.SearchStrategy[Answer] = st.one_of(
@@ -107,7 +107,7 @@ def test_what_is_pending_does_not_depend_on_what_came_before(
 
 
 def _pending(view: ClusterView, pod: Json) -> object:
-    """For each group of the filter that awaits anybody: how many, and where they may stand."""
+    """For each group of the filter that counts undetermined pods: how many, and where they may stand."""
     compiled = view.compiled(shape_of(pod))
     groups = [group for group in compiled.filter_groups() if group.undetermined]
     places = [

@@ -67,7 +67,7 @@ KINDS: Final[dict[str, Callable[[int], Json]]] = {
 
 @st.composite
 def hostile_pods(draw: st.DrawFn) -> list[Json]:
-    """A few of them, waiting or on a node that does not exist, where they stand in nobody's way."""
+    """A few of them, pending or on a node that does not exist, where they keep no pod away."""
     drawn = draw(st.lists(st.tuples(st.sampled_from(list(KINDS)), st.sampled_from(SIZES), st.booleans()), max_size=4))
     return [
         pod_json(f"evil-{n}", namespace="evil", evil="e", on="ghost" if stands else "", **KINDS[kind](size))

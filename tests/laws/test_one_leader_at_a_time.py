@@ -19,7 +19,7 @@ CALM = 60.0
 
 
 def touch(leases: Leases, number: float) -> None:
-    """Somebody writes a label, which is no renewal."""
+    """Another client writes a label, which does not renew the Lease."""
     if leases.record is not None:
         leases.edit(labels={"touched": str(number)})
 

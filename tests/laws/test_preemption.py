@@ -1,4 +1,4 @@
-"""Laws of preemption: a plan works, is as small as it can be, and takes nobody who is as important as the preemptor."""
+"""Laws of preemption: a plan works, is as small as it can be, and takes no pod that is as important as the preemptor."""
 
 from __future__ import annotations
 

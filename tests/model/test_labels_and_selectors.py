@@ -62,7 +62,7 @@ def test_the_order_of_clauses_and_values_and_duplicates_mean_nothing() -> None:
     assert (first, hash(first)) == (second, hash(second))
 
 
-def test_requirements_that_contradict_each_other_match_nobody() -> None:
+def test_requirements_that_contradict_each_other_match_no_pod() -> None:
     made = parse_selector({"app": "web"}, [requirement("app", "In", ["db"])])
     assert [made.matches(labels) for labels in (WEB, DB, NONE)] == [False, False, False]
 

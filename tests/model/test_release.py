@@ -7,7 +7,7 @@ from extender.model.release import GroupKey, Level, own_group
 
 
 def test_a_pod_of_its_own_cannot_be_named_by_a_label() -> None:
-    """Else a tenant could make his pods join the group of a pod without an owner."""
+    """Else a tenant could make its pods join the group of a pod without an owner."""
     assert not is_label_value(own_group("0b1c"))
 
 

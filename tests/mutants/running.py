@@ -146,7 +146,7 @@ def _test(mutant: Mutant, output: IO[str]) -> int:
 
 @contextmanager
 def mutation(mutant: Mutant) -> Iterator[None]:
-    """Inside, whoever imports the module for the first time gets the mutant."""
+    """Inside, the first import of the module gets the mutant."""
     finder = _Finder(mutant)
     sys.meta_path.insert(0, finder)
     try:

@@ -1,4 +1,4 @@
-"""Inter-pod affinity and anti-affinity, clause by clause: who counts, where, and for whom."""
+"""Inter-pod affinity and anti-affinity, clause by clause: which pods count, where, and for which pod."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class TestRequiredAffinity:
         index.upsert(pod("there", on="n3", app=app))
         assert passing(index, compiled) == ["n3"]
 
-    def test_a_null_selector_matches_nobody(self) -> None:
+    def test_a_null_selector_matches_no_pod(self) -> None:
         assert passing(cluster(pod("web", on="n1", app="web")), pod_json(near=[term("zone")])) == []
 
 
@@ -136,7 +136,7 @@ class TestFirstPod:
     def test_its_own_namespace_must_be_covered(self) -> None:
         assert passing(cluster(), pod_json(near=[term("zone", namespaces=["other"], app="web")], app="web")) == []
 
-    def test_it_is_over_as_soon_as_anybody_matches(self) -> None:
+    def test_it_is_over_as_soon_as_any_pod_matches(self) -> None:
         assert passing(cluster(pod("web", on="n3", app="web")), self.SELF) == ["n3"]
 
     def test_a_match_on_a_node_with_one_of_two_keys_ends_it(self) -> None:
@@ -172,7 +172,7 @@ class TestAntiAffinity:
     def test_a_pod_never_conflicts_with_itself(self) -> None:
         assert len(passing(cluster(), pod_json(apart=[term("host", app="web")], app="web"))) == 4
 
-    def test_an_existing_pod_keeps_away_whom_its_term_selects(self) -> None:
+    def test_an_existing_pod_keeps_away_the_pods_that_its_term_selects(self) -> None:
         index = cluster(pod("hermit", on="n1", apart=[WEB]))
         assert passing(index, pod_json(app="web")) == ["bare", "n3"]
         assert reason(index, pod_json(app="web"), "n2") is Reason.EXISTING_ANTI_AFFINITY
@@ -183,7 +183,7 @@ class TestAntiAffinity:
         several = term("zone", selector=matching(("app", "In", ["web", "db", "job"])))
         assert passing(cluster(pod("hermit", on="n1", apart=[several])), pod_json(app=app)) == ["bare", "n3"]
 
-    def test_an_existing_pod_on_a_node_without_the_key_keeps_nobody_away(self) -> None:
+    def test_an_existing_pod_on_a_node_without_the_key_keeps_no_pod_away(self) -> None:
         assert len(passing(cluster(pod("hermit", on="bare", apart=[WEB])), pod_json(app="web"))) == 4
 
     def test_own_anti_affinity_is_reported_before_that_of_others_and_affinity_before_both(self) -> None:
@@ -321,7 +321,7 @@ class TestRefusedEverywhere:
     ALONE = term("host", app="web")
     FULL = tuple(pod(f"web-{name}", on=name, app="web") for name in ("n1", "n2", "n3"))
 
-    def test_nobody_is_there_to_be_near(self) -> None:
+    def test_no_pod_is_there_to_be_near(self) -> None:
         assert against_all(cluster(), pod_json(near=[WEB])) is Reason.AFFINITY
         assert against_all(cluster(), pod_json(app="web", near=[WEB])) is None
         assert against_all(cluster(pod("web", on="n1", app="web")), pod_json(near=[WEB])) is None
@@ -343,7 +343,7 @@ class TestRefusedEverywhere:
         assert against_all(hosts, mixed) is None
         assert passing(hosts, mixed) == []
 
-    def test_whoever_stands_everywhere_wants_nobody_near(self) -> None:
+    def test_existing_pods_in_every_domain_keep_the_incoming_pod_away(self) -> None:
         hermits = [pod(f"hermit-{name}", on=name, apart=[self.ALONE]) for name in ("n1", "n2", "n3", "bare")]
         assert against_all(cluster(*hermits), pod_json(app="web")) is Reason.EXISTING_ANTI_AFFINITY
         assert against_all(cluster(*hermits[:3]), pod_json(app="web")) is None

@@ -62,7 +62,7 @@ def trial(asking: Pod, held: ClusterIndex, *beside: Pod) -> NodeTrial:
         pytest.param(contender("a", tolerations=[TOLERATES_GPU]), stage(taints=[GPU]), None, id="tolerated"),
         pytest.param(contender("a"), stage(taints=[taint("x", "", "NoExecute")]), Reason.TAINT, id="NoExecute repels"),
         pytest.param(
-            contender("a"), stage(taints=[taint("x", "", "PreferNoSchedule")]), None, id="a wish repels nobody"
+            contender("a"), stage(taints=[taint("x", "", "PreferNoSchedule")]), None, id="a preference repels no pod"
         ),
         pytest.param(contender("a", node_selector={"disk": "ssd"}), stage(), Reason.NODE_AFFINITY, id="elsewhere"),
         pytest.param(contender("a", cpu=4000), stage(cpu=4000), None, id="exactly full"),
@@ -134,7 +134,7 @@ def test_a_pod_taken_away_frees_one_of_the_pods_that_the_node_admits_until_it_is
     assert answers == [False, True, False]
 
 
-def test_a_node_that_does_not_exist_takes_nobody() -> None:
+def test_a_node_that_does_not_exist_takes_no_pod() -> None:
     held = cluster(contender("old", on="gone"))
     number = held.topology.number("gone")
     assert NODE_FIT.on_node(contender("a"), held.view, number, ()) is None

@@ -106,7 +106,7 @@ class TestWhoCounts:
         assert passing(index_of(*zones(0, 0), other), SKEWED) == ["n1", "n2"]
 
     @pytest.mark.parametrize("selector", [None, {}], ids=["null", "empty"])
-    def test_a_null_selector_and_an_empty_one_count_nobody(self, selector: Json | None) -> None:
+    def test_a_null_selector_and_an_empty_one_count_no_pod(self, selector: Json | None) -> None:
         asked = pod_json(app="web", spreads=[spread("zone", selector=selector)])
         assert passing(index_of(*zones(3, 0)), asked) == ["n1", "n2"]
 
@@ -269,7 +269,7 @@ class TestMinDomainsOfSoftConstraints:
 
 
 class TestDefaults:
-    """Constraints for pods that bring none, over whom their Services and owner select."""
+    """Constraints for pods that bring none, over the pods that their Services and owner select."""
 
     def passes(self, asked: Json, *objects: Object) -> list[str]:
         spread_by_list = {"topologySpread": {"defaultingType": "List", "defaultConstraints": [BY_DEFAULT]}}

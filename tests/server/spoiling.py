@@ -224,7 +224,7 @@ def _repeat(draw: st.DrawFn, body: Json) -> None:
 
 
 def _add(draw: st.DrawFn, body: Json) -> None:
-    """A field that nobody knows, or one that is known elsewhere."""
+    """A field that no type has, or one that is known elsewhere."""
     _, (where, _) = draw(_slot(body))
     if isinstance(where, dict):
         where[draw(st.sampled_from((*_TEXTS, *sorted(ODD), "nodenames", "POD")))] = _value(draw, ANYTHING)

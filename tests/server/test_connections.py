@@ -81,7 +81,7 @@ async def test_an_idle_connection_is_closed_after_its_time_only() -> None:
         assert await connection.closed()
 
 
-async def test_silent_half_headed_idle_and_half_sent_connections_keep_nobody_out() -> None:
+async def test_silent_half_headed_idle_and_half_sent_connections_keep_no_client_out() -> None:
     limits = Server(max_connections=20, max_connections_per_peer=20, max_in_flight=1)
     async with served(limits) as url, AsyncExitStack() as stack:
         for content in (b"", b"POST /filter HT", PROBE, head_of("POST", "/filter", Content_Length="1000") + b"{"):

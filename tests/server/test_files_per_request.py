@@ -1,4 +1,4 @@
-"""A filter request passes few files of the server: whoever follows one in the debugger keeps them in mind."""
+"""A filter request passes few files of the server, so that a reader with a debugger can keep them in mind."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def check(verb: str, body: bytes, answer: Answer) -> None:
 
 
 def check_error(body: bytes, text: str, field: str) -> None:
-    """Whoever sent JSON is told the field."""
+    """A client that sent JSON is told the field."""
     assert text.startswith("cannot read the request: ")
     if is_object(body) and not text.endswith(IN_NO_FIELD):
         assert re.split(r"[.\[]", field)[0] in TOP_FIELDS

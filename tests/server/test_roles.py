@@ -1,4 +1,4 @@
-"""Who may ask what: by the names in a client's certificate, and without one by where the client is."""
+"""Which client may ask what: by the names in a client's certificate, and without one by where the client is."""
 
 from http import HTTPStatus
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""HTTPS and who is answered, with clients as kube-scheduler's TLSConfig makes them, over real connections."""
+"""HTTPS and which clients are answered, with clients as kube-scheduler's TLSConfig makes them, over real connections."""
 
 import ssl
 from collections.abc import AsyncIterator
@@ -73,7 +73,7 @@ async def test_a_server_name_of_its_own_is_verified_instead_of_the_urls(pki: Pki
             await answer(url, context)
 
 
-async def test_an_insecure_client_need_not_know_our_authority_but_must_show_who_it_is(pki: Pki) -> None:
+async def test_an_insecure_client_need_not_know_our_authority_but_must_show_its_certificate(pki: Pki) -> None:
     stranger = Authority.make("stranger", NOW, 5)
     async with served(pki.verifying()) as url:
         known = pki.client(pki.scheduler(), stranger, insecure=True)
@@ -82,7 +82,7 @@ async def test_an_insecure_client_need_not_know_our_authority_but_must_show_who_
         assert await status(url, unknown) == HTTPStatus.UNAUTHORIZED
 
 
-async def test_without_a_client_ca_nobody_needs_a_certificate(pki: Pki) -> None:
+async def test_without_a_client_ca_no_client_needs_a_certificate(pki: Pki) -> None:
     async with served(pki.tls) as url:
         assert await answer(url, pki.client()) == ["node-a", "node-bb"]
 

@@ -129,7 +129,7 @@ def test_a_record_that_is_no_record_changes_nothing(text: str) -> None:
 
 
 def test_a_record_cannot_free_a_pod_of_a_policy() -> None:
-    """Whoever writes the record makes it say that the own value was injected, and is held to the policy."""
+    """A forged record says that the pod's own value was injected; the pod is held to the policy all the same."""
     body: dict[str, Any] = with_spec(nodeSelector={"zone": "a"})
     record = {"": {"policies": [{"policy": "x", "nodeSelector": {"zone": "a"}, "wasNodeSelector": {"zone": "c"}}]}}
     body["metadata"]["annotations"] = {ANNOTATION: orjson.dumps(record).decode()}

@@ -1,4 +1,4 @@
-"""The filter with preemption around it: who gets a plan, who waits for one, and who keeps out of whose place."""
+"""The filter with preemption around it: which pods get a plan, which wait for one, and which nodes are kept for others."""
 
 from __future__ import annotations
 
@@ -89,14 +89,14 @@ class TestBegin:
         more = [contender("full", on="n2", cpu=4000, priority=1)]
         assert told(Asker(*WEB_EVERYWHERE, *more).ask("n1").plan) == ("n1", ["w1"])
 
-    def test_nobody_has_to_go_where_a_node_outside_of_the_sample_passes(self) -> None:
+    def test_no_pod_is_preempted_where_a_node_outside_of_the_sample_passes(self) -> None:
         assert Asker(*WEB_EVERYWHERE, stage("n3")).ask("n1", "n2").plan is None
 
     @pytest.mark.parametrize(
         "pod",
         [
             pytest.param(LONELY | {"never_preempts": True}, id="it never preempts"),
-            pytest.param(LONELY | {"priority": 3}, id="nobody is less important"),
+            pytest.param(LONELY | {"priority": 3}, id="no pod is less important"),
             pytest.param(LONELY | {"near": [term("host", app="db")]}, id="something else is missing too"),
         ],
     )
@@ -108,13 +108,13 @@ class TestBegin:
     def test_only_execute_begins_anything(self, mode: str) -> None:
         assert Asker(*WEB_EVERYWHERE, preemption={"mode": mode}).ask().plan is None
 
-    def test_hypothetical_nodes_are_nobodys_to_clear(self) -> None:
+    def test_no_pod_is_preempted_on_hypothetical_nodes(self) -> None:
         asker = Asker(*WEB_EVERYWHERE)
         decision = asker.decide(asking(contender_json("asking", **LONELY), nodes=[node_json("n1"), node_json("n2")]))
         assert decision.plan is None
         assert set(decision.result.unresolvable) == {"n1", "n2"}
 
-    def test_a_pod_that_passes_somewhere_preempts_nobody(self) -> None:
+    def test_a_pod_that_passes_somewhere_preempts_no_other(self) -> None:
         decision = Asker(*WEB_EVERYWHERE, stage("n3")).ask()
         assert (list(decision.result.passed), decision.plan) == (["n3"], None)
 
@@ -125,7 +125,7 @@ class TestBegin:
         assert told(Asker(*objects, preemption={"crossNode": True}).ask("n1", **pod).plan) == ("n1", ["w2"])
 
 
-class TestHopeless:
+class TestUnhelpfulNodes:
     """A node that was tried in vain is not tried again for the same kind of pod, until something changes."""
 
     BLOCKED = (stage("n1"), contender("w1", on="n1", app="web", priority=IMPORTANT))
@@ -230,7 +230,7 @@ class TestWait:
         asker.index.nominate_in_memory(contender("asking"), "n1", ["uid-gone"])
         assert told(asker.ask().plan) == ("n2", ["w2"])
 
-    def test_a_new_plan_is_made_when_the_awaited_room_went_to_somebody_else(self) -> None:
+    def test_a_new_plan_is_made_when_the_awaited_room_went_to_another_pod(self) -> None:
         taken = contender("higher", on="n1", app="web", priority=IMPORTANT + 1)
         decision = Asker(*WEB_EVERYWHERE[:2], taken, WEB_EVERYWHERE[3]).ask(**LONELY | {"nominated": "n1"})
         assert told(decision.plan) == ("n2", ["w2"])

@@ -124,7 +124,7 @@ class TestFullNodes:
         result = ask_nodes(two_nodes("n1"), LONELY, [node_json("n1"), node_json("n2")])
         assert result == FilterResult(["n2"])
 
-    def test_a_node_that_nobody_knows_is_judged_by_its_labels(self) -> None:
+    def test_a_node_that_the_index_does_not_hold_is_judged_by_its_labels(self) -> None:
         index = index_of(node("n1", zone="z1"), pod("web", on="n1", app="web"))
         nodes = [node_json("new-1", zone="z1"), node_json("new-2", zone="z2"), node_json("new-3")]
         assert ask_nodes(index, pod_json(apart=[term("zone", app="web")]), nodes).passed == ["new-2", "new-3"]
@@ -179,14 +179,14 @@ class TestDecisive:
     def test_a_pod_with_terms_gets_one_node(self) -> None:
         assert len(self.passed(two_nodes(), LONELY, "n1", "n2")) == 1
 
-    def test_a_pod_that_somebody_s_terms_select_gets_one_node(self) -> None:
+    def test_a_pod_that_terms_of_an_existing_pod_select_gets_one_node(self) -> None:
         index = two_nodes()
         index.upsert(pod("host", on="n1", apart=[term("host", app="guest")]))
         index.view.compiled(pod("other", app="guest").signature)
         index.view.compiled(pod("lonely", app="x", apart=[term("host", app="guest")]).signature)
         assert len(self.passed(index, pod_json(app="guest"), "n1", "n2")) == 1
 
-    def test_a_pod_that_concerns_nobody_gets_the_shortlist(self) -> None:
+    def test_a_pod_that_no_constraint_selects_gets_the_shortlist(self) -> None:
         assert len(self.passed(two_nodes(), pod_json(), "n1", "n2")) == 2
 
     def test_the_node_that_the_pod_did_not_reach_is_avoided_while_another_passes(self) -> None:
@@ -195,7 +195,7 @@ class TestDecisive:
         ] * 3
         assert self.passed(two_nodes("n2"), LONELY, "n1", "n2", avoid="n1") == ["n1"]
 
-    def test_a_node_to_avoid_that_the_request_does_not_bring_along_is_nobodys_concern(self) -> None:
+    def test_a_node_to_avoid_that_the_request_does_not_bring_along_changes_nothing(self) -> None:
         nodes = [node_json("n1"), node_json("n2")]
         result = filter_nodes(asking(LONELY, nodes=nodes), two_nodes().view, self.DECISIVE, 0, avoid="n3")
         assert len(result.passed) == 1

@@ -55,7 +55,7 @@ def test_augment_passes_it_to_the_plugins() -> None:
     assert prioritize_nodes(asking(body, "n1", "n2"), index.view, augment) == {}
 
 
-def test_nobody_is_preempted_for_it() -> None:
+def test_no_pod_is_preempted_for_it() -> None:
     index = index_of(node("n1"), pod("low", on="n1", app="a1", priority=0))
     body = pod_json(apart=MANY, priority=1000)
     decided = FilterVerb(index.view, OFFLOAD).decide(asking(body, "n1"), 0)
@@ -70,7 +70,7 @@ def test_it_is_not_nominated_elsewhere() -> None:
 
 
 def test_its_anti_affinity_keeps_others_away_where_it_stands() -> None:
-    """A limit that was lowered later must not change who may stand beside a running pod."""
+    """A limit that was lowered later must not change which pods may stand beside a running pod."""
     index = index_of(node("n1"), node("n2"), pod("old", on="n1", apart=MANY))
     assert filtered(index, pod_json(app="a7"), "n1", "n2") == FilterResult(["n2"])
 
@@ -80,7 +80,7 @@ def test_its_labels_count_where_it_stands_however_large_it_is() -> None:
     assert filtered(index, pod_json(apart=[term(app="web")]), "n1", "n2") == FilterResult(["n2"])
 
 
-def test_what_a_pod_above_the_bytes_asks_for_binds_nobody() -> None:
+def test_constraints_of_a_pod_above_the_bytes_bind_no_other_pod() -> None:
     index = index_of(node("n1"), pod("old", on="n1", apart=BIG, app="web"))
     assert filtered(index, pod_json(app="a7"), "n1") == FilterResult(["n1"])
 
@@ -116,7 +116,7 @@ def test_it_passes_when_a_pod_that_used_the_budget_is_gone() -> None:
     assert filtered(index, pod_json("late", apart=LATE), "n1", "n2").passed == ["n1", "n2"]
 
 
-def test_nobody_is_preempted_for_the_budget() -> None:
+def test_no_pod_is_preempted_for_the_budget() -> None:
     index = crowded()
     decided = FilterVerb(index.view, OFFLOAD).decide(asking(pod_json("late", apart=LATE, priority=1000), "n1"), 0)
     assert (decided.plan, decided.result.unresolvable) == (None, {"n1": CROWDED})

@@ -48,7 +48,7 @@ def test_a_node_that_passes_our_rules_and_has_no_room_is_distinguished_from_none
     assert found(index, contender_json("asking", cpu=2000, **LONELY)) == ("", True)
 
 
-def test_a_pod_with_needs_that_nobody_counts_gets_no_node() -> None:
+def test_a_pod_with_volumes_which_the_index_does_not_count_gets_no_node() -> None:
     volumes = [{"name": "d", "persistentVolumeClaim": {"claimName": "d"}}]
     assert found(cluster(stage("n1")), contender_json("asking", volumes=volumes, **LONELY)) == ("", True)
 

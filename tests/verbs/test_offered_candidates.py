@@ -43,7 +43,7 @@ def test_a_pod_that_asks_for_room_only_needs_no_dry_run() -> None:
     assert chosen(LARGE) == ("n0", 0)
 
 
-def test_where_others_are_to_come_to_worse_nodes_nobody_looks_at_those() -> None:
+def test_a_worse_node_with_nominated_pods_gets_no_dry_run() -> None:
     coming = [contender(f"c{number}", cpu=2000, priority=IMPORTANT, nominated=f"n{number}") for number in (1, 2, 3)]
     assert chosen(LARGE, *coming) == ("n0", 0)
 

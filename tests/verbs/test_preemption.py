@@ -111,12 +111,12 @@ class TestExecute:
         decision = decide(offered, FULL[0], FULL[1], left, FULL[3], promised="n1")  # its victim is gone
         assert (decision.plan is not None) is starts
 
-    def test_a_nomination_by_somebody_else_keeps_no_pod_from_preempting(self) -> None:
+    def test_a_nomination_by_another_component_keeps_no_pod_from_preempting(self) -> None:
         """What keeps it off that node may be something that we do not see."""
         waiting = contender_json("asking", priority=IMPORTANT, cpu=2000, nominated="n3")
         assert told(decide({"n2": ["b"]}, *FULL, stage("n3"), pod=waiting).plan) == ("n2", ["b"])
 
-    def test_a_pod_that_never_preempts_preempts_nobody(self) -> None:
+    def test_a_pod_that_never_preempts_preempts_no_other(self) -> None:
         modest = contender_json("asking", priority=IMPORTANT, never_preempts=True)
         assert decide({"n1": ["a"]}, *FULL, pod=modest) == PreemptionDecision()
 
@@ -128,7 +128,7 @@ class TestExecute:
     def test_a_known_node_is_preferred_even_if_its_victims_are_more_important(self) -> None:
         assert told(decide({"n1": ["a"], "n2": ["b", "ghost"]}, *FULL).plan) == ("n1", ["a"])
 
-    def test_a_pod_of_equal_priority_is_no_victim_whoever_says_so(self) -> None:
+    def test_a_pod_of_equal_priority_is_no_victim_even_if_the_scheduler_proposes_it(self) -> None:
         peer = contender("peer", on="n1", cpu=4000, priority=IMPORTANT)
         assert decide({"n1": ["peer"]}, stage(), peer).plan is None
 

@@ -66,7 +66,7 @@ def test_differences_that_ten_steps_cannot_show_are_an_empty_answer() -> None:
     "asked",
     [
         pytest.param(pod_json(), id="no preference"),
-        pytest.param(NEAR_WEB, id="nobody preferred is there"),
+        pytest.param(NEAR_WEB, id="no preferred pod is there"),
         pytest.param(pod_json(spreads=[spread(hard=False, app="web")]), id="equally spread"),
         pytest.param(pod_json(near=[term("zone", app="web")]), id="required terms do not score"),
     ],

@@ -1,4 +1,4 @@
-"""The one node of a decisive answer: who gets one, and which among equals."""
+"""The one node of a decisive answer: which pods get one, and which node among equals."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def always(index: ClusterIndex, asked: Json) -> set[str]:
     return {name for (name,) in answers}
 
 
-def test_a_pod_that_nobody_counts_and_that_asks_for_nothing_gets_every_node() -> None:
+def test_a_pod_that_no_constraint_selects_and_that_has_none_gets_every_node() -> None:
     assert chosen(cluster(stage("n1"), stage("n2")), contender_json("asking")) == ["n1", "n2"]
 
 
 def test_a_pod_that_others_may_count_gets_one_node() -> None:
     index = cluster(stage("n1"), stage("n2"))
     assert len(chosen(index, contender_json("asking", **LONELY))) == 1
-    assert len(chosen(index, contender_json("asking", app="web"))) == 1, "the question above counts web pods"
+    assert len(chosen(index, contender_json("asking", app="web"))) == 1, "the constraints above count web pods"
     assert len(chosen(index, contender_json("asking", app="db"))) == 2
 
 

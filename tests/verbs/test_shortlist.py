@@ -93,7 +93,7 @@ def test_preferences_of_existing_pods_count_as_well() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_node_without_the_key_is_best_where_every_domain_has_somebody_to_avoid(seed: int) -> None:
+def test_a_node_without_the_key_is_best_where_every_domain_has_a_pod_to_avoid(seed: int) -> None:
     index = three_zones()
     index.upsert(node("nowhere"))
     asked = pod_json(avoids=[weighted(10, term("zone", app="web"))])

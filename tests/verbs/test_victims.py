@@ -1,4 +1,4 @@
-"""The dry run for one node: who has to go, who is spared, and in which order."""
+"""The dry run for one node: which pods have to go, which are spared, and in which order."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_node_is_no_use_where_the_preemptor_needs_a_lower_pod_that_stands_ther
     assert removed(needy, stage(), contender("friend", on="n1", app="db"), web("w1")) is None
 
 
-def test_room_is_judged_only_where_nobody_else_has() -> None:
+def test_room_is_judged_only_where_the_scheduler_has_not_judged_it() -> None:
     full = contender("p", on="n1", cpu=4000)
     assert removed(large(), stage(cpu=4000), full) == []
     assert removed(large(), stage(cpu=4000), full, room=True) == ["p"]

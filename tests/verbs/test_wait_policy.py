@@ -1,4 +1,4 @@
-"""Which questions wait for pods that were let through just now: those alone whose answer may become better by it."""
+"""Which requests wait for assumed pods: only those whose answer may become better by it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def passed(index: ClusterIndex, asked: Json, chosen: Settings = TWO) -> list[str
     return sorted(filter_nodes(asking(asked, *NAMES), index.view, chosen, seed=0).passed)
 
 
-def test_nobody_waits_for_a_pod_that_the_question_does_not_count() -> None:
+def test_an_assumed_pod_that_the_constraints_do_not_count_is_not_waited_for() -> None:
     assert not waits(coming(zoned(), "n1", "n2", app="db"), LONELY, ALL)
 
 
@@ -97,14 +97,14 @@ def test_a_pod_that_may_come_to_either_domain_is_waited_for(asked: Json) -> None
     assert (waits(index, asked), len(passed(index, asked))) == (False, 2)
 
 
-class TestRefusals:
-    """Nobody waits to be refused."""
+class TestRejections:
+    """No request waits for a rejection."""
 
     def full(self, *objects: Object) -> ClusterIndex:
         """Every node is taken, and one more pod is to come."""
         return coming(zoned(*(pod(f"t{name}", on=name, app="web") for name in NAMES), *objects), "n1", "n3")
 
-    def test_a_refusal_that_nobody_can_turn_comes_at_once(self) -> None:
+    def test_a_rejection_that_no_assumed_pod_can_change_comes_at_once(self) -> None:
         assert not waits(self.full(), LONELY)
 
     @pytest.mark.parametrize(("mode", "expected"), [("execute", True), ("advise", False)])
@@ -113,7 +113,7 @@ class TestRefusals:
         important = {**LONELY, "spec": {**LONELY["spec"], "priority": 10}}
         assert waits(self.full(), important, chosen) is expected
 
-    def test_a_question_that_cannot_be_read_is_not_kept_waiting(self) -> None:
+    def test_a_pod_whose_constraints_cannot_be_read_is_not_kept_waiting(self) -> None:
         unreadable = pod_json(app="web", apart=[term("host", app="web")], near=[term("host", selector=_BROKEN)])
         assert not waits(coming(zoned(), "n1", "n3"), unreadable)
 
@@ -121,7 +121,7 @@ class TestRefusals:
         assert not waits(coming(zoned(), "n1", "n3"), LONELY, names=())
 
 
-def test_where_pods_are_nominated_whoever_may_matter_is_waited_for() -> None:
+def test_where_pods_are_nominated_every_assumed_pod_that_may_matter_is_waited_for() -> None:
     """The nodes that they claim are taken out of the answer afterwards."""
     index = coming(zoned(contender("vip", nominated="n4", priority=10)), "n1", "n2")
     chosen = [settings(answers={"shortlist": 2}, preemption={"mode": mode}) for mode in ("execute", "off")]

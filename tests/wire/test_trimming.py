@@ -289,5 +289,5 @@ class TestOthers:
         assert [selector.matches({"app": app}) for app in ("web", "db")] == [True, False]
 
     @pytest.mark.parametrize("kind", ["Service", "ReplicationController", "ReplicaSet", "StatefulSet"])
-    def test_a_workload_without_a_selector_selects_nobody(self, kind: str) -> None:
+    def test_a_workload_without_a_selector_selects_no_pod(self, kind: str) -> None:
         assert workload(kind, "a", None).selector is None

@@ -139,7 +139,7 @@ def test_a_preempt_body_of_the_wrong_type_is_named_by_its_path(body: Json, path:
 
 
 @pytest.mark.parametrize("violations", [b"9223372036854775808", b"-1"])
-def test_violations_that_nobody_can_count_are_named_by_their_path(violations: bytes) -> None:
+def test_a_number_of_violations_out_of_range_is_named_by_its_path(violations: bytes) -> None:
     pods = b'"Pods":[{"UID":"u"}],"NumPDBViolations":' + violations
     with pytest.raises(WireError) as caught:
         decode_preemption_args(b'{"Pod":{},"NodeNameToMetaVictims":{"a":{' + pods + b"}}}")

@@ -226,7 +226,7 @@ class TestSelfProtection:
 
 
 class TestFeedback:
-    """kupid: nobody can tell which policies were applied, and there is no dry run."""
+    """kupid: no answer tells which policies were applied, and there is no dry run."""
 
     def test_the_audit_log_says_what_was_applied(self) -> None:
         found = ask(verb(policy(generation=4, nodeSelector={"a": "b"}, tolerations=[{"key": "k"}])), pod())
