@@ -1,4 +1,4 @@
-"""Pods, nodes and budgets for tests of preemption: who stands where, how important it is and what it asks for.
+"""Pods, nodes and budgets for tests of preemption: where a pod stands, how important it is and what it asks for.
 
 Built on `tests.builders`; CPU is in milli-CPU, ``minute`` is when a pod started.
 """

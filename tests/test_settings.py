@@ -197,7 +197,7 @@ def test_a_default_constraints_topology_key_must_be_a_label_key(key: str) -> Non
 
 
 def test_by_default_the_hand_over_is_due_before_the_lease_of_a_dead_leader_runs_out() -> None:
-    """So that it adds nothing to the time in which nobody answers."""
+    """So that it adds nothing to the time in which no replica answers."""
     leading = Settings().leader_election
     assert leading.renew_deadline + leading.takeover_wait < leading.lease_duration
 

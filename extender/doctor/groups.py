@@ -21,7 +21,7 @@ _REMEDIES: Final[Mapping[str, str]] = {
     UNDECIDED: "check that a replica leads, that release.enabled is true, and that it may write GroupPlacements",
     Reason.INCOMPLETE: "create the pods that are missing (a StatefulSet needs podManagementPolicy Parallel), or correct release.size",
     Reason.NO_SIZE: "give the pods the label or annotation with a number that release.size of the policy names",
-    Reason.FOREIGN_GATE: "find out who removes the other gates; the extender removes only its own",
+    Reason.FOREIGN_GATE: "find out which controller removes the other gates; the extender removes only its own",
     Reason.BUDGET: "wait until other groups of the namespace have nodes, or raise the setting",
     Reason.NO_ROOM: "add nodes to a domain, free some, or let the policy release with mode Preferred or onTimeout",
     Reason.DOMAIN_FULL: "free room in the domain, or delete all pods of the group, so that it is decided again",

@@ -1,6 +1,6 @@
 """Many small groups over one key, read as one: what other namespaces' terms cost a pod that they select.
 
-A tenant may have hundreds of terms that select the pods of everybody. Each has a group of its own, most of which count a
+A tenant may have hundreds of terms that select all pods. Each has a group of its own, most of which count a
 few pods. Evaluated one by one for each node they would cost a request nodes × groups (12 ms for 390 groups and 500 nodes);
 joined by their key they cost groups + nodes × keys. Nothing is kept: the counts are read when they are joined.
 """

@@ -24,7 +24,7 @@ from extender.settings import Rules
 
 MAX_SCORE = 100
 
-MOST_BLAMED = 5  # pods that a rejection names: enough to see who is in the way, and the search ends early
+MOST_BLAMED = 5  # pods that a rejection names: enough to see which are in the way, and the search ends early
 
 
 @dataclass(frozen=True, slots=True)

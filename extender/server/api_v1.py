@@ -3,7 +3,8 @@
 `OPERATIONS` is the one list of them: the application routes it, and the document is built from it. Errors have the form of
 all errors, `ErrorAnswer`.
 
-Whoever may change the service may ask: a client certificate with the role admin, or without a client CA this machine.
+Clients that may change the service may ask: those with a certificate of the role admin, or without a client CA those on
+this machine.
 """
 
 from functools import cache

@@ -49,7 +49,7 @@ class NamespaceLimiter:
     """At most ``at_once`` holders, and ``per_second`` new ones a second; as many as ``at_once`` may begin in a burst.
 
     Each namespace is first in, first out. The place that is next is given only when it may begin, so that none is taken
-    in advance by those who came first.
+    in advance by those that came first.
     """
 
     def __init__(self, clock: Clock, at_once: int, per_second: float) -> None:

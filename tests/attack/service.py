@@ -79,7 +79,7 @@ def _configuration(folder: Path, front: HostileApi, pki: Pki | None) -> Path:
 
 
 async def _drain(log: asyncio.StreamReader | None) -> None:
-    """A log that nobody reads would stop the service."""
+    """A log pipe that is not read would stop the service."""
     while log is not None and await log.read(2**16):
         continue
 

@@ -35,7 +35,7 @@ class Balancer:
         task.add_done_callback(self._connections.pop)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, to its end; refused while nobody is ready."""
+        """One connection, to its end; refused while no replica is ready."""
         with suppress(OSError):
             if self.ready:
                 await _forward(reader, writer, self.ready[0])

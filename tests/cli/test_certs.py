@@ -57,7 +57,7 @@ def test_without_names_it_is_for_this_machine_and_kube_scheduler(tmp_path: Path)
 
 
 def modes(folder: Path) -> dict[str, int]:
-    """Who may read what is directly in a folder."""
+    """Which users may read what is directly in a folder."""
     return {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
 
 

@@ -155,7 +155,7 @@ def test_a_page_shows_pods_skew_and_rejections() -> None:
     assert re.search(r"policy +admission +scheduling +release", text)
     assert re.search(r"lab/ssd +5 +6 +0", text)
     assert re.search(r"lab/gangs +0 +0 +4", text)
-    assert text.index("team/web-1") < text.index("team/web-0")  # who waits stands first
+    assert text.index("team/web-1") < text.index("team/web-0")  # the waiting pod stands first
     assert "A step" in text
 
 

@@ -31,7 +31,7 @@ HIGHEST = 2**31 - 1
 
 
 class Forging:
-    """One full node with a critical pod of the system, a service, and whoever can reach it."""
+    """One full node with a critical pod of the system, a service, and a client that can reach it."""
 
     def __init__(self, api: ApiServer, service: Service, url: str, session: aiohttp.ClientSession) -> None:
         self.api = api

@@ -1,4 +1,4 @@
-"""The preemption scenario, smaller, with the real service on an embedded cluster: who goes, who stays, and who acts."""
+"""The preemption scenario, smaller, with the real service on an embedded cluster: which pods go and what evicts them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Outcome:
 async def play(patience: float | None = None, **changes: Any) -> Outcome:
     """Plays the scenario with a fifth of everything, and with these parts changed.
 
-    With ``patience`` it goes on for at most so many seconds until nobody is pending, whatever was expected when.
+    With ``patience`` it goes on for at most so many seconds until no pod is pending, whatever was expected when.
     """
     document = yaml.safe_load(SCENARIO.read_text("utf-8"))
     cluster, steps = document["cluster"], document["steps"]
@@ -69,7 +69,7 @@ async def play(patience: float | None = None, **changes: Any) -> Outcome:
 
 
 @pytest.mark.parametrize("sends_empty_candidates", [False, True], ids=["1.37", "kubernetes#135486"])
-async def test_executed_by_us_everybody_important_gets_a_place_and_no_more_go_than_have_to(
+async def test_executed_by_us_every_important_pod_gets_a_node_and_no_more_go_than_have_to(
     *, sends_empty_candidates: bool
 ) -> None:
     outcome = await play(scheduler={"sendsEmptyCandidates": sends_empty_candidates})
@@ -92,14 +92,14 @@ async def test_advised_by_us_the_scheduler_acts_and_cannot_help_the_lonely() -> 
 
 
 @pytest.mark.timeout(90)
-async def test_a_slow_apiserver_leaves_nobody_without_a_place() -> None:
+async def test_a_slow_apiserver_leaves_no_pod_without_a_node() -> None:
     outcome = await play(apiServer={"writeDelay": "100ms"})
     assert (outcome.failures, outcome.pending) == ([], 0)
     assert outcome.metric('extender_preemption_executions_total{result="error"}') == 0
 
 
 @pytest.mark.timeout(90)
-async def test_writes_that_fail_in_every_way_leave_nobody_without_a_place() -> None:
+async def test_writes_that_fail_in_every_way_leave_no_pod_without_a_node() -> None:
     faults = [
         {"fail": {"verbs": ["write"], "probability": 0.15}},
         {"throttle": {"verbs": ["write"], "probability": 0.15}},

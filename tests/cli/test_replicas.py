@@ -150,7 +150,7 @@ async def test_one_of_two_answers_and_the_other_says_who(api: ApiServer, tmp_pat
         status, answer = await standby.filtered()
         assert (status, answer) == (503, {"error": "not ready: leadership; /readyz?verbose lists the checks"})
         assert (await leader.filtered())[0] == HTTPStatus.OK
-        # The other keeps up: whoever is bound now is known to it as well.
+        # The standby keeps up: it knows a pod that is bound now as well.
         api.operations.create(PODS, pod("web-1", on="node-0"))
         for each, leads in ((leader, "1.0"), (standby, "0.0")):
             await each.shows('extender_index_entries{kind="pods"} 1.0')
@@ -158,7 +158,7 @@ async def test_one_of_two_answers_and_the_other_says_who(api: ApiServer, tmp_pat
     assert lease(api)["leaseTransitions"] == 0
 
 
-async def test_who_stops_gives_the_lease_back_and_the_next_need_not_wait_for_its_end(
+async def test_a_leader_that_stops_gives_the_lease_back_and_the_next_need_not_wait_for_its_end(
     api: ApiServer, tmp_path: Path
 ) -> None:
     async with replicas(api, tmp_path) as found:
@@ -214,7 +214,7 @@ async def test_a_stolen_lease_makes_a_standby_of_the_leader(api: ApiServer, tmp_
         assert lease(api)["leaseTransitions"] == 10
 
 
-async def test_without_the_apiserver_nobody_answers_and_with_it_somebody_does_again(
+async def test_without_the_apiserver_no_replica_answers_and_with_it_one_does_again(
     api: ApiServer, tmp_path: Path
 ) -> None:
     async with replicas(api, tmp_path) as found:
@@ -296,7 +296,7 @@ class Traffic:
 async def traffic(
     api: ApiServer, balancer: Balancer, bind_delay: tuple[float, float] = (0.0, 0.5)
 ) -> AsyncIterator[Traffic]:
-    """Begun when there is somebody to ask."""
+    """Begun when a replica is ready."""
     await eventually(lambda: balancer.ready)
     load = Traffic(api, balancer.url, bind_delay)
     await load.begin()

@@ -13,7 +13,7 @@ from extender.compose.process import freeze_gc
 
 @pytest.fixture(autouse=True)
 def as_it_was() -> Iterator[None]:
-    """The collector is everybody's."""
+    """All tests of the process share the collector."""
     callbacks, thresholds = list(gc.callbacks), gc.get_threshold()
     yield
     gc.callbacks[:] = callbacks

@@ -24,7 +24,7 @@ def policy_of(documents: list[Json]) -> Json:
 
 
 def users(documents: list[Json]) -> set[str]:
-    """Whom the extender's cluster roles are bound to, as the apiserver names them."""
+    """The users that the extender's cluster roles are bound to, as the apiserver names them."""
     found = set()
     for binding in of_kind(documents, "ClusterRoleBinding"):
         if binding["roleRef"]["name"].startswith("placement-extender-"):

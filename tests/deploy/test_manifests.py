@@ -146,7 +146,7 @@ def test_the_lease_can_be_changed_by_name_only() -> None:
 
 
 @EACH_DEPLOYED
-def test_pods_run_as_nobody_with_nothing_to_write_to(name: str) -> None:
+def test_pods_run_without_root_and_with_nothing_to_write_to(name: str) -> None:
     template = pod_of(overlay(name))
     spec = template["spec"]["securityContext"]
     assert (spec["runAsNonRoot"], spec["seccompProfile"]["type"]) == (True, "RuntimeDefault")

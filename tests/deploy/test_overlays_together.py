@@ -40,7 +40,7 @@ def test_what_is_in_no_namespace_is_named_for_its_overlay(name: str) -> None:
 
 
 def subjects(documents: list[Json], *roles: str) -> set[str]:
-    """Who is bound to cluster roles whose names begin so."""
+    """The subjects bound to cluster roles whose names begin so."""
     bindings = of_kind(documents, "ClusterRoleBinding")
     return {
         subject["name"]

@@ -1,6 +1,6 @@
 """The pods of a real cluster as they are now, kept by list and watch, so that a test can wait for what should come.
 
-The stand-in kubelet listens here: nobody else would finish the deletion of a pod that has a node.
+The stand-in kubelet listens here: no other component would finish the deletion of a pod that has a node.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from tests.e2e.programs import Program, free_ports
 
 HOST = "127.0.0.1"
 CONFIG = Path(__file__).resolve().parents[2] / "config"
-# Whom the manifests give permissions to, and nobody else does.
+# Only the manifests give permissions to this account.
 EXTENDER_ACCOUNT = "system:serviceaccount:kube-system:placement-extender"
 _DOCUMENT_FIELDS = {"percentageOfNodesToScore"}
 _NO_ADMISSION = "ServiceAccount,TaintNodesByCondition"
@@ -36,7 +36,7 @@ _NO_ADMISSION = "ServiceAccount,TaintNodesByCondition"
 _LOG_CYCLES = "--vmodule=schedule_one=3"
 
 
-# One line for each write of pods and events that has been answered, with who made it.
+# One line for each write of pods and events that has been answered, with the client that made it.
 _AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",

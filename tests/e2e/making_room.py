@@ -42,7 +42,7 @@ _PER_SECOND: Final = 20.0
 _LONGEST: Final = 300.0  # seconds for all preemptors
 _CALM: Final = 1.0
 SLOWER: Final = 0.2  # seconds that a slowed write takes longer
-EVERYBODY: Final = "scheduler and extender"
+BOTH_CLIENTS: Final = "scheduler and extender"
 _CLIENTS: Final = {"kube-scheduler": "scheduler", "placement-extender": "extender"}
 
 
@@ -63,8 +63,8 @@ class Crowd:
 class Outcome:
     """One run.
 
-    ``cycles``: how often the scheduler took up a preemptor. ``calls``: writes for preemptors and victims, by who made
-    them. ``wait``: median seconds of the others.
+    ``cycles``: how often the scheduler took up a preemptor. ``calls``: writes for preemptors and victims, by
+    client. ``wait``: median seconds of the others.
     """
 
     way: str
@@ -144,8 +144,8 @@ class Ground:
                 await asyncio.to_thread(self._plane.scheduler.stop)
                 await self._clear()
 
-    def _access(self, who: str, slowed: str) -> Path:
-        return self._folder / f"{who}.{'slow' if who in slowed else 'plain'}"
+    def _access(self, client: str, slowed: str) -> Path:
+        return self._folder / f"{client}.{'slow' if client in slowed else 'plain'}"
 
     async def _run(self, way: str, extender: Extender) -> Outcome:
         warming = [_other(f"warm-{number}") for number in range(_WARMING)]
@@ -250,11 +250,11 @@ def writes(audit_log: Path, start: int) -> Counter[str]:
         for line in file:
             entry: dict[str, Any] = orjson.loads(line)
             agent = entry.get("userAgent", "")
-            who = next((name for prefix, name in _CLIENTS.items() if agent.startswith(prefix)), "")
+            client = next((name for prefix, name in _CLIENTS.items() if agent.startswith(prefix)), "")
             target = entry.get("objectRef", {})
-            if who and target.get("namespace") == _MAIN:
+            if client and target.get("namespace") == _MAIN:
                 what = "/".join(part for part in (target["resource"], target.get("subresource")) if part)
-                found[f"{who} {entry['verb']} {what}"] += 1
+                found[f"{client} {entry['verb']} {what}"] += 1
     return found
 
 

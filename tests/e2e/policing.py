@@ -1,4 +1,4 @@
-"""Scheduling policies on a real apiserver: the kinds, the permissions and the webhook of deploy/policies, and who is behind it."""
+"""Scheduling policies on a real apiserver: the kinds, the permissions, the webhook and its service."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def assets_directory() -> Path | None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody has now; all are held together, so they differ."""
+    """Ports of loopback that no process has now; all are held together, so they differ."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:

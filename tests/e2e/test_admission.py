@@ -135,7 +135,7 @@ async def test_what_the_extender_writes_passes_one_after_the_other_on_one_pod(cl
     await writer.delete(PodRef("default", "another", found["metadata"]["uid"]), 0)
 
 
-async def test_a_release_passes_and_keeps_the_gate_of_someone_else(held: Held) -> None:
+async def test_a_release_passes_and_keeps_the_gate_of_another_controller(held: Held) -> None:
     body = {
         "metadata": {"uid": held.ref.uid, "annotations": {RELEASED_ANNOTATION: "team-7@2026-11-20T12:00:00Z"}},
         "spec": {"schedulingGates": [{"$patch": "delete", "name": RELEASE_GATE}], "nodeSelector": {"zone": "a"}},
@@ -160,8 +160,8 @@ STATUS_WRITES: dict[str, tuple[str, Any]] = {
     "a message beside a nomination": (MERGE, {"status": {"nominatedNodeName": "node-b", "message": "no"}}),
     "a condition of the kubelet": (STRATEGIC, condition("Ready", reason="Odd")),
     "a condition of the scheduler": (STRATEGIC, condition("PodScheduled", reason="Odd")),
-    "a condition of someone else": (STRATEGIC, condition("example.com/gate")),
-    "a disruption by someone else": (STRATEGIC, condition(TARGET, reason="EvictionByEvictionAPI")),
+    "a condition of another controller": (STRATEGIC, condition("example.com/gate")),
+    "a disruption by another component": (STRATEGIC, condition(TARGET, reason="EvictionByEvictionAPI")),
     "a disruption that is none": (STRATEGIC, condition(TARGET, reason=REASON, status="False")),
     "no conditions at all": (MERGE, {"status": {"conditions": []}}),
     "a label by way of the status": (MERGE, {"metadata": {"labels": {"app": "db"}}}),
@@ -171,12 +171,12 @@ RELEASE: JsonObject = {"spec": {"schedulingGates": [{"name": "example.com/quota"
 POD_WRITES: dict[str, tuple[str, Any]] = {
     "a label": (MERGE, {"metadata": {"labels": {"tier": "front"}}}),
     "a label removed": (MERGE, {"metadata": {"labels": None}}),
-    "an annotation of someone else": (MERGE, {"metadata": {"annotations": {"example.com/owner": "team-b"}}}),
-    "an annotation of someone else beside ours": (
+    "an annotation of another controller": (MERGE, {"metadata": {"annotations": {"example.com/owner": "team-b"}}}),
+    "an annotation of another controller beside ours": (
         MERGE,
         {"metadata": {"annotations": {REQUEUE_ANNOTATION: "1", "a.example/b": "c"}}},
     ),
-    "an annotation of someone else removed": (MERGE, {"metadata": {"annotations": {"example.com/owner": None}}}),
+    "an annotation of another controller removed": (MERGE, {"metadata": {"annotations": {"example.com/owner": None}}}),
     "all annotations removed": (JSON_PATCH, [{"op": "remove", "path": "/metadata/annotations"}]),
     "an annotation that begins nearly as ours": (
         MERGE,
@@ -188,7 +188,7 @@ POD_WRITES: dict[str, tuple[str, Any]] = {
         {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "web", "uid": "1"}]}},
     ),
     "a narrower node selector of a pod that stays gated": (MERGE, {"spec": {"nodeSelector": {"zone": "a"}}}),
-    "a gate of someone else removed": (MERGE, {"spec": {"schedulingGates": [{"name": RELEASE_GATE}]}}),
+    "a gate of another controller removed": (MERGE, {"spec": {"schedulingGates": [{"name": RELEASE_GATE}]}}),
     "all gates removed": (MERGE, {"spec": {"schedulingGates": None}}),
     "a label beside a release": (MERGE, RELEASE | {"metadata": {"labels": {"tier": "front"}}}),
     "a toleration beside a release": (
@@ -241,7 +241,7 @@ async def test_a_pod_that_nothing_can_preempt_is_not_deleted_even_with_its_uid(c
         assert ("no pod can be preempted" in said) == is_refused, said
 
 
-async def test_nobody_else_is_held_and_the_account_is_held_on_pods_only(cluster: Cluster, held: Held) -> None:
+async def test_no_other_account_is_held_and_the_account_is_held_on_pods_only(cluster: Cluster, held: Held) -> None:
     as_before = {name: call for name, call in CALLS.items() if name.startswith("write a label")}
     assert {name: await rejection(cluster.api, *call) for name, call in as_before.items()} == dict.fromkeys(
         as_before, ""

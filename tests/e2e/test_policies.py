@@ -122,7 +122,7 @@ async def test_what_no_schema_can_check_is_refused_by_the_webhook(found: Policed
     assert {cause["field"] for cause in answer["details"]["causes"]} == {"spec.nodeSelector"}
 
 
-async def test_what_somebody_changed_in_the_configurations_is_repaired(found: Policed) -> None:
+async def test_what_another_client_changed_in_the_configurations_is_repaired(found: Policed) -> None:
     for path in (MUTATING, VALIDATING):
         before = (await found.api.request("GET", path))["webhooks"]
         change = {"webhooks": [{**before[0], "rules": before[0]["rules"][:1], "timeoutSeconds": 1}]}
@@ -133,7 +133,7 @@ async def test_what_somebody_changed_in_the_configurations_is_repaired(found: Po
     assert await found.extender.metric("extender_webhook_configuration_repairs_total") == 4
 
 
-async def test_configurations_and_secret_that_somebody_deletes_are_created_again(found: Policed) -> None:
+async def test_configurations_and_secret_that_another_client_deletes_are_created_again(found: Policed) -> None:
     await found.apply(policy("PodSchedulingPolicy", schedulerName="ours"))
     secret = (await found.api.request("GET", SECRET))["data"]
     before = [(await found.api.request("GET", path))["webhooks"] for path in (MUTATING, VALIDATING)]
@@ -151,7 +151,7 @@ async def test_configurations_and_secret_that_somebody_deletes_are_created_again
 
 
 async def test_the_extenders_account_may_create_no_other_secret(found: Policed) -> None:
-    """One of another type would get the token of another account, and one of another name is nobody's to read."""
+    """One of another type would get the token of another account, and no part reads one of another name."""
     secrets, name = SECRET.rpartition("/")[0], SECRET.rpartition("/")[2]
     kubeconfig = yaml.safe_load(found.cluster.plane.extender_kubeconfig.read_text("utf-8"))
     plane, token = found.cluster.plane, kubeconfig["users"][0]["user"]["token"]

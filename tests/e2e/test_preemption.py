@@ -52,7 +52,7 @@ async def test_a_pod_that_only_our_rules_keep_out_gets_the_place_of_one_lesser_p
     assert await cluster.faults() == []
 
 
-async def test_nobody_goes_for_a_pod_that_is_no_more_important(cluster: Cluster) -> None:
+async def test_no_pod_goes_for_one_that_is_no_more_important(cluster: Cluster) -> None:
     names = await cluster.add_nodes(zones=1, per_zone=4)
     await prepare(cluster, [low(number, "a1", on=name) for number, name in enumerate(names)])
     apart = anti_affinity(term(HOSTNAME, namespaces=TEAM_A, app="web"))

@@ -1,4 +1,4 @@
-"""Three ways to preempt, compared in one run: figures and ratios, none of them asserted but that nobody is left behind.
+"""Three ways to preempt, compared in one run: figures and ratios, asserted is only that every preemptor gets a node.
 
 `make e2e` plays 40 nodes, with writes as fast as they are and with 200 ms added to each. `make e2e-preemption
 KUBE_ASSETS_DIR=DIR` plays 100, 300 and 500 nodes; NODES and ROUNDS choose. The table goes to the screen, and with all
@@ -16,7 +16,7 @@ from statistics import median
 import orjson
 import pytest
 
-from tests.e2e.making_room import EVERYBODY, SLOWER, WAYS, Crowd, Ground, Outcome, ground
+from tests.e2e.making_room import BOTH_CLIENTS, SLOWER, WAYS, Crowd, Ground, Outcome, ground
 
 RESULTS = Path(__file__).resolve().parents[2] / "results" / "e2e-preemption.json"
 
@@ -28,7 +28,7 @@ def sizes() -> list[int]:
 
 @pytest.mark.e2e
 @pytest.mark.timeout(600)
-async def test_everybody_gets_room_and_nobody_goes_for_nothing(
+async def test_every_preemptor_gets_room_and_no_pod_goes_in_vain(
     assets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await play(assets, tmp_path, capsys, Crowd(40, 40))
@@ -43,7 +43,7 @@ async def test_so_they_do_while_each_write_takes_200_ms_longer(
     crowd, tell = Crowd(40, 40), teller(capsys)
     tell(f"{crowd.nodes} nodes, {crowd.preemptors} preemptors, {SLOWER * 1000:.0f} ms more for a write")
     async with ground(assets, tmp_path, crowd) as course:
-        outcomes = [await measured(course, crowd, way, tell, EVERYBODY) for way in WAYS]
+        outcomes = [await measured(course, crowd, way, tell, BOTH_CLIENTS) for way in WAYS]
         tell(comparison(outcomes))
         alone = [await measured(course, crowd, "execute", tell, slowed) for slowed in ("", "extender")]
     plain, slow = alone
@@ -96,7 +96,7 @@ async def measured(course: Ground, crowd: Crowd, way: str, tell: Callable[[str],
 
 
 def check(crowd: Crowd, outcomes: list[Outcome]) -> None:
-    """All have room, nobody is stuck; with ours nobody more than needed had to go. What the scheduler takes is its own."""
+    """All have room, none is stuck; with ours no more pods than needed had to go. What the scheduler takes is its own."""
     assert {(each.bound, each.stuck) for each in outcomes} == {(crowd.preemptors, 0)}
     assert {each.victims for each in outcomes if each.way == "execute"} == {crowd.needed}
 

@@ -151,7 +151,7 @@ def test_what_is_not_true_is_named(index: ClusterIndex, harm: Callable[[ClusterI
     assert told in audit(index)
 
 
-def test_who_carries_a_term_may_change_between_any_two_steps() -> None:
+def test_the_pods_that_carry_a_term_may_change_between_any_two_steps() -> None:
     """One signature that carries it goes and another comes: as many as may have been noted, and not the same."""
     for done in range(len([*audit_steps(cluster())]) + 1):
         index = cluster()

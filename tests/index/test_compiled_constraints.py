@@ -40,7 +40,7 @@ def test_the_same_term_counts_as_affinity_and_as_anti_affinity_in_one_group() ->
 
 
 def test_terms_in_another_order_are_the_same_set() -> None:
-    """What counts is who matches all terms (trap T2); the order among them means nothing."""
+    """The pods that match all terms count; the order among them means nothing."""
     index = zoned()
     both = [term("zone", app="web"), term("zone", tier="x")]
     first, second = (

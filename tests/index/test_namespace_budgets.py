@@ -1,4 +1,4 @@
-"""What a namespace may use: what counts, from when to when, who waits, and who is told when there is room again."""
+"""What a namespace may use: what counts, how long, which pods wait, and which are told when there is room again."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_a_pod_whose_constraints_were_compiled_before_it_existed_must_fit_too() 
     assert asked(index, apart("a"), apart("b"), late) == ["", "", "perNamespace.selectors"]
 
 
-def test_room_is_there_when_the_last_pod_with_the_constraints_is_gone_and_those_who_wait_are_told() -> None:
+def test_room_is_there_when_the_last_pod_with_the_constraints_is_gone_and_those_that_wait_are_told() -> None:
     index, told = index_within(), list[object]()
     index.view.budget_changes.subscribe(told.append)
     first, replica, late = apart("a"), apart("a-2", "a"), apart("late")

@@ -1,4 +1,4 @@
-"""Who is to come where: nominations of the status, promises of plans, and when either ends."""
+"""Which pod is to come to which node: nominations of the status, promises of plans, and when either ends."""
 
 from __future__ import annotations
 

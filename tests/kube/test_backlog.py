@@ -78,7 +78,7 @@ def test_a_stream_that_broke_off_proves_nothing() -> None:
     assert found.backlog.note_handled() is None
 
 
-async def test_who_finds_nothing_unread_does_not_wait() -> None:
+async def test_a_request_that_finds_nothing_unread_does_not_wait() -> None:
     found = Socket()
     found.read(100, 5.0, left=0)
     found.backlog.note_handled()

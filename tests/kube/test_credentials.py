@@ -1,4 +1,4 @@
-"""Where the apiserver is and who we are: service accounts and kubeconfigs, and tokens that are replaced on disk."""
+"""The apiserver's address and our credentials: service accounts, kubeconfigs, and tokens that are replaced on disk."""
 
 from __future__ import annotations
 

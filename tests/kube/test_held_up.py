@@ -30,7 +30,7 @@ LIST = orjson.dumps({"metadata": {"resourceVersion": "1"}, "items": [namespace("
 
 
 class Server:
-    """The same list to all who ask, and one watch that gets what `tell` is given."""
+    """The same list to all clients, and one watch that gets what `tell` is given."""
 
     def __init__(self) -> None:
         self._lines: queue.Queue[bytes | None] = queue.Queue()

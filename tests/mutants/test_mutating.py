@@ -70,7 +70,7 @@ def test_a_sample_is_the_same_after_a_change_elsewhere_in_the_file_and_another_f
     assert orders[0] != orders[1]
 
 
-def test_who_imports_the_module_gets_the_mutant_and_afterwards_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_import_of_the_module_gets_the_mutant_and_afterwards_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
     path = Path("extender/model/labels.py")
     module = import_module("extender.model.labels")
     mutants = [each for each in mutants_of(path, path.read_text("utf-8")) if each.old == "_MAX_NAME = 63"]

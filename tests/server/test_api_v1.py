@@ -1,4 +1,4 @@
-"""The API for people and tools: what it answers, whom, and the one form of its errors."""
+"""The API for people and tools: what it answers, which clients, and the one form of its errors."""
 
 from dataclasses import replace
 from http import HTTPStatus

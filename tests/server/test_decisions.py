@@ -1,4 +1,4 @@
-"""`/debug/decisions`: what was answered about which pod, whom it is shown, and wrong parameters."""
+"""`/debug/decisions`: what was answered about which pod, which clients it is shown, and wrong parameters."""
 
 from http import HTTPStatus
 

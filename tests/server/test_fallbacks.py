@@ -151,7 +151,7 @@ async def test_what_was_never_complete_is_not_an_old_picture(aiohttp_client: Aio
     assert await answer.json() == {"error": "not ready: pods; /readyz?verbose lists the checks"}
 
 
-async def test_who_is_not_ready_closes_the_connection_so_that_the_next_finds_another(
+async def test_a_replica_that_is_not_ready_closes_the_connection_so_that_the_next_request_finds_another(
     aiohttp_client: AiohttpClient,
 ) -> None:
     client = await aiohttp_client(app_with(readiness=Switch({"leadership": "standby"})))
@@ -234,7 +234,7 @@ async def test_news_that_take_too_long_to_be_read_make_the_answer_late_and_not_w
     assert (await (await client.post("/filter", json=BY_NAMES)).json())["Error"] == LATE_TEXT
 
 
-async def test_nothing_is_decided_for_a_caller_who_has_hung_up(aiohttp_client: AiohttpClient) -> None:
+async def test_nothing_is_decided_for_a_client_that_has_hung_up(aiohttp_client: AiohttpClient) -> None:
     """The scheduler waited for as long as it does, while the question lay unread: it has put the pod back since."""
     decisions = Verbs(nothing_decided, nothing_decided, nothing_decided, attempt_failed=nothing_decided)
     client = await aiohttp_client(app_with(decisions, stale()))

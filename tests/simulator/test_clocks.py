@@ -8,7 +8,7 @@ from extender.simulator.scenario.simulated_cluster import JumpingClock
 from tests.fakes import until
 
 
-async def test_a_jump_passes_all_that_time_at_once_and_wakes_who_sleeps_past_it() -> None:
+async def test_a_jump_passes_all_that_time_at_once_and_wakes_tasks_that_sleep_past_it() -> None:
     clock, woken = JumpingClock(), list[str]()
 
     async def sleep(name: str, seconds: float) -> None:

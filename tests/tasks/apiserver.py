@@ -1,7 +1,7 @@
 """An apiserver of a few lines for the tests of preemption: it applies writes to its pods and shows them to an index.
 
 Failures are queued for a verb and a pod and raised before anything happens; a hook runs at the same place, for what
-somebody else does in that very moment. ``graceful`` pods go on terminating until the test ends them.
+another client does in that very moment. ``graceful`` pods go on terminating until the test ends them.
 """
 
 from __future__ import annotations

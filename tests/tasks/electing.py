@@ -49,7 +49,7 @@ class SteppedClock:
         self.time = end
 
     def jump(self, seconds: float) -> None:
-        """Time passes, and nobody gets to run: a process that was stopped."""
+        """Time passes, and no task gets to run: a process that was stopped."""
         self.time += seconds
 
     @staticmethod
@@ -85,7 +85,7 @@ class Leases:
         return self._store(lease)
 
     async def update_lease(self, lease: Lease) -> Lease:
-        """409 when somebody was faster."""
+        """409 when another client was faster."""
         self._admit("update")
         if self.record is None:
             raise NotFound("404 not found", status=404)
@@ -94,7 +94,7 @@ class Leases:
         return self._store(lease)
 
     def edit(self, **changes: object) -> None:
-        """Somebody else writes."""
+        """Another client writes."""
         assert self.record is not None
         changed = replace(self.record, **changes)  # type: ignore[arg-type]  # as the test gives it
         self.record = replace(changed, resource_version=str(next(self._versions)))

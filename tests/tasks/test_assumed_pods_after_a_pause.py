@@ -19,7 +19,7 @@ from tests.fakes import FakeClock, until
 
 
 class Suspended(FakeClock):
-    """A clock on which somebody's sleep may last longer than it should."""
+    """A clock on which a sleep may last longer than it should."""
 
     def __init__(self) -> None:
         super().__init__()

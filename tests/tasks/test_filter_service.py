@@ -142,7 +142,7 @@ async def test_a_request_waits_for_the_pod_that_its_result_depends_on() -> None:
     assert len(played.index.assumed.changes) == 0, "an event costs nothing while no request waits"
 
 
-async def test_it_waits_no_longer_once_nobody_left_can_change_its_answer() -> None:
+async def test_it_waits_no_longer_once_no_assumed_pod_left_can_change_its_answer() -> None:
     played = Played("cooperative", wait=30)
     played.show("there", {}, on="n1")
     await played.ask("w0", {}, ("n2", "n3"))

@@ -1,4 +1,4 @@
-"""Leadership by a Lease: who takes it when, and for how long it is certain."""
+"""Leadership by a Lease: which replica takes it when, and for how long it is certain."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ async def test_a_lease_that_was_given_back_is_taken_at_the_next_look(clock: Step
         assert (leases.record.holder, leases.record.duration_seconds, leases.record.transitions) == ("", 1, 0)
         assert await until_leading(clock, two.leadership) <= LOOK + 0.1
         await clock.pass_by(DURATION)
-        assert not one.leadership.is_leader, "who has given it back does not want it again"
+        assert not one.leadership.is_leader, "a replica that has given it back does not take it again"
     assert leases.record.transitions == 1
 
 
@@ -145,9 +145,7 @@ async def test_only_an_exact_identity_is_ours(leases: Leases) -> None:
     assert leases.record.holder == "one-2"
 
 
-async def test_certainty_ends_with_the_renew_deadline_although_nobody_looks(
-    clock: SteppedClock, leases: Leases
-) -> None:
+async def test_certainty_ends_with_the_renew_deadline_without_another_look(clock: SteppedClock, leases: Leases) -> None:
     one = replica("one", leases)
     await one.leadership.look()
     clock.jump(DEADLINE - 0.01)
@@ -206,7 +204,7 @@ async def test_a_process_that_was_stopped_and_not_missed_leads_in_a_new_term(
     assert before
     assert after
     assert after != before
-    assert (after.number, after.clear_since) == (before.number, float("-inf")), "nobody else can have led"
+    assert (after.number, after.clear_since) == (before.number, float("-inf")), "no other replica can have led"
 
 
 async def test_a_stolen_lease_ends_the_term_at_the_next_renewal(clock: SteppedClock, leases: Leases) -> None:
@@ -296,7 +294,7 @@ async def test_a_removed_lease_is_made_again_with_a_higher_number(clock: Stepped
     assert (first.number, second.number) == (8, 9)
 
 
-async def test_who_could_not_answer_leaves_the_lease_to_others(clock: SteppedClock, leases: Leases) -> None:
+async def test_a_replica_that_could_not_answer_leaves_the_lease_to_others(clock: SteppedClock, leases: Leases) -> None:
     one, two = replica("one", leases), replica("two", leases)
     one.may_lead = False
     async with running(one):
@@ -352,7 +350,7 @@ async def test_giving_back_waits_for_a_renewal_under_way(leases: Leases) -> None
 
 
 CLEAR: dict[str, tuple[Callable[[], Lease | None], float, float]] = {
-    "nobody has led yet": (lambda: None, 0.0, float("-inf")),
+    "no replica has led yet": (lambda: None, 0.0, float("-inf")),
     "a Lease made by hand": (lambda: held_by("", renew_time=None, transitions=0), 0.0, float("-inf")),
     "given back": (lambda: held_by(""), 0.0, 0.0),
     "run out": (lambda: held_by("dead"), DURATION, -(DURATION - DEADLINE)),

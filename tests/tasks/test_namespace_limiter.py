@@ -9,7 +9,7 @@ from tests.fakes import FakeClock, until
 
 
 class Writes:
-    """Notes who writes, in order and with the time; every write ends when ``hold`` is set."""
+    """Notes which holder writes, in order and with the time; every write ends when ``hold`` is set."""
 
     def __init__(self, at_once: int, per_second: float = 10.0) -> None:
         self.clock = FakeClock()

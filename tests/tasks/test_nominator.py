@@ -205,7 +205,7 @@ async def test_gated_bound_and_otherwise_nominated_pods_are_left_alone() -> None
 
 async def test_a_nomination_that_fails_holds_no_place() -> None:
     scene = Scene()
-    scene.writer.failures.append(Conflict("somebody was faster"))
+    scene.writer.failures.append(Conflict("another client was faster"))
     scene.ask("asking", APART, "n0", "n1")
     async with scene.running():
         await until(lambda: scene.writes.results["nominate", "failed"] == 1)

@@ -41,7 +41,7 @@ PASSING: list[KubeError] = [
     Throttled("429 slow down", status=429, retry_after=2.0),
     Throttled("503 overloaded", status=503, retry_after=1.0),
     Conflict("409 same pod", status=409),
-    Expired("410 who knows", status=410),
+    Expired("410 too old", status=410),
 ]
 
 
@@ -142,7 +142,7 @@ async def test_what_the_apiserver_rejects_for_good_is_not_tried_again(verb: str,
     assert scene.retrying.retries == 0
 
 
-async def test_a_preemptor_that_cannot_be_nominated_costs_nobody_his_life() -> None:
+async def test_for_a_preemptor_that_cannot_be_nominated_no_victim_is_deleted() -> None:
     scene = Scene()
     scene.api.fail("nominate", "asking", Rejected("403", status=403))
     with pytest.raises(GaveUpError):
@@ -159,7 +159,7 @@ async def test_after_a_victim_has_failed_no_other_one_is_begun() -> None:
 
 
 @pytest.mark.parametrize("error", [Unreachable("500"), Rejected("403", status=403)], ids=["lasting", "rejected"])
-async def test_a_lower_nomination_that_cannot_be_cleared_keeps_nobody_from_his_room(error: KubeError) -> None:
+async def test_a_lower_nomination_that_cannot_be_cleared_stops_no_preemption(error: KubeError) -> None:
     scene = Scene()
     scene.api.fail("nominate", "lower", error)
     effects = await scene.carry_out()
@@ -218,7 +218,7 @@ async def test_a_victim_that_is_going_already_gets_no_call() -> None:
 @pytest.mark.parametrize(
     "error", [NotFound("404", status=404), Conflict("409 another", status=409)], ids=["deleted", "replaced"]
 )
-async def test_without_a_preemptor_nobody_has_to_go(error: KubeError) -> None:
+async def test_without_a_preemptor_no_pod_has_to_go(error: KubeError) -> None:
     scene = Scene()
     scene.api.meanwhile("nominate", "asking", lambda: scene.api.remove("asking"))
     scene.api.fail("nominate", "asking", error)

@@ -244,7 +244,7 @@ class TestRestart:
             await s.pass_time(1.1)
         assert (s.shown("asking").nominated_node, s.api.names()) == ("", ["asking", "victim"])
 
-    async def test_marks_for_which_nobody_is_nominated_are_forgotten(self) -> None:
+    async def test_marks_for_which_no_pod_is_nominated_are_forgotten(self) -> None:
         s = Scene(*NODES, ASKING, msgspec.structs.replace(VICTIM, preempted=True))
         async with s.running():
             assert s.preempting.recover() == 0
@@ -268,8 +268,8 @@ class TestRestart:
         assert s.api.effects == []
 
 
-class TestWaking:
-    """A preemptor for whom nothing could be planned is brought before the scheduler again, ever more rarely."""
+class TestRequeue:
+    """A preemptor for which nothing could be planned is requeued, ever more rarely."""
 
     async def test_the_waits_double(self) -> None:
         s = scene()

@@ -113,7 +113,7 @@ async def test_a_leader_that_died_long_before_its_lease_ran_out_costs_no_more_ti
     assert await stand.ready_after() == pytest.approx(0.0, abs=0.02)
 
 
-async def test_it_tells_for_how_long_nobody_answered(stand: Stand) -> None:
+async def test_it_tells_for_how_long_no_replica_answered(stand: Stand) -> None:
     """From the last sign of life of the one before, which may have died just then."""
     await stand.begins(DEAD, "500")
     begun = stand.clock.time
@@ -128,7 +128,7 @@ async def test_there_is_no_gap_before_the_first_of_all(stand: Stand) -> None:
     assert stand.takeover.gap == 0.0
 
 
-async def test_who_is_the_first_of_all_waits_for_nobodys_pods(stand: Stand) -> None:
+async def test_the_first_leader_of_all_waits_for_no_pods_of_another(stand: Stand) -> None:
     await stand.begins(None, "500")
     assert await stand.ready_after() == pytest.approx(0.0, abs=0.02)
 
@@ -205,7 +205,7 @@ async def test_each_term_is_taken_over_anew(stand: Stand) -> None:
     await stand.ready_after()
 
 
-async def test_a_standby_says_who_leads_and_what_troubles_it(stand: Stand) -> None:
+async def test_a_standby_names_the_leader_and_its_own_trouble(stand: Stand) -> None:
     await stand.begins(DEAD)
     assert stand.missing == "standby, the leader is dead"
     stand.leases.is_away = True

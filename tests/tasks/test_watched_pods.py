@@ -15,7 +15,7 @@ from extender.verbs.request import Unconfirmed
 from tests.builders import index_of, pod
 from tests.fakes import until
 
-LONG = 60.0  # longer than a test may last: who waits so long has not been woken
+LONG = 60.0  # longer than a test may last: a task that waits so long has not been woken
 
 
 class Looking:

@@ -3,7 +3,7 @@
 A slot is a node for a pod without one. Its requests are taken from the node's free room for every other pod, also for
 those of its own group, which have slots of their own. A slot ends when its pod is bound, deleted or finished, when the
 slots of its group are replaced or released, and when they expire. A pod that is assumed on the node of its slot counts
-there already: those who read slots leave it out, so that a binding that fails leaves the room reserved.
+there already: readers of slots leave it out, so that a binding that fails leaves the room reserved.
 
 Invariant: a pod has at most one slot, which `node_of` holds. Time comes in as ``now`` in monotonic seconds.
 """

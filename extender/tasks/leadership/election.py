@@ -1,6 +1,7 @@
 """Which of several replicas answers and writes: the holder of a Lease (coordination.k8s.io/v1).
 
-Decides who leads and for how long that is certain; starts and stops nothing. `takeover` and `LeaderWriter` read it.
+Decides which replica leads and for how long that is certain; starts and stops nothing. `takeover` and
+`LeaderWriter` read it.
 
 The safety argument:
 1. Expiry uses the local monotonic clock only. Another holder's Lease counts from the moment at which its change was
@@ -277,5 +278,5 @@ class LeaderElector:
 
 
 def _claim(lease: Lease) -> tuple[object, ...]:
-    """The fields of a Lease that state who leads."""
+    """The fields of a Lease that state which replica leads."""
     return lease.holder, lease.transitions, lease.acquire_time, lease.renew_time, lease.duration_seconds

@@ -26,7 +26,7 @@ from extender.rules.node_fit import static_rejection
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """The effective pod, its constraints, the nodes ``kept`` for nominated pods, what node fit says, and who passes filter."""
+    """The effective pod, its constraints, the nodes ``kept`` for nominated pods, what node fit says, and what passes."""
 
     pod: Pod
     compiled: CompiledConstraints

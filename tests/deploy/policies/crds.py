@@ -139,7 +139,7 @@ def _spec(*, is_cluster: bool) -> Schema:
 
 
 def _match_conditions() -> Schema:
-    def who() -> dict[str, Schema]:
+    def selectors() -> dict[str, Schema]:
         return {
             "ownerKinds": listed(
                 text(schema.KIND_NAME, 63), 16, "Kinds of the pod's controller, such as StatefulSet.", is_set=True
@@ -151,9 +151,9 @@ def _match_conditions() -> Schema:
     excluded = {
         "podSelector": schema.label_selector("Pods by label. Absent: none is excluded."),
         "namespaces": listed(text(schema.DNS_LABEL, 63), 64, "Namespaces by name.", is_set=True),
-        **who(),
+        **selectors(),
     }
-    fields = {**who(), "exclude": record(excluded, "A pod that any of these fields names is not selected.")}
+    fields = {**selectors(), "exclude": record(excluded, "A pod that any of these fields names is not selected.")}
     return record(fields, "All fields must hold; of a list one entry must.")
 
 

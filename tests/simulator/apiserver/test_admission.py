@@ -248,7 +248,7 @@ async def test_a_service_is_called_by_its_name_and_trusted_by_the_bundle(
 
     async with webhook(tls=tls) as found:
         register(api, trusting(other))
-        assert (await client.post(DEFAULT, pod("a")))[0] == 500, "nobody knows where the service is"
+        assert (await client.post(DEFAULT, pod("a")))[0] == 500, "the service has no known address"
         api.admission.services["ours", "webhook"] = ("127.0.0.1", int(found.url.rpartition(":")[2].strip("/")))
         assert (await client.post(DEFAULT, pod("a")))[0] == 500, "signed by another authority"
         api.operations.change(MUTATING_WEBHOOKS, "one", lambda obj: obj.update(webhooks=[trusting(other, authority)]))

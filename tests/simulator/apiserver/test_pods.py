@@ -53,7 +53,7 @@ async def test_a_bound_pod_is_not_bound_again(client: Client) -> None:
 
 async def test_a_binding_may_name_the_uid_it_was_made_for(client: Client) -> None:
     _, made = await client.post(DEFAULT, pod("a"))
-    assert (await client.post(f"{DEFAULT}/a/binding", _binding("n1", uid="someone-else")))[0] == 409
+    assert (await client.post(f"{DEFAULT}/a/binding", _binding("n1", uid="of-another")))[0] == 409
     assert (await client.post(f"{DEFAULT}/a/binding", _binding("n1", uid=made["metadata"]["uid"])))[0] == 201
 
 

@@ -150,7 +150,7 @@ async def test_a_json_patch_adds_tests_and_removes(client: Client) -> None:
 
 async def test_a_patch_may_name_the_uid_or_version_it_was_made_for(client: Client) -> None:
     _, made = await client.post(DEFAULT, pod("a"))
-    assert (await client.patch(f"{DEFAULT}/a", {"metadata": {"uid": "someone-else"}}))[0] == 409
+    assert (await client.patch(f"{DEFAULT}/a", {"metadata": {"uid": "of-another"}}))[0] == 409
     old = {"metadata": {"resourceVersion": made["metadata"]["resourceVersion"], "labels": {"x": "1"}}}
     assert [(await client.patch(f"{DEFAULT}/a", old))[0] for _ in range(2)] == [200, 409]
 

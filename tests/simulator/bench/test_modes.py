@@ -78,7 +78,7 @@ def test_each_size_of_the_chosen_cases_is_a_load() -> None:
     assert [load.pods for load in loads("nightly", cases=cases)] == [20]
 
 
-def test_a_mode_is_a_placement_and_who_binds() -> None:
+def test_a_mode_is_a_placement_and_the_component_that_binds() -> None:
     load = loads()[0]
     made = {
         mode: (load.settings_in(mode).placement, load.burst_in(mode).scenario.scheduler.bind)

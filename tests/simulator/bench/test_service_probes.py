@@ -1,4 +1,4 @@
-"""The heartbeat: notices a loop that stands still, and who is to blame."""
+"""The heartbeat: notices a loop that stands still, and what is to blame."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""The loop by itself: its own filters, its order, its assumptions, and whom an event wakes."""
+"""The loop by itself: its own filters, its order, its assumptions, and which pods an event requeues."""
 
 import pytest
 
@@ -174,7 +174,7 @@ async def test_room_held_for_a_nominated_pod_is_not_taken_by_a_lesser_one() -> N
         assert there.reason_of("lesser")[1] == "0/1 nodes are available: 1 Insufficient cpu."
 
 
-# -- whom an event wakes
+# -- which pods an event requeues
 
 
 def _annotate(obj: JsonObject) -> None:

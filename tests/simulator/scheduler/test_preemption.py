@@ -1,4 +1,4 @@
-"""The scheduling loop's own preemption: who has to go, what the extender may say, and what it may not."""
+"""The scheduling loop's own preemption: which pods have to go, what the extender may say, and what it may not."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def test_the_victim_is_marked_before_it_is_deleted() -> None:
         assert any("PreemptionByScheduler" in text for text in seen)
 
 
-async def test_nobody_goes_for_a_pod_of_the_same_priority_or_one_that_never_preempts() -> None:
+async def test_no_pod_goes_for_one_of_the_same_priority_or_one_that_never_preempts() -> None:
     modest = pod("modest", cpu="2", priority=100, preemptionPolicy="Never")
     async with contested(node("node-a", cpu="4"), *LOW) as (cluster, preemption):
         cluster.create(pod("peer", cpu="2", priority=0))

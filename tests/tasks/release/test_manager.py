@@ -1,4 +1,4 @@
-"""The release of groups, step by step: whole in one domain or whole at the gate, whatever fails and whoever leads."""
+"""The release of groups, step by step: whole in one domain or whole at the gate, whatever fails, under any leader."""
 
 from __future__ import annotations
 

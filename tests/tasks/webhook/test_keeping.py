@@ -157,7 +157,7 @@ async def test_after_the_expiry_of_the_old_authority_the_bundle_has_one(scene: S
     ],
     ids=lambda change: next(iter(change)),
 )
-async def test_what_somebody_changed_is_written_back_and_counted(
+async def test_what_another_client_changed_is_written_back_and_counted(
     scene: Scene, leader: Replica, kind: object, change: dict[str, object]
 ) -> None:
     which = MUTATING_WEBHOOKS if kind is MUTATING_WEBHOOKS else VALIDATING_WEBHOOKS

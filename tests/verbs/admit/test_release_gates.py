@@ -1,4 +1,4 @@
-"""The gate of a policy that releases groups: who gets it, when, and that it is recorded."""
+"""The gate of a policy that releases groups: which pods get it, when, and that it is recorded."""
 
 from __future__ import annotations
 
