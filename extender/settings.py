@@ -250,10 +250,11 @@ class AssumedPods(Section, frozen=True):
 
 
 class RejectedPods(Section, frozen=True):
-    """Writes that make kube-scheduler try rejected pods again. `per_second` limits each of the two kinds."""
+    """Writes that make kube-scheduler try rejected pods again, at most `per_second` of each of the two kinds; and events."""
 
     nominate_elsewhere: bool = True
     requeue: bool = True
+    events: bool = True
     per_second: Annotated[int, Meta(ge=1)] = 50
 
 

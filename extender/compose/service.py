@@ -50,6 +50,7 @@ from extender.tasks.ports import ClusterWriter, ObjectIndex
 from extender.tasks.preempt_and_bind import BindService, PreemptService
 from extender.tasks.readiness import Readiness
 from extender.tasks.reflectors import Reflectors, ReflectorsOptions
+from extender.tasks.rejected_pods.events import Explain, RejectionEvents
 from extender.tasks.rejected_pods.nominator import Nominator, NominatorOptions
 from extender.tasks.rejected_pods.rechecker import Rechecker
 from extender.tasks.rejected_pods.requeuer import Requeuer
@@ -137,7 +138,10 @@ def service_of_cluster(
         task = make_preemption(index, settings.preemption, session, clock, rng, reflectors, metrics, replica)
         jobs.append(("preemption", task.run))
     plans = task.target if task is not None else NullPlanTarget()
-    on_rejection, rejected_pod_jobs = _rejected_pods(index, filter_verb, writer, clock, rng, replica, metrics)
+    explainer = ExplainService(index.view, settings, clock, lambda uid: _assumed_nodes(index, uid))
+    on_rejection, rejected_pod_jobs = _rejected_pods(
+        index, filter_verb, writer, clock, rng, replica, metrics, explainer.rejection
+    )
     jobs += rejected_pod_jobs
     jobs += release_of_cluster(settings, index, reflectors, session, clock, rng, metrics, replica)
     pods = _watched_pods(index, settings, clock, metrics)
@@ -162,7 +166,7 @@ def service_of_cluster(
         bind=BindService(index, writer, clock).bind,
         attempt_failed=filter_service.attempt_failed,
         catch_up=reflectors.freshness.catch_up,
-        explainer=ExplainService(index.view, settings, clock, lambda uid: _assumed_nodes(index, uid)),
+        explainer=explainer,
     )
     _report_reflectors(metrics, reflectors, clock)
     metrics.report(scraped.PODS_OVER_LIMIT, over_limits.counts)
@@ -210,6 +214,7 @@ def _rejected_pods(
     rng: Random,
     replica: Replica,
     metrics: Metrics,
+    explain: Explain,
 ) -> tuple[list[OnRejection], list[Job]]:
     """What each rejection is passed to, and the jobs about rejected pods: those that the settings switch on."""
 
@@ -229,6 +234,11 @@ def _rejected_pods(
         calls += [requeuer.consider, rechecker.consider]
         jobs.append(("requeue rejected pods", replica.run_while_leading(requeuer.run)))
         jobs.append(("recheck rejected pods", replica.run_while_leading(rechecker.run)))
+    if chosen.events:
+        events = RejectionEvents(shared, writer, explain, clock, partial(datetime.now, UTC))
+        calls.append(events.consider)
+        jobs.append(("events on rejected pods", replica.run_while_leading(events.run)))
+        metrics.report(scraped.REJECTION_EVENTS, lambda: events.results)
     return [*calls, *search_elsewhere], jobs
 
 

@@ -54,6 +54,11 @@ class ExplainService:
         """Explains a pod that does not exist yet. Raises NotExplained."""
         return await self._in_turn(self._of_given(pod, node))
 
+    async def rejection(self, uid: str) -> Explanation:
+        """What rejects a pending pod now, without changes that would help. For tasks: waits for its turn. Raises NotExplained."""
+        async with self._turn:
+            return await self._in_slices(self._of_rejected(uid))
+
     async def _in_turn(self, work: Steps[T]) -> T:
         if self._waiting >= MOST_WAITING:
             raise NotExplained(
@@ -87,10 +92,19 @@ class ExplainService:
     def _of_name(self, namespace: str, name: str, node: str) -> Steps[Explanation]:
         self._check_node(node)
         pod = yield from self._find(namespace, name)
+        return (yield from self._of_pod(pod, node, offers_changes=True))
+
+    def _of_pod(self, pod: Pod, node: str, *, offers_changes: bool) -> Steps[Explanation]:
         state = self._state(pod)
         if state:
             return Explanation(pod=pod.full_name, state=state, nodes=len(self._view.known), passing=0, fitting=0)
-        return (yield from explain(pod, self._view, self._settings, node))
+        return (yield from explain(pod, self._view, self._settings, node, offers_changes=offers_changes))
+
+    def _of_rejected(self, uid: str) -> Steps[Explanation]:
+        pod = self._view.pod(uid)
+        if pod is None:
+            raise NotExplained(Cause.UNKNOWN, f"pod {uid} is not known, or it has finished")
+        return (yield from self._of_pod(pod, "", offers_changes=False))
 
     def _of_given(self, pod: Pod, node: str) -> Steps[Explanation]:
         self._check_node(node)

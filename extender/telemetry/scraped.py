@@ -182,6 +182,13 @@ REJECTED_POD_ACTIONS: Final[ScrapedMetric[ByTwoLabels]] = ScrapedMetric(
     ("action", "result"),
     is_counter=True,
 )
+REJECTION_EVENTS: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
+    "extender_rejection_events",
+    "Pods that stayed rejected, by what became of their event: written, failed, repeated (the same text as before), "
+    "suppressed (too many at once), outdated (placed meanwhile).",
+    ("result",),
+    is_counter=True,
+)
 
 POLICY_MISSES: Final[ScrapedMetric[ByTwoLabels]] = ScrapedMetric(
     "extender_policy_misses",

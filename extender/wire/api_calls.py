@@ -117,7 +117,7 @@ def _webhook_configuration(settings: Settings) -> Place:
 
 
 def _records_events(settings: Settings) -> bool:
-    return _preempts(settings) or settings.policies.enabled
+    return _preempts(settings) or settings.policies.enabled or settings.rejected_pods.events
 
 
 LEASES_GROUP: Final = "coordination.k8s.io"
@@ -136,7 +136,7 @@ EVICT: Final = ApiCall("evict", "", "pods", "eviction", "create", "preemption.ev
 DELETE: Final = ApiCall("delete", "", "pods", "", "delete", "preemption.eviction is delete", _deletes)
 CREATE_EVENT: Final = ApiCall(
     *("create_event", EVENTS_GROUP, "events", "", "create"),
-    "preemption records events about its victims, the leader about policies, pods that missed them, and groups of gated pods",
+    "preemption records events about its victims, the leader about rejected pods, policies, pods that missed them, and groups of gated pods",
     _records_events,
 )
 BIND: Final = ApiCall("bind", "", "pods", "binding", "create", "server.paths.bind is set", _binds)

@@ -13,9 +13,11 @@ READS = {"namespaces", "nodes", "pods"}
 BUDGETS = "poddisruptionbudgets.policy"
 DEDUCED = {"services", "replicationcontrollers", "replicasets.apps", "statefulsets.apps"}
 NOMINATE, ANNOTATE = "patch pods/status", "patch pods"
-EXECUTE = {NOMINATE, ANNOTATE, "get pods", "create events.events.k8s.io"}
+TELL = "create events.events.k8s.io"
+EXECUTE = {NOMINATE, ANNOTATE, "get pods", TELL}
 NO_DEFAULTS = {"topologySpread": {"defaultingType": "List", "defaultConstraints": []}}
-QUIET: dict[str, Any] = {"rejectedPods": {"nominateElsewhere": False, "requeue": False}, "preemption": {"mode": "off"}}
+SILENT = {"nominateElsewhere": False, "requeue": False, "events": False}
+QUIET: dict[str, Any] = {"rejectedPods": SILENT, "preemption": {"mode": "off"}}
 
 
 def needed(**sections: Any) -> tuple[set[str], set[str]]:
@@ -38,14 +40,15 @@ def needed(**sections: Any) -> tuple[set[str], set[str]]:
             READS | DEDUCED | {BUDGETS},
             EXECUTE | {"create pods/eviction"},
         ),
-        ({"preemption": {"mode": "advise"}}, READS | DEDUCED | {BUDGETS}, {NOMINATE, ANNOTATE}),
+        ({"preemption": {"mode": "advise"}}, READS | DEDUCED | {BUDGETS}, {NOMINATE, ANNOTATE, TELL}),
         (QUIET, READS | DEDUCED, set()),
         (QUIET | {"rules": NO_DEFAULTS}, READS, set()),
-        (QUIET | {"rejectedPods": {"nominateElsewhere": True, "requeue": False}}, READS | DEDUCED, {NOMINATE}),
-        (QUIET | {"rejectedPods": {"nominateElsewhere": False, "requeue": True}}, READS | DEDUCED, {ANNOTATE}),
+        (QUIET | {"rejectedPods": SILENT | {"nominateElsewhere": True}}, READS | DEDUCED, {NOMINATE}),
+        (QUIET | {"rejectedPods": SILENT | {"requeue": True}}, READS | DEDUCED, {ANNOTATE}),
+        (QUIET | {"rejectedPods": SILENT | {"events": True}}, READS | DEDUCED, {TELL}),
         (QUIET | {"server": {"paths": {"bind": "/bind"}}}, READS | DEDUCED, {"create pods/binding"}),
     ],
-    ids=["execute", "evict", "advise", "quiet", "no defaults", "nominates", "requeues", "binds"],
+    ids=["execute", "evict", "advise", "quiet", "no defaults", "nominates", "requeues", "tells", "binds"],
 )
 def test_a_configuration_needs_what_it_uses(sections: dict[str, Any], reads: set[str], others: set[str]) -> None:
     assert needed(**sections) == (reads, others)

@@ -10,6 +10,7 @@ import pytest
 
 from extender.cli.service_client import Trust, fetch_explanation
 from extender.simulator.json_objects import JsonObject, name_of, namespace_of
+from extender.tasks.rejected_pods.events import REASON
 from tests.e2e.cluster import Cluster
 from tests.e2e.serving import Extender
 from tests.simulator.plain import HOSTNAME, ZONE, affinity, anti_affinity, namespace, node, pod, spread, term
@@ -46,6 +47,32 @@ async def test_a_label_on_a_namespace_that_explain_names_lets_the_pod_pass(clust
         assert (change["namespace"], change["labels"]) == ("data", {"team": "shop"})
         await cluster.api.patch("/api/v1/namespaces/data", {"metadata": {"labels": change["labels"]}})
         assert await cluster.board.bound(near) == [change["node"]]
+
+
+async def test_a_pod_that_stays_rejected_has_an_event_with_the_domains_and_the_pods_to_blame(cluster: Cluster) -> None:
+    await cluster.add_nodes(zones=2, per_zone=1)
+    web: dict[str, Any] = {"labels": {"app": "web"}, "affinity": anti_affinity(term(ZONE, app="web"))}
+    await cluster.api.create(*(pod(f"web-{zone}", on=f"z{zone}-1", **web) for zone in (1, 2)))
+    alone = pod("web-3", **web)
+    async with cluster.scheduled() as extender:
+        await cluster.api.create(alone)
+        await cluster.board.rejected(alone)
+        async with asyncio.timeout(60):
+            while not (events := await told(cluster)):  # noqa: ASYNC110 (it is read over HTTP)
+                await asyncio.sleep(0.2)
+        assert await extender.metric("extender_rejection_events_total", result="failed") == 0
+    (event,) = events
+    assert (event["regarding"]["name"], event["type"], event["action"]) == ("web-3", "Warning", "Scheduling")
+    assert event["note"].startswith(f"pod anti-affinity by {ZONE} with pods app=web: ")
+    for zone in (1, 2):
+        assert f"z{zone}: 1 counted, 0 would pass (because of default/web-{zone})" in event["note"]
+    print(event["note"])  # noqa: T201 -- shown by -s
+
+
+async def told(cluster: Cluster) -> list[JsonObject]:
+    """The events about rejections."""
+    found, _ = await cluster.api.list("/apis/events.k8s.io/v1/namespaces/default/events")
+    return [each for each in found if each["reason"] == REASON]
 
 
 async def test_one_more_node_that_explain_describes_takes_the_pod(cluster: Cluster) -> None:

@@ -25,7 +25,7 @@ PLAIN_ANSWERS: dict[str, Any] = {
     "placement": "cooperative",
     "answers": {"shortlist": 0},
     "assumedPods": {"enabled": False},
-    "rejectedPods": {"nominateElsewhere": False, "requeue": False},
+    "rejectedPods": {"nominateElsewhere": False, "requeue": False, "events": False},
 }
 PROBES = [
     pod("apart", labels=WEB, affinity=anti_affinity(term(HOSTNAME, namespaces=TEAM_A, app="web"))),

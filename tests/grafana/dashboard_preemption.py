@@ -99,7 +99,7 @@ PREEMPTION = Dashboard(
                 "Searches for a node outside the scheduler's sample, by result. `no_node`: no node passes.",
                 {"{{result}}": rate("extender_rejected_pod_actions_total", "result", 'action="nominate"')},
                 "ops",
-                width=12,
+                width=8,
             ),
             Panel(
                 "Requeued",
@@ -111,7 +111,15 @@ PREEMPTION = Dashboard(
                     )
                 },
                 "ops",
-                width=12,
+                width=8,
+            ),
+            Panel(
+                "Events on rejected pods",
+                "Pods that stayed rejected, by what became of their event. `suppressed`: too many at once. `outdated`: placed "
+                "meanwhile.",
+                {"{{result}}": rate("extender_rejection_events_total", "result")},
+                "ops",
+                width=8,
             ),
         ],
         "Writes to the API server": [

@@ -273,7 +273,7 @@ _IN_A_HURRY: dict[str, Any] = {
     "placement": "cooperative",
     "answers": {"shortlist": 0},
     "server": {"requestTimeout": "200ms"},
-    "rejectedPods": {"nominateElsewhere": False, "requeue": False},
+    "rejectedPods": {"nominateElsewhere": False, "requeue": False, "events": False},
     "leaderElection": {"enabled": True, "leaseNamespace": "lab"},
 }
 

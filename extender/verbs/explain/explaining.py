@@ -34,7 +34,9 @@ _UNSEEN: Final = "host ports, volumes and devices, which the extender does not s
 _NOMINATED: Final = Rejection("NominatedPods", Reason.NOMINATED)
 
 
-def explain(pod: Pod, view: ExplainView, settings: Settings, node: str = "", state: str = "") -> Steps[Explanation]:
+def explain(
+    pod: Pod, view: ExplainView, settings: Settings, node: str = "", state: str = "", *, offers_changes: bool = True
+) -> Steps[Explanation]:
     """The explanation for a pod that is on no node. ``node``: also the state of this node, if it exists.
 
     O(nodes × clauses + signatures + nodes with a counted pod), and the trials of `find_changes`.
@@ -52,7 +54,7 @@ def explain(pod: Pod, view: ExplainView, settings: Settings, node: str = "", sta
         constraints += yield from rule.constraint_states(part, view, subject.frame)
     fitting = [number for number in passing if subject.fits(number)]
     changes = []
-    if not fitting:
+    if offers_changes and not fitting:
         incoming = Incoming(pod, compiled, view, frozenset(subject.kept), subject.rejections, passing)
         changes = yield from find_changes(incoming, constraints)
     enforced = pod.signature.enforced

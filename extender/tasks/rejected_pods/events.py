@@ -1,0 +1,163 @@
+"""Records an event on a rejected pod with the parts that kube-scheduler's own line lacks: rule, domain, counts, who is to blame.
+
+For the leader. The answer to the scheduler only adds the pod to a queue. A pod that is still pending after
+`SETTLED_SECONDS` is explained, in slices as for `extender explain` but without the search for changes, and has the note
+of `verbs/explain/note.py`.
+
+Bounded: the queue has `MOST_QUEUED` pods; `AT_ONCE` pods are explained at once, and one more every `REFILL_SECONDS`; a pod is
+looked at again after `LOOK_AGAIN_SECONDS`, and the same note is repeated after `REPEATED_AFTER_SECONDS` only, with how often
+the pod was rejected in between. An event is not retried: as long as the pod is pending, the next rejection leads here again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Protocol
+
+from extender.kube.effects import PodEvent, PodRef
+from extender.kube.errors import KubeError
+from extender.model.explanations import Explanation, NotExplained
+from extender.model.objects import Pod
+from extender.tasks.event_tokens import EventTokens
+from extender.tasks.ports import Clock
+from extender.tasks.rejected_pods.writes import RejectedPodWriter
+from extender.verbs.explain.note import rejection_note
+from extender.wire.extender_v1 import ExtenderArgs
+
+_LOG = logging.getLogger(__name__)
+
+REASON: Final = "PlacementRejected"
+AT_ONCE: Final = 20
+REFILL_SECONDS: Final = 1.0
+SETTLED_SECONDS: Final = 2.0
+LOOK_AGAIN_SECONDS: Final = 60.0
+REPEATED_AFTER_SECONDS: Final = 1800.0  # the API server keeps an event for an hour
+MOST_QUEUED: Final = 1000
+_MOST_TOLD: Final = 2000  # pods, with up to 1 KiB each; no more have tokens within `REPEATED_AFTER_SECONDS`
+
+# For the UID of a pod: what rejects it now. Raises NotExplained.
+Explain = Callable[[str], Awaitable[Explanation]]
+
+
+class EventWriter(Protocol):
+    """Writes events about pods."""
+
+    async def create_event(self, event: PodEvent) -> None:
+        """Creates one event."""
+
+
+@dataclass(slots=True)
+class _Told:
+    """The last note of a pod, when it was written and looked at, and how often the pod was rejected since it was written."""
+
+    note: str
+    written: float
+    looked: float
+    rejections: int = 0
+
+
+class RejectionEvents:
+    """``consider`` is called for each rejection and returns at once, ``run`` writes. ``results``: pods by what became of them.
+
+    outdated: the pod is not pending any more, or a node passes. repeated: the note is that of the last event.
+    suppressed: too many at once.
+    """
+
+    def __init__(
+        self,
+        rejected: RejectedPodWriter,
+        writer: EventWriter,
+        explain: Explain,
+        clock: Clock,
+        utc_now: Callable[[], datetime],
+    ) -> None:
+        self.results = Counter(dict.fromkeys(("written", "failed", "repeated", "suppressed", "outdated"), 0))
+        self._rejected = rejected
+        self._writer = writer
+        self._explain = explain
+        self._clock = clock
+        self._utc_now = utc_now
+        self._tokens = EventTokens(AT_ONCE, REFILL_SECONDS, clock.now())
+        self._queue: OrderedDict[str, float] = OrderedDict()  # by UID when the pod was rejected, the oldest first
+        self._told: OrderedDict[str, _Told] = OrderedDict()
+        self._added = asyncio.Event()
+        self._is_writing = False
+
+    def consider(self, args: ExtenderArgs) -> None:
+        """Queues a pod whose requested nodes were all rejected. O(1); without effect on a replica that does not lead."""
+        uid, now = args.pod.uid, self._clock.now()
+        if not self._is_writing or uid in self._queue:
+            return
+        told = self._told.get(uid)
+        if told is not None:
+            told.rejections += 1
+            if now - told.looked < LOOK_AGAIN_SECONDS:
+                return
+        if len(self._queue) >= MOST_QUEUED:
+            self.results["suppressed"] += 1
+            return
+        self._queue[uid] = now
+        self._added.set()
+
+    async def run(self) -> None:
+        """Writes until cancelled, while this replica leads; what is queued then is dropped."""
+        self._is_writing = True
+        try:
+            while True:
+                while not self._queue:
+                    self._added.clear()
+                    await self._added.wait()
+                uid, since = next(iter(self._queue.items()))
+                if (left := since + SETTLED_SECONDS - self._clock.now()) > 0:
+                    await self._clock.sleep(left)
+                    continue
+                del self._queue[uid]
+                self.results[await self._tell(uid)] += 1
+        finally:
+            self._is_writing = False
+            self._queue.clear()
+
+    async def _tell(self, uid: str) -> str:
+        """Writes the event of a pod, where there is anything new to tell; returns the result."""
+        if self._pending(uid) is None:
+            self._told.pop(uid, None)
+            return "outdated"
+        if not self._tokens.take(self._clock.now()):
+            return "suppressed"
+        try:
+            found = await self._explain(uid)
+        except NotExplained:
+            return "failed"
+        pod, note = self._pending(uid), rejection_note(found)
+        if pod is None or found.preempting or not note:
+            return "outdated"
+        now, told = self._clock.now(), self._told.get(uid)
+        if told is not None and told.note == note and now - told.written < REPEATED_AFTER_SECONDS:
+            told.looked = now
+            return "repeated"
+        return await self._write(pod, note, told)
+
+    async def _write(self, pod: Pod, note: str, told: _Told | None) -> str:
+        text = f"{note} (rejected {told.rejections} times since the last such event)" if told is not None else note
+        event = PodEvent(PodRef.of(pod), "Warning", REASON, "Scheduling", text, self._utc_now())
+        try:
+            await self._writer.create_event(event)
+        except KubeError as error:
+            _LOG.debug("an event about a rejection failed", extra={"pod": pod.full_name, "error": str(error)})
+            return "failed"
+        now = self._clock.now()
+        self._told[pod.uid] = _Told(note, now, now)
+        self._told.move_to_end(pod.uid)
+        if len(self._told) > _MOST_TOLD:
+            self._told.popitem(last=False)
+        return "written"
+
+    def _pending(self, uid: str) -> Pod | None:
+        """The pod, if it is unscheduled, ungated and not nominated."""
+        pod = self._rejected.index.view.pod(uid)
+        return pod if pod is not None and self._rejected.is_writable(pod) else None
