@@ -281,6 +281,22 @@ class Audit(Section, frozen=True):
     pause: Duration = Duration(0.5)
 
 
+class Recorder(Section, frozen=True):
+    """The recording of questions, answers and changes for `extender replay`. An empty `path` disables it.
+
+    `sampling` is the share of questions that are recorded; changes always are. `max_bytes` limits the file and the one
+    before it together.
+    """
+
+    path: str = ""
+    sampling: Annotated[float, Meta(ge=0, le=1)] = 1.0
+    max_bytes: ByteSize = ByteSize(2**30)
+
+    def __post_init__(self) -> None:
+        """Rejects a limit that leaves room for nothing."""
+        require_positive(self, "max_bytes")
+
+
 class LeaderElection(Section, frozen=True):
     """Leader election by a Lease: only the leader answers and writes. An empty namespace is that of the extender's pod.
 
@@ -324,6 +340,7 @@ class Settings(Section, frozen=True):
     leader_election: LeaderElection = LeaderElection()
     rejected_pods: RejectedPods = RejectedPods()
     audit: Audit = Audit()
+    recorder: Recorder = Recorder()
     preemption: Preemption = Preemption()
     policies: Policies = Policies()
     quota: Quota = Quota()

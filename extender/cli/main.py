@@ -26,6 +26,7 @@ COMMANDS: Final = (
     "groups",
     "doctor",
     "explain",
+    "replay",
 )
 INTERRUPTED = 130
 

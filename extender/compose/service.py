@@ -25,6 +25,7 @@ from extender.compose.preemption import (
     without_writes,
 )
 from extender.compose.process import freeze_gc, installed_version
+from extender.compose.recording import verb_parts
 from extender.compose.release import release_of_cluster
 from extender.index.audit import audit_steps
 from extender.index.cluster import ClusterIndex
@@ -61,7 +62,7 @@ from extender.telemetry.metrics import Metrics
 from extender.verbs.effective_pod import policy_terms
 from extender.verbs.filter.pipeline import FilterVerb
 from extender.verbs.filter.select_host import find_node_elsewhere
-from extender.verbs.prioritize import prioritize_nodes, prioritize_watched
+from extender.verbs.prioritize import prioritize_nodes
 from extender.wire.kinds import PODS
 from extender.wire.watched_kinds import watched_kinds
 from extender.wire.webhook_configurations import OwnPod
@@ -123,8 +124,9 @@ def service_of_cluster(
     The pods of that namespace are exempt from policies, at each of their moments.
     """
     settings = msgspec.structs.replace(settings, policies=settings.policies.exempting(namespace))
-    index = _index(settings)
-    filter_verb = FilterVerb(index.view, settings)
+    index = make_index(settings)
+    parts = verb_parts(index, settings, clock)
+    filter_verb = parts.filter
     over_limits = OverLimits(index, clock)
     injected = InjectedPods(over_limits, index.pods)
     sink = injected if settings.policies.enabled else over_limits
@@ -159,10 +161,11 @@ def service_of_cluster(
     if settings.assumed_pods.enabled:
         jobs.append(("assumed pods", filter_service.run))
     jobs += _audit(index, settings, clock, metrics)
+    jobs += parts.jobs(metrics)
     verbs = Verbs(
         filter=filter_service.filter,
-        prioritize=lambda args: prioritize_watched(args, index.view, settings),
-        preempt=PreemptService(index.view, settings, rng, plans, pods.find).preempt,
+        prioritize=parts.prioritize,
+        preempt=PreemptService(index.view, settings, rng, plans, pods.find, parts.on_preemption).preempt,
         bind=BindService(index, writer, clock).bind,
         attempt_failed=filter_service.attempt_failed,
         catch_up=reflectors.freshness.catch_up,
@@ -187,7 +190,7 @@ def service_of_objects(settings: Settings, objects: Iterable[Object], rng: Rando
 
     Each is answered for the pod as the request has it. Nothing is assumed, as nothing will confirm it, and nothing is written.
     """
-    index = _index(settings)
+    index = make_index(settings)
     for found in objects:
         index.upsert(found)
     freeze_gc()
@@ -266,7 +269,7 @@ def _audit(index: ClusterIndex, settings: Settings, clock: Clock, metrics: Metri
     return [("audit", auditing.run)] if settings.audit.pause else []
 
 
-def _index(settings: Settings) -> ClusterIndex:
+def make_index(settings: Settings) -> ClusterIndex:
     """An empty index. In augment mode a pod above a limit is left to the in-tree plugins."""
     index = ClusterIndex(
         settings.rules,

@@ -16,6 +16,7 @@ from extender.index.counts.groups import IndexDriftError
 from extender.index.counts.namespace_budgets import NamespaceBudgets
 from extender.index.explain_view import ExplainView
 from extender.index.gated import GatedGroups
+from extender.index.journal import Journal
 from extender.index.nodes.topology import NodePods, Topology
 from extender.index.objects.changes import PodSubscribers, Subscribers
 from extender.index.objects.namespaces import Namespaces
@@ -27,6 +28,7 @@ from extender.index.table_views import Subscribable
 from extender.index.usage import QuotaTable
 from extender.limit_settings import NamespaceLimits
 from extender.model.bounded import shrink
+from extender.model.changes import Nomination, NominationEnd, NominationRelease, ObjectChange
 from extender.model.group_placements import GroupPlacement
 from extender.model.objects import DisruptionBudget, Namespace, Node, Object, Pod, PodQuota, Workload
 from extender.model.policies import InvalidPolicy, Policy, PolicyObject
@@ -64,6 +66,7 @@ class ClusterIndex:
     ) -> None:
         """``exempt_from_policies``: namespaces whose pods no scheduling policy applies to."""
         self.drifts = 0
+        self.journal = Journal()
         self.pods: dict[str, Pod] = {}
         self.namespaces = Namespaces()
         self.workloads = Workloads()
@@ -79,7 +82,7 @@ class ClusterIndex:
         self.counts = Counts(rules, self.topology, self.namespaces, self.workloads, self.namespace_budgets)
         self.policies.release = self.counts.compiler.release
         self.nominations = Nominations(self.pods)
-        self.reserved = Reservations(self.pods, self.nominations)
+        self.reserved = Reservations(self.pods, self.nominations, self.journal)
         self.gated = GatedGroups(self.pods, self.policies, self.namespaces)
         self.rejected = RejectedPods(self.deleted)
         self.quotas = QuotaTable(
@@ -94,7 +97,13 @@ class ClusterIndex:
         # None where quotas are disabled: then no event of a pod costs a call.
         self._observe = self.quotas.observe if quota.enabled else None
         self.assumed = AssumedPods(
-            self.pods, self.counts.signatures, self._count, self.deleted, self.topology.known, self._observe
+            self.pods,
+            self.counts.signatures,
+            self._count,
+            self.deleted,
+            self.topology.known,
+            self.journal,
+            self._observe,
         )
         self.assume = self.assumed.assume
         self.view: ExplainView = IndexReader(
@@ -150,6 +159,8 @@ class ClusterIndex:
 
     def _change(self, obj: Object, new: Object | None) -> bool:
         """Applies an object of any kind. ``new`` is the object itself, or None where it is deleted."""
+        if self.journal.note is not None and not isinstance(obj, Pod):
+            self.journal.note(ObjectChange(obj, new is None))
         match obj:
             case Pod():
                 return self._change_pod(obj.uid, None if new is None or obj.finished else obj)
@@ -182,6 +193,8 @@ class ClusterIndex:
         old = self.pods.get(uid)
         if old == new:
             return False
+        if self.journal.note is not None and (changed := new or old) is not None:
+            self.journal.note(ObjectChange(changed, new is None))
         if new is None:
             del self.pods[uid]
             shrink(self.pods)
@@ -277,16 +290,22 @@ class ClusterIndex:
 
     def nominate_in_memory(self, pod: Pod, node: str, victims: Collection[str]) -> None:
         """A plan for the pod is being executed: it counts as nominated there until `release_nomination`. ``victims`` are UIDs."""
+        if self.journal.note is not None:
+            self.journal.note(Nomination(pod, node, tuple(sorted(victims))))
         self.nominations.nominate_in_memory(pod, node, victims)
         self._observe_claim(pod.uid)
 
     def release_nomination(self, uid: str) -> None:
         """The pod counts as nominated where its status says; the plan is not over."""
+        if self.journal.note is not None:
+            self.journal.note(NominationRelease(uid))
         self.nominations.release_nomination(uid)
         self._observe_claim(uid)
 
     def end_nomination(self, uid: str) -> None:
         """The plan for the pod is over."""
+        if self.journal.note is not None:
+            self.journal.note(NominationEnd(uid))
         self.nominations.end_nomination(uid)
         self._observe_claim(uid)
 

@@ -98,7 +98,7 @@ class NodeSelectorTerm:
 _Filed = dict[str, list[NodeSelectorTerm]]
 
 
-class _TermIndex:
+class TermIndex:
     """The terms of a node affinity by a value that a node must have for the term to match, so that few are tried.
 
     A term with an ``In`` clause is filed under the values of its shortest one; the others are tried for every node.
@@ -148,12 +148,12 @@ class NodeAffinity:
     node_selector: tuple[tuple[str, str], ...] = ()
     terms: tuple[NodeSelectorTerm, ...] | None = None
     _hash: int = field(init=False, repr=False, compare=False)
-    _index: _TermIndex | None = field(init=False, repr=False, compare=False)
+    _index: TermIndex | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Computes the hash and the index. O(terms × clauses + values)."""
         object.__setattr__(self, "_hash", hash((self.node_selector, self.terms)))
-        indexed = _TermIndex(self.terms) if self.terms is not None and len(self.terms) > _FEW else None
+        indexed = TermIndex(self.terms) if self.terms is not None and len(self.terms) > _FEW else None
         object.__setattr__(self, "_index", indexed)
 
     def __hash__(self) -> int:

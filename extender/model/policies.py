@@ -381,9 +381,10 @@ class InvalidPolicy:
 
 @dataclass(frozen=True, slots=True)
 class PolicyObject:
-    """A policy as it is watched, valid or not."""
+    """A policy as it is watched, valid or not. ``source``: what it was read from, for recordings; None if it was made."""
 
     policy: Policy | InvalidPolicy
+    source: JsonObject | None = field(default=None, compare=False, repr=False)
 
     @property
     def key(self) -> str:

@@ -17,22 +17,33 @@ from extender.model.preemption import Candidate
 from extender.settings import Settings
 from extender.tasks.filter_service import AssumingIndex
 from extender.tasks.ports import Clock, ClusterWriter, PlanTarget
-from extender.verbs.preempt.decision import decide_preemption
+from extender.verbs.preempt.decision import PreemptionDecision, decide_preemption
 from extender.verbs.request import Unconfirmed, watched_pod
 from extender.wire.extender_v1 import BindingArgs, PreemptionArgs
 
 FindPod = Callable[[Pod], Awaitable[Pod | Unconfirmed]]
+OnPreemption = Callable[[PreemptionArgs, int, PreemptionDecision], None]
 
 
 class PreemptService:
     """The preempt verb, for the pod that ``find`` returns for the pod of the request."""
 
-    def __init__(self, view: ClusterView, settings: Settings, rng: Random, plans: PlanTarget, find: FindPod) -> None:
+    def __init__(
+        self,
+        view: ClusterView,
+        settings: Settings,
+        rng: Random,
+        plans: PlanTarget,
+        find: FindPod,
+        on_decision: OnPreemption | None = None,
+    ) -> None:
+        """``on_decision`` is called with each request as it was decided, the seed and the decision."""
         self._view = view
         self._settings = settings
         self._rng = rng
         self._plans = plans
         self._find = find
+        self._on_decision = on_decision
 
     async def preempt(self, args: PreemptionArgs) -> Sequence[Candidate]:
         """The candidates that remain; a plan is submitted before they are answered.
@@ -43,7 +54,10 @@ class PreemptService:
         if not isinstance(pod, Pod):
             return ()
         args = replace(args, pod=pod)
-        decision = decide_preemption(args, self._view, self._settings, self._rng.getrandbits(32))
+        seed = self._rng.getrandbits(32)
+        decision = decide_preemption(args, self._view, self._settings, seed)
+        if self._on_decision is not None:
+            self._on_decision(args, seed, decision)
         if decision.plan is not None:
             self._plans.submit(decision.plan)
         elif decision.requeue:

@@ -327,6 +327,18 @@ RELEASE_ORPHANS: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
     ("state",),
 )
 
+# -- the recording
+
+RECORDER_RECORDS: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
+    "extender_recorder_records",
+    "Records of questions and changes, by result: written, dropped (the queue was full, or the file could not be written).",
+    ("result",),
+    is_counter=True,
+)
+RECORDER_BYTES: Final[ScrapedMetric[float]] = ScrapedMetric(
+    "extender_recorder_bytes", "Bytes written to the files of the recording.", is_counter=True
+)
+
 # -- preemption
 
 PREEMPTIONS: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(

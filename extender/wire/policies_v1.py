@@ -120,9 +120,9 @@ def trim_policy(raw: PolicyJson, limits: Limits, kind: str, group: str) -> Polic
     metadata = {"name": meta.name, "namespace": meta.namespace, "generation": meta.generation}
     found = {"apiVersion": f"{group}/{VERSION}", "kind": kind, "metadata": metadata, "spec": raw.spec}
     try:
-        return PolicyObject(read_policy(found, limits, kind=kind))
+        return PolicyObject(read_policy(found, limits, kind=kind), found)
     except PolicyError as error:
-        return PolicyObject(error.invalid)
+        return PolicyObject(error.invalid, found)
 
 
 def _group(found: JsonObject) -> str:

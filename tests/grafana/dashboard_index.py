@@ -87,6 +87,21 @@ INDEX = Dashboard(
                 "ops",
             ),
         ],
+        "Recording": [
+            Panel(
+                "Records",
+                "Questions and changes that were recorded, and those that were dropped as the queue was full or the file could not "
+                "be written. After a gap the recording begins again with the state of the index.",
+                {"{{result}}": rate("extender_recorder_records_total", "result")},
+                "ops",
+            ),
+            Panel(
+                "Bytes",
+                "Bytes written to the files of the recording, per second.",
+                {"{{instance}}": rate("extender_recorder_bytes_total", "instance")},
+                "Bps",
+            ),
+        ],
         "Budgets of namespaces": [
             Panel(
                 "Budget used",

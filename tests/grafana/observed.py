@@ -234,7 +234,8 @@ async def scene(folder: Path, prometheus: str) -> AsyncIterator[Scene]:
         session = await stack.enter_async_context(aiohttp.ClientSession())
         cluster = {"kube": {"kubeconfig": str(simulated.api.write_kubeconfig(folder / "kubeconfig"))}}
         webhook = f"https://127.0.0.1:{free_ports(1)[0]}"
-        plain = await stack.enter_async_context(_service(folder, "plain", cluster | _policies(webhook)))
+        recorded = {"recorder": {"path": str(folder / "recording.jsonl.gz")}}
+        plain = await stack.enter_async_context(_service(folder, "plain", cluster | recorded | _policies(webhook)))
         late = await stack.enter_async_context(_service(folder, "late", cluster | _IN_A_HURRY))
         secured = await stack.enter_async_context(
             _service(folder, "secured", _secured(folder), "--snapshot", _nothing(folder))

@@ -30,8 +30,10 @@ from typing import TypeAlias
 import msgspec
 
 from extender.index.counts.signature_counts import SignatureTable
+from extender.index.journal import Journal
 from extender.index.objects.changes import Subscribers
 from extender.index.view import CompiledConstraints, Expected, GroupView
+from extender.model.changes import Assumption, AssumptionEnd
 from extender.model.objects import Pod
 
 _BUCKETS = 2048
@@ -112,6 +114,7 @@ class AssumedPods:
         count: Callable[[Pod, int], None],
         deleted: DeletedPods,
         known: Mapping[str, int],
+        journal: Journal | None = None,
         observe: Callable[[Pod], None] | None = None,
     ) -> None:
         """``pods``: those that the watch shows, by UID. ``count`` adds a pod to its node (1) or removes it (-1).
@@ -131,6 +134,7 @@ class AssumedPods:
         self._count = count
         self._deleted = deleted
         self._known = known
+        self._journal = journal or Journal()
         self._observe = observe
         self._failed: set[str] = set()
 
@@ -146,6 +150,8 @@ class AssumedPods:
         known = self._pods.get(pod.uid)
         if not nodes or (known is not None and known.node) or pod.uid in self._deleted:
             return
+        if self._journal.note is not None:
+            self._journal.note(Assumption(pod, tuple(nodes), doubted))
         if doubted:
             self._signatures.expect(pod.signature, 1)
             self.doubted += 1
@@ -161,6 +167,8 @@ class AssumedPods:
 
     def forget(self, uid: str) -> Assumed | None:
         """Ends an assumption and takes it out of the counts; returns it, None where there was none."""
+        if self._journal.note is not None and uid in self.held:
+            self._journal.note(AssumptionEnd(uid))
         assumed = self._end(uid)
         if assumed is not None:
             if assumed.pod.node:
@@ -249,6 +257,8 @@ class AssumedPods:
         else:
             self.several -= 1
         doubted = msgspec.structs.replace(assumed, pod=msgspec.structs.replace(assumed.pod, node=""), doubted=True)
+        if self._journal.note is not None:
+            self._journal.note(Assumption(doubted.pod, doubted.nodes, doubted=True))
         self.held[uid] = doubted
         if self._observe is not None:
             self._observe(doubted.pod)

@@ -10,13 +10,15 @@ Invariant: a pod has at most one slot, which `node_of` holds. Time comes in as `
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from extender.index.claims.nominations import Nominations
+from extender.index.journal import Journal
 from extender.index.objects.changes import Subscribers
 from extender.model import resources
+from extender.model.changes import Reservation, ReservationEnd
 from extender.model.objects import Pod
 from extender.model.release import GroupKey, Slot
 from extender.model.resources import PODS, Resources
@@ -48,9 +50,10 @@ class Reservations:
     ``expired`` counts the groups whose slots have expired.
     """
 
-    def __init__(self, pods: Mapping[str, Pod], nominations: Nominations) -> None:
+    def __init__(self, pods: Mapping[str, Pod], nominations: Nominations, journal: Journal | None = None) -> None:
         self._pods = pods
         self._nominations = nominations
+        self._journal = journal or Journal()
         self.by_node: dict[str, dict[str, Pod]] = {}
         self.totals: dict[str, dict[str, int]] = {}
         self.changes: Subscribers[Slot] = Subscribers()
@@ -68,6 +71,11 @@ class Reservations:
             self._nominated = self._nominations.version
             self._version += 1
         return self._version
+
+    @property
+    def groups(self) -> Collection[GroupKey]:
+        """The groups that have slots."""
+        return self._groups.keys()
 
     def node_of(self, uid: str) -> str:
         """The node of a pod's slot, empty where it has none. O(1)."""
@@ -94,6 +102,8 @@ class Reservations:
         the nodes: `verbs/release/` has found it there in the same step.
         """
         new = {each.pod: each.node for each in slots if self._may_hold(each.pod)}
+        if self._journal.note is not None:
+            self._journal.note(Reservation(group, tuple(Slot(*each) for each in new.items())))
         before = self._groups.get(group)
         if before is not None:
             before.until = until
@@ -106,6 +116,8 @@ class Reservations:
     def release(self, group: GroupKey) -> None:
         """Ends all slots of a group. O(slots)."""
         found = self._groups.get(group)
+        if self._journal.note is not None and found is not None:
+            self._journal.note(ReservationEnd(group))
         for uid in list(found.pods) if found is not None else ():
             self._end(uid, is_freed=True)
 

@@ -1,0 +1,137 @@
+"""`extender replay`: asks the questions of a recording again, and shows which answers differ.
+
+Without `--config` every answer must be the same. With it, the differences are what other settings would have decided, each
+question in the recorded state. Exit codes: 0 all the same, 1 some differ, 2 unreadable or wrong usage.
+"""
+
+import argparse
+import gzip
+import sys
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from typing import IO, Final, cast
+
+import msgspec
+
+from extender.cli.command import CommandError, Commands
+from extender.cli.files import STDIN, read_settings
+from extender.compose.replay import Difference, Replay
+from extender.model.documents import DocumentError
+from extender.wire.errors import WireError
+from extender.wire.recording import Answer
+
+_SHOWN: Final = 20
+_GZIP: Final = b"\x1f\x8b"
+_UNREADABLE: Final = 2
+
+
+def add_parser(commands: Commands) -> None:
+    """Adds the parser."""
+    parser = commands.add_parser("replay", help="ask the questions of a recording again, and show what differs")
+    parser.add_argument("recording", metavar="FILE", help='the file of recorder.path, "-" for standard input')
+    parser.add_argument("--config", metavar="FILE", help="decide with this configuration (default: the recorded one)")
+    parser.add_argument("-o", "--output", choices=["table", "json"], default="table", help="json: every difference")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the differences."""
+    lines = _Lines(arguments.recording)
+    try:
+        replay = Replay(read_settings(arguments.config) if arguments.config else None)
+        replay.run(lines)
+    except (CommandError, WireError, DocumentError, OSError, EOFError, zlib.error) as error:
+        texts = (
+            error.lines if isinstance(error, CommandError) else (f"{arguments.recording}: {lines.place}{_text(error)}",)
+        )
+        for text in texts:
+            print(f"extender: {text}", file=sys.stderr)
+        return _UNREADABLE
+    if lines.is_cut:
+        print(f"extender: {arguments.recording}: the last record is cut off and was skipped", file=sys.stderr)
+    if not replay.versions:
+        print(f"extender: {arguments.recording}: holds no recording", file=sys.stderr)
+        return _UNREADABLE
+    print(_json(replay) if arguments.output == "json" else "\n".join(_table(replay)))
+    return 1 if replay.differences else 0
+
+
+class _Lines:
+    """The lines of a file, compressed or not. A last line without its end is skipped: the recorder was killed meanwhile."""
+
+    def __init__(self, path: str) -> None:
+        self.is_cut = False
+        self._path = path
+        self._number = 0
+
+    @property
+    def place(self) -> str:
+        """Where reading is, as errors begin."""
+        return f"line {self._number}: " if self._number else ""
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Reads while it is iterated. Raises OSError."""
+        with self._opened() as opened:
+            try:
+                for line in opened:
+                    self.is_cut = not line.endswith(b"\n")
+                    if not self.is_cut:
+                        self._number += 1
+                        yield line
+            except EOFError:
+                self.is_cut = True
+
+    def _opened(self) -> IO[bytes]:
+        if self._path == STDIN:
+            return sys.stdin.buffer
+        with open(self._path, "rb") as opened:  # noqa: PTH123 (as below)
+            is_compressed = opened.read(len(_GZIP)) == _GZIP
+        return cast("IO[bytes]", gzip.open(self._path)) if is_compressed else open(self._path, "rb")  # noqa: PTH123 (the caller closes)
+
+
+def _text(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return "; ".join(error.problems) if isinstance(error, DocumentError) else str(error)
+
+
+def _json(replay: Replay) -> str:
+    document = {
+        "versions": replay.versions,
+        "questions": replay.asked,
+        "changes": replay.changes,
+        "differences": replay.differences,
+    }
+    return msgspec.json.format(msgspec.json.encode(document)).decode()
+
+
+def _table(replay: Replay) -> Iterator[str]:
+    if replay.differences:
+        rows = [("POD", "VERB", "OUTCOME", "RECORDED", "REPLAYED"), *map(_row, replay.differences[:_SHOWN])]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        yield from ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+        if (more := len(replay.differences) - _SHOWN) > 0:
+            yield f"… {more} more; -o json has all"
+    counts = Counter(each.outcome.value for each in replay.differences)
+    kinds = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
+    differ = f"{len(replay.differences)} differ ({kinds})" if counts else "0 differ"
+    yield f"{replay.asked} questions, {replay.changes} changes: {differ}"
+
+
+def _row(found: Difference) -> tuple[str, ...]:
+    return found.pod or found.uid, found.verb, found.outcome.value, _brief(found.recorded), _brief(found.replayed)
+
+
+def _brief(answer: Answer) -> str:
+    """An answer in a few words."""
+    if answer.passed:
+        more = len(answer.passed) - 1
+        return answer.passed[0] + (f" and {more} more" if more else "")
+    if answer.scores:
+        best = max(answer.scores, key=lambda name: answer.scores[name])
+        return f"{best} scores {answer.scores[best]}"
+    if answer.victims:
+        return f"{len(answer.victims)} candidates"
+    text = answer.error or ", ".join(answer.reasons) or "no node"
+    return f"{text}; preempts on {answer.plan[0]}" if answer.plan else text

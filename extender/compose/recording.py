@@ -1,0 +1,60 @@
+"""The verbs of a service with the recording of what they decide, where the settings ask for one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from extender.compose.process import installed_version
+from extender.index.cluster import ClusterIndex
+from extender.settings import Settings
+from extender.tasks.ports import Clock
+from extender.tasks.preempt_and_bind import OnPreemption
+from extender.tasks.recorder import RecordedFilterVerb, Recorder
+from extender.telemetry import scraped
+from extender.telemetry.metrics import Metrics
+from extender.verbs.filter.pipeline import FilterVerb
+from extender.verbs.prioritize import prioritize_watched
+from extender.wire.extender_v1 import ExtenderArgs
+
+Prioritize = Callable[[ExtenderArgs], Mapping[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class VerbParts:
+    """The filter and the prioritize verb, and what a preemption is passed to. ``recorder`` is None if nothing is recorded."""
+
+    filter: FilterVerb
+    prioritize: Prioritize
+    on_preemption: OnPreemption | None = None
+    recorder: Recorder | None = None
+
+    def jobs(self, metrics: Metrics) -> list[tuple[str, Callable[[], Awaitable[None]]]]:
+        """The job that writes, and its metrics."""
+        recorder = self.recorder
+        if recorder is None:
+            return []
+        metrics.report(scraped.RECORDER_RECORDS, recorder.results)
+        metrics.report(scraped.RECORDER_BYTES, lambda: recorder.bytes)
+        return [("recorder", recorder.run)]
+
+
+def verb_parts(index: ClusterIndex, settings: Settings, clock: Clock) -> VerbParts:
+    """The parts over an index that is still empty, so that a recording has every change."""
+
+    def prioritize(args: ExtenderArgs) -> Mapping[str, int]:
+        return prioritize_watched(args, index.view, settings)
+
+    if not settings.recorder.path:
+        return VerbParts(FilterVerb(index.view, settings), prioritize)
+    recorder = Recorder(index, settings, clock, time.time, installed_version())
+
+    def prioritize_recorded(args: ExtenderArgs) -> Mapping[str, int]:
+        scores = prioritize(args)
+        recorder.record_prioritize(args, scores)
+        return scores
+
+    return VerbParts(
+        RecordedFilterVerb(recorder, index, settings), prioritize_recorded, recorder.record_preempt, recorder
+    )

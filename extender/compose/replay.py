@@ -1,0 +1,147 @@
+"""Asks the questions of a recording again, of the same verb over an index that the recorded changes make. Reads no cluster.
+
+Each question is decided in the recorded state, also with other settings: what was assumed, nominated and bound meanwhile is
+what was recorded. A difference therefore says what would have been answered at that moment, and not what would have
+followed from it.
+"""
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+import msgspec
+
+from extender.compose.service import make_index
+from extender.index.cluster import ClusterIndex
+from extender.index.state import apply_change
+from extender.model.changes import Change, ObjectChange
+from extender.model.objects import Namespace, Pod
+from extender.model.policies import PolicyObject
+from extender.settings import Settings, parse_settings
+from extender.verbs.filter.pipeline import FilterVerb
+from extender.verbs.preempt.decision import decide_preemption
+from extender.verbs.prioritize import prioritize_watched
+from extender.wire.extender_v1 import PreemptionArgs
+from extender.wire.recording import (
+    Answer,
+    Question,
+    RecordingDecoder,
+    Start,
+    Verb,
+    args_of,
+    filter_answer,
+    preemption_answer,
+)
+
+
+class Outcome(StrEnum):
+    """How a replayed answer differs. ``UNKNOWN``: the recording does not have the pod, so the question was not asked."""
+
+    ELSEWHERE = "elsewhere"
+    REJECTED = "rejected"
+    PASSED = "passed"
+    REASON = "reason"
+    SCORES = "scores"
+    PREEMPTION = "preemption"
+    UNKNOWN = "unknown"
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """A question with another answer than recorded. ``line`` is its line in the file; ``pod`` is ``namespace/name``."""
+
+    line: int
+    verb: Verb
+    pod: str
+    uid: str
+    outcome: Outcome
+    recorded: Answer
+    replayed: Answer
+
+
+class Replay:
+    """One replay. ``asked`` counts questions, ``changes`` the changes that were applied, ``differences`` is the result.
+
+    ``versions`` are those of the extender that recorded the parts.
+    """
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        """``settings`` None means those of each part of the recording."""
+        self.asked = 0
+        self.changes = 0
+        self.differences: list[Difference] = []
+        self.versions: list[str] = []
+        self._given = settings
+        self._index, self._verb = _parts(settings or Settings())
+
+    def run(self, lines: Iterable[bytes]) -> None:
+        """Replays all lines. Raises WireError, or DocumentError for settings that this version does not read."""
+        decoder = RecordingDecoder(Settings().limits if self._given is None else self._given.limits)
+        for number, line in enumerate(lines, start=1):
+            for entry in decoder.decode(line):
+                match entry:
+                    case Start():
+                        settings = self._given or parse_settings(entry.settings)
+                        decoder.limits = settings.limits
+                        self._index, self._verb = _parts(settings)
+                        self.versions.append(entry.version)
+                    case Question():
+                        self._ask(number, entry)
+                    case _:
+                        self._apply(entry)
+
+    def _apply(self, change: Change) -> None:
+        self.changes += 1
+        apply_change(self._index, change)
+        counts = self._index.counts
+        if not isinstance(change, ObjectChange) or not isinstance(change.obj, PolicyObject | Namespace):
+            return
+        if self._index.policies.about_placed_pods or counts.has_policy_terms:
+            for each in list(counts.signatures):
+                counts.recheck_policies(each)
+
+    def _ask(self, line: int, question: Question) -> None:
+        self.asked += 1
+        pod = self._index.pods.get(question.pod) if isinstance(question.pod, str) else question.pod
+        if pod is None:
+            uid = str(question.pod)
+            self.differences.append(
+                Difference(line, question.verb, "", uid, Outcome.UNKNOWN, question.answer, Answer())
+            )
+            return
+        replayed = self._answer(question, pod)
+        if replayed != question.answer:
+            outcome = _outcome(question.answer, replayed)
+            self.differences.append(
+                Difference(line, question.verb, pod.full_name, pod.uid, outcome, question.answer, replayed)
+            )
+
+    def _answer(self, question: Question, pod: Pod) -> Answer:
+        view, settings = self._index.view, self._verb.settings
+        match question.verb:
+            case "filter":
+                decision = self._verb.decide(args_of(question, pod), question.seed, question.avoid)
+                return filter_answer(decision.result, decision.plan)
+            case "prioritize":
+                return Answer(scores=dict(prioritize_watched(args_of(question, pod), view, settings)))
+            case "preempt":
+                args = PreemptionArgs(pod, list(question.candidates))
+                found = decide_preemption(args, view, settings, question.seed)
+                return preemption_answer(found.candidates, found.plan)
+
+
+def _parts(settings: Settings) -> tuple[ClusterIndex, FilterVerb]:
+    index = make_index(settings)
+    return index, FilterVerb(index.view, settings)
+
+
+def _outcome(recorded: Answer, replayed: Answer) -> Outcome:
+    if recorded.scores != replayed.scores:
+        return Outcome.SCORES
+    if recorded.victims != replayed.victims:
+        return Outcome.PREEMPTION
+    if recorded.passed and replayed.passed:
+        return Outcome.ELSEWHERE
+    if recorded.passed:
+        return Outcome.REJECTED
+    if replayed.passed:
+        return Outcome.PASSED
+    return Outcome.PREEMPTION if recorded.plan != replayed.plan else Outcome.REASON

@@ -1,0 +1,72 @@
+"""The state of an index as changes that make an empty index equal to it, and the application of noted changes.
+
+Policies are no part of it: the index keeps what they say, not the objects. What records notes these by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from math import inf
+
+from extender.index.cluster import ClusterIndex
+from extender.model.changes import (
+    Assumption,
+    AssumptionEnd,
+    Change,
+    Nomination,
+    NominationEnd,
+    NominationRelease,
+    ObjectChange,
+    Reservation,
+    ReservationEnd,
+)
+from extender.model.objects import Object
+
+
+def state_of(index: ClusterIndex) -> Iterator[Change]:
+    """The changes, in an order in which each counts when it is applied; those of this moment, whenever they are read.
+
+    The call copies references: O(objects), some 2 ms for 150,000 pods. Each step is O(1).
+    """
+    nodes = [node for node in index.topology.nodes if node is not None]
+    workloads, budgets, quotas = index.workloads.objects, index.budgets.objects, index.quotas.objects
+    first: list[Object] = [*index.namespaces.objects.values(), *nodes, *workloads.values(), *budgets.values()]
+    objects = chain(first, list(quotas.values()), list(index.placements), list(index.pods.values()))
+    return chain(map(ObjectChange, objects), _claims(index))
+
+
+def _claims(index: ClusterIndex) -> list[Change]:
+    """Assumed pods, nominations of running plans, and reserved room."""
+    found: list[Change] = []
+    for each in index.assumed.held.values():
+        pod = index.pods.get(each.pod.uid, each.pod)
+        found.append(Assumption(pod, each.nodes, each.doubted))
+    for uid, nomination in index.nominations.in_memory.items():
+        if uid in index.pods:
+            found.append(Nomination(index.pods[uid], nomination.node, tuple(sorted(nomination.victims))))
+        if not nomination.holds:
+            found.append(NominationRelease(uid))
+    found += [Reservation(group, index.reserved.slots_of(group)) for group in index.reserved.groups]
+    return found
+
+
+def apply_change(index: ClusterIndex, change: Change) -> None:
+    """Applies a change that another index has noted. Times do not count here: nothing expires by itself."""
+    match change:
+        case ObjectChange(obj, is_deleted):
+            index.delete(obj) if is_deleted else index.upsert(obj)
+        case Assumption(pod, nodes, doubted):
+            index.assume(pod, nodes, 0.0, doubted=doubted)
+        case AssumptionEnd(uid):
+            index.assumed.forget(uid)
+        case Nomination(pod, node, victims):
+            index.nominate_in_memory(pod, node, victims)
+        case NominationRelease(uid):
+            index.release_nomination(uid)
+        case NominationEnd(uid):
+            index.end_nomination(uid)
+        case Reservation(group, slots):
+            index.reserved.reserve(group, slots, inf)
+        case ReservationEnd(group):
+            index.reserved.release(group)

@@ -1,0 +1,283 @@
+"""Records questions, answers and the changes between them in a file, for `extender replay`.
+
+What happens is put into a bounded queue, which costs a request some microseconds. The task encodes the queue in short
+slices and has a thread write the file. If the queue is full or the file cannot be written, records are dropped and
+counted, and no answer waits: the recording goes on with a new part, which begins with the state of the index at that time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from extender.index.cluster import ClusterIndex
+from extender.index.state import state_of
+from extender.model.changes import Change, ObjectChange
+from extender.model.objects import Pod
+from extender.model.policies import PolicyObject
+from extender.settings import Settings, settings_document
+from extender.tasks.ports import Clock
+from extender.tasks.recording_file import RecordingFile
+from extender.telemetry.logs import RepeatedWarning
+from extender.verbs.filter.pipeline import FilterDecision, FilterVerb
+from extender.verbs.preempt.decision import PreemptionDecision
+from extender.wire.extender_v1 import ExtenderArgs, PreemptionArgs
+from extender.wire.recording import Answer, Question, RecordingEncoder, Start, filter_answer, preemption_answer
+
+_LOG = logging.getLogger(__name__)
+
+MOST_WAITING: Final = 100_000  # changes in the queue; some 100 MB if all of it are large questions
+_NAMES_OF_A_CHANGE: Final = 40  # node names that take up as much memory as a change
+_PAUSE: Final = 0.25
+_SLICE: Final = 0.001
+_PIECE_BYTES: Final = 2**18
+_RETRY_AFTER: Final = 10.0
+
+
+class _Asked(NamedTuple):
+    """A question as it was decided, with ``names`` nodes; ``question`` makes the record. O(nodes of the answer)."""
+
+    names: int
+    question: Callable[[], Question]
+
+
+class Recorder:
+    """The recording of one service. ``written`` and ``dropped`` count records, ``bytes`` those of the files.
+
+    From its creation on, every change that the index notes is recorded.
+    """
+
+    def __init__(
+        self, index: ClusterIndex, settings: Settings, clock: Clock, now: Callable[[], float], version: str
+    ) -> None:
+        """``now``: seconds of the Unix epoch, for whoever reads the file."""
+        self.written = 0
+        self.dropped = 0
+        self.bytes = 0
+        self._index = index
+        self._settings = settings
+        self._clock = clock
+        self._now = now
+        self._version = version
+        self._file = RecordingFile(settings.recorder.path)
+        self._encoder = RecordingEncoder()
+        self._queue: deque[Change | _Asked] = deque()
+        self._asked_names = 0
+        self._share = 0.0
+        self._policies: dict[str, PolicyObject] = {}
+        self._state: Iterator[Change | Start] = iter(())
+        self._has_gap = False
+        self._begins_file = True
+        self._rest: list[bytes] = []  # what a full file gets before the next one begins
+        self._is_stopped = False
+        self._failed = RepeatedWarning(_LOG, "the recording is interrupted")
+        self._begin()
+        index.journal.note = self._note
+
+    @property
+    def _most_bytes(self) -> int:
+        """Of one file; there may be two."""
+        return self._settings.recorder.max_bytes // 2
+
+    def results(self) -> dict[str, int]:
+        """The records by what became of them, for metrics."""
+        return {"written": self.written, "dropped": self.dropped}
+
+    def record_filter(self, args: ExtenderArgs, seed: int, avoid: str, decision: FilterDecision) -> None:
+        """Records a decision, if it belongs to the sample. O(1); never raises. The same holds for the other verbs."""
+        if not self._is_sampled():
+            return
+        pod, names, nodes = self._shown(args.pod), args.node_names or (), args.nodes
+
+        def question() -> Question:
+            answer = filter_answer(decision.result, decision.plan)
+            return Question("filter", pod, answer, names, nodes, seed=seed, avoid=avoid)
+
+        self._ask(_Asked(len(nodes or names), question))
+
+    def record_prioritize(self, args: ExtenderArgs, scores: Mapping[str, int]) -> None:
+        """Records scores. They are about the pod that the watch shows, if it shows one of this name."""
+        if not self._is_sampled():
+            return
+        shown = self._index.pods.get(args.pod.uid)
+        is_shown = shown is not None and shown.full_name == args.pod.full_name
+        pod, names, nodes = args.pod.uid if is_shown else args.pod, args.node_names or (), args.nodes
+
+        def question() -> Question:
+            return Question("prioritize", pod, Answer(scores=dict(scores)), names, nodes)
+
+        self._ask(_Asked(len(nodes or names), question))
+
+    def record_preempt(self, args: PreemptionArgs, seed: int, decision: PreemptionDecision) -> None:
+        """Records a decision about candidates."""
+        if not self._is_sampled():
+            return
+        pod, candidates = self._shown(args.pod), args.candidates
+
+        def question() -> Question:
+            answer = preemption_answer(decision.candidates, decision.plan)
+            return Question("preempt", pod, answer, candidates=candidates, seed=seed)
+
+        self._ask(_Asked(sum(1 + len(each.victims) for each in candidates), question))
+
+    def _is_sampled(self) -> bool:
+        self._share += self._settings.recorder.sampling
+        if self._share < 1:
+            return False
+        self._share -= 1
+        return True
+
+    def _shown(self, pod: Pod) -> Pod | str:
+        return pod.uid if self._index.pods.get(pod.uid) is pod else pod
+
+    def _ask(self, asked: _Asked) -> None:
+        if self._put(asked):
+            self._asked_names += asked.names
+
+    def _note(self, change: Change) -> None:
+        if isinstance(change, ObjectChange) and isinstance(change.obj, PolicyObject):
+            self._policies.pop(change.obj.key, None)
+            if not change.is_deleted:
+                self._policies[change.obj.key] = change.obj
+        self._put(change)
+
+    def _put(self, entry: Change | _Asked) -> bool:
+        is_full = len(self._queue) + self._asked_names // _NAMES_OF_A_CHANGE >= MOST_WAITING
+        if self._has_gap or is_full:
+            self._has_gap = True
+            self.dropped += 1
+            return False
+        self._queue.append(entry)
+        return True
+
+    def _begin(self) -> None:
+        """Begins a part: the queue is empty, and from now on nothing is missing. O(objects), without encoding them."""
+        start = Start(settings_document(self._settings), self._version, self._now())
+        policies = list(self._policies.values())
+        self._state = _state(start, policies, state_of(self._index))
+        self._has_gap = False
+
+    async def run(self) -> None:
+        """Writes until cancelled; then writes what is left."""
+        try:
+            while True:
+                await self._clock.sleep(_PAUSE)
+                try:
+                    await self._write_queue()
+                except OSError as error:
+                    self._failed.warn(error=str(error))
+                    self._drop()
+                    await self._clock.sleep(_RETRY_AFTER)
+                self._go_on()
+        finally:
+            self._end()
+
+    def _go_on(self) -> None:
+        """Begins a part after a gap, and a new file after a full one."""
+        if self._is_stopped:
+            return
+        if self._file.size >= self._most_bytes:
+            self._rest = [self._encoder.encode(each) for each in self._take_all()]
+            self._begins_file = True
+            self._begin()
+        elif self._has_gap and not self._queue:
+            self._begin()
+
+    def _stop(self) -> None:
+        """Ends the recording: the state alone fills a file, and after it there would be no room for any question."""
+        _LOG.error("recorder.maxBytes is too small for the state of this cluster: nothing more is recorded")
+        self._is_stopped = True
+        self._index.journal.note = None
+        self._drop()
+
+    async def _write_queue(self) -> None:
+        """Writes the state of a part that has begun, and then the queue. Raises OSError."""
+        before = 0 if self._begins_file else self._file.size
+        await self._write(self._state)
+        if self._file.size - before >= self._most_bytes:
+            self._stop()
+        await self._write(self._take_all())
+
+    async def _write(self, entries: Iterator[Change | Start | Question]) -> None:
+        """Encodes in slices, so that requests are answered in between. Raises OSError."""
+        lines, size, begun = list[bytes](), 0, self._clock.now()
+        for entry in entries:
+            lines.append(self._encoder.encode(entry))
+            size += len(lines[-1])
+            if size >= _PIECE_BYTES:
+                await asyncio.to_thread(self._append, lines)
+                lines, size = [], 0
+            if self._clock.now() - begun >= _SLICE:
+                await asyncio.sleep(0)
+                begun = self._clock.now()
+        if lines:
+            await asyncio.to_thread(self._append, lines)
+
+    def _take_all(self) -> Iterator[Change | Start | Question]:
+        """What waits, in its order: the state of a new part first."""
+        yield from self._state
+        while self._queue:
+            entry = self._queue.popleft()
+            if isinstance(entry, _Asked):
+                self._asked_names -= entry.names
+                yield entry.question()
+            else:
+                yield entry
+
+    def _append(self, lines: list[bytes]) -> None:
+        """Runs in a thread; the loop waits for it before it touches the file again."""
+        try:
+            if self._begins_file:
+                if self._rest:
+                    self.bytes += self._file.append(b"".join(self._rest))
+                    self.written += len(self._rest)
+                    self._rest = []
+                self._file.rotate()
+                self._begins_file = False
+            self.bytes += self._file.append(b"".join(lines))
+        except OSError:
+            self.dropped += len(lines)
+            raise
+        self.written += len(lines)
+
+    def _drop(self) -> None:
+        """Drops what waits. What comes until the next part is dropped as well."""
+        self.dropped += len(self._queue) + len(self._rest) + sum(1 for _ in self._state)
+        self._queue.clear()
+        self._rest = []
+        self._asked_names = 0
+        self._has_gap = True
+
+    def _end(self) -> None:
+        """Writes what is left, without letting others run: the process ends."""
+        try:
+            lines = [self._encoder.encode(entry) for entry in self._take_all()]
+            if lines:
+                self._append(lines)
+        except OSError as error:
+            self._failed.warn(error=str(error))
+            self._drop()
+        self._file.close()
+
+
+def _state(start: Start, policies: list[PolicyObject], state: Iterator[Change]) -> Iterator[Change | Start]:
+    yield start
+    yield from map(ObjectChange, policies)
+    yield from state
+
+
+class RecordedFilterVerb(FilterVerb):
+    """The filter verb, whose decisions are recorded."""
+
+    def __init__(self, recorder: Recorder, index: ClusterIndex, settings: Settings) -> None:
+        super().__init__(index.view, settings)
+        self._recorder = recorder
+
+    def decide(self, args: ExtenderArgs, seed: int, avoid: str = "") -> FilterDecision:
+        """Decides as the filter verb does. O(1) on top."""
+        decision = super().decide(args, seed, avoid)
+        self._recorder.record_filter(args, seed, avoid, decision)
+        return decision

@@ -1,0 +1,346 @@
+"""The format of a recording: one JSON object on each line, in the order in which things happened.
+
+A line ``start`` begins a part that can be replayed on its own: it has the format's number, the version and the settings.
+After it come the changes that make an empty index equal to the recorded one, then questions with their answers, and the
+changes between them. Pods refer to signatures by number, as the replicas of a workload share one. Objects are recorded as
+decisions read them, not as the API server has them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from typing import Any, Final, Literal, get_type_hints
+from weakref import WeakKeyDictionary
+
+import msgspec
+import orjson
+from msgspec import Raw, Struct
+
+from extender.limit_settings import Limits
+from extender.model.changes import (
+    Assumption,
+    AssumptionEnd,
+    Change,
+    Nomination,
+    NominationEnd,
+    NominationRelease,
+    ObjectChange,
+    Reservation,
+    ReservationEnd,
+)
+from extender.model.group_placements import GroupPlacement
+from extender.model.node_affinity import TermIndex
+from extender.model.objects import (
+    DisruptionBudget,
+    Namespace,
+    Node,
+    Object,
+    Pod,
+    PodQuota,
+    PodSignature,
+    Workload,
+)
+from extender.model.policies import PolicyObject
+from extender.model.preemption import Candidate, PreemptionPlan
+from extender.wire.errors import UNREADABLE, WireError, from_msgspec
+from extender.wire.extender_v1 import ExtenderArgs, FilterResult, encode_filter
+from extender.wire.kinds import policies_within
+
+FORMAT: Final = 1
+Verb = Literal["filter", "prioritize", "preempt"]
+_DIGEST_BYTES: Final = 8
+
+
+class Start(Struct, frozen=True, tag="start", rename="camel"):
+    """Begins a part. ``settings`` is the document of them, ``time`` in seconds of the Unix epoch."""
+
+    settings: dict[str, Any]
+    version: str = ""
+    time: float = 0.0
+    format: int = FORMAT
+
+
+class Answer(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What was answered, in a form that two runs can be compared by.
+
+    ``passed`` are the names of nodes that passed filter, best first. ``reasons`` are the labels of why nodes were rejected,
+    ``digest`` is a hash of the rejection texts of all nodes. ``plan``: the node of a preemption and then the UIDs of its
+    victims. ``scores`` by node are those of prioritize, ``victims`` the UIDs by node of the candidates that preempt answers.
+    """
+
+    passed: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    error: str = ""
+    digest: str = ""
+    plan: tuple[str, ...] = ()
+    scores: dict[str, int] = {}
+    victims: dict[str, tuple[str, ...]] = {}
+
+
+class Question(Struct, frozen=True):
+    """A question and its answer. ``pod`` is the UID if the pod is as the index has it.
+
+    ``nodes`` is set where the request brought its own nodes, else ``names``; preempt has ``candidates`` instead. ``seed`` and
+    ``avoid`` as in `FilterVerb.decide`.
+    """
+
+    verb: Verb
+    pod: Pod | str
+    answer: Answer
+    names: Sequence[str] = ()
+    nodes: Sequence[Node] | None = None
+    candidates: Sequence[Candidate] = ()
+    seed: int = 0
+    avoid: str = ""
+
+
+Entry = Start | Change | Question
+
+
+def filter_answer(result: FilterResult, plan: PreemptionPlan | None) -> Answer:
+    """What a filter result is compared by. O(rejected nodes)."""
+    digest = ""
+    if not result.passed and not result.error:
+        body = orjson.dumps(orjson.loads(encode_filter(result)), option=orjson.OPT_SORT_KEYS)
+        digest = blake2b(body, digest_size=_DIGEST_BYTES).hexdigest()
+    reasons = tuple(sorted(reason.label for reason in result.reasons))
+    return Answer(tuple(result.passed), reasons, result.error, digest, _planned(plan))
+
+
+def preemption_answer(candidates: Sequence[Candidate], plan: PreemptionPlan | None) -> Answer:
+    """What an answer of preempt is compared by. O(victims)."""
+    victims = {each.node: tuple(victim.uid for victim in each.victims) for each in candidates}
+    return Answer(plan=_planned(plan), victims=victims)
+
+
+def _planned(plan: PreemptionPlan | None) -> tuple[str, ...]:
+    return () if plan is None else (plan.node, *(each.uid for each in plan.victims))
+
+
+def args_of(question: Question, pod: Pod) -> ExtenderArgs:
+    """The question as filter and prioritize take it."""
+    if question.nodes is not None:
+        return ExtenderArgs(pod, nodes=list(question.nodes))
+    return ExtenderArgs(pod, node_names=list(question.names))
+
+
+# What is not recorded of a signature: it belongs to effective pods, which are made anew by each decision.
+_UNRECORDED: Final = ("enforced", "shown")
+_PARTS: Final = [each for each in dataclasses.fields(PodSignature) if each.name not in _UNRECORDED]
+_NAMES: Final = [each.name for each in _PARTS]
+
+
+def _default(part: dataclasses.Field[Any]) -> Any:
+    if part.default_factory is not dataclasses.MISSING:
+        return msgspec.field(default_factory=part.default_factory)
+    return msgspec.NODEFAULT if part.default is dataclasses.MISSING else part.default
+
+
+# Derived from the model, so that a new field of it is recorded without a change here.
+_HINTS: Final = get_type_hints(PodSignature)
+_SignatureJson: Final = msgspec.defstruct(
+    "_SignatureJson",
+    [(each.name, _HINTS[each.name], _default(each)) for each in _PARTS],
+    omit_defaults=True,
+    kw_only=True,
+)
+_POD_FIELDS: Final = msgspec.structs.fields(Pod)
+_POD_NAMES: Final = [each.name for each in _POD_FIELDS if each.name != "signature"]
+_PodJson: Final = msgspec.defstruct(
+    "_PodJson",
+    [(each.name, int if each.name == "signature" else each.type, each.default) for each in _POD_FIELDS],
+    omit_defaults=True,
+    kw_only=True,
+)
+
+
+class _SignatureLine(Struct, tag="signature"):
+    id: int
+    signature: _SignatureJson  # type: ignore[valid-type]  # made from the model
+
+
+class _PolicyJson(Struct):
+    apiVersion: str  # noqa: N815 (the API's name)
+    kind: str
+
+
+class _ObjectLine(Struct, tag="object", omit_defaults=True):
+    kind: str
+    object: Raw
+    deleted: bool = False
+
+
+class _AssumptionLine(Struct, tag="assumed", omit_defaults=True):
+    pod: _PodJson  # type: ignore[valid-type]  # made from the model
+    nodes: tuple[str, ...]
+    doubted: bool = False
+
+
+class _NominationLine(Struct, tag="nominated"):
+    pod: _PodJson  # type: ignore[valid-type]  # made from the model
+    node: str
+    victims: tuple[str, ...] = ()
+
+
+class _ClaimLine(Struct, tag="claim"):
+    kind: str
+    claim: Raw
+
+
+class _QuestionLine(Struct, tag="question", omit_defaults=True):
+    verb: Verb
+    answer: Answer
+    uid: str = ""
+    pod: Any = None
+    names: Sequence[str] = ()
+    nodes: Sequence[Node] | None = None
+    candidates: Sequence[Candidate] = ()
+    seed: int = 0
+    avoid: str = ""
+
+
+_Line = Start | _SignatureLine | _ObjectLine | _AssumptionLine | _NominationLine | _ClaimLine | _QuestionLine
+_QUESTION_NAMES: Final = [name for name in Question.__struct_fields__ if name != "pod"]
+_PLAIN_KINDS: Final[dict[str, type[Any]]] = {
+    each.__name__: each for each in (Node, Namespace, Workload, DisruptionBudget, PodQuota, GroupPlacement)
+}
+_PLAIN_CLAIMS: Final[dict[str, type[Any]]] = {
+    each.__name__: each for each in (AssumptionEnd, NominationRelease, NominationEnd, Reservation, ReservationEnd)
+}
+_POD: Final = "Pod"
+_POLICY: Final = "Policy"
+
+
+def _no_index(value: object) -> None:
+    """What the model derives from other fields is not recorded."""
+    if not isinstance(value, TermIndex):
+        raise TypeError(f"cannot record a {type(value).__name__}")
+
+
+class RecordingEncoder:
+    """Encodes entries of one part as lines. Knows which signatures the part has already."""
+
+    def __init__(self) -> None:
+        self._encode = msgspec.json.Encoder(enc_hook=_no_index).encode
+        self._numbers: WeakKeyDictionary[PodSignature, int] = WeakKeyDictionary()
+        self._last = 0
+
+    def encode(self, entry: Entry) -> bytes:
+        """One line, and before it that of a signature that is new. Each ends with a newline. O(size)."""
+        lines: list[bytes] = []
+        if isinstance(entry, Start):
+            self._numbers.clear()
+        lines.append(self._encode(self._line(entry, lines)))
+        return b"\n".join(lines) + b"\n"
+
+    def _line(self, entry: Entry, lines: list[bytes]) -> _Line:
+        match entry:
+            case Start():
+                return entry
+            case Question():
+                uid, pod = (entry.pod, None) if isinstance(entry.pod, str) else ("", self._pod(entry.pod, lines))
+                parts = {name: getattr(entry, name) for name in _QUESTION_NAMES}
+                return _QuestionLine(uid=uid, pod=pod, **parts)
+            case ObjectChange():
+                return self._object(entry, lines)
+            case Assumption():
+                return _AssumptionLine(self._pod(entry.pod, lines), entry.nodes, entry.doubted)
+            case Nomination():
+                return _NominationLine(self._pod(entry.pod, lines), entry.node, entry.victims)
+            case _:
+                return _ClaimLine(type(entry).__name__, Raw(self._encode(entry)))
+
+    def _object(self, change: ObjectChange, lines: list[bytes]) -> _ObjectLine:
+        obj = change.obj
+        if isinstance(obj, Pod):
+            return _ObjectLine(_POD, Raw(self._encode(self._pod(obj, lines))), change.is_deleted)
+        if isinstance(obj, PolicyObject):
+            return _ObjectLine(_POLICY, Raw(orjson.dumps(obj.source)), change.is_deleted)
+        return _ObjectLine(type(obj).__name__, Raw(self._encode(obj)), change.is_deleted)
+
+    def _pod(self, pod: Pod, lines: list[bytes]) -> Any:
+        number = self._numbers.get(pod.signature)
+        if number is None:
+            self._last += 1
+            number = self._numbers[pod.signature] = self._last
+            parts = {name: getattr(pod.signature, name) for name in _NAMES}
+            lines.append(self._encode(_SignatureLine(number, _SignatureJson(**parts))))
+        return _PodJson(signature=number, **{name: getattr(pod, name) for name in _POD_NAMES})
+
+
+class RecordingDecoder:
+    """Decodes the lines of a recording, in order. Policies are read within the limits of the settings in use."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self._lines: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_Line)
+        self._pods = msgspec.json.Decoder(_PodJson)
+        self._plain = {name: msgspec.json.Decoder(kind) for name, kind in (_PLAIN_KINDS | _PLAIN_CLAIMS).items()}
+        self._signatures: dict[int, PodSignature] = {}
+        self._has_begun = False
+
+    def decode(self, line: bytes) -> Iterator[Entry]:
+        """The entry of a line; nothing for the line of a signature. Raises ``WireError``."""
+        try:
+            found = self._lines.decode(line)
+            if isinstance(found, Start):
+                self._begin(found)
+            elif not self._has_begun:
+                raise WireError("type", 'expected "start" first')
+            if isinstance(found, _SignatureLine):
+                parts = {name: getattr(found.signature, name) for name in _NAMES}
+                self._signatures[found.id] = PodSignature(**parts)
+                return
+            yield self._entry(found)
+        except UNREADABLE as error:
+            raise from_msgspec(error) from None
+
+    def _begin(self, start: Start) -> None:
+        if start.format != FORMAT:
+            raise WireError("format", f"expected {FORMAT}, got {start.format}: another version has recorded this")
+        self._has_begun = True
+        self._signatures.clear()
+
+    def _entry(
+        self, line: Start | _ObjectLine | _AssumptionLine | _NominationLine | _ClaimLine | _QuestionLine
+    ) -> Entry:
+        match line:
+            case _QuestionLine():
+                pod = line.uid if line.pod is None else self._pod(msgspec.convert(line.pod, _PodJson))
+                return Question(pod=pod, **{name: getattr(line, name) for name in _QUESTION_NAMES})
+            case _ObjectLine():
+                return ObjectChange(self._object(line), line.deleted)
+            case _AssumptionLine():
+                return Assumption(self._pod(line.pod), line.nodes, line.doubted)
+            case _NominationLine():
+                return Nomination(self._pod(line.pod), line.node, line.victims)
+            case _ClaimLine():
+                return self._plain_claim(line)
+            case _:
+                return line
+
+    def _plain_claim(self, line: _ClaimLine) -> Change:
+        if line.kind not in _PLAIN_CLAIMS:
+            raise WireError("kind", f'"{line.kind}" is unknown')
+        found: Change = self._plain[line.kind].decode(line.claim)
+        return found
+
+    def _object(self, line: _ObjectLine) -> Object:
+        if line.kind == _POD:
+            return self._pod(self._pods.decode(line.object))
+        if line.kind == _POLICY:
+            head = msgspec.json.decode(line.object, type=_PolicyJson)
+            kind = policies_within(self.limits, head.kind, head.apiVersion.partition("/")[0])
+            return kind.decode_object(bytes(line.object))
+        if line.kind not in _PLAIN_KINDS:
+            raise WireError("kind", f'"{line.kind}" is unknown')
+        found: Object = self._plain[line.kind].decode(line.object)
+        return found
+
+    def _pod(self, raw: Any) -> Pod:
+        signature = self._signatures.get(raw.signature)
+        if signature is None:
+            raise WireError("signature", f"no line has the signature {raw.signature}")
+        return Pod(signature=signature, **{name: getattr(raw, name) for name in _POD_NAMES})

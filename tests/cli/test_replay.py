@@ -1,0 +1,131 @@
+"""`extender replay`: a recorded run replays without any difference, other settings show theirs, bad files are named."""
+
+from __future__ import annotations
+
+import gzip
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import orjson
+import pytest
+
+from extender.cli.main import main
+from extender.cli.scenarios import lead_to_webhook, read_objects, read_scenario, scenario_settings
+from extender.compose.embedded import service_running
+from extender.settings import Recorder, settings_document
+from extender.simulator.scenario.play import Player
+from extender.simulator.scenario.simulated_cluster import SimulatedCluster
+
+
+async def record(scenario: str, path: Path, **chosen: Any) -> int:
+    """Plays a scenario with the real service, which records; returns how many questions it decided."""
+    play = read_scenario(scenario)
+    settings = scenario_settings(play, scenario)
+    settings = msgspec.structs.replace(settings, recorder=Recorder(path=str(path), **chosen))
+    async with (
+        SimulatedCluster(play, 1, read_objects(play, scenario)) as simulated,
+        service_running(settings, simulated.api.url, 1, simulated.clock) as (url, service),
+    ):
+        await lead_to_webhook(simulated, service)
+        await simulated.begin(url)
+        player = Player(simulated)
+        await player.run(play.steps)
+        await player.finish()
+    assert service.filter_service is not None
+    return service.filter_service.requests
+
+
+def replayed(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, Any]:
+    """The exit code and the document of ``-o json``."""
+    capsys.readouterr()
+    code = main(["replay", *map(str, arguments), "-o", "json"])
+    return code, orjson.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("name", ["mixed", "preemption", "policies", "pending"])
+async def test_a_recorded_run_replays_without_a_difference(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "recording.jsonl.gz"
+    asked = await record(f"config/scenarios/{name}.yaml", file)
+    code, found = replayed(capsys, file)
+    assert (code, found["differences"]) == (0, [])
+    lines = map(orjson.loads, gzip.decompress(file.read_bytes()).splitlines())
+    verbs = Counter(line["verb"] for line in lines if line["type"] == "question")
+    assert 0 < verbs["filter"] <= asked
+    assert found["questions"] == verbs.total()
+    assert found["changes"] > verbs["filter"]
+    if name == "preemption":
+        assert verbs["prioritize"]
+        assert verbs["preempt"]
+
+
+async def test_a_file_that_is_rotated_begins_with_the_state_and_replays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "recording.jsonl"
+    await record("config/scenarios/preemption.yaml", file, max_bytes=600_000)
+    before = tmp_path / "recording.jsonl.1"
+    found = [replayed(capsys, each) for each in (before, file)]
+    assert [code for code, _ in found] == [0, 0]
+    assert all(document["questions"] for _, document in found)
+    first = orjson.loads(file.read_bytes().splitlines()[0])
+    assert (first["type"], first["settings"]["recorder"]["maxBytes"]) == ("start", 600_000)
+
+
+async def test_other_settings_show_who_would_have_been_placed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, other = tmp_path / "recording.jsonl", tmp_path / "other.yaml"
+    play = read_scenario("config/scenarios/pending.yaml")
+    await record("config/scenarios/pending.yaml", file)
+    document = settings_document(scenario_settings(play, "test"))
+    document["rules"]["topologySpread"]["enabled"] = False
+    other.write_bytes(orjson.dumps(document))
+    code, found = replayed(capsys, file, "--config", other)
+    passed = {each["pod"] for each in found["differences"] if (each["verb"], each["outcome"]) == ("filter", "passed")}
+    assert code == 1
+    assert passed == {"shop/uneven-ledger", "shop/too-few-zones", "shop/no-racks"}
+    assert main(["replay", str(file), "--config", str(other)]) == 1
+    printed = capsys.readouterr().out
+    assert "POD" in printed
+    assert "shop/no-racks" in printed
+    assert "passed)" in printed.splitlines()[-1]
+
+
+async def test_a_file_that_ends_within_a_record_is_replayed_up_to_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "recording.jsonl"
+    await record("config/scenarios/pending.yaml", file)
+    body = file.read_bytes()
+    for cut in (body[:-9], gzip.compress(body)[:-30]):
+        file.write_bytes(cut)
+        assert main(["replay", str(file)]) == 0
+        assert "cut off" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"", "holds no recording"),
+        (b"nonsense\n", "line 1: "),
+        (b'{"type":"claim","kind":"NominationEnd","claim":{"uid":"a"}}\n', 'expected "start" first'),
+        (b'{"type":"start","settings":{},"format":99}\n', "expected 1, got 99"),
+        (b'{"type":"start","settings":{"mode":"guess"}}\n', "apiVersion"),
+        (gzip.compress(b"{}\n")[:12] + b"\0" * 40, "CRC"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named_with_the_problem(
+    body: bytes, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "bad"
+    file.write_bytes(body)
+    assert main(["replay", str(file)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"extender: {file}: ")
+    assert said in error
+    assert main(["replay", str(tmp_path / "absent")]) == 2
+    assert "No such file" in capsys.readouterr().err

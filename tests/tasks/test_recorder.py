@@ -1,0 +1,158 @@
+"""The recorder never holds up an answer: a full queue, a full disk and a small limit drop records, which it counts."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import orjson
+import pytest
+
+from extender.compose.replay import Replay
+from extender.index.cluster import ClusterIndex
+from extender.model.units import ByteSize
+from extender.settings import Recorder as RecorderSettings
+from extender.settings import Settings
+from extender.tasks import recorder as recorder_module
+from extender.tasks.recorder import RecordedFilterVerb, Recorder
+from tests.builders import asking, node, pod, pod_json, settings
+from tests.fakes import FakeClock, until
+
+
+def chosen(path: object, **more: Any) -> Settings:
+    """Settings that record there."""
+    return msgspec.structs.replace(settings(), recorder=RecorderSettings(path=str(path), **more))
+
+
+class Recorded:
+    """An index with two nodes, its recorder and the verb."""
+
+    def __init__(self, used: Settings) -> None:
+        self.index = ClusterIndex(used.rules)
+        self.recorder = Recorder(self.index, used, FakeClock(), lambda: 0.0, "test")
+        self.verb = RecordedFilterVerb(self.recorder, self.index, used)
+        for name in ("n1", "n2"):
+            self.index.upsert(node(name))
+
+    def ask(self, number: int) -> None:
+        """One question, about a pod that the watch does not show."""
+        self.verb.decide(asking(pod_json(f"asking-{number}"), "n1", "n2"), seed=number)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """While the recorder runs; afterwards everything is written."""
+        task = asyncio.create_task(self.recorder.run())
+        await asyncio.sleep(0)  # a task that is cancelled before it begins ends nothing
+        try:
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+def replayed(path: Path) -> Replay:
+    """The replay of a file that is not compressed."""
+    replay = Replay()
+    replay.run(path.read_bytes().splitlines(keepends=True))
+    assert replay.differences == []
+    return replay
+
+
+async def test_questions_are_written_with_what_they_depend_on(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    recorded = Recorded(chosen(path))
+    async with recorded.running():
+        recorded.ask(1)
+        recorded.index.upsert(pod("existing", on="n1"))
+        recorded.ask(2)
+    replay = replayed(path)
+    assert (replay.asked, replay.changes, replay.versions) == (2, 3, ["test"])
+    assert recorded.recorder.results() == {"written": 6, "dropped": 0}
+    assert recorded.recorder.bytes == path.stat().st_size
+    assert path.stat().st_mode & 0o077 == 0
+
+
+async def test_a_sample_has_its_share_of_the_questions_and_every_change(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    recorded = Recorded(chosen(path, sampling=0.25))
+    async with recorded.running():
+        for number in range(40):
+            recorded.ask(number)
+            recorded.index.upsert(pod(f"existing-{number}", on="n1"))
+    replay = replayed(path)
+    assert (replay.asked, replay.changes) == (10, 42)
+
+
+async def test_a_full_queue_drops_and_the_recording_goes_on_with_the_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder_module, "MOST_WAITING", 10)
+    path = tmp_path / "file"
+    recorded = Recorded(chosen(path))
+    for number in range(20):
+        recorded.index.upsert(pod(f"existing-{number}", on="n1"))
+    assert recorded.recorder.dropped == 12
+    async with recorded.running():
+        await until(lambda: path.exists() and b"existing-19" in path.read_bytes())
+        recorded.ask(1)
+    replay = replayed(path)
+    assert (replay.asked, len(replay.versions)) == (1, 2)
+
+
+async def test_a_disk_that_is_full_for_a_time_costs_the_records_of_that_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    recorded = Recorded(chosen(path))
+    write, is_full = os.write, True
+
+    def part_of_it(descriptor: int, piece: bytes) -> int:
+        if not is_full:
+            return write(descriptor, piece)
+        if len(piece) <= 7:
+            raise OSError(28, "No space left on device")
+        return write(descriptor, piece[: len(piece) - 7])
+
+    monkeypatch.setattr(os, "write", part_of_it)
+    async with recorded.running():
+        recorded.ask(1)
+        await until(lambda: recorded.recorder.dropped)
+        recorded.ask(2)
+        is_full = False
+        await until(lambda: recorded.recorder.written)
+        recorded.ask(3)
+    replay = replayed(path)
+    assert 1 <= replay.asked < 3  # never the first one
+    assert replay.changes == 2
+
+
+async def test_a_folder_that_does_not_exist_hinders_no_answer(tmp_path: Path) -> None:
+    recorded = Recorded(chosen(tmp_path / "absent" / "file"))
+    async with recorded.running():
+        recorded.ask(1)
+        await until(lambda: recorded.recorder.dropped >= 3)
+    assert recorded.recorder.written == 0
+
+
+async def test_a_limit_below_the_state_ends_the_recording(tmp_path: Path) -> None:
+    recorded = Recorded(chosen(tmp_path / "file", max_bytes=ByteSize(1024)))
+    async with recorded.running():
+        await until(lambda: recorded.index.journal.note is None)
+    recorded.ask(1)
+    assert recorded.recorder.dropped > 0
+
+
+async def test_the_file_of_an_earlier_run_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"earlier")
+    recorded = Recorded(chosen(path))
+    async with recorded.running():
+        recorded.ask(1)
+    assert (tmp_path / "file.1").read_bytes() == b"earlier"
+    assert orjson.loads(path.read_bytes().splitlines()[0])["type"] == "start"

@@ -1,0 +1,127 @@
+"""What is recorded is decoded as it was, objects and claims, and pods of one signature share it again."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.limit_settings import Limits
+from extender.model.changes import (
+    Assumption,
+    AssumptionEnd,
+    Nomination,
+    NominationEnd,
+    NominationRelease,
+    ObjectChange,
+    Reservation,
+    ReservationEnd,
+)
+from extender.model.objects import Namespace, Object, Pod, PodSignature
+from extender.model.policies import PolicyObject
+from extender.model.release import GroupKey, Slot
+from extender.wire.errors import WireError
+from extender.wire.kinds import PODS, RESOURCE_QUOTAS, policies_within
+from extender.wire.recording import Entry, RecordingDecoder, RecordingEncoder, Start
+from tests.builders import Json, node, pod, workload
+from tests.strategies import pods
+
+GROUP = GroupKey("placement.extender.dev/ns/policy", "ns", "group")
+POLICY = {
+    "metadata": {"name": "zones", "namespace": "ns", "generation": 2},
+    "spec": {"podSelector": {"matchLabels": {"app": "web"}}, "nodeSelector": {"zone": "a"}},
+}
+QUOTA = {
+    "metadata": {"name": "q", "namespace": "ns"},
+    "spec": {"hard": {"pods": "3"}, "scopes": ["CrossNamespacePodAffinity"]},
+}
+
+
+def through(*entries: Entry) -> list[Entry]:
+    """The entries after they were written and read."""
+    encoder, decoder = RecordingEncoder(), RecordingDecoder(Limits())
+    lines = b"".join(map(encoder.encode, (Start({}), *entries))).splitlines()
+    return [found for line in lines for found in decoder.decode(line)][1:]
+
+
+def parts(signature: PodSignature) -> list[object]:
+    """What a signature consists of: it is compared by identity itself."""
+    return [getattr(signature, name) for name in PodSignature.__slots__ if name != "__weakref__"]
+
+
+def same(one: Pod, other: Pod) -> bool:
+    """Whether two pods are equal but for the identity of their signature."""
+    names = [name for name in one.__struct_fields__ if name != "signature"]
+    return parts(one.signature) == parts(other.signature) and all(
+        getattr(one, name) == getattr(other, name) for name in names
+    )
+
+
+@given(pods())
+def test_a_pod_is_read_as_it_was(body: Json) -> None:
+    found = PODS.decode_object(orjson.dumps(body))
+    (change,) = through(ObjectChange(found))
+    assert isinstance(change, ObjectChange)
+    assert isinstance(change.obj, Pod)
+    assert same(change.obj, found)
+    assert hash(change.obj.signature.node_affinity) == hash(found.signature.node_affinity)
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [
+        node("n1", zone="a"),
+        Namespace("ns", {"team": "a"}),
+        workload("Service", "web", {"app": "web"}),
+        RESOURCE_QUOTAS.decode_object(orjson.dumps(QUOTA)),
+        policies_within(Limits(), "PodSchedulingPolicy", "placement.extender.dev").decode_object(orjson.dumps(POLICY)),
+    ],
+)
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_an_object_is_read_as_it_was(obj: Object, is_deleted: bool) -> None:  # noqa: FBT001 (a parameter)
+    assert through(ObjectChange(obj, is_deleted)) == [ObjectChange(obj, is_deleted)]
+    if isinstance(obj, PolicyObject):
+        assert obj.source is not None
+
+
+def test_claims_are_read_as_they_were() -> None:
+    claims: list[Entry] = [
+        AssumptionEnd("a"),
+        NominationRelease("a"),
+        NominationEnd("a"),
+        Reservation(GROUP, (Slot("a", "n1"), Slot("b", "n2"))),
+        ReservationEnd(GROUP),
+    ]
+    assert through(*claims) == claims
+    assumed, nominated = through(Assumption(pod("a"), ("n1", "n2"), doubted=True), Nomination(pod("b"), "n1", ("c",)))
+    assert isinstance(assumed, Assumption)
+    assert (assumed.nodes, assumed.doubted, assumed.pod.name) == (("n1", "n2"), True, "a")
+    assert isinstance(nominated, Nomination)
+    assert (nominated.node, nominated.victims, nominated.pod.name) == ("n1", ("c",), "b")
+
+
+def test_replicas_share_a_signature_that_is_written_once_in_each_part() -> None:
+    one = pod("a", app="web")
+    other = Pod("b", "b", one.signature)
+    encoder = RecordingEncoder()
+    written = [encoder.encode(entry) for entry in (Start({}), ObjectChange(one), ObjectChange(other))]
+    assert [piece.count(b"\n") for piece in written] == [1, 2, 1]
+    assert encoder.encode(Start({})).count(b"\n") == 1
+    assert encoder.encode(ObjectChange(one)).count(b"\n") == 2
+    first, second = through(ObjectChange(one), ObjectChange(other))
+    assert isinstance(first, ObjectChange)
+    assert isinstance(second, ObjectChange)
+    assert isinstance(first.obj, Pod)
+    assert isinstance(second.obj, Pod)
+    assert first.obj.signature is second.obj.signature
+
+
+@given(st.binary(max_size=60) | st.sampled_from(["object", "claim", "question", "assumed"]).map(
+    lambda kind: orjson.dumps({"type": kind, "kind": "Pod", "object": {"signature": 7}, "claim": 3})
+))  # fmt: skip
+def test_any_line_is_read_or_rejected_with_a_wire_error(line: bytes) -> None:
+    decoder = RecordingDecoder(Limits())
+    list(decoder.decode(RecordingEncoder().encode(Start({}))))
+    with pytest.raises(WireError):
+        list(decoder.decode(line))
