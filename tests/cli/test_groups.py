@@ -36,7 +36,7 @@ def member(
 ) -> Json:
     """A pod of a ring; without gates it was released."""
     made = pod(name, "shop", on=on, labels={"ring": ring}, schedulingGates=[{"name": each} for each in gates])
-    created = NOW - timedelta(minutes=minutes)
+    created = datetime.now(UTC) - timedelta(minutes=minutes)
     made["metadata"] |= {"uid": f"uid-{name}", "creationTimestamp": created.strftime("%Y-%m-%dT%H:%M:%SZ")}
     if not gates:
         made["metadata"]["annotations"] = {RELEASED_ANNOTATION: f"{ring}@2026-01-01T00:00:00Z"}

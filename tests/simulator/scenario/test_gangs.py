@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import yaml
 
 from extender.cli.main import main
 from extender.rules.reserved_room import ReservedRoomFilter
 
 SCENARIO = Path(__file__).parents[3] / "config" / "scenarios" / "gangs.yaml"
+
+
+@pytest.fixture
+def contended(tmp_path: Path) -> str:
+    """The scenario with a gang that fills one of two nodes, and other pods that want both while it is released slowly."""
+    scenario = yaml.safe_load(SCENARIO.read_text("utf-8"))
+    scenario["extender"]["release"] = {"patchesPerSecond": 8}
+    scenario["cluster"]["nodes"] = [
+        {"count": 1, "name": zone, "zones": 1, "zone": f"zone-{zone}", "cpu": "40", "memory": "128Gi"} for zone in "ab"
+    ]
+    gangs = next(step["arriveGroups"] for step in scenario["steps"] if "arriveGroups" in step)
+    scenario["steps"] = [
+        {"title": "A gang, released in five seconds", "arriveGroups": {**gangs, "groups": 1, "size": [40, 40]}},
+        {"pause": {"time": "3s"}},
+        {"title": "A backlog", "arrive": {"template": "web", "count": 120, "namespaces": "shop"}},
+        {"settle": {"calm": "2s", "timeout": "1m"}},
+    ]
+    shutil.copytree(SCENARIO.with_suffix(""), tmp_path / "gangs")
+    (tmp_path / "gangs.yaml").write_text(yaml.safe_dump(scenario), "utf-8")
+    return str(tmp_path / "gangs.yaml")
 
 
 def test_every_gang_lands_whole_or_stays_at_its_gate(capsys: pytest.CaptureFixture[str]) -> None:
@@ -19,11 +41,14 @@ def test_every_gang_lands_whole_or_stays_at_its_gate(capsys: pytest.CaptureFixtu
 
 
 def test_a_filter_that_gives_reserved_room_away_is_found(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    contended: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def all_pass(_filter: ReservedRoomFilter, nodes: Sequence[int]) -> Sequence[int]:
         return nodes
 
+    assert main(["simulate", contended]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "placed 120, pending 40, violations 0"
+
     monkeypatch.setattr(ReservedRoomFilter, "passing", all_pass)
-    assert main(["simulate", str(SCENARIO)]) == 1
+    assert main(["simulate", contended]) == 1
     assert "went to another pod" in capsys.readouterr().out
