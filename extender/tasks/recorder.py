@@ -11,7 +11,9 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final
+
+from msgspec import Struct
 
 from extender.index.cluster import ClusterIndex
 from extender.index.state import state_of
@@ -31,17 +33,36 @@ _LOG = logging.getLogger(__name__)
 
 MOST_WAITING: Final = 100_000  # changes in the queue; some 100 MB if all of it are large questions
 _NAMES_OF_A_CHANGE: Final = 40  # node names that take up as much memory as a change
+_NAMES_OF_A_NODE: Final = 100  # a whole node has its bytes too
 _PAUSE: Final = 0.25
 _SLICE: Final = 0.001
 _PIECE_BYTES: Final = 2**18
 _RETRY_AFTER: Final = 10.0
 
 
-class _Asked(NamedTuple):
-    """A question as it was decided, with ``names`` nodes; ``question`` makes the record. O(nodes of the answer)."""
+class _Asked(Struct, frozen=True, gc=False):
+    """A question as it was decided, with its size in node names. A plain value, as thousands of closures cost the garbage collector."""
 
     names: int
-    question: Callable[[], Question]
+    pod: Pod | str
+    args: ExtenderArgs | PreemptionArgs
+    decided: FilterDecision | PreemptionDecision | Mapping[str, int]
+    seed: int = 0
+    avoid: str = ""
+
+    def question(self) -> Question:
+        """The record. O(nodes of the answer)."""
+        args, decided, pod = self.args, self.decided, self.pod
+        if isinstance(args, PreemptionArgs):
+            assert isinstance(decided, PreemptionDecision)  # noqa: S101 (for the type checker)
+            answer = preemption_answer(decided.candidates, decided.plan)
+            return Question("preempt", pod, answer, candidates=args.candidates, seed=self.seed)
+        names, nodes = args.node_names or (), args.nodes
+        if isinstance(decided, FilterDecision):
+            answer = filter_answer(decided.result, decided.plan)
+            return Question("filter", pod, answer, names, nodes, seed=self.seed, avoid=self.avoid)
+        assert not isinstance(decided, PreemptionDecision)  # noqa: S101 (for the type checker)
+        return Question("prioritize", pod, Answer(scores=dict(decided)), names, nodes)
 
 
 class Recorder:
@@ -88,40 +109,21 @@ class Recorder:
 
     def record_filter(self, args: ExtenderArgs, seed: int, avoid: str, decision: FilterDecision) -> None:
         """Records a decision, if it belongs to the sample. O(1); never raises. The same holds for the other verbs."""
-        if not self._is_sampled():
-            return
-        pod, names, nodes = self._shown(args.pod), args.node_names or (), args.nodes
-
-        def question() -> Question:
-            answer = filter_answer(decision.result, decision.plan)
-            return Question("filter", pod, answer, names, nodes, seed=seed, avoid=avoid)
-
-        self._ask(_Asked(len(nodes or names), question))
+        if self._is_sampled():
+            self._ask(_Asked(_count(args), self._shown(args.pod), args, decision, seed, avoid))
 
     def record_prioritize(self, args: ExtenderArgs, scores: Mapping[str, int]) -> None:
         """Records scores. They are about the pod that the watch shows, if it shows one of this name."""
-        if not self._is_sampled():
-            return
-        shown = self._index.pods.get(args.pod.uid)
-        is_shown = shown is not None and shown.full_name == args.pod.full_name
-        pod, names, nodes = args.pod.uid if is_shown else args.pod, args.node_names or (), args.nodes
-
-        def question() -> Question:
-            return Question("prioritize", pod, Answer(scores=dict(scores)), names, nodes)
-
-        self._ask(_Asked(len(nodes or names), question))
+        if self._is_sampled():
+            shown = self._index.pods.get(args.pod.uid)
+            is_shown = shown is not None and shown.full_name == args.pod.full_name
+            self._ask(_Asked(_count(args), args.pod.uid if is_shown else args.pod, args, scores))
 
     def record_preempt(self, args: PreemptionArgs, seed: int, decision: PreemptionDecision) -> None:
-        """Records a decision about candidates."""
-        if not self._is_sampled():
-            return
-        pod, candidates = self._shown(args.pod), args.candidates
-
-        def question() -> Question:
-            answer = preemption_answer(decision.candidates, decision.plan)
-            return Question("preempt", pod, answer, candidates=candidates, seed=seed)
-
-        self._ask(_Asked(sum(1 + len(each.victims) for each in candidates), question))
+        """Records a decision about candidates. O(candidates)."""
+        if self._is_sampled():
+            names = sum(1 + len(each.victims) for each in args.candidates)
+            self._ask(_Asked(names, self._shown(args.pod), args, decision, seed))
 
     def _is_sampled(self) -> bool:
         self._share += self._settings.recorder.sampling
@@ -261,6 +263,11 @@ class Recorder:
             self._failed.warn(error=str(error))
             self._drop()
         self._file.close()
+
+
+def _count(args: ExtenderArgs) -> int:
+    """Its size in node names."""
+    return len(args.node_names or ()) + _NAMES_OF_A_NODE * len(args.nodes or ())
 
 
 def _state(start: Start, policies: list[PolicyObject], state: Iterator[Change]) -> Iterator[Change | Start]:

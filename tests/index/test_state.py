@@ -1,0 +1,112 @@
+"""The state of an index makes an empty one equal to it, and so do the changes that it has noted on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from extender.index.audit import audit
+from extender.index.claims.assumed import Limits
+from extender.index.cluster import ClusterIndex
+from extender.index.state import apply_change, state_of
+from extender.model.changes import Change, ObjectChange
+from extender.model.objects import Object
+from extender.model.release import GroupKey, Slot
+from extender.settings import Rules
+from tests.builders import index_of, namespace, node, pod, term, workload
+
+GROUP, OTHER = GroupKey("ns", "policy", "a"), GroupKey("ns", "policy", "b")
+APART = [term("kubernetes.io/hostname", app="web")]
+PODS = {name: pod(name, labels={"app": "web"}, apart=APART, requests={"cpu": "1"}) for name in "abcdefgh"}
+
+
+def changed(index: ClusterIndex) -> None:
+    """Every kind of change at least once, and for each claim one that ends and one that stays."""
+    objects: list[Object] = [namespace("ns", {"team": "a"}), *(node(f"n{number}", zone="z") for number in range(6))]
+    for found in (*objects, workload("Service", "web", {"app": "web"}), pod("old", on="n5"), *PODS.values()):
+        index.upsert(found)
+    index.delete(pod("old", on="n5"))
+    index.assume(PODS["a"], ("n0",), 1.0)
+    index.assume(PODS["b"], ("n1", "n2"), 1.0)
+    index.assume(PODS["c"], ("n3",), 1.0, doubted=True)
+    index.assume(PODS["d"], ("n4",), 1.0)
+    index.assumed.forget(PODS["d"].uid)
+    index.nominate_in_memory(PODS["e"], "n4", {"x", "y"})
+    index.nominate_in_memory(PODS["f"], "n5", set())
+    index.release_nomination(PODS["f"].uid)
+    index.nominate_in_memory(PODS["g"], "n5", set())
+    index.end_nomination(PODS["g"].uid)
+    index.reserved.reserve(GROUP, [Slot(PODS["g"].uid, "n3"), Slot(PODS["h"].uid, "n4")], 9.0)
+    index.reserved.reserve(OTHER, [Slot(PODS["d"].uid, "n5")], 9.0)
+    index.reserved.release(OTHER)
+
+
+def held(index: ClusterIndex) -> dict[str, object]:
+    """What decisions read of an index, by name."""
+    view = index.view
+    numbers = [view.known[name] for name in sorted(view.known)]
+    return {
+        "pods": index.pods,
+        "nodes": [view.node(number) for number in numbers],
+        "namespaces": index.namespaces.objects,
+        "workloads": index.workloads.objects,
+        "requested": [dict(view.requested(number)) for number in numbers],
+        "assumed": {uid: (found.nodes, found.doubted, found.pod.node) for uid, found in index.assumed.held.items()},
+        "nominated": {name: sorted(pods) for name, pods in view.nominated.items()},
+        "plans": index.nominations.in_memory,
+        "reserved": {group: index.reserved.slots_of(group) for group in index.reserved.groups},
+        "totals": index.reserved.totals,
+    }
+
+
+def from_state(index: ClusterIndex, _: list[Change]) -> list[Change]:
+    return list(state_of(index))
+
+
+def from_journal(_: ClusterIndex, noted: list[Change]) -> list[Change]:
+    return noted
+
+
+@pytest.mark.parametrize("changes", [from_state, from_journal])
+def test_the_changes_make_an_empty_index_equal(
+    changes: Callable[[ClusterIndex, list[Change]], list[Change]],
+) -> None:
+    index, noted = ClusterIndex(Rules()), list[Change]()
+    index.journal.note = noted.append
+    changed(index)
+    again = ClusterIndex(Rules())
+    for change in changes(index, noted):
+        apply_change(again, change)
+    assert held(again) == held(index)
+    assert audit(again) == []
+    assert len(held(index)["assumed"]) == 3  # type: ignore[arg-type]  # a dict
+    assert held(index)["nominated"] == {"n4": [PODS["e"].uid]}
+
+
+def test_what_ends_is_noted_once_and_what_leaves_the_index_as_it_is_never() -> None:
+    index, noted = index_of(node("n0"), PODS["a"]), list[Change]()
+    index.journal.note = noted.append
+    index.upsert(PODS["a"])
+    index.assumed.forget("absent")
+    index.reserved.release(GROUP)
+    assert noted == []
+    index.assume(PODS["a"], ("n0",), 1.0)
+    noted.clear()
+    index.upsert(pod("a", on="n0", labels={"app": "web"}))
+    assert [type(each) for each in noted] == [ObjectChange]  # that the assumption ends follows from it
+
+
+def test_a_review_that_doubts_or_ends_an_assumption_is_noted() -> None:
+    index, noted = index_of(node("n0"), PODS["a"], PODS["b"]), list[Change]()
+    index.assume(PODS["a"], ("n0",), 1.0)
+    index.assume(PODS["b"], ("n0",), 90.0)
+    index.journal.note = noted.append
+    index.assumed.review(100.0, Limits(expiry=50.0, failure_grace=1.0, doubt=5.0))
+    again = index_of(node("n0"), PODS["a"], PODS["b"])
+    again.assume(PODS["a"], ("n0",), 0.0)
+    again.assume(PODS["b"], ("n0",), 0.0)
+    for change in noted:
+        apply_change(again, change)
+    assert held(again) == held(index)
+    assert again.assumed.doubted == index.assumed.doubted == 1
