@@ -230,5 +230,5 @@ async def test_an_older_crd_and_a_lost_webhook_configuration_are_named(cluster: 
             fields = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
             fields["mode"] = mode
             await cluster.api.request("PUT", path, crd)
-            (configuration,) = (each for each in installed() if each["kind"].startswith("Validating"))
+            (configuration,) = (each for each in installed() if each["kind"] == "ValidatingWebhookConfiguration")
             await cluster.api.create(configuration)
