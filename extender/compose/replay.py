@@ -13,9 +13,8 @@ import msgspec
 from extender.compose.service import make_index
 from extender.index.cluster import ClusterIndex
 from extender.index.state import apply_change
-from extender.model.changes import Change, ObjectChange
-from extender.model.objects import Namespace, Pod
-from extender.model.policies import PolicyObject
+from extender.model.changes import Change
+from extender.model.objects import Pod
 from extender.settings import Settings, parse_settings
 from extender.verbs.filter.pipeline import FilterVerb
 from extender.verbs.preempt.decision import decide_preemption
@@ -91,12 +90,6 @@ class Replay:
     def _apply(self, change: Change) -> None:
         self.changes += 1
         apply_change(self._index, change)
-        counts = self._index.counts
-        if not isinstance(change, ObjectChange) or not isinstance(change.obj, PolicyObject | Namespace):
-            return
-        if self._index.policies.about_placed_pods or counts.has_policy_terms:
-            for each in list(counts.signatures):
-                counts.recheck_policies(each)
 
     def _ask(self, line: int, question: Question) -> None:
         self.asked += 1

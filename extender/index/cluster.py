@@ -79,7 +79,9 @@ class ClusterIndex:
         self.topology = Topology()
         self.nodes = NodePods()
         self.namespace_budgets = NamespaceBudgets(namespace_limits, rejects_excess=rejects_excess)
-        self.counts = Counts(rules, self.topology, self.namespaces, self.workloads, self.namespace_budgets)
+        self.counts = Counts(
+            rules, self.topology, self.namespaces, self.workloads, self.namespace_budgets, self.journal
+        )
         self.policies.release = self.counts.compiler.release
         self.nominations = Nominations(self.pods)
         self.reserved = Reservations(self.pods, self.nominations, self.journal)

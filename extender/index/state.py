@@ -18,6 +18,7 @@ from extender.model.changes import (
     NominationEnd,
     NominationRelease,
     ObjectChange,
+    PolicyRecheck,
     Reservation,
     ReservationEnd,
 )
@@ -70,3 +71,11 @@ def apply_change(index: ClusterIndex, change: Change) -> None:
             index.reserved.reserve(group, slots, inf)
         case ReservationEnd(group):
             index.reserved.release(group)
+        case PolicyRecheck():
+            _recheck(index, change)
+
+
+def _recheck(index: ClusterIndex, change: PolicyRecheck) -> None:
+    counts = index.counts.signatures.find(change.signature, terminating=change.terminating)
+    if counts is not None:
+        index.counts.recheck_policies(counts)

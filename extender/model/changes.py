@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from extender.model.objects import Object, Pod
+from extender.model.objects import Object, Pod, PodSignature
 from extender.model.release import GroupKey, Slot
 
 
@@ -66,6 +66,13 @@ class ReservationEnd(Struct, frozen=True, gc=False):
     group: GroupKey
 
 
+class PolicyRecheck(Struct, frozen=True, gc=False):
+    """What policies add to the pods of a signature was corrected, after they had changed."""
+
+    signature: PodSignature
+    terminating: bool
+
+
 Change = (
     ObjectChange
     | Assumption
@@ -75,4 +82,5 @@ Change = (
     | NominationEnd
     | Reservation
     | ReservationEnd
+    | PolicyRecheck
 )

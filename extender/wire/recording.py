@@ -27,6 +27,7 @@ from extender.model.changes import (
     NominationEnd,
     NominationRelease,
     ObjectChange,
+    PolicyRecheck,
     Reservation,
     ReservationEnd,
 )
@@ -184,6 +185,11 @@ class _NominationLine(Struct, tag="nominated"):
     victims: tuple[str, ...] = ()
 
 
+class _RecheckLine(Struct, tag="policiesRechecked", omit_defaults=True):
+    signature: int
+    terminating: bool = False
+
+
 class _ClaimLine(Struct, tag="claim"):
     kind: str
     claim: Raw
@@ -201,7 +207,9 @@ class _QuestionLine(Struct, tag="question", omit_defaults=True):
     avoid: str = ""
 
 
-_Line = Start | _SignatureLine | _ObjectLine | _AssumptionLine | _NominationLine | _ClaimLine | _QuestionLine
+_Line = (
+    Start | _SignatureLine | _ObjectLine | _AssumptionLine | _NominationLine | _RecheckLine | _ClaimLine | _QuestionLine
+)
 _QUESTION_NAMES: Final = [name for name in Question.__struct_fields__ if name != "pod"]
 _PLAIN_KINDS: Final[dict[str, type[Any]]] = {
     each.__name__: each for each in (Node, Namespace, Workload, DisruptionBudget, PodQuota, GroupPlacement)
@@ -249,6 +257,8 @@ class RecordingEncoder:
                 return _AssumptionLine(self._pod(entry.pod, lines), entry.nodes, entry.doubted)
             case Nomination():
                 return _NominationLine(self._pod(entry.pod, lines), entry.node, entry.victims)
+            case PolicyRecheck():
+                return _RecheckLine(self._number(entry.signature, lines), entry.terminating)
             case _:
                 return _ClaimLine(type(entry).__name__, Raw(self._encode(entry)))
 
@@ -261,13 +271,17 @@ class RecordingEncoder:
         return _ObjectLine(type(obj).__name__, Raw(self._encode(obj)), change.is_deleted)
 
     def _pod(self, pod: Pod, lines: list[bytes]) -> Any:
-        number = self._numbers.get(pod.signature)
+        number = self._number(pod.signature, lines)
+        return _PodJson(signature=number, **{name: getattr(pod, name) for name in _POD_NAMES})
+
+    def _number(self, signature: PodSignature, lines: list[bytes]) -> int:
+        number = self._numbers.get(signature)
         if number is None:
             self._last += 1
-            number = self._numbers[pod.signature] = self._last
-            parts = {name: getattr(pod.signature, name) for name in _NAMES}
+            number = self._numbers[signature] = self._last
+            parts = {name: getattr(signature, name) for name in _NAMES}
             lines.append(self._encode(_SignatureLine(number, _SignatureJson(**parts))))
-        return _PodJson(signature=number, **{name: getattr(pod, name) for name in _POD_NAMES})
+        return number
 
 
 class RecordingDecoder:
@@ -304,7 +318,7 @@ class RecordingDecoder:
         self._signatures.clear()
 
     def _entry(
-        self, line: Start | _ObjectLine | _AssumptionLine | _NominationLine | _ClaimLine | _QuestionLine
+        self, line: Start | _ObjectLine | _AssumptionLine | _NominationLine | _RecheckLine | _ClaimLine | _QuestionLine
     ) -> Entry:
         match line:
             case _QuestionLine():
@@ -316,6 +330,8 @@ class RecordingDecoder:
                 return Assumption(self._pod(line.pod), line.nodes, line.doubted)
             case _NominationLine():
                 return Nomination(self._pod(line.pod), line.node, line.victims)
+            case _RecheckLine():
+                return PolicyRecheck(self._signature(line.signature), line.terminating)
             case _ClaimLine():
                 return self._plain_claim(line)
             case _:
@@ -340,7 +356,11 @@ class RecordingDecoder:
         return found
 
     def _pod(self, raw: Any) -> Pod:
-        signature = self._signatures.get(raw.signature)
-        if signature is None:
-            raise WireError("signature", f"no line has the signature {raw.signature}")
+        signature = self._signature(raw.signature)
         return Pod(signature=signature, **{name: getattr(raw, name) for name in _POD_NAMES})
+
+    def _signature(self, number: int) -> PodSignature:
+        found = self._signatures.get(number)
+        if found is None:
+            raise WireError("signature", f"no line has the signature {number}")
+        return found

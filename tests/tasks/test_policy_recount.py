@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from extender.index.state import apply_change
+from extender.model.changes import Change, PolicyRecheck
 from extender.model.objects import Namespace
 from extender.model.policies import PolicyObject
 from extender.tasks.policy_recount import PAUSE_SECONDS, SLICE_SECONDS, PolicyRecount
@@ -67,3 +69,16 @@ async def test_a_long_recount_gives_way() -> None:
     assert len(clock.slept) >= 4
     assert set(clock.slept) == {PAUSE_SECONDS}
     assert asker.passed(contender_json("asking", app="web")) == ["nb", "nc"]
+
+
+async def test_an_index_to_which_the_noted_changes_are_applied_counts_alike() -> None:
+    asker, again, noted = Asker(preemption={"mode": "off"}), Asker(preemption={"mode": "off"}), list[Change]()
+    asker.index.journal.note = noted.append
+    asker.index.upsert(db())
+    async with recounting(asker, FakeClock()) as task:
+        asker.put(repelling())
+        await until(lambda: task.recounted == 1)
+    assert sum(isinstance(each, PolicyRecheck) for each in noted) == 1
+    for change in noted:
+        apply_change(again.index, change)
+    assert again.passed(web()) == asker.passed(web()) == ["nb", "nc"]

@@ -15,6 +15,7 @@ from extender.model.changes import (
     NominationEnd,
     NominationRelease,
     ObjectChange,
+    PolicyRecheck,
     Reservation,
     ReservationEnd,
 )
@@ -99,6 +100,16 @@ def test_claims_are_read_as_they_were() -> None:
     assert (assumed.nodes, assumed.doubted, assumed.pod.name) == (("n1", "n2"), True, "a")
     assert isinstance(nominated, Nomination)
     assert (nominated.node, nominated.victims, nominated.pod.name) == ("n1", ("c",), "b")
+
+
+def test_a_recheck_is_about_the_signature_of_its_pods() -> None:
+    found = pod("a", app="web")
+    change, recheck = through(ObjectChange(found), PolicyRecheck(found.signature, terminating=True))
+    assert isinstance(change, ObjectChange)
+    assert isinstance(change.obj, Pod)
+    assert isinstance(recheck, PolicyRecheck)
+    assert recheck.signature is change.obj.signature
+    assert recheck.terminating
 
 
 def test_replicas_share_a_signature_that_is_written_once_in_each_part() -> None:

@@ -18,10 +18,12 @@ from extender.index.counts.signature_counts import SignatureCounts, SignatureTab
 from extender.index.counts.spread_counts import SpreadCounts
 from extender.index.counts.term_counts import OwnerGroup, PolicyTerms, TermCounts
 from extender.index.explain_view import PlacedPods
+from extender.index.journal import Journal
 from extender.index.nodes.topology import Topology, same_place
 from extender.index.objects.namespaces import Namespaces
 from extender.index.objects.workloads import Workloads
 from extender.index.view import CompiledConstraints, GroupView
+from extender.model.changes import PolicyRecheck
 from extender.model.objects import Namespace, Node, Pod, PodSignature
 from extender.model.terms import NO_AFFINITY, AffinityTerm, PodAffinity
 from extender.settings import Rules
@@ -41,8 +43,15 @@ class Counts:
     spreads: SpreadCounts
 
     def __init__(
-        self, rules: Rules, topology: Topology, namespaces: Namespaces, workloads: Workloads, budgets: NamespaceBudgets
+        self,
+        rules: Rules,
+        topology: Topology,
+        namespaces: Namespaces,
+        workloads: Workloads,
+        budgets: NamespaceBudgets,
+        journal: Journal,
     ) -> None:
+        self._journal = journal
         self.policy_terms: PolicyTerms = _no_terms
         self._topology = topology
         self._namespaces = namespaces
@@ -115,7 +124,11 @@ class Counts:
     def recheck_policies(self, counts_of_signature: SignatureCounts) -> bool:
         """Corrects what policies add to the pods of a signature, after they have changed; False where nothing does. O(terms)."""
         kept = self.signatures.find(counts_of_signature.signature, terminating=counts_of_signature.terminating)
-        return kept is counts_of_signature and self.terms.recheck(counts_of_signature)
+        if kept is not counts_of_signature or not self.terms.recheck(counts_of_signature):
+            return False
+        if self._journal.note is not None:
+            self._journal.note(PolicyRecheck(kept.signature, kept.terminating))
+        return True
 
     # -- readers --------------------------------------------------------------------------------------------------------
 
