@@ -6,7 +6,7 @@ Every replica serves it; only what writes is run while leading. Called by `servi
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -14,11 +14,9 @@ from functools import partial
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
-from extender.compose.leadership import Replica
-from extender.compose.preemption import COMPONENT
+from extender.compose.foundation import COMPONENT, Foundation, Job
 from extender.index.cluster import ClusterIndex
 from extender.kube.policy_objects import PolicyObjects
-from extender.kube.session import Session
 from extender.kube.timing import Clock
 from extender.kube.webhook_objects import WebhookObjects
 from extender.model.node_affinity import NodeAffinity
@@ -29,14 +27,12 @@ from extender.settings import Settings
 from extender.tasks.policy_events import PolicyEvents
 from extender.tasks.policy_status import PolicyStatus
 from extender.tasks.readiness import ListedOnce, Readiness
-from extender.tasks.reflectors import Reflectors
 from extender.tasks.webhook.certificates import FileCertificates, OwnCertificates, OwnCertificatesOptions
 from extender.tasks.webhook.configurations import MUTATING, VALIDATING, WebhookConfigurations
 from extender.tasks.webhook.endpoint import Endpoint, WebhookEndpoint
 from extender.tasks.webhook.keeper import WebhookKeeper
 from extender.telemetry import scraped
 from extender.telemetry.admission import AdmissionMetrics
-from extender.telemetry.metrics import Metrics
 from extender.verbs.admit.decision import AdmitVerb
 from extender.wire.kinds import NAMESPACES
 from extender.wire.watched_kinds import policy_kinds
@@ -48,7 +44,6 @@ from extender.wire.webhook_configurations import (
     validating_webhooks,
 )
 
-Job: TypeAlias = tuple[str, Callable[[], Awaitable[None]]]
 Source: TypeAlias = OwnCertificates | FileCertificates
 
 
@@ -125,20 +120,10 @@ class _Nodes:
         return sum(node is not None and affinity.matches(node.name, node.labels) for node in self._topology.nodes)
 
 
-def admission_of_cluster(
-    settings: Settings,
-    index: ClusterIndex,
-    reflectors: Reflectors,
-    session: Session,
-    clock: Clock,
-    metrics: Metrics,
-    replica: Replica,
-    namespace: str,
-    pod: OwnPod | None,
-) -> AdmissionPart | None:
-    """The webhook, None where policies are disabled. ``namespace`` is that of this pod."""
-    if not settings.policies.enabled:
-        return None
+def admission_of_cluster(base: Foundation, pod: OwnPod | None) -> AdmissionPart:
+    """The webhook of a replica whose settings enable policies. ``pod`` is the replica's own."""
+    settings, index, session, clock, metrics = base.settings, base.index, base.session, base.clock, base.metrics
+    reflectors, namespace = base.reflectors, base.namespace
     policies, tls = settings.policies, WebhookTls()
     listed = ListedOnce(reflectors.freshness, {NAMESPACES.name, *policy_kinds(settings)})
     readiness = Readiness(listed, tls)
@@ -184,9 +169,9 @@ def admission_of_cluster(
     metrics.report(scraped.POLICY_STATUS_WRITES, lambda: status.results)
     metrics.report(scraped.POLICY_EVENTS, lambda: events.results)
     jobs: tuple[Job, ...] = (
-        ("policy status", replica.run_while_leading(status.run)),
+        base.while_leading("policy status", status.run),
         ("webhook certificates", certificates.follow),
-        ("webhook configurations", replica.run_while_leading(keeper.run)),
+        base.while_leading("webhook configurations", keeper.run),
         *((("webhook endpoint", endpoint.run),) if endpoint is not None else ()),
     )
     address, drain = policies.webhook.bind_address, policies.webhook.drain

@@ -3,34 +3,24 @@
 from __future__ import annotations
 
 import logging
-import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from random import Random
-from typing import Final
 
 import msgspec
 
-from extender.compose.leadership import Replica
-from extender.index.cluster import ClusterIndex
-from extender.kube.session import Session
-from extender.kube.timing import BackoffOptions, Clock
-from extender.kube.writer import Writer
+from extender.compose.foundation import Foundation
+from extender.kube.timing import BackoffOptions
 from extender.model.objects import Pod
 from extender.model.preemption import PreemptionPlan
-from extender.settings import Preemption, Settings
+from extender.settings import Settings
 from extender.tasks.preemption.event_recorder import EventRecorder
 from extender.tasks.preemption.executor import ExecutorOptions, PreemptionExecutor
 from extender.tasks.preemption.manager import PreemptionManager
 from extender.tasks.preemption.retrying_writer import RateLimiter, RetryingWriter
-from extender.tasks.reflectors import Reflectors
 from extender.telemetry import scraped
-from extender.telemetry.metrics import Metrics
 
 _LOG = logging.getLogger(__name__)
-# Under this name events are reported.
-COMPONENT: Final = "placement-extender"
 
 
 def without_writes(settings: Settings) -> Settings:
@@ -64,35 +54,29 @@ class PreemptionTask:
         await self.target.drain()
 
 
-def make_preemption(
-    index: ClusterIndex,
-    settings: Preemption,
-    session: Session,
-    clock: Clock,
-    rng: Random,
-    reflectors: Reflectors,
-    metrics: Metrics,
-    replica: Replica,
-) -> PreemptionTask:
+def make_preemption(base: Foundation) -> PreemptionTask:
     """The task. It begins once the index holds the whole cluster."""
-    direct = Writer(session.removals, COMPONENT, socket.gethostname(), observe=metrics.record_write)
-    writer = replica.guard(direct)
+    settings, clock = base.settings.preemption, base.clock
+    direct = base.direct_writer(base.session.removals)
+    writer = base.replica.guard(direct)
     rate_limiter = RateLimiter(clock, settings.max_parallel_deletes, settings.writes_per_second)
     backoff = BackoffOptions(settings.backoff.initial, settings.backoff.max)
-    retrying = RetryingWriter(rate_limiter, direct, clock, backoff, rng)
+    retrying = RetryingWriter(rate_limiter, direct, clock, backoff, base.rng)
     options = ExecutorOptions(
         settings.deadline, at_once=settings.max_parallel_deletes, evicts=settings.eviction == "evict"
     )
     recorder = EventRecorder(writer, rate_limiter, clock)
-    executor = PreemptionExecutor(index.view, writer, retrying, recorder, clock, lambda: datetime.now(UTC), options)
-    task = PreemptionManager(index, executor, clock, metrics.preemption(), settings.stuck_after)
-    metrics.report(scraped.PREEMPTIONS, task.statistics)
+    executor = PreemptionExecutor(
+        base.index.view, writer, retrying, recorder, clock, lambda: datetime.now(UTC), options
+    )
+    task = PreemptionManager(base.index, executor, clock, base.metrics.preemption(), settings.stuck_after)
+    base.metrics.report(scraped.PREEMPTIONS, task.statistics)
 
     async def run() -> None:
-        await reflectors.wait_until_synced()
+        await base.reflectors.wait_until_synced()
         found = task.recover()
         if found:
             _LOG.info("preemptions of an earlier leader resumed", extra={"preemptions": found})
         await task.run()
 
-    return PreemptionTask(task, replica.run_while_leading(run), settings.deadline)
+    return PreemptionTask(task, base.replica.run_while_leading(run), settings.deadline)

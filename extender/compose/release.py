@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import logging
-import socket
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from random import Random
 
-from extender.compose.leadership import Replica
-from extender.compose.preemption import COMPONENT
+from extender.compose.foundation import Foundation, Job
 from extender.index.cluster import ClusterIndex
 from extender.kube.errors import KubeError, NotFound
 from extender.kube.release_objects import ReleaseObjects
-from extender.kube.session import Session
 from extender.kube.timing import BackoffOptions, Clock
 from extender.kube.watch.listing import WatchFreshness
-from extender.kube.writer import Writer
 from extender.model.release import GroupKey, Level, Proposal
 from extender.settings import Settings
 from extender.tasks.leadership.takeover import is_caught_up
@@ -33,7 +28,6 @@ from extender.tasks.release.placement_writer import LeaderReleaseStore, Placemen
 from extender.tasks.release.pods import PodReleaser
 from extender.tasks.release.reports import Reports
 from extender.telemetry import scraped
-from extender.telemetry.metrics import Metrics
 from extender.verbs.release.choice import Rest, propose
 from extender.verbs.release.progress import GroupState
 from extender.wire.kinds import GROUP_PLACEMENTS
@@ -43,30 +37,21 @@ _CATCH_UP_PAUSE = 0.5
 _PLACEMENT_WRITES = 8
 _PLACEMENT_WRITES_PER_SECOND = 100.0
 
-Job = tuple[str, Callable[[], Awaitable[None]]]
 
-
-def release_of_cluster(
-    settings: Settings,
-    index: ClusterIndex,
-    reflectors: Reflectors,
-    session: Session,
-    clock: Clock,
-    rng: Random,
-    metrics: Metrics,
-    replica: Replica,
-) -> list[Job]:
+def release_of_cluster(base: Foundation) -> list[Job]:
     """The jobs of the release, none where the settings switch it off. They begin once the index holds the whole cluster."""
+    settings, index, clock, metrics = base.settings, base.index, base.clock, base.metrics
     if not (settings.policies.enabled and settings.release.enabled):
         return []
     chosen, utc_now, recorder = settings.release, partial(datetime.now, UTC), metrics.release()
-    store = LeaderReleaseStore(ReleaseObjects(session.writes, observe=metrics.record_write), replica.check_term)
+    store = LeaderReleaseStore(
+        ReleaseObjects(base.session.writes, observe=metrics.record_write), base.replica.check_term
+    )
     patches = NamespaceLimiter(clock, chosen.max_parallel_patches, chosen.patches_per_second)
-    releaser = PodReleaser(store, patches, clock, BackoffOptions(first=0.1, longest=2.0), rng)
+    releaser = PodReleaser(store, patches, clock, BackoffOptions(first=0.1, longest=2.0), base.rng)
     writes = NamespaceLimiter(clock, _PLACEMENT_WRITES, _PLACEMENT_WRITES_PER_SECOND)
     placements = PlacementWriter(store, index.placements, writes, utc_now)
-    writer = replica.guard(Writer(session.writes, COMPONENT, socket.gethostname(), observe=metrics.record_write))
-    events = EventRecorder(writer, patches, clock)
+    events = EventRecorder(base.writer(), patches, clock)
     reports = Reports(placements, events, clock, utc_now)
     budget = NamespaceBudget(index.reserved, index.view.offered, chosen)
     room = Room(_Proposals(index, settings), budget, index.reserved, partial(_takes_pods, index), chosen.reservation)
@@ -86,7 +71,7 @@ def release_of_cluster(
         index.gated.changes,
         index.placements.changes,
         (index.room_changes, index.reserved.changes),
-        partial(_catch_up, reflectors, WatchFreshness(session.reads, GROUP_PLACEMENTS, clock), clock),
+        partial(_catch_up, base.reflectors, WatchFreshness(base.session.reads, GROUP_PLACEMENTS, clock), clock),
         ManagerOptions(keep_empty=chosen.keep_empty, expectation=chosen.expectation),
     )
     orphans = OrphanReleaser(
@@ -108,15 +93,15 @@ def release_of_cluster(
 
     def synced(run: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
         async def begin() -> None:
-            await reflectors.wait_until_synced()
+            await base.reflectors.wait_until_synced()
             await run()
 
-        return replica.run_while_leading(begin)
+        return begin
 
     return [
-        ("release of groups", synced(manager.run)),
-        ("release of orphans", synced(orphans.run)),
-        ("events of groups", replica.run_while_leading(events.run)),
+        base.while_leading("release of groups", synced(manager.run)),
+        base.while_leading("release of orphans", synced(orphans.run)),
+        base.while_leading("events of groups", events.run),
     ]
 
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 import msgspec
 
-from extender.compose.service import make_index
+from extender.compose.foundation import make_index
 from extender.index.cluster import ClusterIndex
 from extender.index.state import apply_change
 from extender.model.changes import Change

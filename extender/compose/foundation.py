@@ -1,0 +1,106 @@
+"""What the other parts of a service are built on: the index, its reflectors, and this replica's place among others."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from typing import Final, TypeAlias
+
+from extender.compose.leadership import Replica
+from extender.compose.process import freeze_gc
+from extender.index.cluster import ClusterIndex
+from extender.kube.session import Connection, Session
+from extender.kube.timing import BackoffOptions, Clock
+from extender.kube.watch.reflector import Reflector
+from extender.kube.watch.reflector_values import WatchOptions
+from extender.kube.writer import Writer
+from extender.settings import Settings, Watch
+from extender.tasks.ports import ClusterWriter, ObjectIndex
+from extender.tasks.reflectors import Reflectors, ReflectorsOptions
+from extender.telemetry.metrics import Metrics
+from extender.verbs.effective_pod import policy_terms
+from extender.wire.kinds import PODS
+from extender.wire.watched_kinds import watched_kinds
+
+Job: TypeAlias = tuple[str, Callable[[], Awaitable[None]]]
+"""What runs until the service ends, by name."""
+
+COMPONENT: Final = "placement-extender"
+"""What the extender is called in Events and as a field manager."""
+
+# A watch is replaced after `inactivityTimeout`; only if that does not help either is the index not to be trusted.
+_STALE_FACTOR: Final = 1.2
+
+
+@dataclass(frozen=True, slots=True)
+class Foundation:
+    """Passed to the builder of each part. ``namespace`` is that of this pod."""
+
+    settings: Settings
+    index: ClusterIndex
+    session: Session
+    clock: Clock
+    rng: Random
+    reflectors: Reflectors
+    metrics: Metrics
+    replica: Replica
+    namespace: str
+
+    def while_leading(self, name: str, run: Callable[[], Awaitable[None]]) -> Job:
+        """A job that runs while this replica leads."""
+        return name, self.replica.run_while_leading(run)
+
+    def direct_writer(self, connection: Connection) -> Writer:
+        """What writes through these connections, whether this replica leads or not."""
+        return Writer(connection, COMPONENT, socket.gethostname(), observe=self.metrics.record_write)
+
+    def writer(self) -> ClusterWriter:
+        """What writes while this replica leads; else its calls raise ``LeadershipLost``."""
+        return self.replica.guard(self.direct_writer(self.session.writes))
+
+
+def make_index(settings: Settings) -> ClusterIndex:
+    """An empty index. In augment mode a pod above a limit is left to the in-tree plugins."""
+    index = ClusterIndex(
+        settings.rules,
+        rejects_excess=settings.mode == "offload",
+        quota=settings.quota,
+        exempt_from_policies=settings.policies.exempt_namespaces,
+        namespace_limits=settings.limits.per_namespace,
+    )
+    if settings.policies.enabled:
+        index.counts.policy_terms = partial(policy_terms, view=index.view, settings=settings)
+    return index
+
+
+def make_reflectors(
+    index: ClusterIndex, sink: ObjectIndex, settings: Settings, session: Session, clock: Clock, rng: Random
+) -> Reflectors:
+    """The reflectors of every kind that the settings need."""
+    options = watch_options(settings.kube.watch)
+    kinds = [each.within(settings.limits) for each in watched_kinds(settings)]
+    found = [Reflector(session.reads, kind, options, clock, rng) for kind in kinds]
+    stale_after = settings.kube.watch.inactivity_timeout * _STALE_FACTOR
+
+    def listed(kind: str, begun: float) -> None:
+        if kind == PODS.name:
+            index.assumed.listed(index.pods, begun)
+
+    return Reflectors(sink, found, clock, ReflectorsOptions(stale_after=stale_after), freeze_gc, listed)
+
+
+def watch_options(watch: Watch) -> WatchOptions:
+    """The settings as options of `kube`. Caps the list timeouts at `inactivityTimeout`."""
+    usual, patience = WatchOptions(), watch.inactivity_timeout
+    return WatchOptions(
+        page_limit=watch.list_page_size,
+        watch_list=watch.watch_list,
+        list_timeout=min(usual.list_timeout, patience),
+        confirm_timeout=min(usual.confirm_timeout, patience),
+        initial_silence=min(usual.initial_silence, patience),
+        max_silence=patience,
+        backoff=BackoffOptions(first=watch.backoff.initial, longest=watch.backoff.max),
+    )

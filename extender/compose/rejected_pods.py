@@ -1,0 +1,48 @@
+"""Builds what follows up rejections: nominations elsewhere, requeues, and events. Called by `service`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import partial
+
+from extender.compose.foundation import Foundation, Job
+from extender.model.objects import Pod
+from extender.tasks.filter_service import OnRejection
+from extender.tasks.rejected_pods.events import Explain, RejectionEvents
+from extender.tasks.rejected_pods.nominator import Nominator, NominatorOptions
+from extender.tasks.rejected_pods.rechecker import Rechecker
+from extender.tasks.rejected_pods.requeuer import Requeuer
+from extender.tasks.rejected_pods.writes import RejectedPodWriter
+from extender.telemetry import scraped
+from extender.verbs.filter.pipeline import FilterVerb
+from extender.verbs.filter.select_host import find_node_elsewhere
+
+
+def rejected_pods_of_cluster(
+    base: Foundation, verb: FilterVerb, explain: Explain
+) -> tuple[list[OnRejection], list[Job]]:
+    """What each rejection is passed to, and the jobs about rejected pods: those that the settings switch on."""
+    chosen, index, clock, writer = base.settings.rejected_pods, base.index, base.clock, base.writer()
+
+    def find(pod: Pod) -> tuple[str, bool]:
+        return find_node_elsewhere(pod, index.view, base.settings, base.rng.getrandbits(32))
+
+    shared = RejectedPodWriter(index, writer, find)
+    base.metrics.report(scraped.REJECTED_POD_ACTIONS, lambda: shared.results)
+    calls, jobs, search_elsewhere = list[OnRejection](), list[Job](), list[OnRejection]()
+    if chosen.nominate_elsewhere:
+        nominator = Nominator(shared, clock, NominatorOptions(per_second=chosen.per_second))
+        search_elsewhere.append(nominator.consider)
+        jobs.append(base.while_leading("nominate elsewhere", nominator.run))
+    if chosen.requeue:
+        requeuer = Requeuer(shared, clock, chosen.per_second)
+        rechecker = Rechecker(shared, clock, chosen.per_second, verb.would_pass, search_elsewhere)
+        calls += [requeuer.consider, rechecker.consider]
+        jobs.append(base.while_leading("requeue rejected pods", requeuer.run))
+        jobs.append(base.while_leading("recheck rejected pods", rechecker.run))
+    if chosen.events:
+        events = RejectionEvents(shared, writer, explain, clock, partial(datetime.now, UTC))
+        calls.append(events.consider)
+        jobs.append(base.while_leading("events on rejected pods", events.run))
+        base.metrics.report(scraped.REJECTION_EVENTS, lambda: events.results)
+    return [*calls, *search_elsewhere], jobs

@@ -1,0 +1,63 @@
+"""What the metrics of a service read, of the index, the verbs, the assumed pods and the watches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from extender.compose.process import installed_version
+from extender.index.cluster import ClusterIndex
+from extender.index.crossing import closed_nodes, crossing_pods
+from extender.kube.timing import Clock
+from extender.kube.watch.reflector_values import ReflectorStatus
+from extender.tasks.filter_service import FilterService
+from extender.tasks.reflectors import Reflectors
+from extender.telemetry import scraped
+from extender.telemetry.metrics import Metrics
+from extender.verbs.filter.pipeline import FilterVerb
+
+
+def metrics_of(index: ClusterIndex, filter_verb: FilterVerb) -> Metrics:
+    """New metrics, which report the index and the verb."""
+    metrics, rejections = Metrics(installed_version()), filter_verb.rejections
+    metrics.report(scraped.INDEX_ENTRIES, index.statistics)
+    budgets, pods = index.namespace_budgets, index.counts.compiler
+    metrics.report(scraped.NAMESPACE_BUDGETS, budgets.shares)
+    metrics.report(scraped.NAMESPACE_BUDGET_WAITS, lambda: budgets.waiting_pods(pods.pods))
+    metrics.report(scraped.REJECTION_CACHE_HITS, lambda: rejections.hits)
+    metrics.report(scraped.REJECTION_CACHE_BYTES, lambda: rejections.bytes)
+    metrics.report(scraped.POLICY_MISSES, lambda: filter_verb.policies.counts)
+    metrics.report(scraped.CROSS_NAMESPACE_PODS, partial(crossing_pods, index))
+    metrics.report(scraped.CROSS_NAMESPACE_CLOSED_NODES, partial(closed_nodes, index))
+    metrics.report(scraped.QUOTAS, index.quotas.states)
+    metrics.report(scraped.QUOTA_FINDINGS, lambda: filter_verb.quotas.counts)
+    return metrics
+
+
+def report_assumed_pods(metrics: Metrics, index: ClusterIndex, filter_service: FilterService) -> None:
+    """The metrics of assumed pods, and of the filter requests that wait for them."""
+    metrics.report(scraped.ASSUMED_PODS, index.assumed.places)
+    metrics.report(scraped.ASSUMED_PODS_FORGOTTEN, index.assumed.endings)
+    metrics.report(scraped.ASSUMED_POD_WAITS, lambda: filter_service.waits)
+    metrics.report(scraped.ASSUMED_POD_WAIT_TIMEOUTS, lambda: filter_service.given_up)
+
+
+def report_reflectors(metrics: Metrics, reflectors: Reflectors, clock: Clock) -> None:
+    """The metrics of the watches, by kind."""
+
+    def by_kind(figure: Callable[[ReflectorStatus], float]) -> Callable[[], Mapping[str, float]]:
+        return lambda: {kind: figure(status) for kind, status in reflectors.statuses().items()}
+
+    def restarts() -> Mapping[tuple[str, str], float]:
+        statuses = reflectors.statuses().items()
+        return {(kind, reason): count for kind, status in statuses for reason, count in status.restarts.items()}
+
+    metrics.report(scraped.CACHE_LAG, by_kind(lambda status: status.lag(clock.now())))
+    metrics.report(scraped.WATCH_EVENTS, by_kind(lambda status: status.events))
+    metrics.report(scraped.WATCH_BYTES, by_kind(lambda status: status.bytes_read))
+    metrics.report(scraped.WATCH_RESTARTS, restarts)
+    metrics.report(scraped.RELISTS, by_kind(lambda status: status.relists))
+    metrics.report(scraped.RELIST_CHANGES, reflectors.relist_changes)
+    metrics.report(scraped.DECODE_ERRORS, by_kind(lambda status: status.decode_errors))
+    metrics.report(scraped.KINDS_NOT_SERVED, by_kind(lambda status: status.not_served))
+    metrics.report(scraped.UNREADABLE_OBJECTS, by_kind(lambda status: status.unreadable))
