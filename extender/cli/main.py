@@ -6,6 +6,7 @@ Exit codes: 0 success, 1 an error or a failed check, 2 wrong usage, 130 interrup
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -29,6 +30,7 @@ COMMANDS: Final = (
     "replay",
 )
 INTERRUPTED = 130
+OUTPUT_CLOSED = 141  # as a shell reports SIGPIPE
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -37,13 +39,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = make_parser(given[0] if given else "").parse_args(given)
     run: Run = arguments.run
     try:
-        return run(arguments)
+        code = run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the output goes to a program that has read enough, such as head
+        # Otherwise the interpreter writes what is left at its end, and reports the same error.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OUTPUT_CLOSED
     except CommandError as error:
         for line in error.lines:
             print(f"extender: {line}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return INTERRUPTED
+    return code
 
 
 def make_parser(chosen: str) -> argparse.ArgumentParser:

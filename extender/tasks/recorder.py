@@ -74,7 +74,7 @@ class Recorder:
     def __init__(
         self, index: ClusterIndex, settings: Settings, clock: Clock, now: Callable[[], float], version: str
     ) -> None:
-        """``now``: seconds of the Unix epoch, for whoever reads the file."""
+        """``now``: seconds of the Unix epoch, for a reader of the file."""
         self.written = 0
         self.dropped = 0
         self.bytes = 0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.cli.main import COMMANDS, main
+from extender.cli.main import COMMANDS, OUTPUT_CLOSED, main
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -36,6 +36,16 @@ def test_a_command_imports_no_library_that_it_does_not_need(argv: list[str], wit
     imported = set(ran.stdout.splitlines()[-1].split())
     assert "extender.cli.main" in imported
     assert imported & without == set()
+
+
+def test_output_that_is_read_in_part_ends_the_command_quietly() -> None:
+    command = [sys.executable, "-m", "extender", "config", "generate"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        running.stdout.close()
+        assert running.wait(30) == OUTPUT_CLOSED
+        assert running.stderr.read() == b""
 
 
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,7 @@
 """What an event on a rejected pod says: the parts of its rejection that kube-scheduler's own line lacks.
 
 The line of kube-scheduler counts nodes by reason. The note has the rules, the domains with what they count and what would
-pass, and the objects to blame. Its length is bounded, as events.k8s.io/v1 rejects a note above 1 KiB. Whoever may read
+pass, and the objects to blame. Its length is bounded, as events.k8s.io/v1 rejects a note above 1 KiB. Users who may read
 the pod's namespace may read the note, so it names no object of another namespace.
 """
 
