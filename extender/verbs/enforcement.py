@@ -28,6 +28,7 @@ from extender.model.policies import (
     FailurePolicy,
     JsonObject,
     Mode,
+    Moment,
     Policy,
     PolicyKey,
 )
@@ -38,7 +39,7 @@ from extender.verbs.admit.changes import Bounds, Changes, RejectedError
 from extender.verbs.admit.injected import Record, read_records, subtract
 from extender.verbs.admit.injection import Injection
 from extender.verbs.admit.spec_edits import put
-from extender.verbs.placing_lists import PLACING_LISTS, PlacingLists, with_soft_min_domains
+from extender.verbs.placing_lists import PlacingLists, with_soft_min_domains
 from extender.wire.constraints import parse_affinity
 from extender.wire.node_terms import NODE_TERMS, SPREAD, value_at
 
@@ -53,11 +54,11 @@ def enforce(
 
     O(elements of the pod and of the policies); twice that where a pod with a record conflicts with a policy.
     """
-    placing, bounds = [_for_placement(each) for each in policies], Bounds(settings.limits, settings.policies.max_terms)
-    first = _Run(signature, placing, bounds)
+    bounds = Bounds(settings.limits, settings.policies.max_terms)
+    first = _Run(signature, policies, bounds)
     audited = tuple(first.audited)
     if signature.injected and (first.conflicts or any(each.directives.soft_min_domains for each in policies)):
-        again = _without_injected(signature, placing, bounds)
+        again = _without_injected(signature, policies, bounds)
         if again is not None:
             held = dict.fromkeys((*first.held, *(key for key, _ in first.conflicts - again.conflicts)))
             # What comes after a policy that refuses was not tried; and one field may have had two conflicts.
@@ -84,13 +85,6 @@ def _without_injected(signature: PodSignature, policies: Sequence[Policy], bound
         return _Run(signature, policies, bounds, record)
     except Exception:  # noqa: BLE001 (the annotation is the tenant's to write; it must not stop the scheduler)
         return None
-
-
-def _for_placement(policy: Policy) -> Policy:
-    """The policy with only the directives that can hold for a pod that exists."""
-    lists = {path: items for path, items in policy.directives.lists.items() if path in PLACING_LISTS}
-    directives = replace(policy.directives, scheduler_names=(), priority_class="", scheduling_gates=(), lists=lists)
-    return replace(policy, directives=directives)
 
 
 class _Run:
@@ -163,11 +157,11 @@ class _Run:
             return
         try:
             if policy.mode is Mode.AUDIT:
-                changes = self._injection.preview(policy)
+                changes = self._injection.preview(policy, Moment.SCHEDULING)
                 if not changes.is_empty or _has(changes, ConflictPolicy.REJECT):
                     self.audited.append(policy.key)
                 return
-            changes = self._injection.apply(policy)
+            changes = self._injection.apply(policy, Moment.SCHEDULING)
         except RejectedError as error:
             self.refused_by = policy.key
             self.conflicts.add((policy.key, error.conflict.field))

@@ -23,12 +23,11 @@ from extender.model.terms import AffinityTerm, PodAffinity, WeightedTerm
 from extender.settings import Rules
 from extender.verbs.admit.spec_edits import get, put
 from extender.wire.constraints import parse_affinity, parse_spread
-from extender.wire.node_terms import POD_TERMS, PREFERRED_NODES, SPREAD, WEIGHTED_POD_TERMS
+from extender.wire.node_terms import PLACING_LISTS, POD_TERMS, PREFERRED_NODES, SPREAD, WEIGHTED_POD_TERMS
 
 Element: TypeAlias = PreferredNodeTerm | AffinityTerm | WeightedTerm | SpreadConstraint
 
 _TERM_LISTS: Final = (*POD_TERMS, *WEIGHTED_POD_TERMS)
-PLACING_LISTS: Final = (PREFERRED_NODES, *_TERM_LISTS, SPREAD)
 _ACTIONS: Final = {True: "DoNotSchedule", False: "ScheduleAnyway"}
 
 
@@ -50,7 +49,7 @@ class PlacingLists:
         by_meaning: dict[tuple[str, Element], JsonObject] = {}
         for policy in policies:
             for path, items in policy.directives.lists.items():
-                for item in items:
+                for item in items if path in PLACING_LISTS else ():
                     element = _parse(path, item.value, signature)
                     if element is not None:
                         if path in _TERM_LISTS and is_cross_namespace_term(item.value):

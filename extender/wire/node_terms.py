@@ -23,6 +23,7 @@ SPREAD: Final = "topologySpreadConstraints"
 POD_TERMS: Final = tuple(f"affinity.{kind}.{REQUIRED}" for kind in ("podAffinity", "podAntiAffinity"))
 WEIGHTED_POD_TERMS: Final = tuple(f"affinity.{kind}.{PREFERRED}" for kind in ("podAffinity", "podAntiAffinity"))
 LISTS: Final = (PREFERRED_NODES, *POD_TERMS, *WEIGHTED_POD_TERMS, TOLERATIONS, SPREAD)
+PLACING_LISTS: Final = tuple(path for path in LISTS if path != TOLERATIONS)  # what can hold for a pod that exists
 
 _WRITTEN: Final = ("affinity", "nodeSelector", TOLERATIONS, SPREAD)
 _REQUIREMENT_FIELDS: Final = frozenset({"key", "operator", "values"})

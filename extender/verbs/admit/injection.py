@@ -7,16 +7,16 @@ again changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Final
 
-from extender.model.policies import ConflictPolicy, Item, Items, JsonObject, Moment, Policy, PolicyKey
+from extender.model.policies import ConflictPolicy, Directives, Item, Items, JsonObject, Moment, Policy, PolicyKey
 from extender.verbs.admit.budget import Budget
 from extender.verbs.admit.changes import Bounds, Changes, RejectedError, short
 from extender.verbs.admit.node_directives import NodeDirectives
 from extender.verbs.admit.spec_edits import put
 from extender.verbs.admit.spec_state import SpecState
-from extender.wire.node_terms import SPREAD, TOLERATIONS, item_key
+from extender.wire.node_terms import LISTS, PLACING_LISTS, SPREAD, TOLERATIONS, item_key
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 _GATES: Final = "schedulingGates"
@@ -65,7 +65,7 @@ class Injection:
     def apply(self, policy: Policy, moment: Moment = Moment.ADMISSION) -> Changes:
         """Applies one policy. Raises `RejectedError` where a conflict is to reject the pod; then nothing is changed.
 
-        ``moment`` Release: only the gate that holds the pod until then.
+        ``moment`` Release: only the gate that holds the pod until then. Scheduling: only what can hold for a pod that exists.
         """
         saved, saved_nodes = self._state.save(), self._nodes.save()
         changes = Changes(policy)
@@ -96,23 +96,29 @@ class Injection:
         elif not self._is_affordable(policy):
             self._state.conflict(changes, "spec", "the policies before it direct all that one admission applies")
         elif moment is not Moment.RELEASE:
-            self._direct(policy, changes)
+            exists = moment is Moment.SCHEDULING
+            self._place(policy.directives, PLACING_LISTS if exists else LISTS, changes)
+            if not exists:
+                self._complete(policy.directives, changes)
         elif policy.release is not None:
             self._add_gates((policy.release.gate,), changes)
 
-    def _direct(self, policy: Policy, changes: Changes) -> None:
-        directives = policy.directives
+    def _place(self, directives: Directives, lists: Collection[str], changes: Changes) -> None:
+        """What decides about nodes, which a pod that exists can be held to as well; of the lists, those given by path."""
         if directives.required_node_terms is not None:
             self._nodes.join_terms(changes)
         for path, items in directives.lists.items():
             if path == SPREAD:
                 self._add_spread(items, changes)
-            else:
+            elif path in lists:
                 self._add_items(path, items, changes)
         if directives.node_name:
             self._set("nodeName", directives.node_name, changes)
         if directives.node_selector:
             self._nodes.add_node_selector(directives.node_selector, changes)
+
+    def _complete(self, directives: Directives, changes: Changes) -> None:
+        """What only a new pod can get."""
         if directives.scheduler_names:
             self._set_scheduler(directives.scheduler_names, changes)
         if directives.scheduling_gates:

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.model.policies import Items, Policy, Size
+from extender.model.policies import Items, Moment, Policy, Size
 from extender.verbs.admit.budget import DIRECTIVES
+from extender.verbs.admit.changes import Changes
 from extender.verbs.admit.injection import Injection
 from extender.wire.node_terms import TOLERATIONS, list_item
 from tests.builders import Json
@@ -56,13 +57,13 @@ def test_applying_the_same_policies_again_stops_at_the_same_one_and_changes_noth
 def test_a_policy_that_overrides_is_applied_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another one may have overridden what a policy gave way to, but none overrides the value of an earlier policy."""
     applied: Counter[str] = Counter()
-    apply = Injection._direct
+    apply = Injection.apply
 
-    def counted(self: Injection, given_policy: Policy, changes: object) -> None:
+    def counted(self: Injection, given_policy: Policy, moment: Moment = Moment.ADMISSION) -> Changes:
         applied[given_policy.key.name] += 1
-        apply(self, given_policy, changes)  # type: ignore[arg-type]  # passed on as it came
+        return apply(self, given_policy, moment)
 
-    monkeypatch.setattr(Injection, "_direct", counted)
+    monkeypatch.setattr(Injection, "apply", counted)
     overriding = [
         policy(f"p{number}", priority=-number, conflictPolicy="Override", schedulerName=f"s{number}")
         for number in range(9)
