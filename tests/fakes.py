@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -25,6 +26,18 @@ async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(PATIENCE):
         while not condition():  # noqa: ASYNC110 - what is looked at has no event to wait on
             await asyncio.sleep(0.002)
+
+
+@asynccontextmanager
+async def running(job: Callable[[], Coroutine[None, None, None]]) -> AsyncIterator[None]:
+    """A job runs inside, and is cancelled on leaving."""
+    task = asyncio.create_task(job())
+    await asyncio.sleep(0)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 class FakeClock:

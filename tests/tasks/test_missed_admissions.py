@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 
 import pytest
@@ -14,7 +13,7 @@ from extender.kube.errors import Unreachable
 from extender.model.policies import GROUP, PolicyKey
 from extender.tasks.missed_admissions import AT_ONCE, REFILL_SECONDS, MissedAdmissions
 from tests.builders import pod
-from tests.fakes import FakeClock, until
+from tests.fakes import FakeClock, running, until
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 ZONAL = PolicyKey(GROUP, "default", "zonal")
@@ -44,16 +43,9 @@ class Scene:
         self.api, self.clock = Api(), FakeClock()
         self.events = MissedAdmissions(self.api, self.clock, lambda: NOON)
 
-    @asynccontextmanager
-    async def leading(self) -> AsyncIterator[None]:
+    def leading(self) -> AbstractAsyncContextManager[None]:
         """This replica leads."""
-        running = asyncio.create_task(self.events.run())
-        await asyncio.sleep(0)
-        try:
-            yield
-        finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
+        return running(self.events.run)
 
 
 async def test_an_event_names_the_policies_at_the_pod() -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -25,7 +23,7 @@ from extender.tasks.rejected_pods.events import (
 )
 from extender.tasks.rejected_pods.writes import RejectedPodWriter
 from tests.builders import asking, index_of, node, pod, pod_json, term
-from tests.fakes import FakeClock, FakeWriter, until
+from tests.fakes import FakeClock, FakeWriter, running, until
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 APART: dict[str, Any] = {"app": "web", "apart": [term("host", app="web")]}
@@ -75,16 +73,9 @@ class Scene:
         """The results that are not 0."""
         return {result: count for result, count in self.events.results.items() if count}
 
-    @asynccontextmanager
-    async def leading(self) -> AsyncIterator[None]:
+    def leading(self) -> AbstractAsyncContextManager[None]:
         """This replica leads."""
-        running = asyncio.create_task(self.events.run())
-        await asyncio.sleep(0)
-        try:
-            yield
-        finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
+        return running(self.events.run)
 
 
 async def test_an_event_tells_what_rejects_the_pod() -> None:

@@ -102,10 +102,10 @@ def next_step(
     if decision is None:
         return _undecided(group, left, out)
     size = max(decision.size, group.size)
-    todo = in_order(pod for pod in left if pod.uid not in refused)[: max(size - out, 0)]
-    if todo:
+    next_pods = in_order(pod for pod in left if pod.uid not in refused)[: max(size - out, 0)]
+    if next_pods:
         text = f"{out} of {size} pods are released"
-        return Step(Do.RELEASE, Phase.RELEASING, Reason.RELEASING, text, todo)
+        return Step(Do.RELEASE, Phase.RELEASING, Reason.RELEASING, text, next_pods)
     if any(pod.uid in refused for pod in left):
         return Step(Do.WAIT, Phase.DEGRADED, Reason.REFUSED, _refusals(left, refused))
     return _decided(group, size, out)
