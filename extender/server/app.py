@@ -9,12 +9,13 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 
 from extender.model.units import Address
-from extender.server import api_v1, health, verbs
+from extender.server import health, verbs
 from extender.server.collaborators import COLLABORATORS, Collaborators, Readiness, Verbs
 from extender.server.listening import listening_limits, listening_within
 from extender.server.middleware import answer_errors
 from extender.server.request_checks import BodyMemory, Deadlines
 from extender.server.tls import ServerTls
+from extender.server.v1.operations import OPERATIONS
 from extender.settings import Settings
 from extender.telemetry import scraped
 from extender.telemetry.metrics import Metrics
@@ -41,7 +42,7 @@ def make_app(
     app.router.add_post(paths.preempt, verbs.preempt_pods, name="preempt")
     if paths.bind:
         app.router.add_post(paths.bind, verbs.bind_pod, name="bind")
-    for each in api_v1.OPERATIONS:
+    for each in OPERATIONS:
         app.router.add_route(each.method, each.path, each.handler)
     app.router.add_get("/livez", health.livez)
     app.router.add_get("/healthz", health.livez)

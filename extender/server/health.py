@@ -1,4 +1,4 @@
-"""The endpoints for probes, Prometheus and administrators: livez, readyz, metrics, configz, version, decisions, log level.
+"""The endpoints for probes, Prometheus and administrators: livez, readyz, metrics, configz, version, log level.
 
 The answers have the form of Kubernetes components:
 https://kubernetes.io/docs/reference/using-api/health-checks/
@@ -10,21 +10,16 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import get_args
 
-import msgspec
 import orjson
 from aiohttp import web
 
 from extender.server.collaborators import COLLABORATORS
 from extender.server.request_checks import read_body
 from extender.settings import settings_document
-from extender.telemetry.decision_log import DecisionPage
 from extender.telemetry.logs import Level, current_level, set_level
 from extender.telemetry.metrics import EXPOSITION_TYPE
-from extender.wire.errors import WireError
 
 CONFIGZ_NAME = "placement.extender.dev"
-_DECISION_PARAMETERS = ("namespace", "pod", "limit")
-USUAL_DECISIONS, MOST_DECISIONS, _LONGEST_NUMBER = 100, 1000, 4
 _LONGEST_WORD = 64  # bytes; the longest level has seven
 _LOG = logging.getLogger(__name__)
 
@@ -80,21 +75,6 @@ async def version(request: web.Request) -> web.Response:
         "platform": f"{platform.system().lower()}/{platform.machine()}",
     }
     return _json(orjson.dumps(about))
-
-
-async def decisions(request: web.Request) -> web.Response:
-    """`/debug/decisions?namespace=NS&pod=POD&limit=N`: the last answers, the latest first; 100 without a limit."""
-    app = request.app[COLLABORATORS]
-    for name in request.query:
-        if name not in _DECISION_PARAMETERS:
-            raise WireError(name, f"is no parameter; expected one of {', '.join(_DECISION_PARAMETERS)}")
-    namespace, pod, limit = (request.query.get(name, "") for name in _DECISION_PARAMETERS)
-    most = int(limit) if limit.isascii() and limit.isdecimal() and len(limit) <= _LONGEST_NUMBER else -1
-    if limit and not 1 <= most <= MOST_DECISIONS:
-        raise WireError("limit", f"expected a number from 1 to {MOST_DECISIONS}")
-    await app.turns.take()
-    found = app.decisions.latest(namespace, pod, most if limit else USUAL_DECISIONS)
-    return _json(msgspec.json.encode(DecisionPage(found, len(app.decisions), app.decisions.bytes)))
 
 
 async def log_level(_: web.Request) -> web.Response:

@@ -19,16 +19,17 @@ from extender.compose.service import service_of_objects
 from extender.model.explanations import Cause, NotExplained
 from extender.model.objects import Object
 from extender.model.units import Address
-from extender.server import api_v1, request_checks
+from extender.server import request_checks
 from extender.server.app import listening
 from extender.server.openapi import document_of
+from extender.server.v1.operations import OPERATIONS
 from extender.settings import Server, Settings, Tls
 from tests.builders import namespace, node, pod, pod_json, spread, term
 from tests.server.serving import AGREEABLE, BY_NAMES, POD, Answering, Client, Switch, app_with
 
 Json = dict[str, Any]
 
-DOCUMENT: Json = orjson.loads(orjson.dumps(document_of(api_v1.OPERATIONS, "1.2.3")))
+DOCUMENT: Json = orjson.loads(orjson.dumps(document_of(OPERATIONS, "1.2.3")))
 EXPLAIN = ("GET", "/v1/explain/{namespace}/{pod}")
 EXPLAIN_GIVEN = ("POST", "/v1/explain")
 DECISIONS = ("GET", "/debug/decisions")

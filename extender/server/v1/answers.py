@@ -1,0 +1,66 @@
+"""What the handlers of this room share: parameters of a query, the wait for the index, and answers as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from extender.server.collaborators import Collaborators
+from extender.server.failures import NotReady
+from extender.server.openapi import Parameter
+from extender.wire.errors import WireError
+
+_LONGEST_NUMBER: Final = 9  # digits
+
+
+def check_parameters(request: web.Request, known: Collection[str] = ()) -> None:
+    """Raises WireError for a parameter of the query that is not known: ignored, it would change what is answered."""
+    for name in request.query:
+        if name not in known:
+            among = {0: "there is none", 1: f'the only one is "{"".join(known)}"'}
+            expected = among.get(len(known), f"expected one of {', '.join(known)}")
+            raise WireError(name, f"is no parameter; {expected}")
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A parameter of a query that is a whole number from ``least`` to ``most``, ``usual`` where it is not given."""
+
+    name: str
+    description: str
+    least: int
+    most: int
+    usual: int
+
+    @property
+    def parameter(self) -> Parameter:
+        """What the OpenAPI document says of it."""
+        schema = {"type": "integer", "minimum": self.least, "maximum": self.most, "default": self.usual}
+        return Parameter(self.name, "query", self.description, schema)
+
+    def of(self, request: web.Request) -> int:
+        """The number of this request. Raises WireError."""
+        text = request.query.get(self.name, "")
+        if not text:
+            return self.usual
+        number = int(text) if text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER else -1
+        if not self.least <= number <= self.most:
+            raise WireError(self.name, f"expected a number from {self.least} to {self.most}")
+        return number
+
+
+async def index_is_current(app: Collaborators) -> None:
+    """Waits until all events that have arrived are in the index. Raises NotReady."""
+    if not (app.readiness.is_ready or app.readiness.is_stale):
+        raise NotReady(", ".join(name for name, problem in app.readiness.checks().items() if problem))
+    if app.verbs.catch_up is not None:
+        await app.verbs.catch_up()
+
+
+def json_answer(value: object) -> web.Response:
+    """A value of the model as JSON."""
+    return web.Response(body=msgspec.json.encode(value), content_type="application/json")
