@@ -13,7 +13,7 @@ from extender.model.objects import Namespace, Node, Pod
 from extender.rules import catalog
 from extender.rules.constraint_states import Steps
 from extender.rules.frames import IndexFrame
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.verbs.explain.explaining import explain
 
 T = TypeVar("T")

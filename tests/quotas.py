@@ -11,7 +11,7 @@ import orjson
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import Object, Pod, PodQuota
 from extender.model.policies import PolicyObject
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.tasks.filter_service import AssumedPodOptions, FilterService
 from extender.tasks.rejected_pods.writes import dependency_version
 from extender.tasks.watched_pods import WatchedPods

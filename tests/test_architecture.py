@@ -18,10 +18,7 @@ PURE_FLOORS = (
     "index",
     "rules",
     "verbs",
-    "settings.py",
-    "policy_settings.py",
-    "limit_settings.py",
-    "quota_settings.py",
+    "settings",
 )
 LONGEST_FILE = 400
 SHORT_FILE = 60

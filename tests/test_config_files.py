@@ -7,7 +7,7 @@ import msgspec
 import pytest
 import yaml
 
-from extender.settings import Mode, Settings, default_settings, parse_settings
+from extender.settings.configuration import Mode, Settings, default_settings, parse_settings
 from extender.verbs.prioritize import has_scores
 
 CONFIG = Path(__file__).resolve().parents[1] / "config"

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from tests.grafana.catalogue import entries
 from tests.test_config_files import fields_of
 

@@ -10,9 +10,16 @@ import pytest
 from extender import settings as settings_module
 from extender.model.documents import DocumentError
 from extender.model.units import Duration
-from extender.settings import API_VERSION, KIND, Settings, default_settings, parse_settings, settings_document
+from extender.settings.configuration import (
+    API_VERSION,
+    KIND,
+    Settings,
+    default_settings,
+    parse_settings,
+    settings_document,
+)
 
-PACKAGE = Path(settings_module.__file__).parent
+PACKAGE = Path(settings_module.__file__).parent.parent
 HEAD = {"apiVersion": API_VERSION, "kind": KIND}
 
 
@@ -277,7 +284,7 @@ def test_what_the_api_server_would_reject_of_the_webhook_is_rejected(changes: di
 
 def test_every_setting_is_read_somewhere() -> None:
     """A setting that does nothing would be a promise that is not kept."""
-    sources = [path for path in PACKAGE.rglob("*.py") if not path.name.endswith("settings.py")]
+    sources = [path for path in PACKAGE.rglob("*.py") if path.parent.name != "settings"]
     trees = [ast.parse(path.read_text("utf-8")) for path in sources]
     read = {node.attr for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     assert {name for name in field_names(Settings) if name not in read} == set()

@@ -17,7 +17,7 @@ from typing import Final, get_args
 from extender.cli.command import CommandError, Commands
 from extender.cli.files import read_bytes, read_settings
 from extender.rules import catalog
-from extender.settings import Mode, Settings, default_settings
+from extender.settings.configuration import Mode, Settings, default_settings
 from extender.verbs.prioritize import has_scores
 
 LAYOUTS: Final = ("sidecar", "second-scheduler", "service")

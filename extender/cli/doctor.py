@@ -39,7 +39,9 @@ from extender.kube.timing import SystemClock
 from extender.kube.writer import Writer
 from extender.model.objects import PodQuota
 from extender.server.certificates import readable_by_all
-from extender.settings import Kube, LeaderElection, Settings
+from extender.settings.configuration import Settings
+from extender.settings.connections import Kube
+from extender.settings.jobs import LeaderElection
 from extender.wire.errors import WireError
 from extender.wire.kinds import RESOURCE_QUOTAS
 

@@ -20,7 +20,7 @@ from extender.doctor.facts import PolicyFacts, PolicyInUse
 from extender.kube.errors import KubeError, NotFound, Unreachable
 from extender.kube.session import Connection
 from extender.model.policies import CLUSTER_KIND, GROUP, VERSION, InvalidPolicy, Policy
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.wire.kinds import GROUP_PLACEMENTS
 from extender.wire.policies_v1 import PolicyError, read_policy, spec_fields
 from extender.wire.watched_kinds import WatchedKind, is_policy_kind, watched_kinds

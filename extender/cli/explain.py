@@ -20,7 +20,7 @@ from extender.cli.service_client import ServiceError, Trust, add_trust, fetch_ex
 from extender.compose.process import run_on_loop
 from extender.compose.service import service_of_objects
 from extender.model.explanations import Explanation, NotExplained
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.wire.errors import WireError
 from extender.wire.kinds import decode_manifest
 

@@ -14,9 +14,10 @@ import yaml
 
 from extender.cli.command import CommandError
 from extender.kube.connection import ACCOUNT_FOLDER, Access
-from extender.limit_settings import Limits
 from extender.model.documents import DocumentError
-from extender.settings import DEFAULT_NAMESPACE, Kube, Settings, parse_settings
+from extender.settings.configuration import DEFAULT_NAMESPACE, Settings, parse_settings
+from extender.settings.connections import Kube
+from extender.settings.limits import Limits
 from extender.wire.errors import WireError
 from extender.wire.snapshot import Snapshot, decode_snapshot
 from extender.wire.webhook_configurations import OwnPod

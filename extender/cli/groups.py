@@ -21,11 +21,12 @@ from extender.kube.errors import KubeError, NotFound
 from extender.kube.lists import read_pages
 from extender.kube.session import Connection, open_session
 from extender.kube.timing import SystemClock
-from extender.limit_settings import Limits
 from extender.model.group_placements import PLACEMENT_KIND, GroupPlacement
 from extender.model.objects import Namespace, Object, Pod
 from extender.model.policies import PolicyObject
-from extender.settings import Kube, Settings
+from extender.settings.configuration import Settings
+from extender.settings.connections import Kube
+from extender.settings.limits import Limits
 from extender.tasks.release.groups import IndexGroups
 from extender.verbs.release.overview import GroupOverview, StrayPod, group_overview, stray_pods
 from extender.wire.errors import WireError

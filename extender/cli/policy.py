@@ -30,7 +30,8 @@ from extender.model.labels import Labels
 from extender.model.node_affinity import NodeAffinity
 from extender.model.objects import Namespace, Node, Pod
 from extender.model.policies import JsonObject
-from extender.settings import Kube, Settings
+from extender.settings.configuration import Settings
+from extender.settings.connections import Kube
 from extender.simulator.apiserver.patching import JSON, apply_patch
 from extender.verbs.admit.decision import AdmitVerb
 from extender.verbs.admit.native_policy import NativePolicy, native_policy

@@ -15,7 +15,7 @@ from extender.model.node_affinity import ANY_NODE
 from extender.model.objects import Node, Pod, PodSignature
 from extender.model.policies import Enforced, JsonObject
 from extender.model.rejections import Reason
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.verbs.admit.trial import NodeMatch, match_nodes
 from extender.verbs.effective_pod import effective
 

@@ -24,7 +24,8 @@ from extender.kube.timing import SystemClock
 from extender.model.labels import is_dns_label
 from extender.model.objects import Namespace
 from extender.model.policies import JsonObject
-from extender.settings import Kube, Settings
+from extender.settings.configuration import Settings
+from extender.settings.connections import Kube
 from extender.verbs.admit.native_quota import native_quotas
 from extender.wire.errors import WireError
 from extender.wire.snapshot import Snapshot, decode_snapshot

@@ -18,7 +18,7 @@ from extender.compose.embedded import FREE_PORT
 from extender.compose.service import Service
 from extender.model.documents import DocumentError
 from extender.model.units import Address
-from extender.settings import API_VERSION, DEFAULT_NAMESPACE, KIND, Settings, parse_settings
+from extender.settings.configuration import API_VERSION, DEFAULT_NAMESPACE, KIND, Settings, parse_settings
 from extender.simulator.apiserver.kinds import MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS
 from extender.simulator.scenario.language import BIND_PATH, Play, parse_scenario
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster

@@ -21,7 +21,7 @@ from extender.kube.timing import SystemClock
 from extender.model.units import Address
 from extender.server.certificates import TlsError
 from extender.server.tls import ServerTls
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.tasks.supervisor import Supervisor
 from extender.telemetry import scraped
 from extender.telemetry.logs import Level, configure

@@ -14,7 +14,7 @@ import orjson
 
 from extender.doctor.facts import Sample
 from extender.model.documents import DocumentError
-from extender.settings import Settings, parse_settings
+from extender.settings.configuration import Settings, parse_settings
 from extender.telemetry.metrics import read_page
 
 _SECONDS: Final = 10.0

@@ -24,7 +24,7 @@ from extender.compose.process import run_on_loop
 from extender.compose.service import Service
 from extender.index.audit import audit
 from extender.model.units import Address
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.simulator.scenario.language import CostComparison, Play
 from extender.simulator.scenario.play import Narrator, Player, StepFailed
 from extender.simulator.scenario.report import Cost, Report

@@ -23,7 +23,7 @@ from extender.model.node_affinity import NodeAffinity
 from extender.model.units import Address
 from extender.server.admission import AdmissionService, JsonObject, admitting
 from extender.server.webhook_tls import WebhookTls
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.tasks.policy_events import PolicyEvents
 from extender.tasks.policy_status import PolicyStatus
 from extender.tasks.readiness import ListedOnce, Readiness

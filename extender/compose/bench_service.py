@@ -18,7 +18,7 @@ from extender.compose.process import installed_version, run_on_loop
 from extender.compose.service import Service
 from extender.server.app import listening, make_app
 from extender.server.collaborators import Verbs
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.simulator.bench.measurement.child_process import Calls
 from extender.simulator.bench.measurement.service_probes import Heartbeat, echo_filter, echo_scores
 from extender.simulator.bench.measurement.subject import recount

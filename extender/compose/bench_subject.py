@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from extender.compose.process import freeze_gc
 from extender.index.cluster import ClusterIndex
-from extender.limit_settings import NamespaceLimits
 from extender.model.objects import Pod
-from extender.settings import Settings
+from extender.settings.configuration import Settings
+from extender.settings.limits import NamespaceLimits
 from extender.simulator.bench.measurement.subject import Decisions, Subject
 from extender.verbs.filter.pipeline import FilterVerb
 from extender.verbs.prioritize import prioritize_watched

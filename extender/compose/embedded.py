@@ -15,7 +15,7 @@ from extender.kube.connection import Access
 from extender.kube.session import open_session
 from extender.kube.timing import Clock, SystemClock
 from extender.model.units import Address
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.tasks.supervisor import Supervisor
 from extender.telemetry import scraped
 

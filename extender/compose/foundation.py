@@ -17,7 +17,8 @@ from extender.kube.timing import BackoffOptions, Clock
 from extender.kube.watch.reflector import Reflector
 from extender.kube.watch.reflector_values import WatchOptions
 from extender.kube.writer import Writer
-from extender.settings import Settings, Watch
+from extender.settings.configuration import Settings
+from extender.settings.connections import Watch
 from extender.tasks.ports import ClusterWriter, ObjectIndex
 from extender.tasks.reflectors import Reflectors, ReflectorsOptions
 from extender.telemetry.metrics import Metrics

@@ -16,7 +16,7 @@ from extender.kube.session import Session
 from extender.kube.timing import Clock
 from extender.kube.watch.listing import WatchFreshness
 from extender.kube.writer import Writer
-from extender.settings import LeaderElection
+from extender.settings.jobs import LeaderElection
 from extender.tasks.leadership.election import LeaderElectionOptions, LeaderElector
 from extender.tasks.leadership.state import AlwaysLeader, LeaderWriter, check_term, run_while_leading
 from extender.tasks.leadership.takeover import Takeover

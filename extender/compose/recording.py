@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from extender.compose.process import installed_version
 from extender.index.cluster import ClusterIndex
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.tasks.ports import Clock
 from extender.tasks.preempt_and_bind import OnPreemption
 from extender.tasks.recorder import RecordedFilterVerb, Recorder

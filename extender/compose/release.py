@@ -14,7 +14,7 @@ from extender.kube.release_objects import ReleaseObjects
 from extender.kube.timing import BackoffOptions, Clock
 from extender.kube.watch.listing import WatchFreshness
 from extender.model.release import GroupKey, Level, Proposal
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.tasks.leadership.takeover import is_caught_up
 from extender.tasks.namespace_limiter import NamespaceLimiter
 from extender.tasks.preemption.event_recorder import EventRecorder

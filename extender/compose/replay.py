@@ -15,7 +15,7 @@ from extender.index.cluster import ClusterIndex
 from extender.index.state import apply_change
 from extender.model.changes import Change
 from extender.model.objects import Pod
-from extender.settings import Settings, parse_settings
+from extender.settings.configuration import Settings, parse_settings
 from extender.verbs.filter.pipeline import FilterVerb
 from extender.verbs.preempt.decision import decide_preemption
 from extender.verbs.prioritize import prioritize_watched

@@ -37,7 +37,7 @@ from extender.model.objects import Object, Pod
 from extender.server.app import listening, make_app
 from extender.server.collaborators import Verbs
 from extender.server.tls import ServerTls
-from extender.settings import DEFAULT_NAMESPACE, Settings
+from extender.settings.configuration import DEFAULT_NAMESPACE, Settings
 from extender.tasks.auditing import Auditing
 from extender.tasks.event_handler import OverLimits
 from extender.tasks.explain_service import ExplainService

@@ -9,7 +9,7 @@ from typing import Final, Literal
 from extender.doctor.permissions import Permission
 from extender.model.objects import PodQuota
 from extender.model.policies import InvalidPolicy, Policy
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.verbs.release.overview import GroupOverview, StrayPod
 
 Severity = Literal["error", "warning", "info"]

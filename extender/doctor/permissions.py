@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.wire.api_calls import API_CALLS
 from extender.wire.watched_kinds import watched_kinds
 

@@ -20,7 +20,7 @@ from extender.model.objects import Namespace, Node, Object, Pod, PodQuota, PodSi
 from extender.model.policies import JsonObject
 from extender.model.quotas import NUMBERS, can_charge, limits_pods, matches
 from extender.model.terms import AffinityTerm
-from extender.quota_settings import Quota
+from extender.settings.quota import Quota
 from extender.verbs.admit.templates import BUILT_IN, controller_of, read, template_paths
 
 _MOST_NAMED: Final = 5

@@ -13,7 +13,7 @@ from extender.doctor.facts import Finding
 from extender.doctor.scheduler_fields import examine_fields, misspelt
 from extender.model.units import Duration
 from extender.rules import catalog
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.verbs.prioritize import has_scores
 
 Document = Mapping[str, Any]

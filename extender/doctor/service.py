@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from extender.doctor.facts import Facts, Finding, Severity, ago
 from extender.index.counts.namespace_budgets import OTHERS
-from extender.settings import Settings, mode_defaults, settings_document
+from extender.settings.configuration import Settings, mode_defaults, settings_document
 
 _SILENT_WATCH_SECONDS: Final = 120.0
 FORBIDDEN_WATCH: Final = " rejected: 403 "  # in the readiness check of a kind whose permission is missing

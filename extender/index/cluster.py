@@ -26,14 +26,14 @@ from extender.index.policies import PolicyTable
 from extender.index.reader import IndexReader
 from extender.index.table_views import Subscribable
 from extender.index.usage import QuotaTable
-from extender.limit_settings import NamespaceLimits
 from extender.model.bounded import shrink
 from extender.model.changes import Nomination, NominationEnd, NominationRelease, ObjectChange
 from extender.model.group_placements import GroupPlacement
 from extender.model.objects import DisruptionBudget, Namespace, Node, Object, Pod, PodQuota, Workload
 from extender.model.policies import InvalidPolicy, Policy, PolicyObject
-from extender.quota_settings import Quota
-from extender.settings import Rules
+from extender.settings.limits import NamespaceLimits
+from extender.settings.quota import Quota
+from extender.settings.rules import Rules
 
 _NO_QUOTA: Final = Quota()
 _NAMESPACE_LIMITS: Final = NamespaceLimits()

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 from extender.model.objects import Pod, PodQuota, PodSignature
 from extender.model.policies import PolicyKey
 from extender.model.resources import Resources
-from extender.quota_settings import Quota
+from extender.settings.quota import Quota
 
 
 class QuotaUse(NamedTuple):

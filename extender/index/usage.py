@@ -28,7 +28,7 @@ from extender.model.objects import Pod, PodQuota, PodSignature
 from extender.model.policies import PolicyKey
 from extender.model.quotas import NUMBERS, can_charge, charged, limits_pods, matches
 from extender.model.resources import Resources, add
-from extender.quota_settings import Quota
+from extender.settings.quota import Quota
 
 _CONSENT = "true"
 

@@ -26,7 +26,7 @@ from extender.rules.quota import CrossNamespaceQuota
 from extender.rules.reserved_room import ReservedRoomRule
 from extender.rules.rule import MAX_SCORE, NodeTrial, Pods, PreparedFilter, PreparedScore, Rule
 from extender.rules.topology_spread import TopologySpread
-from extender.settings import Rules
+from extender.settings.rules import Rules
 
 RULES: tuple[Rule, ...] = (
     Limits(),

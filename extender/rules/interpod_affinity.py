@@ -32,7 +32,7 @@ from extender.rules import joined_groups
 from extender.rules.constraint_states import MOST_TERMS, Steps, domain_states, reach_of, text_of
 from extender.rules.frames import Frame
 from extender.rules.rule import MAX_SCORE, SKIP, SUCCESS, Pods, RankedGroup, Rule, Status, blamed_pods
-from extender.settings import Rules
+from extender.settings.rules import Rules
 
 _NAME = "InterPodAffinity"
 # The rejections that can be certain for every node, made once.

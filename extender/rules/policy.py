@@ -17,7 +17,7 @@ from extender.model.policies import Enforced
 from extender.model.rejections import Code, Reason, Rejection
 from extender.rules.frames import Frame
 from extender.rules.rule import MAX_SCORE, SKIP, SUCCESS, Pods, Rule, Status
-from extender.settings import Rules
+from extender.settings.rules import Rules
 
 _NAME = "SchedulingPolicy"
 

@@ -20,7 +20,7 @@ from extender.model.objects import Pod, PodSignature
 from extender.model.rejections import Code, Reason, Rejection
 from extender.rules.constraint_states import Steps
 from extender.rules.frames import Frame
-from extender.settings import Rules
+from extender.settings.rules import Rules
 
 MAX_SCORE = 100
 

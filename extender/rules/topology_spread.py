@@ -31,7 +31,7 @@ from extender.model.spread import SpreadConstraint, round_half_away, topology_we
 from extender.rules.constraint_states import Steps, domain_states, own_namespace
 from extender.rules.frames import Frame
 from extender.rules.rule import MAX_SCORE, SKIP, SUCCESS, Pods, RankedGroup, Rule, Status, blamed_pods
-from extender.settings import Rules
+from extender.settings.rules import Rules
 
 _NAME = "PodTopologySpread"
 _SKEW_EVERYWHERE = Rejection(_NAME, Reason.SPREAD_SKEW)

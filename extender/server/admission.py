@@ -23,7 +23,7 @@ from extender.server.failures import Failure, NotReady, failure_of
 from extender.server.health import livez, readiness_answer
 from extender.server.listening import listening_limits, listening_within
 from extender.server.request_checks import BodyMemory, check_encoding, read_body
-from extender.settings import Server
+from extender.settings.connections import Server
 from extender.telemetry.admission import AdmissionMetrics
 from extender.telemetry.logs import RepeatedWarnings
 

@@ -16,7 +16,7 @@ from extender.server.middleware import answer_errors
 from extender.server.request_checks import BodyMemory, Deadlines
 from extender.server.tls import ServerTls
 from extender.server.v1.operations import OPERATIONS
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.telemetry import scraped
 from extender.telemetry.metrics import Metrics
 

@@ -15,7 +15,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 from cryptography.x509.oid import NameOID
 
-from extender.settings import Tls
+from extender.settings.connections import Tls
 
 SERVER: Final = "server"
 CLIENT_CA: Final = "client_ca"

@@ -15,7 +15,7 @@ from extender.model.objects import Pod
 from extender.model.preemption import Candidate
 from extender.server.request_checks import BodyMemory, Deadlines
 from extender.server.turns import Turns
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.telemetry.decision_log import DecisionLog
 from extender.telemetry.logs import RepeatedWarning, RepeatedWarnings
 from extender.telemetry.metrics import Metrics

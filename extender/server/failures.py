@@ -12,7 +12,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMessage
 
 from extender.model.explanations import Cause, NotExplained
-from extender.settings import Server
+from extender.settings.connections import Server
 from extender.wire.errors import WireError
 
 

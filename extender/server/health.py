@@ -15,7 +15,7 @@ from aiohttp import web
 
 from extender.server.collaborators import COLLABORATORS
 from extender.server.request_checks import read_body
-from extender.settings import settings_document
+from extender.settings.configuration import settings_document
 from extender.telemetry.logs import Level, current_level, set_level
 from extender.telemetry.metrics import EXPOSITION_TYPE
 

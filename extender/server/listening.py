@@ -12,7 +12,7 @@ from aiohttp import web
 from extender.model.units import Address
 from extender.server.connections import ConnectionLimits, Connections
 from extender.server.request_checks import BodyMemory
-from extender.settings import Server
+from extender.settings.connections import Server
 
 LINGERING_SECONDS: Final = 2.0  # so that a client that still sends can read the error
 _READ_AHEAD: Final = 2**16  # bytes that a connection holds of what no handler reads; twice that before it stops reading

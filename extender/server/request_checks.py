@@ -20,7 +20,7 @@ from aiohttp import hdrs, web
 from extender.server.connection_slots import Stage
 from extender.server.connections import enter_stage
 from extender.server.failures import Compressed, NoCertificate, NoLength, NotLocal, Overloaded, TooLarge, UnknownName
-from extender.settings import Clients, Tls
+from extender.settings.connections import Clients, Tls
 
 Role = Literal["scheduler", "metrics", "admin"]
 

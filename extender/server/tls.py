@@ -17,7 +17,7 @@ from typing import Final, Never
 
 from extender.kube.timing import Clock
 from extender.server.certificates import Cause, TlsError, check_material, read_material, readable_by_all
-from extender.settings import Tls
+from extender.settings.connections import Tls
 
 _LOG = logging.getLogger(__name__)
 _POLL_SECONDS: Final = 5.0  # a renewed Secret takes a minute to reach the files; these seconds add little

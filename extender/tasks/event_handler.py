@@ -16,8 +16,8 @@ import msgspec
 
 from extender.index.cluster import KnownObjects
 from extender.kube.watch.reflector_values import Phase, ReflectorStatus
-from extender.limit_settings import Limits
 from extender.model.objects import Object, Pod, PodSignature
+from extender.settings.limits import Limits
 from extender.tasks.ports import Clock, ObjectIndex, ObjectReflector
 from extender.telemetry.logs import RepeatedWarnings
 

@@ -15,7 +15,7 @@ from extender.index.explain_view import ExplainView
 from extender.model.explanations import Cause, Explanation, NotExplained
 from extender.model.objects import Pod
 from extender.rules.constraint_states import Steps
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.tasks.ports import Clock
 from extender.verbs.effective_pod import known_effective_pod
 from extender.verbs.explain.explaining import explain

@@ -14,7 +14,7 @@ from extender.kube.effects import PodRef
 from extender.kube.errors import KubeError
 from extender.model.objects import Pod
 from extender.model.preemption import Candidate
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.tasks.filter_service import AssumingIndex
 from extender.tasks.ports import Clock, ClusterWriter, PlanTarget
 from extender.verbs.preempt.decision import PreemptionDecision, decide_preemption

@@ -20,7 +20,7 @@ from extender.index.state import state_of
 from extender.model.changes import Change, ObjectChange
 from extender.model.objects import Pod
 from extender.model.policies import PolicyObject
-from extender.settings import Settings, settings_document
+from extender.settings.configuration import Settings, settings_document
 from extender.tasks.ports import Clock
 from extender.tasks.recording_file import RecordingFile
 from extender.telemetry.logs import RepeatedWarning

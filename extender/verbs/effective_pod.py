@@ -39,7 +39,7 @@ from extender.model.policies import (
 )
 from extender.model.rejections import Reason
 from extender.model.terms import NO_AFFINITY, PodAffinity
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.verbs.admit.release_gates import gating, why_no_gate
 from extender.verbs.enforcement import enforce, refused
 

@@ -33,7 +33,8 @@ from extender.model.policies import (
     PolicyKey,
 )
 from extender.model.rejections import Reason
-from extender.settings import Rules, Settings
+from extender.settings.configuration import Settings
+from extender.settings.rules import Rules
 from extender.verbs.admit.budget import Budget
 from extender.verbs.admit.changes import Bounds, Changes, RejectedError
 from extender.verbs.admit.injected import Record, read_records, subtract

@@ -20,7 +20,7 @@ from extender.model.objects import PodSignature
 from extender.model.policies import ConflictPolicy, JsonObject, Policy
 from extender.model.spread import SpreadConstraint, SpreadConstraints
 from extender.model.terms import AffinityTerm, PodAffinity, WeightedTerm
-from extender.settings import Rules
+from extender.settings.rules import Rules
 from extender.verbs.admit.spec_edits import get, put
 from extender.wire.constraints import parse_affinity, parse_spread
 from extender.wire.node_terms import PLACING_LISTS, POD_TERMS, PREFERRED_NODES, SPREAD, WEIGHTED_POD_TERMS

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from extender.index.view import IndexReaders
 from extender.model.objects import Pod
 from extender.rules import catalog
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.verbs.effective_pod import effective_pod
 from extender.verbs.request import requested_nodes, watched_pod
 from extender.wire.extender_v1 import ExtenderArgs

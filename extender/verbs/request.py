@@ -21,7 +21,7 @@ from extender.index.view import CompiledConstraints, IndexReaders, NodesView, Ob
 from extender.model.objects import Node, Pod, PodSignature
 from extender.rules.catalog import PreparedFilters
 from extender.rules.frames import Frame, IndexFrame, RequestFrame
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.wire.extender_v1 import ExtenderArgs
 
 _GROWTH = 2

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from extender.model.group_placements import PLACEMENTS
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.wire.webhook_configurations import GROUP as WEBHOOKS_GROUP
 from extender.wire.webhook_configurations import MUTATING, POLICY_GROUP, POLICY_RESOURCES, VALIDATING
 

@@ -14,10 +14,10 @@ import msgspec
 import orjson
 from msgspec import Raw
 
-from extender.limit_settings import Limits
 from extender.model.objects import Node, Pod
 from extender.model.preemption import Candidate, Victim
 from extender.model.rejections import Reason
+from extender.settings.limits import Limits
 from extender.wire.constraints import decode
 from extender.wire.errors import UNREADABLE, WireError, from_msgspec
 from extender.wire.limits import DEFAULT_LIMITS

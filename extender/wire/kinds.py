@@ -12,10 +12,10 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec import Raw
 
-from extender.limit_settings import Limits
 from extender.model.group_placements import PLACEMENTS, GroupPlacement
 from extender.model.objects import DisruptionBudget, Namespace, Node, Object, Pod, PodQuota, Workload
 from extender.model.policies import GROUP, VERSION, PolicyObject
+from extender.settings.limits import Limits
 from extender.wire.errors import UNREADABLE, WireError, from_msgspec
 from extender.wire.group_placements import GroupPlacementJson, trim_placement
 from extender.wire.limits import DEFAULT_LIMITS

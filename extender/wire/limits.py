@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from extender.limit_settings import Limits
 from extender.model.node_affinity import NodeAffinity, NodeSelectorTerm, PreferredNodeTerm
 from extender.model.objects import Excess
 from extender.model.selectors import LabelSelector
 from extender.model.spread import SpreadConstraints
 from extender.model.taints import Toleration
 from extender.model.terms import AffinityTerm, PodAffinity
+from extender.settings.limits import Limits
 
 DEFAULT_LIMITS: Final = Limits()
 

@@ -11,7 +11,6 @@ from typing import Any, Final
 import msgspec
 import orjson
 
-from extender.limit_settings import Limits
 from extender.model.node_affinity import NodeAffinity, node_selector
 from extender.model.policies import (
     CLUSTER_KIND,
@@ -35,6 +34,7 @@ from extender.model.policies import (
     Targets,
 )
 from extender.model.selectors import EVERYTHING, NOTHING, LabelSelector, parse_selector, requirement
+from extender.settings.limits import Limits
 from extender.wire.constraints import parse_affinity
 from extender.wire.errors import WireError, from_msgspec
 from extender.wire.field_errors import FieldError

@@ -9,9 +9,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Final
 
-from extender.limit_settings import Limits
 from extender.model.labels import is_dns_subdomain, is_label_key
 from extender.model.policies import CLUSTER_KIND, GROUP, KUPID_GROUP, NAMESPACED_KIND, JsonObject, Moment
+from extender.settings.limits import Limits
 from extender.wire.field_errors import ErrorType, FieldError, Problems
 from extender.wire.node_terms import size_of
 from extender.wire.release_v1 import check_release

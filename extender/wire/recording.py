@@ -18,7 +18,6 @@ import msgspec
 import orjson
 from msgspec import Raw, Struct
 
-from extender.limit_settings import Limits
 from extender.model.changes import (
     Assumption,
     AssumptionEnd,
@@ -45,6 +44,7 @@ from extender.model.objects import (
 )
 from extender.model.policies import PolicyObject
 from extender.model.preemption import Candidate, PreemptionPlan
+from extender.settings.limits import Limits
 from extender.wire.errors import UNREADABLE, WireError, from_msgspec
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult, encode_filter
 from extender.wire.kinds import policies_within

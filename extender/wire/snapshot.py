@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Raw, Struct
 
-from extender.limit_settings import Limits
 from extender.model.objects import Object
+from extender.settings.limits import Limits
 from extender.wire.errors import UNREADABLE, WireError, from_msgspec
 from extender.wire.kinds import Kind, decode_identity
 from extender.wire.limits import DEFAULT_LIMITS

@@ -14,7 +14,6 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from extender.limit_settings import Limits
 from extender.model.bounded import BoundedCache, cached
 from extender.model.labels import NO_LABELS
 from extender.model.objects import (
@@ -33,6 +32,7 @@ from extender.model.resources import QuantityError, Resources, parse_resources
 from extender.model.selectors import NOTHING, LabelSelector, SelectorError, parse_selector
 from extender.model.taints import Taint
 from extender.model.terms import NO_AFFINITY, PodAffinity
+from extender.settings.limits import Limits
 from extender.wire.constraints import (
     decode,
     parse_affinity,

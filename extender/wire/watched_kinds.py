@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from extender.limit_settings import Limits
 from extender.model.group_placements import PLACEMENT_KIND
 from extender.model.policies import CLUSTER_KIND, GROUP, KUPID_GROUP, NAMESPACED_KIND
-from extender.settings import Settings
+from extender.settings.configuration import Settings
+from extender.settings.limits import Limits
 from extender.wire.kinds import (
     DISRUPTION_BUDGETS,
     GROUP_PLACEMENTS,

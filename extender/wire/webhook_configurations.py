@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from extender.policy_settings import Policies
+from extender.settings.policies import Policies
 
 JsonObject = dict[str, Any]
 

@@ -7,7 +7,7 @@ from collections import Counter
 
 import orjson
 
-from extender.settings import Server
+from extender.settings.connections import Server
 from tests.attack.attacks import ATTACKS, Target
 from tests.server.raw import head_of, whole
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from extender.settings import Clients
+from extender.settings.connections import Clients
 from extender.simulator.apiserver.server import ApiServer
 from tests.attack.attacks import Target
 from tests.attack.hostile_api import HostileApi

@@ -8,7 +8,7 @@ from cryptography import x509
 
 from extender.cli.main import main
 from extender.server.tls import ServerTls
-from extender.settings import Tls
+from extender.settings.connections import Tls
 from tests.server.pki import NOW
 
 MADE = ("ca", "server", "client", "metrics", "admin")

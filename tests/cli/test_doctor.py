@@ -27,7 +27,7 @@ from extender.cli.main import main
 from extender.compose.embedded import FREE_PORT, service_running
 from extender.server.app import listening
 from extender.server.tls import ServerTls
-from extender.settings import Clients, Server, Tls
+from extender.settings.connections import Clients, Server, Tls
 from extender.simulator.apiserver.fault_points import Call
 from extender.simulator.apiserver.kinds import SECRETS, SERVICES, VALIDATING_WEBHOOKS
 from extender.simulator.apiserver.server import ApiServer

@@ -8,8 +8,8 @@ import pytest
 from extender.cli.command import CommandError
 from extender.cli.files import access_to, read_bytes, read_snapshot
 from extender.kube.connection import Access
-from extender.limit_settings import Limits
-from extender.settings import Kube
+from extender.settings.connections import Kube
+from extender.settings.limits import Limits
 
 PODS = b'{"kind": "PodList", "items": [{"metadata": {"name": "web-1", "uid": "u-1"}, "spec": {"nodeName": "node-a"}}]}'
 

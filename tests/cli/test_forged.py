@@ -14,7 +14,8 @@ import pytest
 from extender.compose.embedded import FREE_PORT, service_running
 from extender.compose.service import Service
 from extender.model.units import Duration
-from extender.settings import Kube, Server, Settings
+from extender.settings.configuration import Settings
+from extender.settings.connections import Kube, Server
 from extender.simulator.apiserver.kinds import NODES, PODS
 from extender.simulator.apiserver.server import ApiServer
 from extender.simulator.json_objects import JsonObject

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from extender.cli.main import main
-from extender.settings import API_VERSION, KIND
+from extender.settings.configuration import API_VERSION, KIND
 
 ROOT = Path(__file__).resolve().parents[2]
 TLS = {"certFile": "/etc/tls/tls.crt", "keyFile": "/etc/tls/tls.key"}

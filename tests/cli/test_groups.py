@@ -15,7 +15,7 @@ from extender.cli.groups import groups_of
 from extender.cli.main import main
 from extender.model.group_placements import PlacementStatus
 from extender.model.release import RELEASE_GATE, RELEASED_ANNOTATION, Decision, GroupKey, Level, Phase
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.simulator.apiserver.server import ApiServer
 from extender.wire.group_placements import decision_body, status_body
 from tests.policies import policy_json

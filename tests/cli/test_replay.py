@@ -14,7 +14,8 @@ import pytest
 from extender.cli.main import main
 from extender.cli.scenarios import lead_to_webhook, read_objects, read_scenario, scenario_settings
 from extender.compose.embedded import service_running
-from extender.settings import Recorder, settings_document
+from extender.settings.configuration import settings_document
+from extender.settings.jobs import Recorder
 from extender.simulator.scenario.play import Player
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 

@@ -17,7 +17,7 @@ import orjson
 import pytest
 
 from extender.cli.serve import warn_of_unreadable
-from extender.settings import API_VERSION, KIND
+from extender.settings.configuration import API_VERSION, KIND
 from extender.simulator.apiserver.server import ApiServer
 from tests.fakes import PATIENCE
 from tests.simulator.plain import HOSTNAME, anti_affinity, namespace, node, pod, term

@@ -9,7 +9,8 @@ import pytest
 
 from extender.compose.embedded import FREE_PORT, service_running
 from extender.compose.service import Service
-from extender.settings import Kube, Server, Settings, Watch
+from extender.settings.configuration import Settings
+from extender.settings.connections import Kube, Server, Watch
 from extender.simulator.apiserver.kinds import PODS, Target
 from extender.simulator.apiserver.server import ApiServer
 from extender.simulator.json_objects import JsonObject

@@ -15,7 +15,7 @@ import pytest
 
 from extender.compose.embedded import FREE_PORT, StartError, service_running
 from extender.compose.service import Service
-from extender.settings import DEFAULT_NAMESPACE, Settings
+from extender.settings.configuration import DEFAULT_NAMESPACE, Settings
 from extender.simulator.apiserver.api_errors import ApiError
 from extender.simulator.apiserver.fault_points import Call, Faults
 from extender.simulator.apiserver.kinds import (

@@ -10,7 +10,7 @@ import msgspec
 
 from extender.compose.bench_service import _run
 from extender.model.units import Address
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.simulator.apiserver.server import ApiServer
 
 

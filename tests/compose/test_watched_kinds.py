@@ -13,7 +13,7 @@ from extender.doctor.permissions import needed_permissions
 from extender.index.cluster import ClusterIndex
 from extender.kube.timing import SystemClock
 from extender.model.objects import DisruptionBudget
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.wire import watched_kinds as table
 from extender.wire.kinds import Identity, Kind
 from extender.wire.objects_json import BudgetJson

@@ -13,7 +13,7 @@ import yaml
 
 from extender.cli.main import main
 from extender.doctor.permissions import needed_permissions
-from extender.settings import Settings, default_settings, parse_settings
+from extender.settings.configuration import Settings, default_settings, parse_settings
 from extender.wire.api_calls import API_CALLS
 from tests.deploy.building import CLUSTER_SCOPED, DEPLOY, DEPLOYED, OVERLAYS, Json, built, load, of_kind, overlay, rules
 

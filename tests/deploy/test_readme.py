@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from extender.settings import Settings, parse_settings
+from extender.settings.configuration import Settings, parse_settings
 from tests.deploy.building import DEPLOY, ROOT, built, load, of_kind
 from tests.deploy.reading import README, blocks, section
 from tests.tools import tool

@@ -9,7 +9,7 @@ import pytest
 from extender.doctor.facts import Facts, Groups
 from extender.doctor.groups import examine_groups
 from extender.model.release import GroupKey, Level, Phase
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.verbs.release.overview import UNDECIDED, GroupOverview, StrayPod
 from extender.verbs.release.progress import Reason
 

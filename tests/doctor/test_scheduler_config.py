@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from extender.doctor.scheduler_config import examine_scheduler
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from tests.doctor.test_findings import settings
 
 STANZA: dict[str, Any] = {

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.simulator.json_objects import JsonObject, name_of
 from tests.e2e.board import Board, following
 from tests.e2e.client import NAMESPACES, NODES, PODS, Api, connect, path_of, pod_path

@@ -19,7 +19,7 @@ from extender.index.audit import audit
 from extender.kube.connection import Access
 from extender.kube.session import open_session
 from extender.kube.timing import SystemClock
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.simulator.json_objects import JsonObject, name_of, node_of
 from extender.simulator.oracle.brute_force import SUCCESS, check, feasible
 from extender.simulator.oracle.cluster_state import ClusterState

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.quota_settings import Quota
+from extender.settings.quota import Quota
 from extender.simulator.json_objects import JsonObject, name_of
 from extender.verbs.admit.native_quota import ALLOWED, ALLOWED_LABEL, NAME, native_quotas
 from tests.builders import pod_json, term, weighted

@@ -19,7 +19,7 @@ import yaml
 
 from extender.cli.main import main
 from extender.cli.scenarios import read_objects, read_scenario
-from extender.settings import API_VERSION, KIND
+from extender.settings.configuration import API_VERSION, KIND
 from extender.simulator.apiserver.api_errors import ApiError
 from extender.simulator.apiserver.fault_points import Call, ConnectionCut, Faults
 from extender.simulator.apiserver.kinds import (

@@ -6,8 +6,8 @@ import orjson
 
 from extender.index.cluster import ClusterIndex
 from extender.index.view import CompiledConstraints, GroupView
-from extender.limit_settings import Limits
 from extender.model.objects import Pod
+from extender.settings.limits import Limits
 from extender.wire.kinds import pods_within
 from tests.builders import Json
 

@@ -18,7 +18,7 @@ import extender.compose.service  # noqa: F401 (the memory of a service with ever
 from extender.compose.process import freeze_gc, return_large_blocks
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import Pod
-from extender.settings import Rules
+from extender.settings.rules import Rules
 from extender.simulator.process_usage import peak_megabytes, resident_megabytes
 from tests.builders import Json, namespace, node, pod_json, spread, term
 from tests.index.counting import unlimited

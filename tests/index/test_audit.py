@@ -14,7 +14,7 @@ from extender.index.counts.signature_counts import SignatureCounts
 from extender.index.counts.term_counts import OwnerGroup
 from extender.model.bounded import without_item
 from extender.model.objects import Pod
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.wire.kinds import NODES, PODS
 
 HOST = "kubernetes.io/hostname"

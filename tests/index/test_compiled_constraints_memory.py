@@ -10,7 +10,7 @@ from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.index.counts import compiled_constraints
 from extender.index.counts.groups import Group
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.verbs.filter.pipeline import FilterVerb
 from tests.builders import Json, asking, index_of, matching, node, pod, pod_json, settings, spread, term
 from tests.contenders import contender_json

@@ -9,9 +9,9 @@ import pytest
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.index.counts.namespace_budgets import LIMIT_NAMES, Amounts
-from extender.limit_settings import NamespaceLimits
 from extender.model.objects import Excess, Pod
-from extender.settings import Rules
+from extender.settings.limits import NamespaceLimits
+from extender.settings.rules import Rules
 from tests.builders import Json, matching, node, pod, requirement, spread, term, weighted
 
 TWO: Final = NamespaceLimits(selectors=2, topology_keys=2, cross_namespace_terms=2, compile_steps=1000)

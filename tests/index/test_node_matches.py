@@ -9,7 +9,7 @@ from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.model.node_affinity import NodeAffinity
 from extender.model.objects import Node
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 
 AFFINITY = NodeAffinity((("zone", "a"),))
 NAMES = st.sampled_from([f"n{number}" for number in range(5)])

@@ -13,7 +13,7 @@ from extender.index.state import apply_change, state_of
 from extender.model.changes import Change, ObjectChange
 from extender.model.objects import Object
 from extender.model.release import GroupKey, Slot
-from extender.settings import Rules
+from extender.settings.rules import Rules
 from tests.builders import index_of, namespace, node, pod, term, workload
 
 GROUP, OTHER = GroupKey("ns", "policy", "a"), GroupKey("ns", "policy", "b")

@@ -6,7 +6,7 @@ import pytest
 
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import PodQuota
-from extender.settings import Rules
+from extender.settings.rules import Rules
 from tests.quotas import SCOPE, Tenants, limited, quota, reaching
 
 

@@ -18,7 +18,7 @@ from extender.model.rejections import Code
 from extender.rules import catalog
 from extender.rules.catalog import PreparedFilters
 from extender.rules.frames import Frame, IndexFrame
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.verbs.prioritize import prioritize_nodes
 from extender.wire.kinds import PODS
 from tests.builders import Json, asking, settings

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.index.cluster import ClusterIndex
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.verbs.filter.pipeline import FilterVerb
 from tests.builders import Json, asking, settings
 from tests.deciding import filter_nodes

@@ -8,7 +8,7 @@ from hypothesis import given
 from extender.index.audit import audit, audit_steps
 from extender.index.cluster import ClusterIndex
 from extender.index.counts import compiled_constraints
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from tests.laws.observing import SYSTEM_DEFAULTS, WHOLE_ANSWERS, Cluster, apply, asked, fresh, seen
 from tests.strategies import Step, histories
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.simulator.oracle.brute_force import UNPARSABLE_CONSTRAINT, feasible
 from extender.simulator.oracle.terms import are_parsable
 from extender.verbs.prioritize import prioritize_nodes

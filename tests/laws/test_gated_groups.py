@@ -11,7 +11,7 @@ from extender.index.gated import Role
 from extender.model.objects import Object
 from extender.model.policies import PolicyObject
 from extender.model.release import RELEASE_GATE, GroupSize
-from extender.settings import Rules
+from extender.settings.rules import Rules
 from tests.gangs import FOREIGN_GATE, gated, release_policy
 
 PODS = ("a", "b", "c", "d")

@@ -14,8 +14,8 @@ from extender.index.claims.assumed import Limits
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import Object, Pod
 from extender.model.policies import PolicyObject
-from extender.quota_settings import Quota
-from extender.settings import Rules
+from extender.settings.quota import Quota
+from extender.settings.rules import Rules
 from extender.wire.kinds import PODS
 from tests.builders import REQUIRED, Json, namespace, pod_json, term
 from tests.policies import policy

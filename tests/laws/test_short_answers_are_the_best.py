@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.verbs.prioritize import prioritize_nodes
 from tests.builders import Json, asking, settings, spread
 from tests.deciding import filter_nodes

@@ -8,10 +8,10 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from extender.limit_settings import Limits
 from extender.model.cross_namespace import may_reach_out, reached, terms_of
 from extender.model.objects import Pod
 from extender.model.units import ByteSize
+from extender.settings.limits import Limits
 from extender.verbs.effective_pod import effective_pod
 from extender.wire.kinds import Kind, pods_within
 from tests.builders import REQUIRED, Json, matching, pod, pod_json, term, weighted

@@ -20,7 +20,7 @@ from tests.mutants.mutating import Mutant, mutants_of
 from tests.mutants.running import Outcome, floor_of, run
 
 EQUIVALENT: Final = Path(__file__).with_name("equivalent.yaml")
-FLOORS: Final = ("model", "settings.py", "wire", "index", "rules", "verbs", "doctor")
+FLOORS: Final = ("model", "settings", "wire", "index", "rules", "verbs", "doctor")
 # Imported once, before the first child is forked; nothing of ours, and nothing that imports ours.
 LIBRARIES: Final = ("aiohttp", "aiohttp.web", "hypothesis", "msgspec", "orjson", "prometheus_client", "pytest_asyncio")
 

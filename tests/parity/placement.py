@@ -18,7 +18,7 @@ from extender.rules.frames import Frame, IndexFrame, RequestFrame
 from extender.rules.interpod_affinity import InterPodAffinity
 from extender.rules.rule import PreparedFilter, PreparedScore
 from extender.rules.topology_spread import TopologySpread
-from extender.settings import Settings, parse_settings
+from extender.settings.configuration import Settings, parse_settings
 from extender.wire.extender_v1 import ExtenderArgs
 from extender.wire.kinds import (
     NAMESPACES,

@@ -9,8 +9,8 @@ from typing import Any
 
 import orjson
 
-from extender.limit_settings import Limits
 from extender.model.policies import CLUSTER_KIND, KUPID_GROUP, JsonObject
+from extender.settings.limits import Limits
 from extender.verbs.admit.budget import Budget
 from extender.verbs.admit.changes import Bounds
 from extender.verbs.admit.injection import Injection

@@ -9,8 +9,8 @@ from typing import Any
 
 import orjson
 
-from extender.limit_settings import Limits
 from extender.model.units import ByteSize
+from extender.settings.limits import Limits
 from extender.wire.kinds import Kind, pods_within
 
 Case = dict[str, Any]

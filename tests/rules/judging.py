@@ -10,7 +10,7 @@ from extender.rules import catalog
 from extender.rules.catalog import PreparedFilters
 from extender.rules.frames import IndexFrame
 from extender.rules.rule import PreparedScore
-from extender.settings import InterPodAffinity, Rules
+from extender.settings.rules import InterPodAffinity, Rules
 from extender.wire.kinds import PODS
 from tests.builders import Json
 

@@ -18,7 +18,7 @@ from extender.model.rejections import Reason, Rejection
 from extender.rules import catalog
 from extender.rules.frames import Frame, IndexFrame
 from extender.rules.rule import SUCCESS, Rule, Status
-from extender.settings import Rules
+from extender.settings.rules import Rules
 from extender.tasks.rejected_pods.requeuer import Requeuer
 from extender.tasks.rejected_pods.writes import RejectedPodWriter, dependency_version, is_unchanged
 from extender.verbs.filter.pipeline import FilterDecision, FilterVerb

@@ -26,7 +26,7 @@ from extender.compose.service import Service
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import Pod
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.simulator.apiserver.api_errors import ApiError
 from extender.simulator.apiserver.fault_points import Call, Faults
 from extender.simulator.apiserver.server import ApiServer

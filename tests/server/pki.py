@@ -8,7 +8,7 @@ import aiohttp
 import msgspec
 
 from extender.certificates.authority import CLIENT, SERVER, Authority, Pair
-from extender.settings import Clients, Tls
+from extender.settings.connections import Clients, Tls
 
 NOW = datetime.now(UTC)
 LONG_AGO = NOW - timedelta(days=1000)

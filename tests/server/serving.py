@@ -11,7 +11,8 @@ from extender.model.objects import Pod
 from extender.model.preemption import Candidate
 from extender.server.app import make_app
 from extender.server.collaborators import Verbs
-from extender.settings import Kube, Server, Settings
+from extender.settings.configuration import Settings
+from extender.settings.connections import Kube, Server
 from extender.telemetry.metrics import Metrics
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult, PreemptionArgs
 

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from extender.certificates.authority import CLIENT, SERVER, Authority
 from extender.server.certificates import TlsError
 from extender.server.tls import ServerTls
-from extender.settings import Tls
+from extender.settings.connections import Tls
 from tests.server.pki import LONG_AGO, LOOPBACK, NOW, Pki
 
 

@@ -18,7 +18,7 @@ from extender.server.collaborators import COLLABORATORS, Verbs
 from extender.server.connection_slots import ConnectionSlot, Stage
 from extender.server.connections import Connection, ConnectionLimits, Connections
 from extender.server.tls import ServerTls
-from extender.settings import Paths, Server
+from extender.settings.connections import Paths, Server
 from extender.wire.extender_v1 import BindingArgs, ExtenderArgs, FilterResult
 from tests.fakes import until
 from tests.server.pki import Pki

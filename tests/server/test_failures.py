@@ -14,7 +14,7 @@ from pytest_aiohttp.plugin import AiohttpClient
 
 from extender.model.units import ByteSize, Duration
 from extender.server.collaborators import COLLABORATORS, Verbs
-from extender.settings import Server
+from extender.settings.connections import Server
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 from tests.fakes import until
 from tests.server.serving import AGREEABLE, BY_NAMES, Client, Switch, app_with

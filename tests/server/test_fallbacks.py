@@ -14,7 +14,7 @@ from pytest_aiohttp.plugin import AiohttpClient
 from extender.model.objects import Pod
 from extender.model.units import Duration
 from extender.server.collaborators import Verbs
-from extender.settings import Kube, Server
+from extender.settings.connections import Kube, Server
 from extender.telemetry.logs import RepeatedWarning
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 from tests.server.serving import (

@@ -15,7 +15,7 @@ import extender
 from extender.model.units import Address
 from extender.server.app import listening
 from extender.server.tls import ServerTls
-from extender.settings import Clients, Server
+from extender.settings.connections import Clients, Server
 from tests.server.pki import SCHEDULER, Pki
 from tests.server.raw import whole, wire
 from tests.server.serving import BY_NAMES, app_with

@@ -16,7 +16,7 @@ import pytest
 from extender.model.units import Address, Duration
 from extender.server.app import listening
 from extender.server.tls import ServerTls
-from extender.settings import Server
+from extender.settings.connections import Server
 from tests.fakes import until
 from tests.server.pki import Pki
 from tests.server.raw import head_of, wire

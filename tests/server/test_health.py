@@ -5,7 +5,7 @@ from http import HTTPStatus
 import pytest
 from pytest_aiohttp.plugin import AiohttpClient
 
-from extender.settings import Settings, parse_settings
+from extender.settings.configuration import Settings, parse_settings
 from tests.server.serving import BY_NAMES, BY_NODES, Switch, app_with
 
 

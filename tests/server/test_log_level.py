@@ -9,7 +9,7 @@ import pytest
 from pytest_aiohttp.plugin import AiohttpClient
 
 from extender.model.units import Duration
-from extender.settings import Server
+from extender.settings.connections import Server
 from tests.server.serving import app_with
 
 OURS = logging.getLogger("extender")

@@ -23,7 +23,8 @@ from extender.server import request_checks
 from extender.server.app import listening
 from extender.server.openapi import document_of
 from extender.server.v1.operations import OPERATIONS
-from extender.settings import Server, Settings, Tls
+from extender.settings.configuration import Settings
+from extender.settings.connections import Server, Tls
 from tests.builders import namespace, node, pod, pod_json, spread, term
 from tests.server.serving import AGREEABLE, BY_NAMES, POD, Answering, Client, Switch, app_with
 

@@ -12,7 +12,7 @@ from extender.certificates.authority import CLIENT
 from extender.model.units import Address
 from extender.server.app import listening
 from extender.server.tls import ServerTls
-from extender.settings import Clients, Paths, Server
+from extender.settings.connections import Clients, Paths, Server
 from tests.server.pki import NOW, Pki, new_connections
 from tests.server.serving import BY_NAMES, POD, app_with
 

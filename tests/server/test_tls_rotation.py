@@ -18,7 +18,7 @@ from extender.certificates.authority import CLIENT, SERVER, Authority
 from extender.model.units import Address
 from extender.server.app import listening
 from extender.server.tls import ServerTls
-from extender.settings import Server
+from extender.settings.connections import Server
 from tests.fakes import FakeClock, until
 from tests.server.pki import LONG_AGO, LOOPBACK, NOW, SCHEDULER, Pki, new_connections
 from tests.server.serving import BY_NAMES, app_with

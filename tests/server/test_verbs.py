@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 from pytest_aiohttp.plugin import AiohttpClient
 
-from extender.limit_settings import Limits
 from extender.model.rejections import Reason
 from extender.server.app import make_app
 from extender.server.collaborators import Verbs
-from extender.settings import Paths, Server, Settings
+from extender.settings.configuration import Settings
+from extender.settings.connections import Paths, Server
+from extender.settings.limits import Limits
 from extender.telemetry.metrics import Metrics
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 from tests.builders import pod_json, term

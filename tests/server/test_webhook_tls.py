@@ -14,7 +14,7 @@ from extender.certificates.rotation import ServingPair
 from extender.model.units import Address
 from extender.server.admission import AdmissionService, admitting
 from extender.server.webhook_tls import WebhookTls
-from extender.settings import Server
+from extender.settings.connections import Server
 from extender.telemetry.admission import AdmissionMetrics
 from tests.server.pki import LOOPBACK, NOW
 from tests.server.test_admission import Decisions, State

@@ -16,7 +16,7 @@ from typing import Any
 from extender.kube.timing import BackoffOptions
 from extender.model.objects import Object, Pod
 from extender.model.preemption import PreemptionPlan
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.tasks.preemption.event_recorder import EventRecorder
 from extender.tasks.preemption.executor import ExecutorOptions, PreemptionExecutor
 from extender.tasks.preemption.manager import PreemptionManager

@@ -11,7 +11,7 @@ import pytest
 
 from extender.index.audit import audit, audit_steps
 from extender.index.cluster import ClusterIndex
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.tasks.auditing import Auditing
 from extender.wire.kinds import NAMESPACES, NODES, PODS
 from tests.fakes import FakeClock, until

@@ -11,7 +11,7 @@ import pytest
 from extender.index.cluster import ClusterIndex
 from extender.kube.effects import PodRef
 from extender.kube.errors import Conflict
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.tasks.preempt_and_bind import BindService
 from extender.wire.errors import WireError
 from extender.wire.extender_v1 import BindingArgs, decode_binding_args, encode_binding

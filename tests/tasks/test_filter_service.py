@@ -14,7 +14,7 @@ from extender.index.claims.assumed import Limits
 from extender.index.cluster import ClusterIndex
 from extender.kube.timing import SystemClock
 from extender.model.objects import Pod
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.tasks.filter_service import AssumedPodOptions, FilterService
 from extender.tasks.watched_pods import WatchedPods
 from extender.verbs.filter.pipeline import FilterVerb

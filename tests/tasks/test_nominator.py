@@ -15,7 +15,7 @@ from extender.index.claims.assumed import Limits
 from extender.index.cluster import ClusterIndex
 from extender.kube.errors import Conflict, NotFound
 from extender.kube.timing import Clock, SystemClock
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.tasks.rejected_pods.nominator import Nominator, NominatorOptions
 from extender.tasks.rejected_pods.requeuer import Requeuer
 from extender.tasks.rejected_pods.writes import REQUEUE_ANNOTATION, RejectedPodWriter

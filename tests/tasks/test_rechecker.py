@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from extender.kube.effects import PodRef
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.tasks.rejected_pods.rechecker import Rechecker
 from extender.tasks.rejected_pods.writes import REQUEUE_ANNOTATION, RejectedPodWriter
 from extender.verbs.filter.pipeline import FilterVerb

@@ -16,8 +16,8 @@ import pytest
 from extender.compose.replay import Replay
 from extender.index.cluster import ClusterIndex
 from extender.model.units import ByteSize
-from extender.settings import Recorder as RecorderSettings
-from extender.settings import Settings
+from extender.settings.configuration import Settings
+from extender.settings.jobs import Recorder as RecorderSettings
 from extender.tasks import recorder as recorder_module
 from extender.tasks.recorder import RecordedFilterVerb, Recorder
 from tests.builders import asking, node, pod, pod_json, settings

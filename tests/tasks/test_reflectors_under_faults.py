@@ -18,7 +18,7 @@ from extender.kube.connection import Access
 from extender.kube.session import open_session
 from extender.kube.watch.reflector import Reflector
 from extender.kube.watch.reflector_values import WatchOptions
-from extender.settings import Rules
+from extender.settings.rules import Rules
 from extender.simulator.apiserver.api_errors import ApiError
 from extender.simulator.apiserver.fault_points import Call, ConnectionCut, Faults
 from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS

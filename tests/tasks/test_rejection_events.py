@@ -10,7 +10,7 @@ import pytest
 
 from extender.kube.effects import PodEvent, PodRef
 from extender.kube.errors import Unreachable
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.tasks.explain_service import ExplainService
 from extender.tasks.rejected_pods.events import (
     AT_ONCE,

@@ -9,7 +9,7 @@ import orjson
 
 from extender.index.cluster import ClusterIndex
 from extender.model.policies import GROUP, PolicyObject
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.verbs.effective_pod import policy_terms
 from extender.verbs.filter.pipeline import FilterDecision, FilterVerb
 from extender.wire.kinds import policies_within

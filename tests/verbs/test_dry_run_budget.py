@@ -10,7 +10,7 @@ from extender.index.counts.groups import Group
 from extender.index.nodes.topology import NodePods
 from extender.model.objects import Pod
 from extender.model.preemption import PreemptionPlan
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.verbs.dry_run import victims
 from extender.verbs.dry_run.candidates import NodeSearch
 from extender.verbs.dry_run.victims import DryRun

@@ -12,7 +12,7 @@ from extender.model.explanations import Explanation
 from extender.model.objects import Object, Pod
 from extender.model.release import GroupKey, Slot
 from extender.rules import constraint_states
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.verbs.explain import changes
 from extender.verbs.explain import explaining as explaining_module
 from tests.builders import index_of, matching, namespace, node, pod, settings, spread, term

@@ -11,7 +11,7 @@ from extender.index.cluster import ClusterIndex
 from extender.model.objects import Object
 from extender.model.preemption import PreemptionPlan
 from extender.model.rejections import Reason
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.verbs.filter.pipeline import FilterDecision, FilterVerb
 from extender.verbs.filter.preemption_plan import UnhelpfulNodeCache
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult

@@ -7,9 +7,10 @@ from typing import Final
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
-from extender.limit_settings import NamespaceLimits
 from extender.model.rejections import Reason
-from extender.settings import Rules, Settings, default_settings
+from extender.settings.configuration import Settings, default_settings
+from extender.settings.limits import NamespaceLimits
+from extender.settings.rules import Rules
 from extender.tasks.rejected_pods.requeuer import Requeuer
 from extender.tasks.rejected_pods.writes import RejectedPodWriter
 from extender.verbs.filter.pipeline import FilterVerb

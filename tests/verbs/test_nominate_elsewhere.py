@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from extender.index.cluster import ClusterIndex
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.verbs.filter.select_host import TRIED, find_node_elsewhere
 from extender.wire.kinds import PODS
 from tests.builders import Json, index_of, node, pod, term, weighted

@@ -8,7 +8,7 @@ import pytest
 
 from extender.model.explanations import Explanation, Obstacle
 from extender.model.objects import Object, Pod
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.verbs.explain.explaining import explain
 from extender.verbs.explain.note import MOST_BYTES, rejection_note
 from tests.builders import index_of, node, pod, spread, term

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import Pod, PodSignature
 from extender.model.units import ByteSize
-from extender.settings import Answers, Settings
+from extender.settings.configuration import Settings
+from extender.settings.rules import Answers
 from extender.verbs.filter.pipeline import FilterVerb
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult, decode_args, encode_filter
 from extender.wire.kinds import NAMESPACES, NODES, PODS

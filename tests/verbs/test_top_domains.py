@@ -16,7 +16,7 @@ from extender.rules import catalog
 from extender.rules.frames import IndexFrame
 from extender.rules.interpod_affinity import InterPodAffinity
 from extender.rules.rule import RankedGroup
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.verbs.request import RequestedNodes
 from extender.verbs.search import top_domains
 from extender.wire.kinds import NODES, PODS

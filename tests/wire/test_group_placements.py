@@ -13,7 +13,7 @@ from extender.index.cluster import ClusterIndex
 from extender.kube.calls import segment
 from extender.model.group_placements import GroupPlacement, PlacementStatus, placement_name
 from extender.model.release import Decision, GroupKey, Level, Phase, own_group
-from extender.settings import Rules
+from extender.settings.rules import Rules
 from extender.wire.group_placements import decision_body, status_body, undecided_body
 from extender.wire.kinds import GROUP_PLACEMENTS, Identity
 

@@ -8,8 +8,8 @@ import msgspec
 import orjson
 import pytest
 
-from extender.limit_settings import Limits
 from extender.model.objects import Pod
+from extender.settings.limits import Limits
 from extender.wire.kinds import Kind, pods_within
 from tests.builders import Json, matching, pod_json, requirement, spread, term, weighted
 

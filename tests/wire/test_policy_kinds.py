@@ -8,9 +8,9 @@ import orjson
 import pytest
 
 from extender.index.cluster import ClusterIndex
-from extender.limit_settings import Limits
 from extender.model.policies import GROUP, KUPID_GROUP, InvalidPolicy, Moment, Policy, PolicyKey, Subject
-from extender.settings import Rules
+from extender.settings.limits import Limits
+from extender.settings.rules import Rules
 from extender.wire.kinds import Identity, policies_within
 from extender.wire.snapshot import decode_snapshot
 

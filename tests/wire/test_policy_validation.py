@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.limit_settings import Limits
+from extender.settings.limits import Limits
 from extender.wire.limits import DEFAULT_LIMITS
 from extender.wire.policies_v1 import PolicyError, read_policy
 from extender.wire.policy_validation import validate

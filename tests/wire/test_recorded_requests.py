@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from extender.index.cluster import ClusterIndex
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.simulator.oracle.brute_force import feasible
 from extender.verbs.preempt.decision import decide_preemption
 from extender.verbs.prioritize import prioritize_nodes

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.limit_settings import Limits
 from extender.model.changes import (
     Assumption,
     AssumptionEnd,
@@ -22,6 +21,7 @@ from extender.model.changes import (
 from extender.model.objects import Namespace, Object, Pod, PodSignature
 from extender.model.policies import PolicyObject
 from extender.model.release import GroupKey, Slot
+from extender.settings.limits import Limits
 from extender.wire.errors import WireError
 from extender.wire.kinds import PODS, RESOURCE_QUOTAS, policies_within
 from extender.wire.recording import Entry, RecordingDecoder, RecordingEncoder, Start

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from extender.policy_settings import Policies, Webhook
+from extender.settings.policies import Policies, Webhook
 from extender.wire.webhook_configurations import (
     WebhookTarget,
     differs,

@@ -32,7 +32,7 @@ from extender.model.objects import Namespace, PodSignature, Workload
 from extender.model.policies import Enforced
 from extender.model.spread import SpreadConstraint, SpreadConstraints
 from extender.model.terms import AffinityTerm
-from extender.settings import Rules
+from extender.settings.rules import Rules
 
 _Versions = tuple[int, int, int, int]
 """Of the terms that existing pods carry, of namespaces, of workloads, and of the label keys that nodes carry."""

@@ -26,7 +26,7 @@ from extender.index.view import CompiledConstraints, GroupView
 from extender.model.changes import PolicyRecheck
 from extender.model.objects import Namespace, Node, Pod, PodSignature
 from extender.model.terms import NO_AFFINITY, AffinityTerm, PodAffinity
-from extender.settings import Rules
+from extender.settings.rules import Rules
 
 _SIGNATURES_A_STEP = 4000  # at 0.1 µs
 

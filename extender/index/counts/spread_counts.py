@@ -18,7 +18,7 @@ from extender.model.labels import HOSTNAME
 from extender.model.objects import PodSignature
 from extender.model.selectors import LabelSelector
 from extender.model.spread import SYSTEM_DEFAULTS, SpreadConstraint
-from extender.settings import Rules
+from extender.settings.rules import Rules
 
 
 @dataclass(frozen=True, slots=True)

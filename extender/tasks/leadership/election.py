@@ -26,7 +26,7 @@ from typing import Final
 
 from extender.kube.effects import Lease
 from extender.kube.errors import Conflict, KubeError, NotFound
-from extender.settings import LEADER_JITTER
+from extender.settings.jobs import LEADER_JITTER
 from extender.tasks.leadership.state import LeaderTerm
 from extender.tasks.ports import Clock, LeaseStore
 

@@ -9,7 +9,7 @@ from extender.index.gated import GatedGroups, Role
 from extender.model.objects import Pod
 from extender.model.release import GroupKey
 from extender.model.resources import PODS, Resources, total
-from extender.release_settings import Release
+from extender.settings.release import Release
 from extender.verbs.release.progress import GroupState
 
 

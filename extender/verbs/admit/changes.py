@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from extender.limit_settings import Limits
 from extender.model.policies import ConflictPolicy, JsonObject, Policy, PolicyKey
+from extender.settings.limits import Limits
 from extender.wire.limits import DEFAULT_LIMITS
 from extender.wire.node_terms import NODE_TERMS
 

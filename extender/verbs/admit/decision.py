@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from zlib import crc32
 
-from extender.limit_settings import Limits
 from extender.model.policies import (
     DEFAULT_SERVICE_ACCOUNT,
     EXEMPT_LABEL,
@@ -26,7 +25,8 @@ from extender.model.policies import (
     Subject,
     Targets,
 )
-from extender.policy_settings import Policies
+from extender.settings.limits import Limits
+from extender.settings.policies import Policies
 from extender.verbs.admit.budget import Budget
 from extender.verbs.admit.changes import Bounds, Changes, Conflict, RejectedError
 from extender.verbs.admit.injected import Record, annotated, joined, read_records, record_of, subtract, write_records

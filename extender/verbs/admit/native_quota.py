@@ -14,7 +14,7 @@ import orjson
 
 from extender.model.policies import NAMESPACE_NAME_LABEL, JsonObject
 from extender.model.quotas import CROSS_NAMESPACE_SCOPE
-from extender.quota_settings import Quota
+from extender.settings.quota import Quota
 
 NAME: Final = "cross-namespace-pod-affinity"
 ALLOWED_LABEL: Final = "placement.extender.dev/cross-namespace-affinity"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from extender.limit_settings import Limits
 from extender.model.policies import JsonObject
+from extender.settings.limits import Limits
 from extender.verbs.admit.policy_reader import NodeReader, PolicyReader
 from extender.verbs.admit.policy_warnings import warnings_of
 from extender.verbs.admit.reviews import Request, allowed, invalid

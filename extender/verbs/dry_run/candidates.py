@@ -13,7 +13,7 @@ from extender.model.objects import Pod
 from extender.model.preemption import PreemptionPlan, best_candidates
 from extender.rules import catalog
 from extender.rules.free_resources import conflicting_nominated_pods
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.verbs.dry_run.victims import DryRun, Removal
 
 # As kube-scheduler: a dry run ends when so many candidates are found (minCandidateNodesPercentage and -Absolute).

@@ -20,7 +20,7 @@ from extender.rules import catalog
 from extender.rules.constraint_states import Steps
 from extender.rules.frames import Frame, IndexFrame, WorstCaseFrame
 from extender.rules.rule import PreparedFilter, Rule
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.verbs.dry_run.candidates import nodes_kept_for_nominated_pods
 from extender.verbs.effective_pod import effective_pod
 from extender.verbs.explain.changes import find_changes

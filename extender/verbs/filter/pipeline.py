@@ -19,7 +19,7 @@ from extender.model.rejections import Reason
 from extender.rules import catalog
 from extender.rules.frames import BestCaseFrame, Frame, WorstCaseFrame
 from extender.rules.quota import QuotaCounts
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.verbs.dry_run.candidates import may_plan, node_of_running_plan, nodes_kept_for_nominated_pods
 from extender.verbs.effective_pod import PolicyCounts, effective_pod
 from extender.verbs.filter.nominated_pods import (

@@ -18,7 +18,7 @@ from extender.model.rejections import Reason
 from extender.rules import catalog
 from extender.rules.catalog import Dependencies, dependencies
 from extender.rules.frames import IndexFrame
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.verbs.dry_run.candidates import MOST_VISITED, NodeSearch, found_beside_nominated, may_plan, plan_of
 from extender.verbs.dry_run.victims import DryRun, Removal
 from extender.verbs.filter.select_host import find_node_elsewhere

@@ -23,7 +23,7 @@ from extender.model.resources import CPU, MEMORY, Resources
 from extender.model.taints import PREFER_NO_SCHEDULE
 from extender.rules import catalog
 from extender.rules.frames import IndexFrame, WorstCaseFrame
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.verbs.effective_pod import effective_pod
 from extender.verbs.request import Ranked, RequestedNodes, Search
 from extender.verbs.search.ranking import best_ranked

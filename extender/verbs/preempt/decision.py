@@ -23,7 +23,7 @@ from extender.index.view import ClusterView
 from extender.model.objects import Pod
 from extender.model.preemption import Candidate, PreemptionPlan
 from extender.rules import catalog
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.verbs.dry_run.candidates import NodeSearch, found_beside_nominated, node_of_running_plan, plan_of
 from extender.verbs.dry_run.victims import DryRun, Removal
 from extender.verbs.effective_pod import effective_pod

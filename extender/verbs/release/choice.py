@@ -25,7 +25,7 @@ from extender.model.release import (
     Slot,
     Strategy,
 )
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.verbs.effective_pod import effective_pod
 from extender.verbs.release.capacity import Capacity, NodeRoom, Reasons, is_alone_on_its_node, shape
 from extender.verbs.release.placing import Budget, NoChecks, Placed, RuleChecks, Search, place_equal

@@ -6,8 +6,8 @@ from enum import StrEnum
 
 import pytest
 
-from extender.limit_settings import Limits
 from extender.model.policies import ConflictPolicy, FailurePolicy, Mode, Moment, Targets
+from extender.settings.limits import Limits
 from extender.wire.policies_v1 import read_policy, spec_fields
 from extender.wire.policy_validation import validate
 from tests.deploy.policies.crds import crds

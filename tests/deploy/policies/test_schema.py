@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from extender.settings import API_VERSION as SETTINGS_VERSION
+from extender.settings.configuration import API_VERSION as SETTINGS_VERSION
 from tests.deploy.policies.crds import FILE, GROUP, VERSION, as_text, crds, rules_of
 from tests.deploy.policies.examples import API_VERSION, BAD, FULL, STATUS, Json, namespaced_full, policy
 

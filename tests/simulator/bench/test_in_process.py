@@ -3,7 +3,7 @@
 import pytest
 
 from extender.compose.bench_subject import make_subject
-from extender.limit_settings import NamespaceLimits
+from extender.settings.limits import NamespaceLimits
 from extender.simulator.bench.measurement.in_process import fill, play
 from extender.simulator.bench.measurement.in_process_player import Player
 from extender.simulator.bench.measurement.policies import measure_policies

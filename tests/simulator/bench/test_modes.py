@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from extender.model.documents import DocumentError
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.simulator.bench.measurement.mode_bursts import join, ratios
 from extender.simulator.bench.workload.modes import KIND, ModesLoad, ModesScenario, parse_modes, plan_modes
 from extender.simulator.scenario.language import Play, parse_scenario

@@ -19,8 +19,8 @@ from extender.kube.timing import BackoffOptions
 from extender.model.group_placements import placement_name
 from extender.model.policies import PolicyObject
 from extender.model.release import RELEASE_GATE, GroupKey, GroupSize, Level, Proposal, RejectedDomain, Slot
-from extender.release_settings import Release
-from extender.settings import Rules
+from extender.settings.release import Release
+from extender.settings.rules import Rules
 from extender.tasks.namespace_limiter import NamespaceLimiter
 from extender.tasks.release.decisions import Decisions, Room
 from extender.tasks.release.groups import IndexGroups, NamespaceBudget

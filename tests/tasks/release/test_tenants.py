@@ -12,7 +12,7 @@ import pytest
 
 from extender.model.release import GroupKey, ReleaseSpec, Slot
 from extender.model.resources import PODS
-from extender.release_settings import Release
+from extender.settings.release import Release
 from extender.tasks.release.groups import NamespaceBudget
 from extender.verbs.release.progress import GroupState
 from tests.contenders import cluster, stage

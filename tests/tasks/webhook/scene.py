@@ -14,7 +14,7 @@ from extender.certificates.rotation import ServingPair, certificates_in
 from extender.kube.connection import Access
 from extender.kube.session import open_session
 from extender.kube.webhook_objects import WebhookObjects
-from extender.policy_settings import Policies
+from extender.settings.policies import Policies
 from extender.simulator.apiserver.kinds import MUTATING_WEBHOOKS, NAMESPACES, SECRETS, VALIDATING_WEBHOOKS, Kind
 from extender.simulator.apiserver.server import ApiServer
 from extender.simulator.json_objects import JsonObject

@@ -11,10 +11,10 @@ from typing import Any
 import orjson
 
 from extender.index.policies import PolicyTable
-from extender.limit_settings import Limits
 from extender.model.labels import Labels
 from extender.model.policies import InvalidPolicy, Policy
-from extender.policy_settings import Policies
+from extender.settings.limits import Limits
+from extender.settings.policies import Policies
 from extender.simulator.apiserver.patching import JSON, apply_patch
 from extender.verbs.admit.decision import AdmitVerb
 from extender.verbs.admit.policy_reader import NodeReader

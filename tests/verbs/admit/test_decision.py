@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.limit_settings import Limits
 from extender.model.policies import INJECTED_ANNOTATION, FailurePolicy, InvalidPolicy, PolicyKey
 from extender.model.units import ByteSize
+from extender.settings.limits import Limits
 from extender.simulator.apiserver.patching import JSON, apply_patch
 from extender.verbs.admit import term_product
 from extender.verbs.admit.budget import OPERATIONS

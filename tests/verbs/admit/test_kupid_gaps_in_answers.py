@@ -12,7 +12,7 @@ import pytest
 
 from extender.model.node_affinity import NodeAffinity
 from extender.model.policies import INJECTED_ANNOTATION, FailurePolicy, InvalidPolicy, PolicyKey
-from extender.policy_settings import Policies
+from extender.settings.policies import Policies
 from tests.builders import Json, matching
 from tests.policies import REQUIRED, expression, node_term, policy, policy_json, requiring
 from tests.verbs.admit.reviewing import Answer, ask, pod, verb, workload

@@ -14,7 +14,7 @@ import orjson
 import pytest
 
 from extender.model.policies import INJECTED_ANNOTATION
-from extender.policy_settings import Policies
+from extender.settings.policies import Policies
 from extender.wire.kinds import PODS
 from tests.builders import Json
 from tests.policies import REQUIRED, expression, kupid_policy, node_term, policy, requiring

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from extender.policy_settings import Policies
+from extender.settings.policies import Policies
 from tests.builders import Json, matching
 from tests.policies import REQUIRED, policy
 from tests.verbs.admit.reviewing import ask, pod, template_spec, verb, workload

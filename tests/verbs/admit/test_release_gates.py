@@ -7,11 +7,11 @@ from typing import Any
 import orjson
 import pytest
 
-from extender.limit_settings import Limits
 from extender.model.node_affinity import NodeAffinity
 from extender.model.policies import INJECTED_ANNOTATION, FailurePolicy, InvalidPolicy, PolicyKey
 from extender.model.release import RELEASE_GATE
-from extender.policy_settings import Policies
+from extender.settings.limits import Limits
+from extender.settings.policies import Policies
 from tests.builders import Json
 from tests.policies import policy, policy_json
 from tests.verbs.admit.reviewing import ask, pod, template_spec, verb, workload

@@ -15,7 +15,7 @@ from extender.model.objects import Pod
 from extender.model.policies import GROUP, Directives, Moment, Policy, PolicyKey, PolicyObject, Scope
 from extender.model.release import RELEASE_GATE, ReleaseSpec
 from extender.model.selectors import EVERYTHING
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.simulator.bench.measurement.in_process_player import Player
 from extender.simulator.bench.measurement.probes import measure_events
 from extender.simulator.bench.measurement.subject import Subject

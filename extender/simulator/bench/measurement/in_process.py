@@ -10,7 +10,7 @@ from itertools import islice
 from time import perf_counter_ns
 from typing import Any, Final
 
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.simulator.bench.measurement.gangs import measure_gangs
 from extender.simulator.bench.measurement.hostile_pods import measure_hostile
 from extender.simulator.bench.measurement.in_process_player import Player

@@ -9,9 +9,9 @@ from typing import Protocol, TypeVar
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
-from extender.limit_settings import NamespaceLimits
 from extender.model.objects import Namespace, Node, Pod, Workload
-from extender.settings import Settings
+from extender.settings.configuration import Settings
+from extender.settings.limits import NamespaceLimits
 from extender.simulator.bench.reporting.runs import Audit
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 from extender.wire.kinds import Event

@@ -10,7 +10,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from extender.model.documents import DocumentError, read_document, without_nulls
-from extender.settings import Settings
+from extender.settings.configuration import Settings
 from extender.simulator.bench.workload.scenario import Bound, Part, Place, Positive, labelled
 from extender.simulator.scenario.language import BIND_PATH, Arrive, Expect, Play, Step
 

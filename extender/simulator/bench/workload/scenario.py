@@ -10,9 +10,9 @@ from typing import Annotated, Any, Final, Literal, Protocol, TypeAlias, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from extender.limit_settings import NamespaceLimits
 from extender.model.documents import DocumentError, read_document, without_nulls
-from extender.settings import Settings, default_settings
+from extender.settings.configuration import Settings, default_settings
+from extender.settings.limits import NamespaceLimits
 
 Positive: TypeAlias = Annotated[int, Meta(ge=1)]
 Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]

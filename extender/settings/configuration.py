@@ -1,0 +1,115 @@
+"""Every setting of the service with its default, and the strict parser of the configuration document.
+
+Reads no file and no environment: `cli/files.py` does that and passes a mapping. In a document names are camelCase,
+durations have Go's form ("15s"), sizes a suffix ("32Mi"). An unknown or wrong field is an error that names its path.
+"""
+
+from typing import Any, Final, Literal
+
+from extender.model.documents import Section, read_document, without_nulls, write_document
+from extender.settings.connections import Kube, Logging, Server
+from extender.settings.jobs import (
+    AssumedPods,
+    Audit,
+    LeaderElection,
+    Preemption,
+    Recorder,
+    RejectedPods,
+)
+from extender.settings.limits import Limits
+from extender.settings.policies import Policies
+from extender.settings.quota import Quota
+from extender.settings.release import Release
+from extender.settings.rules import Answers, Rules
+
+API_VERSION: Final = "placement.extender.dev/v1alpha1"
+KIND: Final = "ExtenderConfiguration"
+DEFAULT_NAMESPACE: Final = "kube-system"  # of the Lease, outside of a pod: the namespace of kube-scheduler
+Mode = Literal["offload", "augment"]
+
+# The values that `null` stands for, by mode. In augment mode the in-tree plugins filter and score, so the same rules are
+# off here, and filter removes no node that they could choose.
+_BY_MODE: Final[dict[str, dict[tuple[str, ...], bool | int | str]]] = {
+    "offload": {
+        ("rules", "interPodAffinity", "enabled"): True,
+        ("rules", "topologySpread", "enabled"): True,
+        ("answers", "shortlist"): 50,
+        ("placement",): "decisive",
+    },
+    "augment": {
+        ("rules", "interPodAffinity", "enabled"): False,
+        ("rules", "topologySpread", "enabled"): False,
+        ("answers", "shortlist"): 0,
+        ("placement",): "cooperative",
+    },
+}
+
+
+class Settings(Section, frozen=True):
+    """The whole configuration. `Settings()` equals an empty document: offload mode with all defaults."""
+
+    api_version: Literal["placement.extender.dev/v1alpha1"] = API_VERSION
+    kind: Literal["ExtenderConfiguration"] = KIND
+    mode: Mode = "offload"
+    placement: Literal["decisive", "cooperative"] = "decisive"
+    logging: Logging = Logging()
+    server: Server = Server()
+    kube: Kube = Kube()
+    rules: Rules = Rules()
+    answers: Answers = Answers()
+    limits: Limits = Limits()
+    assumed_pods: AssumedPods = AssumedPods()
+    leader_election: LeaderElection = LeaderElection()
+    rejected_pods: RejectedPods = RejectedPods()
+    audit: Audit = Audit()
+    recorder: Recorder = Recorder()
+    preemption: Preemption = Preemption()
+    policies: Policies = Policies()
+    quota: Quota = Quota()
+    release: Release = Release()
+
+    def __post_init__(self) -> None:
+        """Rejects combinations that each section allows and the mode does not."""
+        if self.mode == "augment" and self.answers.score_scale == "inTree":
+            raise ValueError("answers.scoreScale: inTree needs mode offload; in augment mode the plugins score too")
+        if self.quota.enabled and not self.assumed_pods.enabled:
+            raise ValueError(
+                "quota.enabled: needs assumedPods.enabled; else a pod would not count before it is seen bound"
+            )
+        if self.mode == "offload" and not (self.rules.inter_pod_affinity.enabled or self.rules.topology_spread.enabled):
+            raise ValueError("rules: mode offload with both rules off leaves nothing to decide")
+
+
+def parse_settings(document: object) -> Settings:
+    """Builds the settings from a parsed document; `null` is the default. Raises DocumentError with every problem."""
+    return read_document(_with_mode_defaults(document), Settings, required=("apiVersion", "kind"))
+
+
+def default_settings(mode: Mode) -> Settings:
+    """The settings of a document that sets only the mode."""
+    return parse_settings({"apiVersion": API_VERSION, "kind": KIND, "mode": mode})
+
+
+def mode_defaults(mode: Mode) -> dict[str, bool | int | str]:
+    """The defaults that depend on the mode, by dotted path."""
+    return {".".join(path): value for path, value in _BY_MODE[mode].items()}
+
+
+def settings_document(settings: Settings) -> dict[str, Any]:
+    """The settings as a document, as `/configz` shows them; `parse_settings` of it returns the same settings."""
+    return write_document(settings)
+
+
+def _with_mode_defaults(document: object) -> object:
+    """A copy without nulls, with the defaults that depend on the mode written out."""
+    # Written out before the document is decoded, because msgspec's defaults cannot depend on another field.
+    resolved = without_nulls(document)
+    if not isinstance(resolved, dict):
+        return resolved
+    for path, value in _BY_MODE.get(str(resolved.get("mode", "offload")), {}).items():
+        section: Any = resolved
+        for name in path[:-1]:
+            section = section.setdefault(name, {}) if isinstance(section, dict) else None
+        if isinstance(section, dict):
+            section.setdefault(path[-1], value)
+    return resolved

@@ -1,0 +1,100 @@
+"""The settings of what goes on beside requests: assumed and rejected pods, preemption, audit, recording, leader election."""
+
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta
+
+from extender.model.documents import Section, require_positive
+from extender.model.labels import ObjectName
+from extender.model.units import ByteSize, Duration
+from extender.settings.connections import Backoff
+
+LEADER_JITTER: Final = 1.2  # as in client-go: a wait lasts 1 to 1.2 times the setting
+
+
+class AssumedPods(Section, frozen=True):
+    """How long a pod stays assumed without a binding, and how long a request waits for the node of an assumed pod."""
+
+    enabled: bool = True
+    expiry: Duration = Duration(120)  # longer than slow volume binding
+    wait: Duration = Duration(1)  # far below request_timeout, and above the usual time of a binding
+    failure_grace: Duration = Duration(2)  # an earlier failure belongs to the pod's previous attempt
+    doubt: Duration = Duration(5)
+
+    def __post_init__(self) -> None:
+        """Rejects an expiry under which no pod would be assumed at all."""
+        require_positive(self, "expiry", "doubt")
+
+
+class RejectedPods(Section, frozen=True):
+    """Writes that make kube-scheduler try rejected pods again, at most `per_second` of each of the two kinds; and events."""
+
+    nominate_elsewhere: bool = True
+    requeue: bool = True
+    events: bool = True
+    per_second: Annotated[int, Meta(ge=1)] = 50
+
+
+class Preemption(Section, frozen=True):
+    """How the extender preempts. `deadline` limits the writes of one preemption, `stuck_after` the wait for its success."""
+
+    mode: Literal["advise", "execute", "off"] = "execute"
+    eviction: Literal["delete", "evict"] = "delete"
+    cross_node: bool = False
+    max_parallel_deletes: Annotated[int, Meta(ge=1)] = 32
+    writes_per_second: Annotated[int, Meta(ge=1)] = 500
+    deadline: Duration = Duration(30)
+    stuck_after: Duration = Duration(60)
+    backoff: Backoff = Backoff(initial=Duration(0.1), max=Duration(5))
+
+    def __post_init__(self) -> None:
+        """Rejects times in which no preemption could finish."""
+        require_positive(self, "deadline", "stuck_after")
+
+
+class Audit(Section, frozen=True):
+    """The audit, which recounts the index step by step (some nodes, or one group). A `pause` of 0 disables it."""
+
+    pause: Duration = Duration(0.5)
+
+
+class Recorder(Section, frozen=True):
+    """The recording of questions, answers and changes for `extender replay`. An empty `path` disables it.
+
+    `sampling` is the share of questions that are recorded; changes always are. `max_bytes` limits the file and the one
+    before it together.
+    """
+
+    path: str = ""
+    sampling: Annotated[float, Meta(ge=0, le=1)] = 1.0
+    max_bytes: ByteSize = ByteSize(2**30)
+
+    def __post_init__(self) -> None:
+        """Rejects a limit that leaves room for nothing."""
+        require_positive(self, "max_bytes")
+
+
+class LeaderElection(Section, frozen=True):
+    """Leader election by a Lease: only the leader answers and writes. An empty namespace is that of the extender's pod.
+
+    The times are shorter than client-go's (15, 10 and 2 s): without a leader the scheduler places no pod.
+    """
+
+    enabled: bool = False
+    lease_name: ObjectName = ObjectName("placement-extender")
+    lease_namespace: str = ""
+    lease_duration: Duration = Duration(4)
+    renew_deadline: Duration = Duration(2.5)
+    retry_period: Duration = Duration(0.5)
+    takeover_wait: Duration = Duration(1)
+
+    def __post_init__(self) -> None:
+        """As client-go does: https://pkg.go.dev/k8s.io/client-go/tools/leaderelection#NewLeaderElector."""
+        require_positive(self, "lease_duration", "renew_deadline", "retry_period")
+        if self.lease_duration % 1:
+            raise ValueError("leaseDuration: the Lease holds whole seconds only")
+        # A leader must have stopped before another replica may take over.
+        if self.lease_duration <= self.renew_deadline:
+            raise ValueError(f'leaseDuration: must be more than renewDeadline, "{self.renew_deadline}"')
+        if self.renew_deadline <= self.retry_period * LEADER_JITTER:
+            raise ValueError(f'renewDeadline: must be more than {LEADER_JITTER} × retryPeriod, "{self.retry_period}"')

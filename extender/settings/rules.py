@@ -1,0 +1,67 @@
+"""The settings of the scheduling rules and of answers: the sections `rules` and `answers`."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from extender.model.documents import Section
+from extender.model.labels import LabelKey
+from extender.model.units import ByteSize
+
+
+class InterPodAffinity(Section, frozen=True):
+    """InterPodAffinityArgs of KubeSchedulerConfiguration, and whether the extender decides inter-pod affinity."""
+
+    enabled: bool = True
+    hard_pod_affinity_weight: Annotated[int, Meta(ge=0, le=100)] = 1
+    ignore_preferred_terms_of_existing_pods: bool = False
+
+
+class DefaultConstraint(Section, frozen=True):
+    """A spread constraint for pods without one. It has no selector: that is derived from each pod's workload."""
+
+    max_skew: Annotated[int, Meta(ge=1)]
+    topology_key: LabelKey
+    when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"]
+    min_domains: Annotated[int, Meta(ge=1)] | None = None
+    node_affinity_policy: Literal["Honor", "Ignore"] = "Honor"
+    node_taints_policy: Literal["Honor", "Ignore"] = "Ignore"
+
+    def __post_init__(self) -> None:
+        """Rejects minDomains of a soft constraint, as the Kubernetes API does."""
+        if self.min_domains is not None and self.when_unsatisfiable != "DoNotSchedule":
+            raise ValueError("minDomains: may only be set with whenUnsatisfiable DoNotSchedule")
+
+
+class TopologySpread(Section, frozen=True):
+    """PodTopologySpreadArgs of KubeSchedulerConfiguration, and whether the extender decides topology spread."""
+
+    enabled: bool = True
+    defaulting_type: Literal["System", "List"] = "System"
+    default_constraints: tuple[DefaultConstraint, ...] = ()
+
+    def __post_init__(self) -> None:
+        """As kube-scheduler: rejects a list without List, and two constraints with the same key and action."""
+        if self.defaulting_type == "System" and self.default_constraints:
+            raise ValueError("defaultConstraints: must be empty when defaultingType is System")
+        seen: set[tuple[str, str]] = set()
+        for number, constraint in enumerate(self.default_constraints):
+            pair = (constraint.topology_key, constraint.when_unsatisfiable)
+            if pair in seen:
+                raise ValueError(f"defaultConstraints[{number}]: {pair[0]} with {pair[1]} is listed twice")
+            seen.add(pair)
+
+
+class Rules(Section, frozen=True):
+    """The scheduling rules that the extender decides. `enabled` of each depends on the mode unless it is set."""
+
+    inter_pod_affinity: InterPodAffinity = InterPodAffinity()
+    topology_spread: TopologySpread = TopologySpread()
+
+
+class Answers(Section, frozen=True):
+    """The contents of answers. `shortlist` limits the nodes in a filter answer; 0 means all that pass."""
+
+    score_scale: Literal["extender", "inTree"] = "extender"
+    shortlist: Annotated[int, Meta(ge=0)] = 50
+    rejection_cache_bytes: ByteSize = ByteSize(16 * 2**20)
