@@ -1,4 +1,4 @@
-"""The wheel and the sdist: what `demo` and `bench` play is in the one, what the tests read is in the other."""
+"""The wheel and the sdist: what `demo` and `bench` play and the page are in the one, what the tests read is in the other."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,14 @@ def test_from_the_wheel_demo_and_bench_find_what_they_play_in_an_empty_folder(
     demo = run("extender", "demo", "--once")
     assert demo.stdout.splitlines()[-1:] == ["placed 34, pending 0, violations 0"], demo.stderr
     assert "the labels are gangs, nightly, service, short" in run("extender", "bench", "--label", "no such").stderr
+
+
+def test_the_wheel_holds_every_file_of_the_page(distributions: Path) -> None:
+    (wheel,) = distributions.glob("*.whl")
+    page = ROOT / "extender" / "server" / "page" / "files"
+    files = {path.relative_to(ROOT).as_posix() for path in page.rglob("*") if path.is_file()}
+    assert len(files) > 5
+    assert files <= set(zipfile.ZipFile(wheel).namelist())
 
 
 def test_the_sdist_holds_every_file_of_the_repository(distributions: Path) -> None:

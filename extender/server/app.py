@@ -13,6 +13,7 @@ from extender.server import health, verbs
 from extender.server.collaborators import COLLABORATORS, Collaborators, Readiness, Verbs
 from extender.server.listening import listening_limits, listening_within
 from extender.server.middleware import answer_errors
+from extender.server.page.handler import add_page
 from extender.server.request_checks import BodyMemory, Deadlines
 from extender.server.tls import ServerTls
 from extender.server.v1.operations import OPERATIONS
@@ -44,6 +45,8 @@ def make_app(
         app.router.add_post(paths.bind, verbs.bind_pod, name="bind")
     for each in OPERATIONS:
         app.router.add_route(each.method, each.path, each.handler)
+    if settings.server.page:
+        add_page(app.router)
     app.router.add_get("/livez", health.livez)
     app.router.add_get("/healthz", health.livez)
     app.router.add_get("/readyz", health.readyz)

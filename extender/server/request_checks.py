@@ -27,7 +27,7 @@ Role = Literal["scheduler", "metrics", "admin"]
 # By the path of the route. Verbs are recognised by the name of the route, as their paths are settings.
 _PROBES: Final = frozenset({"/livez", "/readyz", "/readyz/{check}", "/healthz"})
 _ROLES: Final[Mapping[str, Role]] = {"/metrics": "metrics", "/configz": "admin", "/debug/loglevel": "admin"}
-_ABOUT_PODS: Final = ("/v1/", "/debug/decisions")  # tell what is in the cluster
+_ABOUT_PODS: Final = ("/v1/", "/debug/decisions", "/ui")  # tell what is in the cluster
 _READING: Final = frozenset({"GET", "HEAD"})
 
 # Forms that hold one text. The others ("othername", "DirName", "Registered ID") hold no text that a list could name.

@@ -87,7 +87,7 @@ class Tls(Section, frozen=True):
 
 
 class Server(Section, frozen=True):
-    """The HTTP server. `max_in_flight` limits the verb requests that are decided at a time.
+    """The HTTP server. `max_in_flight` limits the verb requests that are decided at a time; `page` is that at /ui/.
 
     For `max_connections_per_peer` all loopback addresses are one peer.
     """
@@ -100,6 +100,7 @@ class Server(Section, frozen=True):
     max_connections: Annotated[int, Meta(ge=1)] = 1024
     max_connections_per_peer: Annotated[int, Meta(ge=1)] = 512
     idle_timeout: Duration = Duration(120)  # above the 90 s after which Go's client closes an idle connection
+    page: bool = True
     tls: Tls = Tls()
     paths: Paths = Paths()
 

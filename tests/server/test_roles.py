@@ -27,6 +27,8 @@ REQUESTS: Final = (
     ("GET", "/v1/explain/team-a/web-1"),
     ("POST", "/v1/explain"),
     ("GET", "/v1/openapi.json"),
+    ("GET", "/ui/"),
+    ("GET", "/ui/main.js"),
     ("GET", "/version"),
     ("GET", "/livez"),
     ("HEAD", "/readyz"),

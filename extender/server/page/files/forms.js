@@ -1,0 +1,57 @@
+// Fields, and links to the next rows of an answer.
+
+import { el } from "./dom.js";
+import { address } from "./routing.js";
+import { count } from "./words.js";
+
+/** A field of text with its label. `onChange(text)` is called when the reader has finished. */
+export function field(label, value, onChange, { suggestions = [], hint = "" } = {}) {
+  const id = `field-${label.toLowerCase().replaceAll(" ", "-")}`;
+  const list = suggestions.length ? `${id}-list` : null;
+  return el(
+    "form",
+    { class: "field", role: "search", onsubmit: (event) => (event.preventDefault(), onChange(event.target.elements[id].value.trim())) },
+    el("label", { for: id }, label),
+    el("input", {
+      id,
+      name: id,
+      value,
+      list,
+      type: "text",
+      autocomplete: "off",
+      spellcheck: "false",
+      autocapitalize: "none",
+      placeholder: hint,
+      onchange: (event) => onChange(event.target.value.trim()),
+    }),
+    list ? el("datalist", { id: list }, suggestions.map((each) => el("option", { value: each }))) : null,
+  );
+}
+
+/** A choice with its label. `options` are values, or pairs of a value and its text. */
+export function choice(label, value, options, onChange) {
+  const id = `choice-${label.toLowerCase().replaceAll(" ", "-")}`;
+  const pairs = options.map((each) => (Array.isArray(each) ? each : [each, each]));
+  return el(
+    "div",
+    { class: "field" },
+    el("label", { for: id }, label),
+    el(
+      "select",
+      { id, onchange: (event) => onChange(event.target.value) },
+      pairs.map(([one, text]) => el("option", { value: one, selected: one === value }, text)),
+    ),
+  );
+}
+
+/** What is left out of an answer, with links to it and back to the beginning; null where it is complete. */
+export function pager(found, parts, query) {
+  if (!found.more && !query.after) return null;
+  return el(
+    "nav",
+    { class: "pager", "aria-label": "Pages" },
+    query.after ? el("a", { href: address(parts, { ...query, after: "" }) }, "First page") : null,
+    found.more && found.next ? el("a", { href: address(parts, { ...query, after: found.next }) }, `Next page (${count(found.more)} more)`) : null,
+    found.more && !found.next ? el("span", {}, `${count(found.more)} more are not shown.`) : null,
+  );
+}

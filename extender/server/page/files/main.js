@@ -1,0 +1,73 @@
+// Starts the page: the list of views, the view of the address, and whether the service is reached.
+
+import { el, problem, update } from "./dom.js";
+import { connection } from "./fetching.js";
+import { parsed } from "./routing.js";
+import * as overview from "./views/overview.js";
+import * as pending from "./views/pending.js";
+import * as pod from "./views/pod.js";
+
+// By the first part of the address. A view is `title(parts)` and `open({parts, query, outlet, signal, say})`.
+const VIEWS = new Map([
+  ["", { ...overview, nav: "Overview" }],
+  ["pending", { ...pending, nav: "Pending" }],
+  ["pods", pod],
+]);
+const NAME = document.title;
+const main = document.getElementById("main");
+let left = new AbortController();
+
+function open() {
+  if (!location.hash.startsWith("#/") && location.hash !== "") return; // the skip link
+  left.abort();
+  left = new AbortController();
+  const { parts, query } = parsed(location.hash);
+  const view = VIEWS.get(parts[0] ?? "");
+  document.title = view ? `${view.title(parts)} · ${NAME}` : NAME;
+  showViews(parts[0] ?? "");
+  main.replaceChildren();
+  const heading = el("h1", { tabindex: "-1" }, view ? view.title(parts) : "There is no such view");
+  const outlet = el("div", { class: "outlet" });
+  main.append(heading, outlet);
+  if (open.wasOpened) heading.focus({ preventScroll: true });
+  open.wasOpened = true;
+  scrollTo(0, 0);
+  if (!view) return;
+  const signal = left.signal;
+  Promise.resolve(view.open({ parts, query, outlet, signal, say })).catch((error) => {
+    if (signal.aborted) return;
+    update(outlet, problem(error));
+    throw error; // a bug of the page: for the browser's log
+  });
+}
+
+function showViews(current) {
+  const items = [...VIEWS].filter(([, view]) => view.nav);
+  update(
+    document.getElementById("views"),
+    items.map(([name, view]) =>
+      el("li", {}, el("a", { href: `#/${name}`, "aria-current": name === current ? "page" : null }, view.nav)),
+    ),
+  );
+}
+
+/** Tells users of a screen reader what has changed; at most what they need. */
+function say(text) {
+  document.getElementById("said").textContent = text;
+}
+
+function showConnection() {
+  const place = document.getElementById("connection");
+  const text = connection.since ? `Not connected since ${connection.since.toLocaleTimeString("en-GB")}` : "Connected";
+  place.className = connection.since ? "lost" : "";
+  place.title = connection.text;
+  if (place.textContent !== text) place.textContent = text;
+}
+
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the fragment is the address of the view
+  main.focus();
+});
+addEventListener("hashchange", open);
+connection.listeners.add(showConnection);
+open();

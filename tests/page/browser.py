@@ -1,0 +1,190 @@
+"""Chromium, driven through chromedriver by the WebDriver protocol.
+
+https://www.w3.org/TR/webdriver2/ . A thin client: what the tests of the page do in a browser, as one method each. Both programs are packages of Debian
+(chromium, chromium-driver); where one is missing, the tests are skipped and name it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import re
+import signal
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from aiohttp import ClientSession
+
+from tests.fakes import PATIENCE
+from tests.tools import tool
+
+_STARTED: Final = re.compile(rb"started successfully on port (\d+)")
+_ELEMENT: Final = "element-6066-11e4-a52e-4f735466cecf"  # the key of a reference, a constant of the protocol
+_OPTIONS: Final = (
+    "--headless=new",
+    "--no-sandbox",  # tests may run as root, in a container
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--hide-scrollbars",
+    "--force-color-profile=srgb",
+    "--font-render-hinting=none",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-default-apps",
+    "--disable-sync",
+)
+_USUAL_SIZE: Final = (1440, 900)
+TAB: Final = "\ue004"
+ENTER: Final = "\ue007"
+SPACE: Final = " "
+
+
+class WebDriverError(Exception):
+    """Raised when the browser refuses a command; the text is its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """A reference to an element of the page."""
+
+    reference: str
+
+
+class Browser:
+    """One window. Positions and sizes are in CSS pixels."""
+
+    def __init__(self, http: ClientSession, session: str) -> None:
+        self._http = http
+        self._session = session
+
+    async def open(self, url: str) -> None:
+        """Loads a document, or goes to another fragment of the same."""
+        await self._send("POST", "/url", {"url": url})
+
+    async def script(self, body: str, *arguments: object) -> Any:
+        """What the body of a function returns; it may return a promise."""
+        return await self._send("POST", "/execute/sync", {"script": body, "args": list(arguments)})
+
+    async def find(self, selector: str) -> Element:
+        """The first element of a CSS selector, as soon as there is one."""
+        await self.until(f"return document.querySelector({selector!r}) !== null")
+        found = await self._send("POST", "/element", {"using": "css selector", "value": selector})
+        return Element(found[_ELEMENT])
+
+    async def text(self, selector: str = "main") -> str:
+        """The text of an element as it is shown."""
+        found = await self.find(selector)
+        return str(await self._send("GET", f"/element/{found.reference}/text"))
+
+    async def click(self, selector: str) -> None:
+        """Clicks where a reader would."""
+        found = await self.find(selector)
+        await self._send("POST", f"/element/{found.reference}/click", {})
+
+    async def type(self, selector: str, text: str) -> None:
+        """Types into a field."""
+        found = await self.find(selector)
+        await self._send("POST", f"/element/{found.reference}/value", {"text": text})
+
+    async def press(self, *keys: str) -> None:
+        """Presses and releases keys, wherever the focus is."""
+        actions = [{"type": kind, "value": key} for key in keys for kind in ("keyDown", "keyUp")]
+        await self._send("POST", "/actions", {"actions": [{"type": "key", "id": "keyboard", "actions": actions}]})
+
+    async def until(self, condition: str, *arguments: object) -> Any:
+        """What the body of a function returns once that is true. Fails the test where it never is."""
+        found: Any = None
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while not (found := await self.script(condition, *arguments)):  # noqa: ASYNC110 - another process
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            shown = await self.script("return document.body.innerText")
+            raise AssertionError(
+                f"{condition}: still {found!r}; the page shows:\n{shown}\n{await self.log()}"
+            ) from None
+        return found
+
+    async def until_text(self, *words: str, selector: str = "main") -> str:
+        """The text of an element, once it holds all words."""
+        condition = (
+            "const text = document.querySelector(arguments[0])?.innerText ?? '';"
+            "return arguments[1].every((word) => text.includes(word)) && text"
+        )
+        return str(await self.until(condition, selector, list(words)))
+
+    async def log(self) -> list[str]:
+        """What the browser has logged since the last time: violations of the policy, errors of scripts, failed requests."""
+        return [entry["message"] for entry in await self._send("POST", "/se/log", {"type": "browser"})]
+
+    async def devtools(self, command: str, **parameters: object) -> Any:
+        """A command of the DevTools protocol, for what WebDriver lacks."""
+        return await self._send("POST", "/goog/cdp/execute", {"cmd": command, "params": parameters})
+
+    async def emulate(self, width: int, height: int, scale: float = 1, **media: str) -> None:
+        """A screen of this size, with features of media such as ``color_scheme="dark"``."""
+        await self.devtools(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=False
+        )
+        features = [{"name": f"prefers-{name.replace('_', '-')}", "value": value} for name, value in media.items()]
+        await self.devtools("Emulation.setEmulatedMedia", features=features)
+
+    async def picture(self) -> bytes:
+        """What the window shows, as PNG."""
+        return base64.b64decode(await self._send("GET", "/screenshot"))
+
+    async def _send(self, method: str, path: str, body: object = None) -> Any:
+        async with self._http.request(method, f"/session/{self._session}{path}", json=body) as answer:
+            return _value(await answer.json())
+
+
+def _value(answer: dict[str, Any]) -> Any:
+    value = answer["value"]
+    if isinstance(value, dict) and "error" in value:
+        raise WebDriverError(f"{value['error']}: {value['message']}")
+    return value
+
+
+@asynccontextmanager
+async def browser() -> AsyncIterator[Browser]:
+    """A browser with a profile of its own, until the block is left. Skips the test where a program is missing."""
+    chromium, driver = tool("chromium"), tool("chromedriver", "chromium-driver")
+    process = await asyncio.create_subprocess_exec(
+        driver, "--port=0", stdout=PIPE, stderr=DEVNULL, start_new_session=True
+    )
+    try:
+        port = await _port(process)
+        async with ClientSession(f"http://127.0.0.1:{port}") as http:
+            session = await _new_session(http, chromium)
+            try:
+                yield Browser(http, session)
+            finally:
+                async with http.delete(f"/session/{session}"):
+                    pass
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # the driver, and a browser that did not end
+        await process.wait()
+
+
+async def _port(process: asyncio.subprocess.Process) -> int:
+    assert process.stdout is not None
+    async with asyncio.timeout(PATIENCE):
+        async for line in process.stdout:
+            if found := _STARTED.search(line):
+                return int(found[1])
+    raise AssertionError("chromedriver did not start")
+
+
+async def _new_session(http: ClientSession, chromium: str) -> str:
+    width, height = _USUAL_SIZE
+    options = {"binary": str(Path(chromium)), "args": [*_OPTIONS, f"--window-size={width},{height}"]}
+    wanted = {"browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
+    async with http.post("/session", json={"capabilities": {"alwaysMatch": wanted}}) as answer:
+        return str(_value(await answer.json())["sessionId"])

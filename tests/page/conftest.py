@@ -1,0 +1,33 @@
+"""One browser and one service for the tests of a module; each test opens its own address."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pytest_asyncio
+
+from extender.simulator.scenario.simulated_cluster import SimulatedCluster
+from tests.page.browser import Browser, browser
+from tests.page.serving import played
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A browser, and the service beside the scenario of ten pending pods."""
+
+    browser: Browser
+    url: str
+    simulated: SimulatedCluster
+
+    async def show(self, view: str, *words: str) -> str:
+        """Opens a view, and returns its text once it holds all words."""
+        await self.browser.open(f"{self.url}/ui/#/{view}")
+        return await self.browser.until_text(*words)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def page() -> AsyncIterator[Page]:
+    """After every pod of the scenario was tried."""
+    async with browser() as window, played() as service:
+        yield Page(window, service.url, service.simulated)
