@@ -1,0 +1,39 @@
+"""What is counted for every request, against the metrics of prometheus_client."""
+
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
+from prometheus_client.core import HistogramMetricFamily
+
+from extender.telemetry.verb_metrics import Distribution, RequestCollector
+
+BOUNDS = (0.0001, 0.5, 1, 2, 1024)
+VALUES = (0, 0.0001, 0.00011, 0.5, 1, 1.5, 2, 7, 1024, 1025, 3e9)
+
+
+def test_a_distribution_is_shown_as_a_histogram_of_prometheus_client_shows_it() -> None:
+    registry, own = CollectorRegistry(), Distribution(BOUNDS)
+    theirs = Histogram("some", "Some.", ["verb"], buckets=BOUNDS, registry=registry).labels("filter")
+    for value in VALUES:
+        own.observe(value)
+        theirs.observe(value)
+    family = HistogramMetricFamily("some", "Some.", labels=["verb"])
+    own.add_to(family, ("filter",))
+    shown = {(sample.name, sample.labels.get("le")): sample.value for sample in family.samples}
+    (expected,) = registry.collect()
+    assert shown == {
+        (sample.name, sample.labels.get("le")): sample.value
+        for sample in expected.samples
+        if not sample.name.endswith("_created")
+    }
+
+
+def test_every_answer_is_counted_once_under_its_status() -> None:
+    registry, requests = CollectorRegistry(), RequestCollector()
+    registry.register(requests)
+    for status in (200, 503, 200):
+        requests.verbs["filter"].record_answer(status, 0.001, 10, 20)
+    page = generate_latest(registry).decode().splitlines()
+    assert 'extender_requests_total{code="200",verb="filter"} 2.0' in page
+    assert 'extender_requests_total{code="503",verb="filter"} 1.0' in page
+    assert 'extender_request_duration_seconds_count{verb="filter"} 3.0' in page
+    assert 'extender_request_bytes_sum{verb="filter"} 30.0' in page
+    assert 'extender_requests_total{code="200",verb="bind"} 0.0' in page
