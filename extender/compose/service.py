@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -39,6 +39,7 @@ from extender.server.collaborators import Verbs
 from extender.server.tls import ServerTls
 from extender.settings.configuration import DEFAULT_NAMESPACE, Settings
 from extender.tasks.auditing import Auditing
+from extender.tasks.browse_service import BrowseService
 from extender.tasks.event_handler import OverLimits
 from extender.tasks.explain_service import ExplainService
 from extender.tasks.filter_service import AssumedPodOptions, FilterService, WhatIfFilter
@@ -47,6 +48,7 @@ from extender.tasks.missed_admissions import MissedAdmissions
 from extender.tasks.policy_recount import PolicyRecount
 from extender.tasks.preempt_and_bind import BindService, PreemptService
 from extender.tasks.readiness import Readiness
+from extender.tasks.sliced_work import SlicedWork
 from extender.tasks.watched_pods import WatchedPods
 from extender.telemetry import scraped
 from extender.telemetry.metrics import Metrics
@@ -121,7 +123,8 @@ def service_of_cluster(
 
     preemption = make_preemption(base) if settings.preemption.mode == "execute" else None
     plans = preemption.target if preemption is not None else NullPlanTarget()
-    explainer = ExplainService(index.view, settings, clock, partial(_assumed_nodes, index))
+    work = SlicedWork(clock)
+    explainer = ExplainService(index.view, settings, clock, partial(_assumed_nodes, index), work)
     on_rejection, rejected_pod_jobs = rejected_pods_of_cluster(base, parts.filter, explainer.rejection)
     missed = MissedAdmissions(base.writer(), clock, partial(datetime.now, UTC))
     pods = _watched_pods(base)
@@ -146,6 +149,7 @@ def service_of_cluster(
         attempt_failed=filter_service.attempt_failed,
         catch_up=reflectors.freshness.catch_up,
         explainer=explainer,
+        browser=BrowseService(index, work, _preemptions_in_flight(preemption), reflectors.freshness.lag),
     )
     admission = _admission(base, pod, injected)
     jobs: list[Job] = [
@@ -177,6 +181,8 @@ def service_of_objects(settings: Settings, objects: Iterable[Object], rng: Rando
     freeze_gc()
     settings = without_writes(settings)
     filter_verb = FilterVerb(index.view, settings)
+    clock = SystemClock()
+    work = SlicedWork(clock)
 
     async def as_requested(pod: Pod) -> Pod:
         return pod
@@ -185,9 +191,15 @@ def service_of_objects(settings: Settings, objects: Iterable[Object], rng: Rando
         filter=WhatIfFilter(filter_verb, rng).filter,
         prioritize=lambda args: prioritize_nodes(args, index.view, settings),
         preempt=PreemptService(index.view, settings, rng, NullPlanTarget(), as_requested).preempt,
-        explainer=ExplainService(index.view, settings, SystemClock()),
+        explainer=ExplainService(index.view, settings, clock, work=work),
+        browser=BrowseService(index, work),
     )
     return Service(settings, index, Readiness(), metrics_of(index, filter_verb), verbs)
+
+
+def _preemptions_in_flight(preemption: PreemptionTask | None) -> Callable[[], int]:
+    """How many preemptors are not bound yet, for pages."""
+    return (lambda: 0) if preemption is None else partial(len, preemption.target)
 
 
 def _assumed_nodes(index: ClusterIndex, uid: str) -> Sequence[str]:

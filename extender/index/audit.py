@@ -48,9 +48,7 @@ def audit_steps(index: ClusterIndex) -> Iterator[Check]:
 
     A step takes some pods, nodes, signatures or groups. Those that were deleted before their step are skipped.
     """
-    for uids in _slices(list(index.pods), _PODS_A_STEP):
-        yield partial(_check_pods, index, uids)
-        yield partial(_check_charged, index, uids)
+    yield from _pod_steps(index)
     yield partial(_check_assumed, index)
     yield partial(_check_reserved, index)
     yield index.gated.wrong_groups
@@ -77,6 +75,14 @@ def audit_steps(index: ClusterIndex) -> Iterator[Check]:
         yield partial(_check_spread, index, spread_key, spread)
 
 
+def _pod_steps(index: ClusterIndex) -> Iterator[Check]:
+    for uids in _slices(list(index.pods), _PODS_A_STEP):
+        yield partial(_check_pods, index, uids)
+        yield partial(_check_charged, index, uids)
+    for uids in _slices(list(index.unplaced), _PODS_A_STEP):
+        yield partial(_check_unplaced, index, uids)
+
+
 def _slices(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     for start in range(0, len(items), size):
         yield items[start : start + size]
@@ -86,11 +92,21 @@ def _slices(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 
 def _check_pods(index: ClusterIndex, uids: Iterable[str]) -> list[str]:
-    """That the pods with a node are filed under it, and count in the budget of their namespace."""
-    found = [pod for uid in uids if (pod := index.pods.get(uid)) is not None and pod.node]
+    """That pods with a node are filed under it and count in the budget of their namespace, and the others among those without."""
+    pods = [pod for uid in uids if (pod := index.pods.get(uid)) is not None]
+    found = [pod for pod in pods if pod.node]
     problems = [f"pod {pod.full_name}: is not on {pod.node}" for pod in found if not _is_on_its_node(index, pod)]
     unheld = [pod for pod in found if not index.namespace_budgets.is_held(pod.signature)]
-    return problems + [f"pod {pod.full_name}: does not count in the budget of its namespace" for pod in unheld]
+    problems += [f"pod {pod.full_name}: does not count in the budget of its namespace" for pod in unheld]
+    missing = [pod for pod in pods if not pod.node and index.unplaced.get(pod.uid) is not pod]
+    return problems + [f"pod {pod.full_name}: is not among those without a node" for pod in missing]
+
+
+def _check_unplaced(index: ClusterIndex, uids: Iterable[str]) -> list[str]:
+    """That no other pods are among those without a node."""
+    held = [uid for uid in uids if uid in index.unplaced]
+    wrong = [uid for uid in held if (pod := index.pods.get(uid)) is None or pod.node]
+    return [f"pod {uid}: is among those without a node" for uid in wrong]
 
 
 def _check_budget(index: ClusterIndex, namespace: str) -> list[str]:

@@ -68,6 +68,7 @@ class ClusterIndex:
         self.drifts = 0
         self.journal = Journal()
         self.pods: dict[str, Pod] = {}
+        self.unplaced: dict[str, Pod] = {}  # those of them that the watch shows without a node
         self.namespaces = Namespaces()
         self.workloads = Workloads()
         self.budgets = Budgets()
@@ -110,6 +111,7 @@ class ClusterIndex:
         self.assume = self.assumed.assume
         self.view: ExplainView = IndexReader(
             self.pods,
+            self.unplaced,
             self.deleted,
             self.namespaces,
             self.workloads,
@@ -197,11 +199,7 @@ class ClusterIndex:
             return False
         if self.journal.note is not None and (changed := new or old) is not None:
             self.journal.note(ObjectChange(changed, new is None))
-        if new is None:
-            del self.pods[uid]
-            shrink(self.pods)
-        else:
-            self.pods[uid] = new
+        self._hold(uid, old, new)
         if new is None or new.node:
             self.rejected.discard(uid)
         ended = self.assumed.observe(uid, old, new)
@@ -218,6 +216,19 @@ class ClusterIndex:
             self._observe(changed)
         self._notify(uid, old, new, ended)
         return True
+
+    def _hold(self, uid: str, old: Pod | None, new: Pod | None) -> None:
+        """Files a pod as it is now. O(1)."""
+        if new is None:
+            del self.pods[uid]
+            shrink(self.pods)
+        else:
+            self.pods[uid] = new
+        if new is not None and not new.node:
+            self.unplaced[uid] = new
+        elif old is not None and not old.node:
+            del self.unplaced[uid]
+            shrink(self.unplaced)
 
     def _notify(self, uid: str, old: Pod | None, new: Pod | None, ended: Assumed | None) -> None:
         """Calls the subscribers, after every count is true."""

@@ -1,4 +1,4 @@
-"""What explanations read besides the view of the verbs: whole tables, and what is behind a count.
+"""What explanations and pages of the cluster read besides the view of the verbs: whole tables, and what is behind a count.
 
 These readers cost more than a decision may, so verbs that answer the scheduler are not given them. Explanations are made
 in steps, between which the index changes. So iterators here go over a copy of a table, and skip nothing and repeat nothing
@@ -7,7 +7,7 @@ of what was there when they began.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 from extender.index.view import ClusterView, GroupView, NodeNumber
@@ -16,11 +16,11 @@ from extender.model.terms import AffinityTerm
 
 
 class PlacedPods(NamedTuple):
-    """Pods of one signature that are on nodes: whether they terminate, and the nodes that any of them is on."""
+    """Pods of one signature that are on nodes: whether they terminate, and how many of them are on which node."""
 
     signature: PodSignature
     terminating: bool
-    nodes: Collection[NodeNumber]
+    nodes: Mapping[NodeNumber, int]
 
     def are(self, pod: Pod) -> bool:
         """Whether a pod on one of the nodes is one of them. O(1)."""
@@ -38,17 +38,31 @@ class ExplainView(ClusterView, Protocol):
         """
 
     @property
+    def unplaced(self) -> Mapping[str, Pod]:
+        """Those of ``pods`` that the watch shows without a node: pending, gated, or assumed. A live table as well."""
+
+    @property
+    def pods_of(self) -> Mapping[PodSignature, int]:
+        """How many pods each signature has, placed or not, never zero. A live table as well."""
+
+    @property
+    def nodes_version(self) -> int:
+        """Grows with every change of a node."""
+
+    @property
     def namespaces(self) -> Mapping[str, Namespace]:
         """The Namespace objects, by name.
 
         A live table as well. Pods may be in a namespace whose object is not known.
         """
 
-    def placed(self, group: GroupView | None = None) -> Iterator[PlacedPods | None]:
+    def placed(
+        self, group: GroupView | None = None, wanted: Callable[[PodSignature], bool] | None = None
+    ) -> Iterator[PlacedPods | None]:
         """The pods on nodes that a group counts, or all, by signature. O(signatures); each result O(nodes that they are on).
 
-        Assumed pods are among them, on the node that they are assumed on. None comes after every few thousand signatures:
-        there may be one for each pod, and a step must not look at all of them.
+        ``wanted`` chooses signatures. Assumed pods are among them, on the node that they are assumed on. None comes after
+        every thousand signatures: there may be one for each pod, and a step must not look at all of them.
         """
 
     def term_of(self, group: GroupView) -> AffinityTerm:

@@ -21,7 +21,7 @@ from extender.index.policies import PolicyTable
 from extender.index.quotas_view import QuotasView
 from extender.index.table_views import PoliciesView, ReservedView, Subscribable
 from extender.index.usage import QuotaTable
-from extender.model.objects import Namespace, Pod
+from extender.model.objects import Namespace, Pod, PodSignature
 from extender.model.resources import Resources
 
 
@@ -31,6 +31,7 @@ class IndexReader:
     def __init__(
         self,
         pods: Mapping[str, Pod],
+        unplaced: Mapping[str, Pod],
         deleted: Container[str],
         namespaces: Namespaces,
         workloads: Workloads,
@@ -55,6 +56,9 @@ class IndexReader:
         self.budget_changes: Subscribable = namespace_budgets.changes
         self.pod = pods.get
         self.pods = pods
+        self.unplaced = unplaced
+        self.pods_of: Mapping[PodSignature, int] = counts.compiler.pods
+        self._topology = topology
         self.namespaces: Mapping[str, Namespace] = namespaces.objects
         self.deleted = deleted
         self.namespace_labels = namespaces.labels
@@ -92,6 +96,11 @@ class IndexReader:
     def placement_version(self) -> int:
         """Grows with every pod that is placed on a node or leaves one."""
         return self._nodes.version
+
+    @property
+    def nodes_version(self) -> int:
+        """Grows with every change of a node."""
+        return self._topology.version
 
     @property
     def namespaces_version(self) -> int:

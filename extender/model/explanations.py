@@ -27,11 +27,11 @@ class NotExplained(Exception):  # noqa: N818 (an answer, not an error)
         self.cause = cause
 
 
-class _Value(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class Value(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The base: fields with their default are left out of the encoded form."""
 
 
-class DomainState(_Value, frozen=True):
+class DomainState(Value, frozen=True):
     """One topology domain: how many pods a constraint counts there, some of them, and whether its nodes pass.
 
     ``count`` includes pods whose node is undetermined, wherever that is worst; ``pods`` do not.
@@ -44,7 +44,7 @@ class DomainState(_Value, frozen=True):
     pods: tuple[str, ...] = ()
 
 
-class Reach(_Value, frozen=True):
+class Reach(Value, frozen=True):
     """The namespaces that a term reaches now. ``namespaces`` are the first of ``count``; all of them without a list.
 
     ``why``: what the term says of namespaces.
@@ -56,7 +56,7 @@ class Reach(_Value, frozen=True):
     is_every: bool = False
 
 
-class ConstraintState(_Value, frozen=True):
+class ConstraintState(Value, frozen=True):
     """What one constraint counts now. Domains that reject come first; ``more_domains`` are left out of ``domains``.
 
     ``pods`` is the selector of the pods that are counted, ``carrier`` one of the existing pods whose term this is.
@@ -83,7 +83,7 @@ class ConstraintState(_Value, frozen=True):
     more_terms: int = 0
 
 
-class Obstacle(_Value, frozen=True):
+class Obstacle(Value, frozen=True):
     """One reason of one rule against ``nodes`` nodes; ``examples`` are some of them, ``blamed`` what stands in the way."""
 
     rule: str
@@ -98,7 +98,7 @@ class Obstacle(_Value, frozen=True):
     limit: int | None = None
 
 
-class NodeState(_Value, frozen=True):
+class NodeState(Value, frozen=True):
     """One node: whether filter lets the pod pass there, whether the pod fits by itself, and every obstacle."""
 
     name: str
@@ -107,7 +107,7 @@ class NodeState(_Value, frozen=True):
     obstacles: tuple[Obstacle, ...] = ()
 
 
-class Change(_Value, frozen=True):
+class Change(Value, frozen=True):
     """A change that was tried, after which the pod passes filter and fits on ``node``.
 
     ``kind`` says which of the other fields are set: addNode (``labels`` of the new node, otherwise like ``like``),
@@ -128,7 +128,7 @@ class Change(_Value, frozen=True):
     pdb_violations: int = 0
 
 
-class Explanation(_Value, frozen=True):
+class Explanation(Value, frozen=True):
     """Why a pod is pending.
 
     ``passing`` counts the nodes that filter lets pass, ``fitting`` those of them that could take the pod by themselves;

@@ -117,6 +117,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     ``rejection``: the scheduler's last reason why it is pending (PodScheduled=False), empty if there is none.
     ``has_unseen_needs``: it needs host ports, volumes or devices, which the index does not hold.
     ``gating`` is set for a gated pod and for one that we have released.
+    ``created``: of a pod without a node, its creation time as the API server writes it, which sorts.
     ``quota``: only of a pod that carries terms which name namespaces, see `model/cross_namespace.py`.
     """
 
@@ -137,6 +138,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     rejection: str = ""
     gating: Gating | None = None
     quota: QuotaFacts = NO_FACTS
+    created: str = ""
 
     @property
     def key(self) -> str:

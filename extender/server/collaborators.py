@@ -6,15 +6,19 @@
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Protocol
 
 from aiohttp import web
 
 from extender.model.explanations import Explanation
 from extender.model.objects import Pod
+from extender.model.overview import ClusterFigures
+from extender.model.pages import PageOf, PendingPage, TopologyPage, TopologyQuestion
 from extender.model.preemption import Candidate
 from extender.server.request_checks import BodyMemory, Deadlines
 from extender.server.turns import Turns
+from extender.server.v1.shared import SharedAnswers
 from extender.settings.configuration import Settings
 from extender.telemetry.decision_log import DecisionLog
 from extender.telemetry.logs import RepeatedWarning, RepeatedWarnings
@@ -41,6 +45,22 @@ class Explainer(Protocol):
         """A pod that does not exist yet."""
 
 
+class Browser(Protocol):
+    """Computes pages of the cluster. The coroutines raise NotExplained where they take too long, or too many are wanted."""
+
+    async def figures(self) -> ClusterFigures:
+        """How many objects there are."""
+
+    async def topology(self, asked: TopologyQuestion) -> TopologyPage:
+        """The domains of a label key, or the nodes of one domain."""
+
+    async def pending(self, asked: PageOf) -> PendingPage:
+        """The pods without a node, without what was answered about them."""
+
+    def freshness(self) -> float | None:
+        """Seconds since the cluster was heard of; None where none is followed."""
+
+
 _LOG = logging.getLogger(__name__)
 
 
@@ -61,6 +81,7 @@ class Verbs:
     attempt_failed: Callable[[Pod], None] = ignore_failed_attempt
     catch_up: Callable[[], Awaitable[None]] | None = None
     explainer: Explainer | None = None
+    browser: Browser | None = None
 
 
 class Readiness(Protocol):
@@ -84,7 +105,7 @@ class Readiness(Protocol):
 
 @dataclass(slots=True)
 class Collaborators:
-    """All that the handlers use. Only `decisions`, `in_flight`, `bodies`, `deadlines`, `turns` and the state of the warnings change."""
+    """All that the handlers use. Only `decisions`, `shared`, `in_flight`, `bodies`, `deadlines`, `turns` and the state of the warnings change."""
 
     settings: Settings
     verbs: Verbs
@@ -95,6 +116,8 @@ class Collaborators:
     deadlines: Deadlines
     turns: Turns = field(default_factory=Turns)
     decisions: DecisionLog = field(default_factory=DecisionLog)
+    shared: SharedAnswers = field(default_factory=SharedAnswers)
+    started: float = field(default_factory=monotonic)
     in_flight: int = 0
     rejected: RepeatedWarnings = field(default_factory=lambda: RepeatedWarnings(_LOG, "request rejected"))
     undecided: RepeatedWarning = field(

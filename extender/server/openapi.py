@@ -48,6 +48,7 @@ class Parameter:
     place: Literal["path", "query"]
     description: str
     schema: Mapping[str, object] = field(default_factory=lambda: {"type": "string"})
+    is_required: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ def _parameter(each: Parameter) -> JsonObject:
     return {
         "name": each.name,
         "in": each.place,
-        "required": each.place == "path",
+        "required": each.is_required or each.place == "path",
         "description": each.description,
         "schema": dict(each.schema),
     }

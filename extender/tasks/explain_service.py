@@ -1,13 +1,10 @@
 """Explains pods on request, in slices, so that an answer to the scheduler waits for little of it.
 
-One explanation is computed at a time. After each slice of up to a millisecond, seldom two, the loop is free for five: a
-filter request takes several turns of the event loop, and meets one slice or none. Each request has a budget of time, and
-few may wait.
+Each request has a budget of time, and few may wait.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
@@ -17,6 +14,7 @@ from extender.model.objects import Pod
 from extender.rules.constraint_states import Steps
 from extender.settings.configuration import Settings
 from extender.tasks.ports import Clock
+from extender.tasks.sliced_work import Places, SlicedWork
 from extender.verbs.effective_pod import known_effective_pod
 from extender.verbs.explain.explaining import explain
 
@@ -24,13 +22,15 @@ T = TypeVar("T")
 
 MOST_WAITING: Final = 4
 MOST_SECONDS: Final = 1.0  # of slices; an explanation at 5,000 nodes and 150,000 pods takes 0.04
-_SLICE_SECONDS: Final = 0.0005
-_PAUSE_SECONDS: Final = 0.005
+_WHAT: Final = "the explanation"
 _PODS_A_STEP: Final = 5000  # compared by name
 
 
 class ExplainService:
-    """The explain verb with its budget. ``nodes_of`` returns the nodes that a pod is assumed on, by UID."""
+    """The explain verb with its budget. ``nodes_of`` returns the nodes that a pod is assumed on, by UID.
+
+    ``work`` is shared with other work for people; without it explanations are all of it.
+    """
 
     def __init__(
         self,
@@ -38,13 +38,13 @@ class ExplainService:
         settings: Settings,
         clock: Clock,
         nodes_of: Callable[[str], Sequence[str]] = lambda _uid: (),
+        work: SlicedWork | None = None,
     ) -> None:
         self._view = view
         self._settings = settings
-        self._clock = clock
         self._nodes_of = nodes_of
-        self._turn = asyncio.Lock()
-        self._waiting = 0
+        self._work = work or SlicedWork(clock)
+        self._places = Places(MOST_WAITING, "explanations")
 
     async def explain(self, namespace: str, name: str, node: str = "") -> Explanation:
         """Explains a pod that exists. Raises NotExplained."""
@@ -56,38 +56,11 @@ class ExplainService:
 
     async def rejection(self, uid: str) -> Explanation:
         """What rejects a pending pod now, without changes that would help. For tasks: waits for its turn. Raises NotExplained."""
-        async with self._turn:
-            return await self._in_slices(self._of_rejected(uid))
+        return await self._work.run(self._of_rejected(uid), MOST_SECONDS, _WHAT)
 
     async def _in_turn(self, work: Steps[T]) -> T:
-        if self._waiting >= MOST_WAITING:
-            raise NotExplained(
-                Cause.BUSY, f"{MOST_WAITING} other explanations are wanted already; try again in a moment"
-            )
-        self._waiting += 1
-        try:
-            async with self._turn:
-                return await self._in_slices(work)
-        finally:
-            work.close()
-            self._waiting -= 1
-
-    async def _in_slices(self, work: Steps[T]) -> T:
-        used = 0.0
-        while True:
-            slice_used, begun = 0.0, self._clock.now()
-            while slice_used < _SLICE_SECONDS:
-                try:
-                    next(work)
-                except StopIteration as end:
-                    result: T = end.value
-                    return result
-                slice_used = self._clock.now() - begun
-            used += slice_used
-            if used >= MOST_SECONDS:
-                text = f"the explanation would take more than {MOST_SECONDS:g} s of the event loop"
-                raise NotExplained(Cause.TOO_EXPENSIVE, text)
-            await self._clock.sleep(_PAUSE_SECONDS)
+        with self._places:
+            return await self._work.run(work, MOST_SECONDS, _WHAT)
 
     def _of_name(self, namespace: str, name: str, node: str) -> Steps[Explanation]:
         self._check_node(node)

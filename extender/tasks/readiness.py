@@ -73,6 +73,13 @@ class Freshness:
         now = self._clock.now()
         return {each.name: each.missing(now, self._stale_after) for each in self._handlers}
 
+    def lag(self) -> float | None:
+        """Seconds since the kind was heard of of which that is longest ago; None until every kind is listed."""
+        if not self._synced.is_set():
+            return None
+        now = self._clock.now()
+        return max((each.status.lag(now) for each in self._handlers), default=None)
+
     def handlers_of(self, kinds: Collection[str]) -> list[KindHandler]:
         """Those of some kinds, by their names."""
         return [each for each in self._handlers if each.name in kinds]

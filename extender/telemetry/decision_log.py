@@ -7,7 +7,7 @@ they fit. It costs a request two microseconds, and holds no object of the index 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final, Literal
 
@@ -85,6 +85,16 @@ class DecisionLog:
     def latest(self, namespace: str, pod: str, most: int) -> list[Decision]:
         """Up to ``most`` decisions, the latest first, of a namespace or a pod where they are not empty. O(decisions)."""
         return list(islice(self._about(namespace, pod), most))
+
+    def latest_of(self, uids: Collection[str]) -> dict[str, Decision]:
+        """The latest filter decision about each of these pods, by UID. O(decisions), until all are found."""
+        found: dict[str, Decision] = {}
+        for each in reversed(self._held):
+            if each.uid in uids and each.verb == "filter" and each.uid not in found:
+                found[each.uid] = each
+                if len(found) == len(uids):
+                    break
+        return found
 
     def _about(self, namespace: str, pod: str) -> Iterator[Decision]:
         for each in reversed(self._held):

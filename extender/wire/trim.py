@@ -156,6 +156,7 @@ def trim_pod(raw: PodJson, limits: Limits = DEFAULT_LIMITS) -> Pod:
         # Most pods have no gating: then a search in the bytes of their annotations is all that it costs.
         parse_gating(meta, spec) if is_gated or RELEASED in bytes(meta.annotations) else None,
         quota_facts(raw) if signature.affinity.cross_namespace else NO_FACTS,
+        "" if spec.node_name else meta.creation_timestamp or "",
     )
 
 

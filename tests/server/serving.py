@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from aiohttp import web
 from aiohttp.test_utils import TestClient
 
 from extender.model.explanations import Explanation, NotExplained
 from extender.model.objects import Pod
+from extender.model.overview import ClusterFigures
+from extender.model.pages import PageOf, PendingPage, PendingRow, TopologyPage, TopologyQuestion
 from extender.model.preemption import Candidate
 from extender.server.app import make_app
 from extender.server.collaborators import Verbs
@@ -16,6 +19,7 @@ from extender.settings.connections import Kube, Server
 from extender.telemetry.metrics import Metrics
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult, PreemptionArgs
 
+T = TypeVar("T")
 Client = TestClient[web.Request, web.Application]
 
 POD = {"metadata": {"name": "web-1", "namespace": "team-a", "uid": "u-1"}, "spec": {"containers": []}}
@@ -27,6 +31,7 @@ PREEMPTION = {
     "NodeNameToVictims": None,
     "NodeNameToMetaVictims": {"node-a": {"Pods": [{"UID": "u-9"}], "NumPDBViolations": 1}},
 }
+FIGURES = tuple(each for each in ClusterFigures.__struct_fields__ if each != "topology_keys")
 DEFAULT_LIMITS = Server()
 DEFAULT_CLUSTER = Kube()
 
@@ -89,6 +94,39 @@ class Answering:
             raise self.problem
         self.asked.append((pod, *more))
         return Explanation(pod=pod, state="pending", nodes=3, passing=0, fitting=0)
+
+
+@dataclass
+class Browsing:
+    """A browser that answers pages without rows and counts them, or raises."""
+
+    problem: NotExplained | None = None
+    asked: list[object] = field(default_factory=list)
+
+    async def figures(self) -> ClusterFigures:
+        """An empty cluster."""
+        return self._answer("figures", ClusterFigures(**dict.fromkeys(FIGURES, 0), topology_keys=()))
+
+    async def topology(self, asked: TopologyQuestion) -> TopologyPage:
+        """No domain."""
+        return self._answer(asked, TopologyPage(key=asked.key, lacking=0, matching=0))
+
+    async def pending(self, asked: PageOf) -> PendingPage:
+        """One pod."""
+        row = PendingRow(
+            namespace="team-a", pod="web-1", uid="u-1", state="pending", since="2026-01-01T00:00:00Z", priority=0
+        )
+        return self._answer(asked, PendingPage(pods=(row,)))
+
+    def freshness(self) -> float | None:
+        """Heard of just now."""
+        return 0.5
+
+    def _answer(self, asked: object, answer: T) -> T:
+        if self.problem is not None:
+            raise self.problem
+        self.asked.append(asked)
+        return answer
 
 
 AGREEABLE = Verbs(everything_passes, scores_by_length, every_candidate, explainer=Answering())

@@ -17,6 +17,7 @@ from pytest_aiohttp.plugin import AiohttpClient
 
 from extender.compose.service import service_of_objects
 from extender.model.explanations import Cause, NotExplained
+from extender.model.labels import ZONE
 from extender.model.objects import Object
 from extender.model.units import Address
 from extender.server import request_checks
@@ -26,7 +27,7 @@ from extender.server.v1.operations import OPERATIONS
 from extender.settings.configuration import Settings
 from extender.settings.connections import Server, Tls
 from tests.builders import namespace, node, pod, pod_json, spread, term
-from tests.server.serving import AGREEABLE, BY_NAMES, POD, Answering, Client, Switch, app_with
+from tests.server.serving import AGREEABLE, BY_NAMES, POD, Answering, Browsing, Client, Switch, app_with
 
 Json = dict[str, Any]
 
@@ -35,7 +36,11 @@ EXPLAIN = ("GET", "/v1/explain/{namespace}/{pod}")
 EXPLAIN_GIVEN = ("POST", "/v1/explain")
 DECISIONS = ("GET", "/debug/decisions")
 ABOUT = ("GET", "/v1/openapi.json")
-ALL = (EXPLAIN, EXPLAIN_GIVEN, DECISIONS, ABOUT)
+OVERVIEW = ("GET", "/v1/overview")
+TOPOLOGY = ("GET", "/v1/topology")
+PENDING = ("GET", "/v1/pending")
+PAGES = {TOPOLOGY: "?key=zone", PENDING: "?namespace=default"}
+ALL = (EXPLAIN, EXPLAIN_GIVEN, DECISIONS, ABOUT, OVERVIEW, *PAGES)
 CLUSTER: tuple[Object, ...] = (
     namespace("default", team="x"),
     *(node(f"n{at}", zone=f"z{at % 2}", allocatable={"cpu": "4", "pods": "9"}) for at in range(4)),
@@ -118,6 +123,14 @@ async def test_answers_are_those_of_the_document(aiohttp_client: AiohttpClient) 
     given = pod_json("new", app="web", apart=[term("zone", app="web")])
     explained = await accepted(await ask(client, EXPLAIN_GIVEN, json=given), EXPLAIN_GIVEN)
     assert {each["kind"] for each in explained["changes"]} >= {"addNode", "movePod"}
+    overview = await accepted(await ask(client, OVERVIEW), OVERVIEW)
+    assert (overview["nodes"], overview["pods"], overview["pending"]) == (4, 3, 1)
+    domains = await accepted(await ask(client, TOPOLOGY, f"?key={ZONE}&selector=app=web&limit=1"), TOPOLOGY)
+    assert (domains["domains"][0]["matching"], domains["more"]) == (1, 1)
+    nodes = await accepted(await ask(client, TOPOLOGY, f"?key={ZONE}&domain=z0"), TOPOLOGY)
+    assert nodes["nodes"][0]["podNames"] == ["default/web-0"]
+    waiting = await accepted(await ask(client, PENDING), PENDING)
+    assert [each["pod"] for each in waiting["pods"]] == ["asking"]
     await client.post("/filter", json=BY_NAMES)
     page = await accepted(await ask(client, DECISIONS, "?limit=1"), DECISIONS)
     assert page["decisions"][0]["reasons"] == ["unknown_node"]
@@ -179,6 +192,31 @@ async def test_errors_of_explanations(
 ) -> None:
     answer = await ask(await aiohttp_client(application()), operation)
     assert answer.status == status
+    await accepted(answer, operation)
+
+
+@pytest.mark.parametrize("operation", [OVERVIEW, *PAGES])
+@pytest.mark.parametrize(
+    ("cause", "status"),
+    [(Cause.BUSY, HTTPStatus.TOO_MANY_REQUESTS), (Cause.TOO_EXPENSIVE, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)],
+)
+async def test_errors_of_pages(
+    aiohttp_client: AiohttpClient, operation: tuple[str, str], cause: Cause, status: HTTPStatus
+) -> None:
+    browser = Browsing(problem=NotExplained(cause, "because"))
+    client = await aiohttp_client(app_with(replace(AGREEABLE, browser=browser)))
+    answer = await ask(client, operation, PAGES.get(operation, ""))
+    assert answer.status == status
+    await accepted(answer, operation)
+
+
+@pytest.mark.parametrize("operation", PAGES)
+async def test_there_are_no_pages_before_the_index_is_complete(
+    aiohttp_client: AiohttpClient, operation: tuple[str, str]
+) -> None:
+    app = app_with(replace(AGREEABLE, browser=Browsing()), Switch({"pods": "not listed yet"}))
+    answer = await ask(await aiohttp_client(app), operation, PAGES[operation])
+    assert answer.status == HTTPStatus.SERVICE_UNAVAILABLE
     await accepted(answer, operation)
 
 

@@ -7,7 +7,7 @@ put them back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 
 from extender.index.counts.compiled_constraints import ConstraintCompiler
@@ -28,7 +28,7 @@ from extender.model.objects import Namespace, Node, Pod, PodSignature
 from extender.model.terms import NO_AFFINITY, AffinityTerm, PodAffinity
 from extender.settings.rules import Rules
 
-_SIGNATURES_A_STEP = 4000  # at 0.1 µs
+_SIGNATURES_A_STEP = 1000  # at 0.1 µs, or 1 µs where each is wanted
 
 
 class Counts:
@@ -145,13 +145,16 @@ class Counts:
             SignatureCounts(signature, terminating=False)
         )
 
-    def placed(self, group: GroupView | None = None) -> Iterator[PlacedPods | None]:
-        """The pods on nodes that a group counts, or all, by signature; None after every few thousand. O(signatures)."""
+    def placed(
+        self, group: GroupView | None = None, wanted: Callable[[PodSignature], bool] | None = None
+    ) -> Iterator[PlacedPods | None]:
+        """The pods on nodes that a group counts, or all, by signature; None after every thousand. O(signatures)."""
         for looked, each in enumerate(list(self.signatures)):
             if looked % _SIGNATURES_A_STEP == _SIGNATURES_A_STEP - 1:
                 yield None
-            if each.nodes and (group is None or group in each.groups):
-                yield PlacedPods(each.signature, each.terminating, tuple(each.nodes))
+            is_wanted = (group is None or group in each.groups) and (wanted is None or wanted(each.signature))
+            if each.nodes and is_wanted:
+                yield PlacedPods(each.signature, each.terminating, each.nodes.copy())
 
     def term_of(self, group: GroupView) -> AffinityTerm:
         """The term of an owner group."""

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import urlencode
 
 import msgspec
 from aiohttp import web
 
-from extender.server.collaborators import Collaborators
+from extender.server.collaborators import COLLABORATORS, Browser, Collaborators
 from extender.server.failures import NotReady
 from extender.server.openapi import Parameter
 from extender.wire.errors import WireError
 
 _LONGEST_NUMBER: Final = 9  # digits
+_SHARE_OF_TIME: Final = 0.9  # of server.requestTimeout; the answer has to be written as well
 
 
 def check_parameters(request: web.Request, known: Collection[str] = ()) -> None:
@@ -53,12 +55,28 @@ class Number:
         return number
 
 
+def browser_of(app: Collaborators) -> Browser:
+    """What computes pages of the cluster. Raises NotReady where nothing does."""
+    if app.verbs.browser is None:
+        raise NotReady("nothing computes pages here")
+    return app.verbs.browser
+
+
 async def index_is_current(app: Collaborators) -> None:
     """Waits until all events that have arrived are in the index. Raises NotReady."""
     if not (app.readiness.is_ready or app.readiness.is_stale):
         raise NotReady(", ".join(name for name, problem in app.readiness.checks().items() if problem))
     if app.verbs.catch_up is not None:
         await app.verbs.catch_up()
+
+
+async def shared_answer(request: web.Request, compute: Callable[[], Awaitable[object]]) -> web.Response:
+    """The answer as JSON, which equal requests share. Raises what ``compute`` raises, and NotExplained if it takes too long."""
+    app = request.app[COLLABORATORS]
+    query = urlencode(sorted(request.query.items()))
+    seconds = _SHARE_OF_TIME * app.settings.server.request_timeout
+    body = await app.shared.of(f"{request.path}?{query}", compute, seconds)
+    return web.Response(body=body, content_type="application/json")
 
 
 def json_answer(value: object) -> web.Response:

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from extender.server.collaborators import COLLABORATORS
 from extender.server.openapi import Operation, Parameter, document_of
-from extender.server.v1 import explain
+from extender.server.v1 import explain, overview, pages
 from extender.server.v1.answers import Number, check_parameters, json_answer
 from extender.telemetry.decision_log import DecisionPage
 
@@ -34,6 +34,8 @@ async def openapi(request: web.Request) -> web.Response:
 
 
 OPERATIONS: Final = (
+    *overview.OPERATIONS,
+    *pages.OPERATIONS,
     *explain.OPERATIONS,
     Operation(
         "listDecisions",

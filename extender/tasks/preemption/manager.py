@@ -99,6 +99,10 @@ class PreemptionManager:
         self._changed = asyncio.Event()
         self._is_draining = False
 
+    def __len__(self) -> int:
+        """How many preemptors are not bound yet."""
+        return len(self._records)
+
     # -- plans -----------------------------------------------------------------------------------------------
 
     def submit(self, plan: PreemptionPlan) -> bool:

@@ -1,0 +1,109 @@
+"""Pages of the cluster: the domains of label keys with what is in them, and the pods without a node.
+
+Each handler reads what is asked for; `tasks/browse_service.py` computes the page, and equal requests share it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from aiohttp import web
+from msgspec import structs
+
+from extender.model.labels import is_label_key
+from extender.model.pages import MOST_ROWS, PageOf, PendingPage, PendingRow, TopologyPage, TopologyQuestion
+from extender.server.collaborators import COLLABORATORS, Browser, Collaborators
+from extender.server.openapi import Operation, Parameter
+from extender.server.v1.answers import Number, browser_of, check_parameters, index_is_current, shared_answer
+from extender.telemetry.decision_log import Decision
+from extender.wire.errors import WireError
+from extender.wire.selector_text import parse_selector_text
+
+_LIMIT: Final = Number("limit", "How many rows.", 1, MOST_ROWS, 100)
+_AFTER: Final = Parameter("after", "query", "Continue after this position, the `next` of the page before.")
+_NAMESPACE: Final = Parameter("namespace", "query", "Only pods of this namespace.")
+_NAMES: Final = ("namespace", "after", "limit")
+
+
+async def topology(request: web.Request) -> web.Response:
+    """`GET /v1/topology?key=KEY&namespace=NS&selector=SELECTOR&domain=DOMAIN&after=NAME&limit=N`."""
+    check_parameters(request, ("key", "selector", "domain", *_NAMES))
+    key = request.query.get("key", "")
+    if not is_label_key(key):
+        raise WireError("key", 'expected a label key of nodes such as "topology.kubernetes.io/zone"')
+    text = request.query.get("selector")
+    selector = None if text is None else parse_selector_text(text, "selector")
+    asked = TopologyQuestion(key, _page_of(request), selector, request.query.get("domain"))
+    return await _answer(request, lambda browser: browser.topology(asked))
+
+
+async def pending(request: web.Request) -> web.Response:
+    """`GET /v1/pending?namespace=NS&after=POSITION&limit=N`: those that wait longest first."""
+    check_parameters(request, _NAMES)
+    asked, app = _page_of(request), request.app[COLLABORATORS]
+
+    async def compute(browser: Browser) -> PendingPage:
+        return _with_answers(await browser.pending(asked), app)
+
+    return await _answer(request, compute)
+
+
+def _page_of(request: web.Request) -> PageOf:
+    """The rows that a request wants. Raises WireError."""
+    return PageOf(request.query.get("namespace", ""), request.query.get("after", ""), _LIMIT.of(request))
+
+
+async def _answer(request: web.Request, compute: Callable[[Browser], Awaitable[object]]) -> web.Response:
+    """The page, once all events that have arrived are in the index. Raises NotReady or NotExplained."""
+    app = request.app[COLLABORATORS]
+    await index_is_current(app)
+    browser = browser_of(app)
+    return await shared_answer(request, lambda: compute(browser))
+
+
+def _with_answers(page: PendingPage, app: Collaborators) -> PendingPage:
+    """The page with the last answer about each pod, as far as the decision log still has it. O(decisions + pods)."""
+    latest = app.decisions.latest_of({row.uid for row in page.pods})
+    return structs.replace(page, pods=tuple(_with_answer(row, latest.get(row.uid)) for row in page.pods))
+
+
+def _with_answer(row: PendingRow, last: Decision | None) -> PendingRow:
+    return row if last is None else structs.replace(row, reasons=last.reasons, error=last.error)
+
+
+def _operation(
+    name: str,
+    path: str,
+    handler: Callable[[web.Request], Awaitable[web.Response]],
+    summary: str,
+    answer: Any,  # a type form, as `Operation` takes it
+    *parameters: Parameter,
+) -> Operation:
+    paging = (_AFTER, _LIMIT.parameter)
+    return Operation(
+        name, "GET", path, handler, summary, answer, (*parameters, *paging), errors=frozenset({413, 429, 503})
+    )
+
+
+OPERATIONS: Final = (
+    _operation(
+        "getTopology",
+        "/v1/topology",
+        topology,
+        "The domains of a label key of nodes, or the nodes of one domain.",
+        TopologyPage,
+        Parameter("key", "query", "The label key, such as topology.kubernetes.io/zone.", is_required=True),
+        Parameter("namespace", "query", "Count pods of this namespace only."),
+        Parameter("selector", "query", "Count pods that this label selector selects, in kubectl's notation."),
+        Parameter("domain", "query", "List the nodes of this domain instead of domains."),
+    ),
+    _operation(
+        "listPending",
+        "/v1/pending",
+        pending,
+        "The pods without a node, those that wait longest first.",
+        PendingPage,
+        _NAMESPACE,
+    ),
+)

@@ -1,0 +1,83 @@
+"""Answers that equal requests share: those that arrive while one is computed, and those of the second after it.
+
+So a page that fifty browsers look at costs as much as one that one looks at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from extender.model.explanations import Cause, NotExplained
+
+KEPT_SECONDS: Final = 1.0
+MOST_BYTES: Final = 8 * 2**20
+
+
+@dataclass(eq=False, slots=True)
+class _Shared:
+    """One answer, while it is computed or kept. ``waiting``: how many requests wait for it."""
+
+    task: asyncio.Task[bytes]
+    waiting: int = 0
+
+
+class SharedAnswers:
+    """The answers by what was asked, at most ``MOST_BYTES`` of them; the oldest makes room."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._held: dict[str, _Shared] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    async def of(self, asked: str, compute: Callable[[], Awaitable[object]], seconds: float) -> bytes:
+        """The encoded answer. Raises what ``compute`` raises, and NotExplained where it takes more than so many seconds.
+
+        The computation ends when no request waits for it any more.
+        """
+        shared = self._held.get(asked)
+        if shared is None:
+            shared = self._held[asked] = _Shared(asyncio.create_task(_encoded(compute)))
+            shared.task.add_done_callback(partial(self._keep, asked, shared))
+        shared.waiting += 1
+        try:
+            async with asyncio.timeout(seconds):
+                return await asyncio.shield(shared.task)
+        except TimeoutError:
+            raise NotExplained(Cause.BUSY, f"not computed within {seconds:g} s; try again in a moment") from None
+        finally:
+            shared.waiting -= 1
+            if not shared.waiting and not shared.task.done():
+                self._drop(asked, shared)
+                shared.task.cancel()
+
+    def _keep(self, asked: str, shared: _Shared, task: asyncio.Task[bytes]) -> None:
+        """Keeps an answer for a while; an error is given to those that wait for it."""
+        if task.cancelled() or task.exception() is not None:
+            self._drop(asked, shared)
+            return
+        self.bytes += len(task.result())
+        asyncio.get_running_loop().call_later(KEPT_SECONDS, self._drop, asked, shared)
+        for key, each in list(self._held.items()):
+            if self.bytes <= MOST_BYTES:
+                break
+            if each.task.done():
+                self._drop(key, each)
+
+    def _drop(self, asked: str, shared: _Shared) -> None:
+        if self._held.get(asked) is not shared:
+            return
+        del self._held[asked]
+        if shared.task.done() and not shared.task.cancelled() and shared.task.exception() is None:
+            self.bytes -= len(shared.task.result())
+
+
+async def _encoded(compute: Callable[[], Awaitable[object]]) -> bytes:
+    return msgspec.json.encode(await compute())

@@ -1,0 +1,68 @@
+"""Cuts rows into pages in the order of their positions, without sorting all of them, and works through lists in steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from operator import itemgetter
+from typing import Final, Generic, TypeVar
+
+from extender.model.pages import MOST_ROWS
+
+T = TypeVar("T")
+
+_KEPT: Final = 2000  # rows beside a page; sorting as many takes half a millisecond
+_position = itemgetter(0)
+
+
+class Page(Generic[T]):
+    """The ``limit`` rows with the least positions after ``after``, out of all that are added. Positions are unique texts.
+
+    O(1) for each row, amortised, and O(limit) in memory.
+    """
+
+    def __init__(self, after: str, limit: int) -> None:
+        self._after = after
+        self._limit = min(limit, MOST_ROWS)
+        self._bound: str | None = None
+        self._rows: list[tuple[str, T]] = []
+        self._added = 0
+
+    def add(self, position: str, row: T) -> None:
+        """Adds a row, unless it is on an earlier page."""
+        if position <= self._after and self._after:
+            return
+        self._added += 1
+        if self._bound is not None and position > self._bound:
+            return
+        self._rows.append((position, row))
+        if len(self._rows) >= self._limit + _KEPT:
+            self._cut()
+
+    def _cut(self) -> None:
+        self._rows.sort(key=_position)
+        del self._rows[self._limit :]
+        if len(self._rows) == self._limit:
+            self._bound = self._rows[-1][0]
+
+    def rows(self) -> list[T]:
+        """The rows of the page, in order."""
+        self._cut()
+        return [row for _, row in self._rows]
+
+    @property
+    def more(self) -> int:
+        """How many rows come after the page. Read it after `rows`."""
+        return self._added - len(self._rows)
+
+    @property
+    def next(self) -> str:
+        """What the next page begins after; empty after the last one. Read it after `rows`."""
+        return self._rows[-1][0] if self._rows and self.more else ""
+
+
+def in_steps(items: Iterable[T], a_step: int) -> Iterator[list[T]]:
+    """The items in pieces of ``a_step``, after each of which the caller yields."""
+    iterator = iter(items)
+    while piece := list(islice(iterator, a_step)):
+        yield piece

@@ -1,0 +1,164 @@
+"""Pages of the cluster agree with a recount from the objects alone, after any history, and leave nothing in the index."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Final
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.index.audit import audit
+from extender.index.cluster import ClusterIndex
+from extender.model.pages import PageOf, TopologyQuestion
+from extender.model.selectors import LabelSelector
+from extender.verbs.browse.pending import count_states, pending_page
+from extender.verbs.browse.topology import topology_keys, topology_page
+from extender.wire.constraints import parse_label_selector
+from tests.builders import KEYS, Json
+from tests.explaining import finished
+from tests.laws.observing import SYSTEM_DEFAULTS, Cluster, apply
+from tests.strategies import NAMESPACE_NAMES, Change, Step, histories, one_of
+
+_ALLOCATABLE: Final = {"cpu": "4", "memory": "2Gi", "pods": "9"}
+_REQUESTS: Final = {"cpu": "1500m", "memory": "3Gi"}  # of the second pod on a node there is less than none left
+_LABELS: Final = one_of([None, {}, {"app": "web"}, {"app": "db"}])
+_KEY_NAMES: Final = one_of([*KEYS.values(), "rack", "slots", "never"])
+
+
+def sized(step: Step) -> Step:
+    """The step with resources on nodes and in pods, and a creation time that depends on the pod."""
+    if not isinstance(step, Change) or step.body is None:
+        return step
+    body: dict[str, Any] = step.body
+    if step.kind == "nodes":
+        return Change(step.kind, step.key, body | {"status": {"allocatable": _ALLOCATABLE}})
+    if step.kind == "pods":
+        wishes = {"containers": [{"name": "main", "resources": {"requests": _REQUESTS}}]}
+        created = {"creationTimestamp": f"2026-01-01T00:00:0{len(body['metadata'].get('labels', ()))}Z"}
+        return Change(
+            step.kind, step.key, body | {"spec": body["spec"] | wishes, "metadata": body["metadata"] | created}
+        )
+    return step
+
+
+def clusters() -> st.SearchStrategy[tuple[ClusterIndex, Cluster]]:
+    """An index after a history, and the table of its objects."""
+
+    def build(history: list[Step]) -> tuple[ClusterIndex, Cluster]:
+        index, cluster = ClusterIndex(SYSTEM_DEFAULTS.rules), Cluster()
+        for step in history:
+            apply(index, cluster, sized(step))
+        return index, cluster
+
+    return histories().map(build)
+
+
+def running(cluster: Cluster) -> list[Json]:
+    return [pod for pod in cluster.of("pods") if pod["status"]["phase"] != "Succeeded"]
+
+
+def name_of(pod: Json) -> str:
+    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+
+
+def counts_for(pod: Json, namespace: str, labels: dict[str, str] | None) -> bool:
+    own: dict[str, str] = pod["metadata"].get("labels", {})
+    is_there = namespace in ("", pod["metadata"]["namespace"])
+    return is_there and (labels or {}).items() <= own.items()
+
+
+def selector_of(labels: dict[str, str] | None) -> LabelSelector | None:
+    text = b"{}" if not labels else b'{"matchLabels": {"app": "%s"}}' % labels["app"].encode()
+    return None if labels is None else parse_label_selector(text, "selector")
+
+
+Row = tuple[int, int, int, int, int, int]  # nodes, cordoned ones, pods, matching ones, free milli-CPU, free memory
+
+
+def rows_by_hand(cluster: Cluster, key: str, namespace: str, labels: dict[str, str] | None) -> dict[str, Row]:
+    """What each domain is to show, from the JSON objects."""
+    found: dict[str, Row] = {}
+    for node in cluster.of("nodes"):
+        domain = node["metadata"]["labels"].get(key)
+        if domain is None:
+            continue
+        here = [pod for pod in running(cluster) if pod["spec"].get("nodeName") == node["metadata"]["name"]]
+        of_node = (
+            1,
+            int("unschedulable" in node["spec"]),
+            len(here),
+            sum(counts_for(pod, namespace, labels) for pod in here),
+            4000 - 1500 * len(here),
+            2 * 2**30 - 3 * 2**30 * len(here),
+        )
+        before = found.get(domain, (0, 0, 0, 0, 0, 0))
+        found[domain] = tuple(map(sum, zip(before, of_node, strict=True)))  # type: ignore[assignment]  # six numbers
+    return found
+
+
+@given(clusters(), _KEY_NAMES, one_of(["", *NAMESPACE_NAMES]), _LABELS)
+def test_domains_and_their_nodes_show_what_a_recount_finds(
+    made: tuple[ClusterIndex, Cluster], key: str, namespace: str, labels: dict[str, str] | None
+) -> None:
+    index, cluster = made
+    before = index.statistics()
+    question = TopologyQuestion(key, PageOf(namespace), selector_of(labels))
+    page = finished(topology_page(question, index.view))
+    shown = {
+        row.domain: (row.nodes, row.unschedulable, row.pods, row.matching, row.free_milli_cpu, row.free_memory)
+        for row in page.domains
+    }
+    wanted = rows_by_hand(cluster, key, namespace, labels)
+    assert shown == wanted
+    assert [row.domain for row in page.domains] == sorted(wanted)
+    assert page.lacking == sum(key not in node["metadata"]["labels"] for node in cluster.of("nodes"))
+    for domain in wanted:
+        inside = TopologyQuestion(key, PageOf(namespace), selector_of(labels), domain)
+        nodes = finished(topology_page(inside, index.view)).nodes
+        assert [each.node for each in nodes] == sorted(
+            node["metadata"]["name"] for node in cluster.of("nodes") if node["metadata"]["labels"].get(key) == domain
+        )
+        for node in nodes:
+            matching = [
+                name_of(pod)
+                for pod in running(cluster)
+                if pod["spec"].get("nodeName") == node.node and counts_for(pod, namespace, labels)
+            ]
+            assert (node.matching, list(node.pod_names)) == (len(matching), sorted(matching))
+    assert index.statistics() == before, "a key that is asked for must not be kept"
+
+
+@given(clusters())
+def test_topology_keys_are_those_of_the_nodes(made: tuple[ClusterIndex, Cluster]) -> None:
+    index, cluster = made
+    keys, more = finished(topology_keys(index.view))
+    carried = Counter(key for node in cluster.of("nodes") for key in node["metadata"]["labels"])
+    values = {(key, value) for node in cluster.of("nodes") for key, value in node["metadata"]["labels"].items()}
+    assert {each.key: each.nodes for each in keys} == carried
+    assert {each.key: each.domains for each in keys} == Counter(key for key, _ in values)
+    assert more == 0
+
+
+@given(clusters(), one_of(["", *NAMESPACE_NAMES]), one_of([1, 2, 500]))
+def test_pods_without_a_node_are_shown_once_in_the_order_of_their_creation(
+    made: tuple[ClusterIndex, Cluster], namespace: str, limit: int
+) -> None:
+    index, cluster = made
+    waiting = [pod for pod in running(cluster) if not pod["spec"].get("nodeName") and counts_for(pod, namespace, None)]
+    shown: list[tuple[str, str]] = []
+    after, left = "", len(waiting)
+    while True:
+        page = finished(pending_page(PageOf(namespace, after, limit), index.view, lambda _uid: ()))
+        shown += [(row.since, f"{row.namespace}/{row.pod}") for row in page.pods]
+        left -= len(page.pods)
+        assert page.more == left
+        after = page.next
+        if not after:
+            break
+    assert shown == sorted((pod["metadata"]["creationTimestamp"], name_of(pod)) for pod in waiting)
+    states = finished(count_states(index.view, lambda _uid: ()))
+    if not namespace:
+        terminating = sum("deletionTimestamp" in pod["metadata"] for pod in waiting)
+        assert (states["terminating"], states["pending"]) == (terminating, len(waiting) - terminating)
+    assert audit(index) == []
