@@ -19,6 +19,7 @@ from extender.settings.configuration import DEFAULT_NAMESPACE, Settings, parse_s
 from extender.settings.connections import Kube
 from extender.settings.limits import Limits
 from extender.wire.errors import WireError
+from extender.wire.redaction import LEAST_KEY_BYTES
 from extender.wire.snapshot import Snapshot, decode_snapshot
 from extender.wire.webhook_configurations import OwnPod
 
@@ -93,6 +94,14 @@ def read_bytes(path: str) -> bytes:
         return sys.stdin.buffer.read() if path == STDIN else Path(path).read_bytes()
     except OSError as error:
         raise CommandError(f"{path}: {error.strerror}") from None
+
+
+def read_redaction_key(path: str) -> bytes:
+    """The key of a redacted recording. Raises CommandError."""
+    key = read_bytes(path).strip()
+    if len(key) < LEAST_KEY_BYTES:
+        raise CommandError(f"{path}: a key of at least {LEAST_KEY_BYTES} bytes is needed, this one has {len(key)}")
+    return key
 
 
 def is_file(path: str) -> bool:

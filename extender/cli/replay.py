@@ -15,11 +15,12 @@ from typing import IO, Final, cast
 import msgspec
 
 from extender.cli.command import CommandError, Commands
-from extender.cli.files import STDIN, read_settings
+from extender.cli.files import STDIN, read_redaction_key, read_settings
 from extender.compose.replay import Difference, Replay
 from extender.model.documents import DocumentError
 from extender.wire.errors import WireError
-from extender.wire.recording import Answer
+from extender.wire.recorded_answers import Answer
+from extender.wire.redaction import Redactor
 
 _SHOWN: Final = 20
 _GZIP: Final = b"\x1f\x8b"
@@ -31,6 +32,11 @@ def add_parser(commands: Commands) -> None:
     parser = commands.add_parser("replay", help="ask the questions of a recording again, and show what differs")
     parser.add_argument("recording", metavar="FILE", help='the file of recorder.path, "-" for standard input')
     parser.add_argument("--config", metavar="FILE", help="decide with this configuration (default: the recorded one)")
+    parser.add_argument(
+        "--redact-key-file",
+        metavar="FILE",
+        help="the key of a redacted recording: names in the configuration are replaced as those in the recording were",
+    )
     parser.add_argument("-o", "--output", choices=["table", "json"], default="table", help="json: every difference")
     parser.set_defaults(run=run)
 
@@ -39,7 +45,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Prints the differences."""
     lines = _Lines(arguments.recording)
     try:
-        replay = Replay(read_settings(arguments.config) if arguments.config else None)
+        settings = read_settings(arguments.config) if arguments.config else None
+        key = read_redaction_key(arguments.redact_key_file) if arguments.redact_key_file else b""
+        replay = Replay(settings, Redactor(key) if key else None)
         replay.run(lines)
     except (CommandError, WireError, DocumentError, OSError, EOFError, zlib.error) as error:
         texts = (

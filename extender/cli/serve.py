@@ -10,7 +10,7 @@ from typing import Final, get_args
 import msgspec
 
 from extender.cli.command import CommandError, Commands
-from extender.cli.files import access_to, own_namespace, own_pod, read_settings, read_snapshot
+from extender.cli.files import access_to, own_namespace, own_pod, read_redaction_key, read_settings, read_snapshot
 from extender.compose.leadership import RELEASE_SECONDS
 from extender.compose.process import return_large_blocks, run_on_loop
 from extender.compose.service import Service, service_of_cluster, service_of_objects
@@ -78,11 +78,12 @@ def warn_of_unreadable(path: str, problems: Sequence[str]) -> None:
 
 async def _serve_cluster(settings: Settings, access: Access) -> None:
     """Serves from watches of a cluster. Waits for an API server that is down; unusable credentials are an error."""
-    clock, rng = SystemClock(), Random()
+    clock, rng, file = SystemClock(), Random(), settings.recorder.redact_key_file
+    key = read_redaction_key(file) if file else b""
     try:
         async with open_session(access, clock) as session:
             _LOG.info("reading the cluster", extra={"apiserver": session.host})
-            service = service_of_cluster(settings, session, clock, rng, own_namespace(), own_pod())
+            service = service_of_cluster(settings, session, clock, rng, own_namespace(), own_pod(), key)
             supervisor = Supervisor(clock, rng)
             for name, job in service.jobs:
                 supervisor.add(name, job)

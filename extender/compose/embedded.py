@@ -29,12 +29,12 @@ class StartError(Exception):
 
 @asynccontextmanager
 async def service_running(
-    settings: Settings, api_url: str, seed: int, clock: Clock | None = None
+    settings: Settings, api_url: str, seed: int, clock: Clock | None = None, redaction_key: bytes = b""
 ) -> AsyncIterator[tuple[str, Service]]:
     """The service, reading that API server and ready to answer; yields its URL and its parts. Raises StartError."""
     clock, rng = clock or SystemClock(), Random(seed)
     async with open_session(Access(host=api_url), clock) as session:
-        service = service_of_cluster(settings, session, clock, rng)
+        service = service_of_cluster(settings, session, clock, rng, redaction_key=redaction_key)
         supervisor = Supervisor(clock, rng)
         service.metrics.report(scraped.TASK_RESTARTS, lambda: supervisor.restarts)
         for name, job in service.jobs:

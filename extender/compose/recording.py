@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from extender.compose.process import installed_version
 from extender.index.cluster import ClusterIndex
@@ -17,6 +19,9 @@ from extender.telemetry.metrics import Metrics
 from extender.verbs.filter.pipeline import FilterVerb
 from extender.verbs.prioritize import prioritize_watched
 from extender.wire.extender_v1 import ExtenderArgs
+from extender.wire.redaction import Redactor
+
+_KEY_BYTES: Final = 32
 
 Prioritize = Callable[[ExtenderArgs], Mapping[str, int]]
 
@@ -40,15 +45,19 @@ class VerbParts:
         return [("recorder", recorder.run)]
 
 
-def verb_parts(index: ClusterIndex, settings: Settings, clock: Clock) -> VerbParts:
-    """The parts over an index that is still empty, so that a recording has every change."""
+def verb_parts(index: ClusterIndex, settings: Settings, clock: Clock, redaction_key: bytes = b"") -> VerbParts:
+    """The parts over an index that is still empty, so that a recording has every change.
+
+    ``redaction_key``: empty for one that is made here and kept nowhere else.
+    """
 
     def prioritize(args: ExtenderArgs) -> Mapping[str, int]:
         return prioritize_watched(args, index.view, settings)
 
     if not settings.recorder.path:
         return VerbParts(FilterVerb(index.view, settings), prioritize)
-    recorder = Recorder(index, settings, clock, time.time, installed_version())
+    redactor = Redactor(redaction_key or secrets.token_bytes(_KEY_BYTES)) if settings.recorder.redact else None
+    recorder = Recorder(index, settings, clock, time.time, installed_version(), redactor)
 
     def prioritize_recorded(args: ExtenderArgs) -> Mapping[str, int]:
         scores = prioritize(args)

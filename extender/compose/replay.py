@@ -15,21 +15,14 @@ from extender.index.cluster import ClusterIndex
 from extender.index.state import apply_change
 from extender.model.changes import Change
 from extender.model.objects import Pod
-from extender.settings.configuration import Settings, parse_settings
+from extender.settings.configuration import Settings, parse_settings, settings_document
 from extender.verbs.filter.pipeline import FilterVerb
 from extender.verbs.preempt.decision import decide_preemption
 from extender.verbs.prioritize import prioritize_watched
 from extender.wire.extender_v1 import PreemptionArgs
-from extender.wire.recording import (
-    Answer,
-    Question,
-    RecordingDecoder,
-    Start,
-    Verb,
-    args_of,
-    filter_answer,
-    preemption_answer,
-)
+from extender.wire.recorded_answers import Answer, filter_answer, preemption_answer
+from extender.wire.recording import Question, RecordingDecoder, Start, Verb, args_of
+from extender.wire.redaction import Redactor
 
 
 class Outcome(StrEnum):
@@ -62,13 +55,18 @@ class Replay:
     ``versions`` are those of the extender that recorded the parts.
     """
 
-    def __init__(self, settings: Settings | None = None) -> None:
-        """``settings`` None means those of each part of the recording."""
+    def __init__(self, settings: Settings | None = None, redactor: Redactor | None = None) -> None:
+        """``settings`` None means those of each part of the recording.
+
+        ``redactor``: with the key of a redacted recording, replaces the names in ``settings`` as those in the recording were.
+        """
         self.asked = 0
         self.changes = 0
         self.differences: list[Difference] = []
         self.versions: list[str] = []
         self._given = settings
+        self._redactor = redactor
+        self._redacted = False
         self._index, self._verb = _parts(settings or Settings())
 
     def run(self, lines: Iterable[bytes]) -> None:
@@ -78,14 +76,22 @@ class Replay:
             for entry in decoder.decode(line):
                 match entry:
                     case Start():
-                        settings = self._given or parse_settings(entry.settings)
+                        settings = self._settings(entry)
                         decoder.limits = settings.limits
+                        self._redacted = entry.redacted
                         self._index, self._verb = _parts(settings)
                         self.versions.append(entry.version)
                     case Question():
                         self._ask(number, entry)
                     case _:
                         self._apply(entry)
+
+    def _settings(self, start: Start) -> Settings:
+        if self._given is None:
+            return parse_settings(start.settings)
+        if self._redactor is None or not start.redacted:
+            return self._given
+        return parse_settings(self._redactor.settings(settings_document(self._given)))
 
     def _apply(self, change: Change) -> None:
         self.changes += 1
@@ -112,7 +118,7 @@ class Replay:
         match question.verb:
             case "filter":
                 decision = self._verb.decide(args_of(question, pod), question.seed, question.avoid)
-                return filter_answer(decision.result, decision.plan)
+                return filter_answer(decision.result, decision.plan, redacted=self._redacted)
             case "prioritize":
                 return Answer(scores=dict(prioritize_watched(args_of(question, pod), view, settings)))
             case "preempt":

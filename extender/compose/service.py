@@ -103,14 +103,15 @@ def service_of_cluster(
     rng: Random,
     namespace: str = DEFAULT_NAMESPACE,
     pod: OwnPod | None = None,
+    redaction_key: bytes = b"",
 ) -> Service:
     """A service whose index follows a cluster. The caller runs its jobs. ``namespace`` is that of ``pod``, this one.
 
-    The pods of that namespace are exempt from policies, at each of their moments.
+    The pods of that namespace are exempt from policies, at each of their moments. ``redaction_key``: see `verb_parts`.
     """
     settings = msgspec.structs.replace(settings, policies=settings.policies.exempting(namespace))
     index = make_index(settings)
-    parts = verb_parts(index, settings, clock)
+    parts = verb_parts(index, settings, clock, redaction_key)
     over_limits = OverLimits(index, clock)
     injected = InjectedPods(over_limits, index.pods)
     sink = injected if settings.policies.enabled else over_limits

@@ -62,16 +62,20 @@ class Recorder(Section, frozen=True):
     """The recording of questions, answers and changes for `extender replay`. An empty `path` disables it.
 
     `sampling` is the share of questions that are recorded; changes always are. `max_bytes` limits the file and the one
-    before it together.
+    before it together. `redact` replaces names by pseudonyms, under the key in the file or one that is made at the start.
     """
 
     path: str = ""
+    redact: bool = False
+    redact_key_file: str = ""
     sampling: Annotated[float, Meta(ge=0, le=1)] = 1.0
     max_bytes: ByteSize = ByteSize(2**30)
 
     def __post_init__(self) -> None:
-        """Rejects a limit that leaves room for nothing."""
+        """Rejects a limit that leaves room for nothing, and a key that is not used."""
         require_positive(self, "max_bytes")
+        if self.redact_key_file and not self.redact:
+            raise ValueError("redactKeyFile: needs redact")
 
 
 class LeaderElection(Section, frozen=True):

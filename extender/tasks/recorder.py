@@ -27,7 +27,9 @@ from extender.telemetry.logs import RepeatedWarning
 from extender.verbs.filter.pipeline import FilterDecision, FilterVerb
 from extender.verbs.preempt.decision import PreemptionDecision
 from extender.wire.extender_v1 import ExtenderArgs, PreemptionArgs
-from extender.wire.recording import Answer, Question, RecordingEncoder, Start, filter_answer, preemption_answer
+from extender.wire.recorded_answers import Answer, filter_answer, preemption_answer
+from extender.wire.recording import Question, RecordingEncoder, Start
+from extender.wire.redaction import Redactor
 
 _LOG = logging.getLogger(__name__)
 
@@ -50,7 +52,7 @@ class _Asked(Struct, frozen=True, gc=False):
     seed: int = 0
     avoid: str = ""
 
-    def question(self) -> Question:
+    def question(self, *, redacted: bool) -> Question:
         """The record. O(nodes of the answer)."""
         args, decided, pod = self.args, self.decided, self.pod
         if isinstance(args, PreemptionArgs):
@@ -59,7 +61,7 @@ class _Asked(Struct, frozen=True, gc=False):
             return Question("preempt", pod, answer, candidates=args.candidates, seed=self.seed)
         names, nodes = args.node_names or (), args.nodes
         if isinstance(decided, FilterDecision):
-            answer = filter_answer(decided.result, decided.plan)
+            answer = filter_answer(decided.result, decided.plan, redacted=redacted)
             return Question("filter", pod, answer, names, nodes, seed=self.seed, avoid=self.avoid)
         assert not isinstance(decided, PreemptionDecision)  # noqa: S101 (for the type checker)
         return Question("prioritize", pod, Answer(scores=dict(decided)), names, nodes)
@@ -72,9 +74,15 @@ class Recorder:
     """
 
     def __init__(
-        self, index: ClusterIndex, settings: Settings, clock: Clock, now: Callable[[], float], version: str
+        self,
+        index: ClusterIndex,
+        settings: Settings,
+        clock: Clock,
+        now: Callable[[], float],
+        version: str,
+        redactor: Redactor | None = None,
     ) -> None:
-        """``now``: seconds of the Unix epoch, for a reader of the file."""
+        """``now``: seconds of the Unix epoch, for a reader of the file. ``redactor``: None records names as they are."""
         self.written = 0
         self.dropped = 0
         self.bytes = 0
@@ -84,7 +92,8 @@ class Recorder:
         self._now = now
         self._version = version
         self._file = RecordingFile(settings.recorder.path)
-        self._encoder = RecordingEncoder()
+        self._redacted = redactor is not None
+        self._encoder = RecordingEncoder(None if redactor is None else redactor.line)
         self._queue: deque[Change | _Asked] = deque()
         self._asked_names = 0
         self._share = 0.0
@@ -225,7 +234,7 @@ class Recorder:
             entry = self._queue.popleft()
             if isinstance(entry, _Asked):
                 self._asked_names -= entry.names
-                yield entry.question()
+                yield entry.question(redacted=self._redacted)
             else:
                 yield entry
 

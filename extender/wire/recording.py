@@ -9,8 +9,7 @@ decisions read them, not as the API server has them.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from hashlib import blake2b
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Literal, get_type_hints
 from weakref import WeakKeyDictionary
 
@@ -43,41 +42,28 @@ from extender.model.objects import (
     Workload,
 )
 from extender.model.policies import PolicyObject
-from extender.model.preemption import Candidate, PreemptionPlan
+from extender.model.preemption import Candidate
 from extender.settings.limits import Limits
 from extender.wire.errors import UNREADABLE, WireError, from_msgspec
-from extender.wire.extender_v1 import ExtenderArgs, FilterResult, encode_filter
+from extender.wire.extender_v1 import ExtenderArgs
 from extender.wire.kinds import policies_within
+from extender.wire.recorded_answers import Answer
 
 FORMAT: Final = 1
 Verb = Literal["filter", "prioritize", "preempt"]
-_DIGEST_BYTES: Final = 8
 
 
 class Start(Struct, frozen=True, tag="start", rename="camel"):
-    """Begins a part. ``settings`` is the document of them, ``time`` in seconds of the Unix epoch."""
+    """Begins a part. ``settings`` is the document of them, ``time`` in seconds of the Unix epoch.
+
+    ``redacted``: names are pseudonyms (`wire/redaction.py`), and answers are compared without texts.
+    """
 
     settings: dict[str, Any]
     version: str = ""
     time: float = 0.0
     format: int = FORMAT
-
-
-class Answer(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What was answered, in a form that two runs can be compared by.
-
-    ``passed`` are the names of nodes that passed filter, best first. ``reasons`` are the labels of why nodes were rejected,
-    ``digest`` is a hash of the rejection texts of all nodes. ``plan``: the node of a preemption and then the UIDs of its
-    victims. ``scores`` by node are those of prioritize, ``victims`` the UIDs by node of the candidates that preempt answers.
-    """
-
-    passed: tuple[str, ...] = ()
-    reasons: tuple[str, ...] = ()
-    error: str = ""
-    digest: str = ""
-    plan: tuple[str, ...] = ()
-    scores: dict[str, int] = {}
-    victims: dict[str, tuple[str, ...]] = {}
+    redacted: bool = False
 
 
 class Question(Struct, frozen=True):
@@ -98,26 +84,6 @@ class Question(Struct, frozen=True):
 
 
 Entry = Start | Change | Question
-
-
-def filter_answer(result: FilterResult, plan: PreemptionPlan | None) -> Answer:
-    """What a filter result is compared by. O(rejected nodes)."""
-    digest = ""
-    if not result.passed and not result.error:
-        body = orjson.dumps(orjson.loads(encode_filter(result)), option=orjson.OPT_SORT_KEYS)
-        digest = blake2b(body, digest_size=_DIGEST_BYTES).hexdigest()
-    reasons = tuple(sorted(reason.label for reason in result.reasons))
-    return Answer(tuple(result.passed), reasons, result.error, digest, _planned(plan))
-
-
-def preemption_answer(candidates: Sequence[Candidate], plan: PreemptionPlan | None) -> Answer:
-    """What an answer of preempt is compared by. O(victims)."""
-    victims = {each.node: tuple(victim.uid for victim in each.victims) for each in candidates}
-    return Answer(plan=_planned(plan), victims=victims)
-
-
-def _planned(plan: PreemptionPlan | None) -> tuple[str, ...]:
-    return () if plan is None else (plan.node, *(each.uid for each in plan.victims))
 
 
 def args_of(question: Question, pod: Pod) -> ExtenderArgs:
@@ -219,6 +185,9 @@ _PLAIN_CLAIMS: Final[dict[str, type[Any]]] = {
 }
 _POD: Final = "Pod"
 _POLICY: Final = "Policy"
+# Whose fields a line may have, for a redaction.
+LINE_TYPES: Final[tuple[Any, ...]] = (_Line, _PodJson)
+OBJECT_AND_CLAIM_TYPES: Final = (*_PLAIN_KINDS.values(), *_PLAIN_CLAIMS.values())
 
 
 def _no_index(value: object) -> None:
@@ -228,9 +197,13 @@ def _no_index(value: object) -> None:
 
 
 class RecordingEncoder:
-    """Encodes entries of one part as lines. Knows which signatures the part has already."""
+    """Encodes entries of one part as lines. Knows which signatures the part has already.
 
-    def __init__(self) -> None:
+    ``redact`` is applied to each line, without its end; None keeps lines as they are.
+    """
+
+    def __init__(self, redact: Callable[[bytes], bytes] | None = None) -> None:
+        self._redact = redact
         self._encode = msgspec.json.Encoder(enc_hook=_no_index).encode
         self._numbers: WeakKeyDictionary[PodSignature, int] = WeakKeyDictionary()
         self._last = 0
@@ -241,6 +214,8 @@ class RecordingEncoder:
         if isinstance(entry, Start):
             self._numbers.clear()
         lines.append(self._encode(self._line(entry, lines)))
+        if self._redact is not None:
+            lines = [self._redact(line) for line in lines]
         return b"\n".join(lines) + b"\n"
 
     def _line(self, entry: Entry, lines: list[bytes]) -> _Line:

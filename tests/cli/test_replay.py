@@ -16,26 +16,64 @@ from extender.cli.scenarios import lead_to_webhook, read_objects, read_scenario,
 from extender.compose.embedded import service_running
 from extender.settings.configuration import settings_document
 from extender.settings.jobs import Recorder
+from extender.simulator.apiserver.kinds import KINDS
 from extender.simulator.scenario.play import Player
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
+from extender.wire.redaction import Redactor
+from extender.wire.redaction_words import WORDS
 
 
-async def record(scenario: str, path: Path, **chosen: Any) -> int:
-    """Plays a scenario with the real service, which records; returns how many questions it decided."""
+async def record(scenario: str, path: Path, names: set[str] | None = None, key: bytes = b"", **chosen: Any) -> int:
+    """Plays a scenario with the real service, which records; returns how many questions it decided.
+
+    ``names`` is given the names, labels and annotations of all objects that the simulated API server had.
+    """
     play = read_scenario(scenario)
     settings = scenario_settings(play, scenario)
     settings = msgspec.structs.replace(settings, recorder=Recorder(path=str(path), **chosen))
     async with (
         SimulatedCluster(play, 1, read_objects(play, scenario)) as simulated,
-        service_running(settings, simulated.api.url, 1, simulated.clock) as (url, service),
+        service_running(settings, simulated.api.url, 1, simulated.clock, key) as (url, service),
     ):
         await lead_to_webhook(simulated, service)
         await simulated.begin(url)
         player = Player(simulated)
         await player.run(play.steps)
         await player.finish()
+        if names is not None:
+            names |= {
+                name
+                for kind in KINDS
+                for each in simulated.api.store.table(kind).latest()
+                for name in own_names(each.read())
+            }
     assert service.filter_service is not None
     return service.filter_service.requests
+
+
+def own_names(obj: Any) -> set[str]:
+    """The names of an object, its labels and its annotations, as far as they are no words of Kubernetes."""
+    metadata, spec = obj["metadata"], obj.get("spec") or {}
+    found = {str(metadata.get(name) or "") for name in ("name", "namespace", "uid")}
+    found |= {str(spec.get(name) or "") for name in ("nodeName", "serviceAccountName", "priorityClassName")}
+    for pairs in (metadata.get("labels") or {}, metadata.get("annotations") or {}):
+        found |= {part for key, value in pairs.items() for text in (key, value) for part in parts_of(text)}
+    words = {part for word in WORDS for part in (word, *word.split("/"))}
+    return {each for each in found - words - {""} if not each.isdecimal()}
+
+
+def parts_of(text: str) -> set[str]:
+    """A text and the parts of a key or a pair; of JSON only the texts in it."""
+    return texts_of(orjson.loads(text)) if text.startswith("{") else {text, *text.split("/")}
+
+
+def texts_of(value: Any) -> set[str]:
+    """All texts of a JSON value, with the parts of each."""
+    if isinstance(value, str):
+        return parts_of(value)
+    if isinstance(value, dict):
+        return {text for each in (*value, *value.values()) for text in texts_of(each)}
+    return {text for each in value for text in texts_of(each)} if isinstance(value, list) else set()
 
 
 def replayed(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, Any]:
@@ -61,6 +99,22 @@ async def test_a_recorded_run_replays_without_a_difference(
     if name == "preemption":
         assert verbs["prioritize"]
         assert verbs["preempt"]
+
+
+@pytest.mark.parametrize("name", ["mixed", "preemption", "policies", "pending", "quota", "burst-decisive", "faults"])
+async def test_a_redacted_run_replays_without_a_difference_and_has_no_name(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "recording.jsonl"
+    names = set[str]()
+    await record(f"config/scenarios/{name}.yaml", file, names=names, redact=True)
+    code, found = replayed(capsys, file)
+    assert (code, found["differences"]) == (0, [])
+    assert found["questions"]
+    body = file.read_bytes()
+    written = {text for line in body.splitlines() for text in texts_of(orjson.loads(line))}
+    assert names.isdisjoint(written)
+    assert [each for each in names if len(each) > 5 and each.encode() in body] == []
 
 
 async def test_a_file_that_is_rotated_begins_with_the_state_and_replays(
@@ -130,3 +184,25 @@ def test_a_file_that_cannot_be_read_is_named_with_the_problem(
     assert said in error
     assert main(["replay", str(tmp_path / "absent")]) == 2
     assert "No such file" in capsys.readouterr().err
+
+
+async def test_names_in_another_configuration_are_replaced_under_the_key_of_the_recording(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, other, key = tmp_path / "recording.jsonl", tmp_path / "other.yaml", tmp_path / "key"
+    key.write_bytes(b"only for this test\n")
+    await record("config/scenarios/pending.yaml", file, key=key.read_bytes().strip(), redact=True)
+    play = read_scenario("config/scenarios/pending.yaml")
+    document = settings_document(scenario_settings(play, "test"))
+    document["policies"]["exemptNamespaces"] = ["shop"]
+    other.write_bytes(orjson.dumps(document))
+    code, found = replayed(capsys, file, "--config", other, "--redact-key-file", key)
+    redactor = Redactor(key.read_bytes().strip())
+    changed = {each["pod"] for each in found["differences"]}
+    assert code == 1
+    assert redactor.text("shop/missed-policy") in changed
+    without_key = replayed(capsys, file, "--config", other)
+    assert without_key == (0, without_key[1] | {"differences": []})
+    key.write_bytes(b"short")
+    assert main(["replay", str(file), "--config", str(other), "--redact-key-file", str(key)]) == 2
+    assert "a key of at least 16 bytes is needed, this one has 5" in capsys.readouterr().err
