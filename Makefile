@@ -46,8 +46,8 @@ e2e-scale: $(READY) ## as e2e, speed at 5,000 nodes; all of it or make e2e-scale
 		SCALE_NODES="$(NODES)" SCALE_ASKING="$(ASKING)" SCALE_PERCENTAGE="$(PERCENTAGE)" \
 		$(BIN)/pytest -m scale -rs tests/e2e/test_scale.py
 
-e2e-preemption: $(READY) ## as e2e, preemption of ours and of the scheduler; or make e2e-preemption NODES="100 300" ROUNDS=3
-	KUBE_ASSETS_DIR="$(KUBE_ASSETS_DIR)" PREEMPTION_NODES="$(NODES)" PREEMPTION_ROUNDS="$(ROUNDS)" \
+e2e-preemption: $(READY) ## as e2e, preemption of ours and of the scheduler; or make e2e-preemption NODES="100 300" ROUNDS=3 OTHERS=0
+	KUBE_ASSETS_DIR="$(KUBE_ASSETS_DIR)" PREEMPTION_NODES="$(NODES)" PREEMPTION_ROUNDS="$(ROUNDS)" PREEMPTION_OTHERS="$(OTHERS)" \
 		$(BIN)/pytest -m scale -rs tests/e2e/test_preemption_speed.py
 
 # For every platform and Python from 3.11 on (--universal): one file for all images. uv stays out of the tools' environment.

@@ -27,6 +27,9 @@ SERVICE_HOST: Final = "placement-extender.placement-extender.svc"
 _KUBEADM: Final = "/etc/kubernetes/scheduler.conf"
 SCHEDULER_KUBECONFIG: Final = {"sidecar": _KUBEADM, "second-scheduler": "", "service": _KUBEADM}
 
+# kube-scheduler's defaults are 10 and 100. See "What preemption costs" in config/README.md.
+CANDIDATES: Final = {"minCandidateNodesPercentage": 1, "minCandidateNodesAbsolute": 30}
+
 _TEN_TIMES: Final = (  # the default weights times ten, see "The scale of scores" in config/README.md
     "TaintToleration, weight: 30",
     "NodeAffinity, weight: 20",
@@ -191,6 +194,16 @@ def _profiles(settings: Settings, layout: str) -> Iterator[str]:
     if settings.answers.score_scale == "inTree":
         yield "        enabled: # the default weights times ten, as answers.scoreScale is inTree"
         yield from (f"          - {{name: {entry}}}" for entry in _TEN_TIMES)
+    yield from _plugin_config(settings)
+
+
+def _plugin_config(settings: Settings) -> Iterator[str]:
+    """Fewer dry runs in the scheduler where the extender chooses the victims, see "What preemption costs"."""
+    if settings.mode == "offload" and settings.preemption.mode == "execute":
+        yield "    pluginConfig:"
+        yield "      - name: DefaultPreemption"
+        yield "        args: # each candidate costs a dry run; if none of them helps, the extender searches the other nodes"
+        yield from (f"          {name}: {number}" for name, number in CANDIDATES.items())
 
 
 def _disabled(settings: Settings) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from extender.cli.config import CANDIDATES
 from extender.cli.main import main
 from extender.settings.configuration import API_VERSION, KIND
 
@@ -113,10 +114,29 @@ def test_the_scheduler_does_not_go_on_without_an_extender_that_holds_pods_to_quo
     assert document["extenders"][0]["ignorable"] is ignorable
 
 
+@pytest.mark.parametrize(
+    ("settings", "is_set"),
+    [
+        ({"mode": "offload"}, True),
+        ({"mode": "offload", "preemption": {"mode": "advise"}}, False),
+        ({"mode": "offload", "preemption": {"mode": "off"}}, False),
+        ({"mode": "augment"}, False),
+    ],
+    ids=["offload", "advise", "off", "augment"],
+)
+def test_the_scheduler_offers_fewer_candidates_only_where_the_extender_chooses_among_all_nodes(
+    settings: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], *, is_set: bool
+) -> None:
+    document = generated(capsys, "--config", written(tmp_path, **settings))
+    plugins = [entry["name"] for profile in document.get("profiles", []) for entry in profile.get("pluginConfig", [])]
+    assert plugins == (["DefaultPreemption"] if is_set else [])
+
+
 def test_with_scores_in_tree_scale_the_other_weights_are_multiplied(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (profile,) = generated(capsys, "--config", written(tmp_path, answers={"scoreScale": "inTree"}))["profiles"]
+    assert profile["pluginConfig"][0]["args"] == CANDIDATES
     weights = {entry["name"]: entry["weight"] for entry in profile["plugins"]["multiPoint"]["enabled"]}
     assert (weights["TaintToleration"], weights["NodeAffinity"], weights["ImageLocality"]) == (30, 20, 10)
 

@@ -38,7 +38,6 @@ VICTIMS_EACH: Final = 4  # of the eight on a node, for each preemptor
 _ON_A_NODE: Final = 8
 _MAIN, _OTHERS = "default", "others"
 _WARMING: Final = 5
-_PER_SECOND: Final = 20.0
 _LONGEST: Final = 300.0  # seconds for all preemptors
 _CALM: Final = 1.0
 SLOWER: Final = 0.2  # seconds that a slowed write takes longer
@@ -48,10 +47,14 @@ _CLIENTS: Final = {"kube-scheduler": "scheduler", "placement-extender": "extende
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """So many full nodes with eight lesser pods each, and so many preemptors."""
+    """So many full nodes with eight lesser pods each, so many preemptors, and so many other pods a second meanwhile.
+
+    Without others each way handles the same pods, so their processor times can be compared.
+    """
 
     nodes: int
     preemptors: int
+    others: float = 20.0
 
     @property
     def needed(self) -> int:
@@ -137,6 +140,7 @@ class Ground:
             document["clientConnection"] = {"kubeconfig": str(for_scheduler)}
             if way != "execute":
                 del document["extenders"][0]["preemptVerb"]
+                del document["profiles"][0]["pluginConfig"]  # its own number of candidates
             try:
                 await asyncio.to_thread(self._plane.start_scheduler, document, *WAYS[way])
                 return await self._run(way, extender)
@@ -190,9 +194,9 @@ class Ground:
         """Other pods at a steady pace, for as long as it is let; ``created`` gets the time of each."""
         begun = time.monotonic()
         async with asyncio.TaskGroup() as group:
-            while True:
+            while self._crowd.others:
                 number = len(created)
-                await asyncio.sleep(max(0.0, begun + number / _PER_SECOND - time.monotonic()))
+                await asyncio.sleep(max(0.0, begun + number / self._crowd.others - time.monotonic()))
                 pod = _other(f"other-{number}")
                 created[key_of(pod)] = time.monotonic()
                 group.create_task(self._api.create(pod))
@@ -224,7 +228,7 @@ class Ground:
         await self._board.until(lambda: len(self._board.pods) == self._standing())
 
     def _cpu(self, extender: Extender) -> dict[str, float]:
-        programs = [self._plane.apiserver, self._plane.scheduler, extender.program]
+        programs = [self._plane.apiserver, self._plane.scheduler, extender.program, self._plane.etcd]
         return {program.name: program.cpu_seconds() for program in programs}
 
 
