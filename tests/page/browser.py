@@ -119,6 +119,16 @@ class Browser:
         )
         return str(await self.until(condition, selector, list(words)))
 
+    async def new_tab(self) -> None:
+        """Opens a tab in front of this one, which is hidden from then on."""
+        opened = await self._send("POST", "/window/new", {"type": "tab"})
+        await self._send("POST", "/window", {"handle": opened["handle"]})
+
+    async def close_tab(self) -> None:
+        """Closes the tab in front, and shows the one behind it."""
+        (behind, *_) = await self._send("DELETE", "/window")
+        await self._send("POST", "/window", {"handle": behind})
+
     async def log(self) -> list[str]:
         """What the browser has logged since the last time: violations of the policy, errors of scripts, failed requests."""
         return [entry["message"] for entry in await self._send("POST", "/se/log", {"type": "browser"})]

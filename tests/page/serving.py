@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Final
 
 from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestServer
+from yarl import URL
 
 from extender.cli.scenarios import lead_to_webhook, read_objects, read_scenario, scenario_settings
 from extender.compose.embedded import service_running
@@ -17,6 +19,7 @@ from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 
 PENDING: Final = "config/scenarios/pending.yaml"
 _OF_ONE_HOP: Final = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length"})
+_LATER: Final = {"Retry-After": "1"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +46,36 @@ async def played(path: str = PENDING) -> AsyncIterator[Played]:
         yield Played(url, simulated)
 
 
-@asynccontextmanager
-async def behind_prefix(target: str, prefix: str) -> AsyncIterator[str]:
-    """A reverse proxy that serves ``target`` below a path, and streams answers; yields its URL without a slash."""
+@dataclass(slots=True)
+class Proxy:
+    """A reverse proxy that serves a service below a path, and streams answers.
 
-    async def forward(request: web.Request) -> web.StreamResponse:
-        if not request.path.startswith(f"{prefix}/"):
+    ``asked`` are the paths of all requests, in order, without the prefix. ``refusal`` is the status with
+    which requests to the API are answered; 0 passes them on, and -1 closes the connection.
+    """
+
+    target: str
+    prefix: str
+    url: str = ""
+    refusal: int = 0
+    asked: list[str] = field(default_factory=list)
+
+    async def forward(self, request: web.Request) -> web.StreamResponse:
+        """The answer of the service, or the refusal."""
+        if not request.path.startswith(f"{self.prefix}/"):
             raise web.HTTPNotFound  # a URL of the page that is not relative
+        path = request.rel_url.raw_path.removeprefix(self.prefix)
+        self.asked.append(path)
+        if self.refusal and not path.startswith("/ui"):
+            if self.refusal < 0 and request.transport is not None:
+                request.transport.abort()
+            status = self.refusal if self.refusal > 0 else HTTPStatus.BAD_GATEWAY
+            return web.json_response({"error": "as the test wants"}, status=status, headers=_LATER)
+        return await self._passed_on(request, path)
+
+    async def _passed_on(self, request: web.Request, path: str) -> web.StreamResponse:
         headers = {name: value for name, value in request.headers.items() if name.lower() not in _OF_ONE_HOP}
-        url = target + request.path_qs.removeprefix(prefix)
+        url = URL(self.target + path, encoded=True).with_query(request.query)
         async with (
             ClientSession(auto_decompress=False) as session,
             session.request(
@@ -65,7 +89,13 @@ async def behind_prefix(target: str, prefix: str) -> AsyncIterator[str]:
                 await response.write(piece)
             return response
 
+
+@asynccontextmanager
+async def behind_prefix(target: str, prefix: str) -> AsyncIterator[Proxy]:
+    """The proxy in front of ``target``, below a path; its ``url`` has no slash at the end."""
+    proxy = Proxy(target, prefix)
     app = web.Application()
-    app.router.add_route("*", "/{path:.*}", forward)
+    app.router.add_route("*", "/{path:.*}", proxy.forward)
     async with TestServer(app) as server:
-        yield str(server.make_url(prefix))
+        proxy.url = str(server.make_url(prefix))
+        yield proxy

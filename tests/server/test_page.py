@@ -10,6 +10,8 @@ from typing import Final
 import pytest
 from pytest_aiohttp.plugin import AiohttpClient
 
+from extender.model.rejections import Reason
+from extender.rules import catalog
 from extender.server import request_checks
 from extender.server.page import handler
 from extender.settings.connections import Server
@@ -98,3 +100,11 @@ def test_the_document_preloads_every_module() -> None:
     index = (FOLDER / "index.html").read_text("utf-8")
     named = set(re.findall(r'(?:href|src)="([^"]+\.js)"', index))
     assert named == {name for name in FILES if name.endswith(".js")}
+
+
+def test_every_reason_and_rule_has_words_of_its_own() -> None:
+    """What the page has no words for is shown as the label, which only those who know the code understand."""
+    text = (FOLDER / "words.js").read_text("utf-8")
+    named = set(re.findall(r"^  (\w+): \"", text, re.MULTILINE))
+    assert {reason.label for reason in Reason} <= named
+    assert {rule.name for rule in (*catalog.RULES, catalog.NODE_FIT)} <= named

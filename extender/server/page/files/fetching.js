@@ -27,8 +27,7 @@ export const connection = {
   text: "",
   listeners: new Set(),
   note(error) {
-    const lost = error !== null && (error.status === 0 || error.status === 503);
-    if (!lost && error !== null) return;
+    const lost = error !== null && (error.status === 0 || error.status === 503); // another refusal is an answer
     this.since = lost ? (this.since ?? new Date()) : null;
     this.text = lost ? error.message : "";
     for (const each of this.listeners) each(this);

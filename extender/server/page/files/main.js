@@ -6,11 +6,13 @@ import { parsed } from "./routing.js";
 import * as overview from "./views/overview.js";
 import * as pending from "./views/pending.js";
 import * as pod from "./views/pod.js";
+import * as topology from "./views/topology.js";
 
 // By the first part of the address. A view is `title(parts)` and `open({parts, query, outlet, signal, say})`.
 const VIEWS = new Map([
   ["", { ...overview, nav: "Overview" }],
   ["pending", { ...pending, nav: "Pending" }],
+  ["topology", { ...topology, nav: "Topology" }],
   ["pods", pod],
 ]);
 const NAME = document.title;

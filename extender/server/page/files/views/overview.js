@@ -32,7 +32,7 @@ function draw(found) {
     section("Health", healthList(found)),
     section("In the cluster", figures(found)),
     section("Answers to the scheduler, over the last minute", verbs(found.verbs ?? [])),
-    section("Topology keys", keys(found.topologyKeys ?? [])),
+    section("Topology keys", keys(found.topologyKeys ?? [], found.moreKeys)),
     section("This service", about(found)),
   ];
 }
@@ -45,31 +45,37 @@ function summary(found) {
 
 function healthList(found) {
   const checks = found.health ?? [];
-  const order = ["failing", "warning", "ok"];
-  const sorted = [...checks].sort((one, other) => order.indexOf(one.status) - order.indexOf(other.status));
+  const passing = checks.filter((each) => each.status === "ok");
+  const others = checks.filter((each) => each.status !== "ok");
+  others.sort((one, other) => one.status.localeCompare(other.status)); // failing before warning
   return [
-    el("p", { class: "summary" }, summary(found)),
-    el(
-      "ul",
-      { class: "checks" },
-      sorted.map((each) =>
-        el("li", { "data-key": each.check }, badge(each.status, KINDS[each.status]), el("strong", {}, ` ${each.check} `), each.text),
-      ),
-    ),
+    el("p", { class: "summary" }, badge(found.ready ? "ready" : "not ready", found.ready ? "good" : "bad"), ` ${summary(found)}`),
+    list(others),
+    passing.length ? el("details", { "data-key": "passing" }, el("summary", {}, `${counted(passing.length, "check")} passed`), list(passing)) : null,
   ];
+}
+
+function list(checks) {
+  return el(
+    "ul",
+    { class: "checks" },
+    checks.map((each) =>
+      el("li", { "data-key": each.check }, badge(each.status, KINDS[each.status]), el("strong", {}, ` ${each.check}`), each.text === "ok" ? "" : `: ${each.text}`),
+    ),
+  );
 }
 
 function figures(found) {
   const shown = [
-    ["Nodes", count(found.nodes), address(["topology"], { key: "kubernetes.io/hostname" })],
-    ["Pods", count(found.pods), address(["constraints"])],
-    ["Namespaces", count(found.namespaces)],
     ["Pending", count(found.pending), address(["pending"])],
+    ["Nodes", count(found.nodes), address(["topology"], { key: "kubernetes.io/hostname" })],
+    ["Pods", count(found.pods)],
+    ["Namespaces", count(found.namespaces)],
     ["Gated", count(found.gated), address(["pending"])],
     ["Assumed", count(found.assumed)],
-    ["Preemptions in flight", count(found.preemptionsInFlight), address(["flight"])],
-    ["Groups in flight", count(found.groupsInFlight), address(["flight"])],
-    ["Policies", count(found.policies), address(["policies"])],
+    ["Preemptions in flight", count(found.preemptionsInFlight)],
+    ["Groups in flight", count(found.groupsInFlight)],
+    ["Policies", `${count(found.policies)}${found.invalidPolicies ? ` + ${count(found.invalidPolicies)} invalid` : ""}`],
   ];
   return el(
     "dl",
@@ -85,21 +91,24 @@ function verbs(rows) {
   const columns = [
     { head: "Verb", isName: true, cell: (each) => each.verb },
     { head: "Per second", isNumber: true, cell: (each) => rate(each.perSecond) },
-    { head: "Half within", isNumber: true, cell: (each) => milliseconds(each.p50Milliseconds) },
-    { head: "99 % within", isNumber: true, cell: (each) => milliseconds(each.p99Milliseconds) },
+    { head: "Half within", isNumber: true, cell: (each) => milliseconds(each.answers ? each.p50Milliseconds : null) },
+    { head: "99 % within", isNumber: true, cell: (each) => milliseconds(each.answers ? each.p99Milliseconds : null) },
     { head: "Errors", isNumber: true, cell: (each) => count(each.errors) },
   ];
   return table("Rates and latency by verb", columns, rows, (each) => each.verb);
 }
 
-function keys(rows) {
-  if (!rows.length) return nothing("No pod counts by a topology key yet.");
+function keys(rows, more) {
+  if (!rows.length) return nothing("No node has labels.");
   const columns = [
     { head: "Key", isName: true, cell: (each) => el("a", { href: address(["topology"], { key: each.key }) }, each.key) },
     { head: "Domains", isNumber: true, cell: (each) => count(each.domains) },
     { head: "Nodes", isNumber: true, cell: (each) => count(each.nodes) },
   ];
-  return table("Topology keys that nodes have", columns, rows, (each) => each.key);
+  return [
+    table("Label keys of nodes, by which pods can be spread or kept together", columns, rows, (each) => each.key),
+    more ? el("p", { class: "note" }, `${count(more)} more keys are not shown.`) : null,
+  ];
 }
 
 function about(found) {
@@ -109,7 +118,7 @@ function about(found) {
     ["Mode", `${found.mode}, placement ${found.placement}`],
     ["Replica", found.leader ? "leader: it writes" : "standby: it answers, and another replica writes"],
     ["Running for", duration(found.uptimeSeconds)],
-    ["Data as of", found.freshnessSeconds ? `${duration(found.freshnessSeconds)} ago` : "now"],
+    ["Last heard of the cluster", heard(found)],
     ["Memory", bytes(found.residentBytes)],
     ["Preemption", features.preemption],
     ["Scheduling policies", features.policies ? "on" : "off"],
@@ -120,4 +129,9 @@ function about(found) {
     { class: "about" },
     rows.filter(([, value]) => value).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))),
   );
+}
+
+function heard(found) {
+  const seconds = found.freshnessSeconds;
+  return seconds === undefined || seconds === null ? "it answers from a snapshot" : `${duration(seconds)} ago`;
 }

@@ -17,6 +17,7 @@ const STATES = {
   gated: "waits at a scheduling gate",
   assumed: "passed; its binding is awaited",
   preempting: "waits for pods of lower priority to end",
+  terminating: "is being deleted",
 };
 
 export function title() {
@@ -28,9 +29,8 @@ export function open({ query, outlet, signal, say }) {
   let told = -1;
   const redraw = () => last && draw(outlet, last, query, explanations, seen);
   const explanations = new Explanations(signal, redraw);
-  const seen = new IntersectionObserver((entries) => {
-    for (const each of entries) explanations.want(each.target.dataset.key, each.isIntersecting);
-  });
+  const look = (entries) => entries.forEach((each) => explanations.want(each.target.dataset.key, each.isIntersecting));
+  const seen = new IntersectionObserver(look, { rootMargin: "200%" }); // ahead of a reader who scrolls
   signal.addEventListener("abort", () => seen.disconnect());
   explanations.run();
   return poll(() => ask(endpoint("pending"), { query: { limit: PAGE, ...query }, signal }), {
@@ -79,12 +79,12 @@ function priority(each) {
 
 function why(row, known) {
   if (known instanceof Problem) return el("p", { class: "nothing" }, known.message);
-  if (known && isExplained(known)) return [...causes(known, 2), el("p", { class: "under" }, verdict(known))];
+  if (known && isExplained(known)) return [...causes(known, 2), known.passing ? el("p", { class: "under" }, verdict(known)) : null];
   const labels = (row.reasons ?? []).map(reason).join("; ");
   return [
     el("p", {}, labels || STATES[row.state] || row.state),
     row.nominatedNode ? el("p", { class: "under" }, `Nominated to ${row.nominatedNode}.`) : null,
-    row.rejection ? el("p", { class: "under" }, row.rejection) : null,
+    row.error || row.rejection ? el("p", { class: "under" }, row.error || row.rejection) : null,
     known ? el("p", { class: "under" }, verdict(known)) : null,
   ];
 }

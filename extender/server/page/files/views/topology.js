@@ -1,0 +1,225 @@
+// The domains of a topology key as a map and as a table, with the pods of a chosen workload; and the nodes of one domain.
+
+import { badge, bar, el, nothing, problem, table, update } from "../dom.js";
+import { ask, endpoint, poll, Problem, wait } from "../fetching.js";
+import { choice, field, pager } from "../forms.js";
+import { podLinks } from "../constraint_bars.js";
+import { legend, NodeMap } from "../node_map.js";
+import { address } from "../routing.js";
+import { bytes, count, counted, cpu, percent } from "../words.js";
+
+const EVERY = 5000;
+const ROWS = 100; // of a table
+const PAGE = 500; // of the map, the most that the service answers at once
+const MOST_CELLS = 20_000;
+const MAP_EVERY = 30_000;
+const MOST_BLOCKS = 60; // with a name each
+const HOSTNAME = "kubernetes.io/hostname";
+const USUAL_KEY = "topology.kubernetes.io/zone";
+const COLOURS = [["matching", "pods that match"], ["cpu", "CPU requested"], ["memory", "memory requested"], ["pods", "pods"]];
+
+export function title() {
+  return "Topology";
+}
+
+export async function open({ query, outlet, signal, say }) {
+  const about = await overview(signal, outlet);
+  if (about === null) return;
+  const keys = (about.topologyKeys ?? []).map((each) => each.key);
+  const key = query.key || (keys.includes(USUAL_KEY) ? USUAL_KEY : keys[0]) || USUAL_KEY;
+  const asked = { key, namespace: query.namespace ?? "", selector: query.selector ?? "", domain: query.domain ?? "" };
+  const chosen = { ...asked, colour: query.colour || (asked.selector || asked.namespace ? "matching" : "cpu") };
+  const map = query.domain === undefined ? new NodeMap((name, block) => choose(chosen, name, block), signal) : null;
+  const shown = { found: null, progress: "", hasWhatIf: about.features?.whatif };
+  const redraw = () => shown.found && update(outlet, draw(shown, keys, chosen, query, map));
+  if (map) fill(map, chosen, signal, (progress) => ((shown.progress = progress), redraw()));
+  await poll(() => ask(endpoint("topology"), { query: { ...asked, after: query.after, limit: ROWS }, signal }), {
+    every: EVERY,
+    signal,
+    onAnswer: (found) => {
+      if (!shown.found) say(summary(found, chosen));
+      shown.found = found;
+      redraw();
+    },
+    onProblem: (error) => shown.found || update(outlet, controls(keys, chosen), problem(error)),
+  });
+}
+
+/** What the service says of itself; null where the view was left before it did. */
+async function overview(signal, outlet) {
+  while (!signal.aborted) {
+    try {
+      return await ask(endpoint("overview"), { signal });
+    } catch (error) {
+      if (signal.aborted) return null;
+      if (!(error instanceof Problem)) throw error;
+      update(outlet, problem(error));
+      await wait(1000 * Math.max(2, error.seconds), signal);
+    }
+  }
+  return null;
+}
+
+function choose(chosen, name, block) {
+  const domain = block || name;
+  location.hash = address(["topology"], { ...chosen, domain });
+}
+
+function draw({ found, progress, hasWhatIf }, keys, chosen, query, map) {
+  const { domain } = chosen;
+  return [
+    controls(keys, chosen),
+    domain ? el("p", {}, el("a", { href: address(["topology"], { ...chosen, domain: "" }) }, `All domains of ${chosen.key}`)) : null,
+    el("p", { class: "summary" }, summary(found, chosen)),
+    map ? [map.element, legend(...scaleOf(chosen.colour)), el("p", { class: "note" }, progress)] : null,
+    domain ? nodeTable(found, chosen, hasWhatIf) : domainTable(found, chosen),
+    pager(found, ["topology"], query),
+  ];
+}
+
+function summary(found, chosen) {
+  const matching = asksForPods(chosen) ? `; ${counted(found.matching, "pod")} match` : "";
+  if (found.domain !== undefined && found.domain !== null) {
+    return `${found.key} ${found.domain}: ${counted((found.nodes ?? []).length + (found.more ?? 0), "node")}${matching}.`;
+  }
+  const lacking = found.lacking ? `; ${counted(found.lacking, "node")} without it` : "";
+  return `${counted((found.domains ?? []).length + (found.more ?? 0), "domain")} of ${found.key}${lacking}${matching}.`;
+}
+
+function controls(keys, chosen) {
+  const options = keys.includes(chosen.key) ? keys : [chosen.key, ...keys];
+  const go = (changed) => (location.hash = address(["topology"], { ...chosen, domain: "", ...changed }));
+  return el(
+    "div",
+    { class: "controls", "data-key": "controls" },
+    choice("Topology key", chosen.key, options, (key) => go({ key })),
+    field("Namespace", chosen.namespace, (namespace) => go({ namespace, colour: "" })),
+    field("Pods with labels", chosen.selector, (selector) => go({ selector, colour: "" }), { hint: "app=web,tier in (a,b)" }),
+    chosen.domain ? null : choice("Colour", chosen.colour, COLOURS, (colour) => go({ colour })),
+  );
+}
+
+function scaleOf(colour) {
+  return colour === "matching" || colour === "pods" ? ["none;", "few", "most on one node"] : ["none;", "little", "all"];
+}
+
+const USED = (each, free, all) => (each[all] ? 1 - each[free] / each[all] : 0);
+
+function resources() {
+  return [
+    {
+      head: "CPU requested",
+      cell: (each) => {
+        const share = USED(each, "freeMilliCpu", "allocatableMilliCpu");
+        return bar(share, `${percent(share)} of ${cpu(each.allocatableMilliCpu)}, ${cpu(each.freeMilliCpu)} free`);
+      },
+    },
+    {
+      head: "Memory requested",
+      cell: (each) => {
+        const share = USED(each, "freeMemory", "allocatableMemory");
+        return bar(share, `${percent(share)} of ${bytes(each.allocatableMemory)}`);
+      },
+    },
+  ];
+}
+
+function matchingColumn(rows) {
+  const most = Math.max(1, ...rows.map((each) => each.matching));
+  return { head: "Pods that match", cell: (each) => bar(each.matching / most, count(each.matching), "good") };
+}
+
+function domainTable(found, chosen) {
+  const rows = found.domains ?? [];
+  if (!rows.length) return nothing(`No node has the label ${chosen.key}.`);
+  const columns = [
+    { head: "Domain", isName: true, cell: (each) => el("a", { href: address(["topology"], { ...chosen, domain: each.domain }) }, each.domain) },
+    { head: "Nodes", isNumber: true, cell: (each) => [count(each.nodes), each.unschedulable ? ` (${count(each.unschedulable)} cordoned)` : ""] },
+    { head: "Pods", isNumber: true, cell: (each) => count(each.pods) },
+    ...(asksForPods(chosen) ? [matchingColumn(rows)] : []),
+    ...resources(),
+  ];
+  return table(`Domains of ${chosen.key}`, columns, rows, (each) => each.domain);
+}
+
+function nodeTable(found, chosen, hasWhatIf) {
+  const rows = found.nodes ?? [];
+  if (!rows.length) return nothing(`No node has ${chosen.key} ${chosen.domain}.`);
+  const columns = [
+    { head: "Node", isName: true, cell: (each) => [each.node, each.unschedulable ? [" ", badge("cordoned", "warning")] : ""] },
+    { head: "Pods", isNumber: true, cell: (each) => count(each.pods) },
+    ...(asksForPods(chosen) ? [{ head: "Pods that match", cell: (each) => podLinks(each.podNames ?? [], each.matching) }] : []),
+    ...resources(),
+    ...(hasWhatIf ? [WHAT_IF] : []),
+  ];
+  return table(`Nodes of ${chosen.key} ${chosen.domain}`, columns, rows, (each) => each.node);
+}
+
+const WHAT_IF = {
+  head: "What if",
+  cell: (each) => el("a", { href: address(["whatif"], { nodes: each.node }), "aria-label": `What if ${each.node} were away` }, "without it"),
+};
+
+function asksForPods(chosen) {
+  return Boolean(chosen.namespace || chosen.selector);
+}
+
+/** Loads the map a page at a time, and again after a while. `tell(progress)` is called after each page. */
+async function fill(map, chosen, signal, tell) {
+  let loaded = false; // later pages then replace the map at once, instead of emptying it first
+  const question = async () => {
+    await load(map, chosen, signal, tell, loaded);
+    loaded = true;
+  };
+  await poll(question, { every: MAP_EVERY, signal, onAnswer: () => {}, onProblem: (error) => tell(error.message) });
+}
+
+async function load(map, chosen, signal, tell, isLoaded) {
+  const asked = { key: chosen.key, namespace: chosen.namespace, selector: chosen.selector, limit: PAGE };
+  const domains = [];
+  for await (const row of pages(asked, "domains", signal)) domains.push(row);
+  const isByNode = domains.every((each) => each.nodes === 1) && (chosen.key === HOSTNAME || domains.length > MOST_BLOCKS);
+  const blocks = isByNode ? [{ name: "", rows: domains.map((each) => ({ ...each, node: each.domain })) }] : domains.map((each) => ({ name: each.domain, rows: [] }));
+  const show = () => {
+    const rows = blocks.flatMap((block) => block.rows);
+    const most = Math.max(1, ...rows.map((each) => (chosen.colour === "pods" ? each.pods : each.matching)));
+    const about = `Map of ${counted(domains.length, "domain")} with ${counted(rows.length, "node")}, coloured by ${COLOURS.find(([one]) => one === chosen.colour)?.[1]}. The table below has the figures.`;
+    map.show(blocks.map((block) => ({ name: block.name, cells: block.rows.map((row) => cellOf(row, chosen.colour, most)) })), about);
+    const all = domains.reduce((sum, each) => sum + each.nodes, 0);
+    tell(rows.length < all ? `${count(rows.length)} of ${counted(all, "node")} on the map.` : "");
+  };
+  const meanwhile = isLoaded ? () => {} : show;
+  if (isByNode) return show();
+  meanwhile();
+  let cells = 0;
+  for (const block of blocks) {
+    for await (const row of pages({ ...asked, domain: block.name }, "nodes", signal, meanwhile)) {
+      block.rows.push(row);
+      cells += 1;
+      if (cells >= MOST_CELLS) return show();
+    }
+    meanwhile();
+  }
+  show();
+}
+
+/** The rows of all pages. `between()` is called after each. */
+async function* pages(asked, name, signal, between = () => {}) {
+  let after = "";
+  do {
+    const found = await ask(endpoint("topology"), { query: { ...asked, after }, signal });
+    yield* found[name] ?? [];
+    between();
+    after = found.next ?? "";
+  } while (after && !signal.aborted);
+}
+
+function cellOf(row, colour, most) {
+  const cordoned = row.unschedulable ? ", cordoned" : "";
+  const used = USED(row, "freeMilliCpu", "allocatableMilliCpu");
+  const memory = USED(row, "freeMemory", "allocatableMemory");
+  const text = `${row.node}${cordoned}: ${counted(row.pods, "pod")}, ${count(row.matching)} match, CPU ${percent(used)}, memory ${percent(memory)} requested`;
+  const values = { matching: row.matching / most, pods: row.pods / most, cpu: used, memory };
+  const marks = { matching: row.matching, pods: row.pods };
+  return { name: row.node, value: values[colour] ?? 0, mark: marks[colour] ? String(marks[colour]) : "", text, isCordoned: Boolean(row.unschedulable) };
+}

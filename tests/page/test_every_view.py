@@ -1,0 +1,223 @@
+"""What holds for every view: the policy, a phone, contrast, headings and labels, the keyboard, and a path prefix."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+
+from tests.page.browser import ENTER, TAB
+from tests.page.conftest import Page
+from tests.page.serving import behind_prefix
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+# By address: a text that is there once the view has its answer.
+VIEWS: Final = {
+    "": "Everything is in order",
+    "pending": "shop/no-cache",
+    "topology": "zone-2",
+    "topology?key=topology.kubernetes.io%2Fzone&domain=zone-1&namespace=shop": "general-1",
+    "pods/shop/uneven-ledger": "What would help",
+}
+EACH: Final = pytest.mark.parametrize("view", VIEWS)
+
+# Text against what is behind it, by the formula of WCAG 2.2 (1.4.3): the texts below 4.5, or 3 where they are large.
+LOW_CONTRAST: Final = """
+const probe = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
+const rgba = (text) => {
+  probe.clearRect(0, 0, 1, 1); probe.fillStyle = text; probe.fillRect(0, 0, 1, 1);
+  return [...probe.getImageData(0, 0, 1, 1).data];
+};
+const light = (colour) => {
+  const [r, g, b] = colour.slice(0, 3).map((c) => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+};
+const ratio = (one, other) => {
+  const [a, b] = [light(one), light(other)].sort((x, y) => y - x);
+  return (a + 0.05) / (b + 0.05);
+};
+const behind = (element) => {
+  for (let at = element; at; at = at.parentElement) {
+    const ground = rgba(getComputedStyle(at).backgroundColor);
+    if (ground[3] === 255) return ground;
+  }
+  return [255, 255, 255, 255];
+};
+const found = [];
+const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+while (texts.nextNode()) {
+  const element = texts.currentNode.parentElement;
+  if (!texts.currentNode.data.trim() || !element.checkVisibility() || element.closest("noscript, .visually-hidden, .skip, option")) continue;
+  const style = getComputedStyle(element);
+  const grounds = [behind(element)];
+  const bar = element.closest(".bar");
+  if (bar) grounds.push(rgba(getComputedStyle(bar, "::before").backgroundColor));
+  const size = parseFloat(style.fontSize);
+  const least = size >= 24 || (size >= 18.66 && Number(style.fontWeight) >= 700) ? 3 : 4.5;
+  for (const ground of grounds) {
+    const reached = ratio(rgba(style.color), ground);
+    if (reached < least) found.push(`${texts.currentNode.data.trim()}: ${reached.toFixed(2)}`);
+  }
+}
+return found;
+"""
+
+# What a screen reader would stumble over.
+UNNAMED: Final = """
+const found = [];
+const say = (what, element) => found.push(`${what}: ${element.outerHTML.slice(0, 120)}`);
+const all = (selector) => document.querySelectorAll(selector);
+if (all("h1").length !== 1) found.push(`${all("h1").length} headings of the first level`);
+let last = 1;
+for (const heading of all("main :is(h1, h2, h3, h4)")) {
+  const level = Number(heading.tagName[1]);
+  if (level > last + 1) say("a level of headings is left out", heading);
+  last = level;
+}
+for (const each of all("table")) {
+  if (!each.caption?.textContent) say("a table without a caption", each);
+  if (!each.querySelector("thead th[scope=col]")) say("a table without column headers", each);
+  for (const row of each.querySelectorAll("tbody tr")) if (!row.querySelector("th[scope=row]")) say("a row without a header", row);
+}
+for (const each of all("input, select")) if (!each.labels?.length) say("a field without a label", each);
+for (const each of all("button, a")) if (!each.textContent.trim()) say("nothing to read", each);
+for (const each of all("canvas, img")) if (!each.getAttribute("aria-label") && !each.alt) say("a picture without words", each);
+for (const each of all("[tabindex]")) if (each.tabIndex > 0) say("an order of its own", each);
+const ids = [...all("[id]")].map((each) => each.id);
+for (const id of ids.filter((each, at) => ids.indexOf(each) !== at)) found.push(`the id ${id} twice`);
+if (document.documentElement.lang !== "en") found.push("no language");
+return found;
+"""
+
+
+@EACH
+async def test_it_is_shown_within_the_policy_and_without_an_error(page: Page, view: str) -> None:
+    await page.browser.log()
+    await page.show(view, VIEWS[view])
+    assert await page.browser.log() == []
+
+
+@EACH
+async def test_it_is_readable_on_a_phone(page: Page, view: str) -> None:
+    await page.browser.emulate(360, 740)
+    try:
+        await page.show(view, VIEWS[view])
+        widest = (
+            "return [...document.querySelectorAll('main *')].filter((e) => !e.closest('.scroll *') && "
+            "e.getBoundingClientRect().right > innerWidth).map((e) => e.outerHTML.slice(0, 90))"
+        )
+        assert await page.browser.script("return document.documentElement.scrollWidth") <= 360
+        assert await page.browser.script(widest) == []
+    finally:
+        await page.browser.emulate(1440, 900)
+
+
+@EACH
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_every_text_has_enough_contrast(page: Page, view: str, scheme: str) -> None:
+    await page.browser.emulate(1440, 900, color_scheme=scheme, reduced_motion="reduce")
+    try:
+        await page.show(view, VIEWS[view])
+        ground = await page.browser.script("return getComputedStyle(document.documentElement).backgroundColor")
+        assert (ground == "rgb(251, 251, 250)") == (scheme == "light")
+        assert await page.browser.script(LOW_CONTRAST) == []
+    finally:
+        await page.browser.emulate(1440, 900)
+
+
+@EACH
+async def test_a_screen_reader_finds_headings_captions_and_labels(page: Page, view: str) -> None:
+    await page.show(view, VIEWS[view])
+    assert await page.browser.script(UNNAMED) == []
+
+
+async def test_all_views_are_reached_by_keyboard_alone(page: Page) -> None:
+    """From the top of the document: the skip link, the product's name, then one stop for each view."""
+    names = await _names_of_views(page)
+    assert len(names) > 1
+    for at, name in enumerate(names):
+        await page.browser.open("about:blank")
+        await page.show("", VIEWS[""])
+        await page.browser.press(*[TAB] * (at + 3))
+        focused = "return [document.activeElement.textContent, getComputedStyle(document.activeElement).outlineStyle]"
+        assert await page.browser.script(focused) == [name, "solid"]
+        await page.browser.press(ENTER)
+        await page.browser.until(
+            "return document.querySelector('nav [aria-current]')?.textContent === arguments[0]", name
+        )
+        if name != names[0]:
+            await page.browser.until("return document.activeElement.tagName === 'H1'")
+
+
+async def _names_of_views(page: Page) -> list[Any]:
+    await page.show("", VIEWS[""])
+    return list(await page.browser.script("return [...document.querySelectorAll('nav a')].map((e) => e.textContent)"))
+
+
+async def test_the_skip_link_leads_past_the_list_of_views_and_keeps_the_view(page: Page) -> None:
+    await page.browser.open("about:blank")
+    await page.show("pending", VIEWS["pending"])
+    await page.browser.press(TAB)
+    assert await page.browser.script("return document.activeElement.getBoundingClientRect().left >= 0")
+    await page.browser.press(ENTER, TAB)
+    assert await page.browser.script("return document.activeElement.id") == "field-namespace"
+    assert await page.browser.script("return location.hash") == "#/pending"
+
+
+@pytest.mark.parametrize("width", [360, 1440])
+async def test_every_stop_of_the_keyboard_is_seen(page: Page, width: int) -> None:
+    await page.browser.emulate(width, 740)
+    try:
+        await page.browser.open("about:blank")
+        await page.show("pending", VIEWS["pending"])
+        stop = (
+            "const at = document.activeElement, box = at.getBoundingClientRect();"
+            "return at === document.body ? null : [at.outerHTML.slice(0, 80), getComputedStyle(at).outlineStyle,"
+            " box.left >= 0 && box.right <= innerWidth && box.bottom > 0 && box.top < innerHeight]"
+        )
+        stops = []
+        for _ in range(25):
+            await page.browser.press(TAB)
+            stops.append(await page.browser.script(stop))
+        assert [each for each in stops if each is not None and each[1:] != ["solid", True]] == []
+        assert len({each[0] for each in stops if each is not None}) > 15
+    finally:
+        await page.browser.emulate(1440, 900)
+
+
+async def test_with_reduced_motion_nothing_moves(page: Page) -> None:
+    moves = "return getComputedStyle(document.querySelector('.bar'), '::before').transitionDuration"
+    await page.show("pods/shop/uneven-ledger", VIEWS["pods/shop/uneven-ledger"])
+    assert await page.browser.script(moves) == "0.25s"
+    await page.browser.emulate(1440, 900, reduced_motion="reduce")
+    assert await page.browser.script(moves) == "0s"
+    await page.browser.emulate(1440, 900)
+
+
+@EACH
+async def test_it_works_below_a_path_prefix(page: Page, view: str) -> None:
+    async with behind_prefix(page.url, "/clusters/one") as proxy:
+        await page.browser.log()
+        # The redirect keeps the prefix, and the browser the fragment.
+        await page.browser.open(f"{proxy.url}/ui#/{view}")
+        await page.browser.until_text(VIEWS[view])
+        assert await page.browser.script("return location.pathname") == "/clusters/one/ui/"
+        assert await page.browser.log() == []
+        await page.browser.open("about:blank")  # else it goes on asking the proxy
+
+
+async def test_an_address_without_a_view_is_said_so(page: Page) -> None:
+    await page.show("nowhere", "There is no such view")
+
+
+async def test_the_keyboard_stays_where_it_is_while_the_view_is_updated(page: Page) -> None:
+    await page.show("pending", VIEWS["pending"])
+    focus = (
+        "const link = [...document.querySelectorAll('main a')].find((e) => e.textContent === 'shop/no-gpu');"
+        "link.focus(); globalThis.focused = link; globalThis.updates = 0;"
+        "new MutationObserver(() => updates++).observe(document.querySelector('main'), {subtree: true, childList: true, characterData: true})"
+    )
+    await page.browser.script(focus)
+    await page.browser.until("return updates > 0")
+    assert await page.browser.script("return document.activeElement === focused")
