@@ -5,7 +5,7 @@ Built on `tests.builders`; CPU is in milli-CPU, ``minute`` is when a pod started
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -35,14 +35,27 @@ def contender_json(
     never_preempts: bool = False,
     preempted: bool = False,
     volumes: list[Json] | None = None,
+    host_ports: Sequence[int | tuple[str, str, int]] = (),
+    scheduler: str = "",
+    also: Mapping[str, str] | None = None,
     **fields: Any,
 ) -> Json:
-    """A pod as the API writes it; fields that are not named here are those of `pod_json`."""
-    body = pod_json(name, requests={"cpu": f"{cpu}m"} if cpu else None, priority=priority, **fields)
+    """A pod as the API writes it; fields that are not named here are those of `pod_json`.
+
+    ``host_ports`` are numbers, or protocol, address and number; ``also`` are requests beside that of CPU.
+    """
+    requests = ({"cpu": f"{cpu}m"} if cpu else {}) | dict(also or {})
+    body = pod_json(name, requests=requests or None, priority=priority, **fields)
     if never_preempts:
         body["spec"]["preemptionPolicy"] = "Never"
     if volumes:
         body["spec"]["volumes"] = volumes
+    if host_ports:
+        body["spec"].setdefault("containers", []).append(
+            {"name": "ports", "ports": [_port(each) for each in host_ports]}
+        )
+    if scheduler:
+        body["spec"]["schedulerName"] = scheduler
     if nominated:
         body["status"]["nominatedNodeName"] = nominated
     if minute is not None:
@@ -51,6 +64,11 @@ def contender_json(
         condition = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
         body["status"]["conditions"] = [condition]
     return body
+
+
+def _port(wanted: int | tuple[str, str, int]) -> Json:
+    protocol, address, number = ("TCP", "", wanted) if isinstance(wanted, int) else wanted
+    return {"containerPort": number, "hostPort": number, "protocol": protocol, "hostIP": address}
 
 
 def contender(name: str, **fields: Any) -> Pod:

@@ -288,3 +288,25 @@ def test_every_setting_is_read_somewhere() -> None:
     trees = [ast.parse(path.read_text("utf-8")) for path in sources]
     read = {node.attr for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     assert {name for name in field_names(Settings) if name not in read} == set()
+
+
+def test_several_schedulers_imply_decisive_placement_in_either_mode() -> None:
+    read = [parse_settings(HEAD | {"schedulers": "many", "mode": mode}) for mode in ("offload", "augment")]
+    assert [each.placement for each in read] == ["decisive", "decisive"]
+
+
+@pytest.mark.parametrize(
+    ("sections", "problem"),
+    [
+        (
+            {"placement": "cooperative"},
+            "schedulers: many needs placement decisive; else the node of a pod is known too late",
+        ),
+        (
+            {"assumedPods": {"enabled": False}},
+            "schedulers: many needs assumedPods.enabled; else no scheduler knows what others place",
+        ),
+    ],
+)
+def test_several_schedulers_need_what_makes_their_answers_exact(sections: dict[str, Any], problem: str) -> None:
+    assert problems_of(HEAD | {"schedulers": "many"} | sections) == [problem]

@@ -71,6 +71,7 @@ def make_index(settings: Settings) -> ClusterIndex:
         quota=settings.quota,
         exempt_from_policies=settings.policies.exempt_namespaces,
         namespace_limits=settings.limits.per_namespace,
+        counts_room=settings.schedulers == "many",
     )
     if settings.policies.enabled:
         index.counts.policy_terms = partial(policy_terms, view=index.view, settings=settings)

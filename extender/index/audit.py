@@ -189,8 +189,11 @@ def _check_carriers(index: ClusterIndex) -> list[str]:
 
 
 def _check_nodes(index: ClusterIndex, numbers: Sequence[int]) -> list[str]:
-    """That the pods on some nodes are those of the table or assumed, and are counted there by their signatures."""
-    problems = []
+    """That the pods on some nodes are those of the table or assumed, and are counted there by their signatures.
+
+    And that the room beside them is right, where it is counted.
+    """
+    problems = [] if index.room is None else index.room.differences(numbers)
     for number in numbers:
         pods = index.nodes.pods_on(number).values()
         strangers = [pod for pod in pods if not _is_held(index, pod)]

@@ -5,8 +5,8 @@ Only tasks and the simulation write, through ``upsert`` and ``delete``; rules, v
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from typing import Final, Protocol
+from collections.abc import Collection
+from typing import Final
 
 from extender.index.claims.assumed import Assumed, AssumedPods, DeletedPods, RejectedPods
 from extender.index.claims.nominations import Nominations
@@ -17,6 +17,7 @@ from extender.index.counts.namespace_budgets import NamespaceBudgets
 from extender.index.explain_view import ExplainView
 from extender.index.gated import GatedGroups
 from extender.index.journal import Journal
+from extender.index.nodes.room import RoomTable
 from extender.index.nodes.topology import NodePods, Topology
 from extender.index.objects.changes import PodSubscribers, Subscribers
 from extender.index.objects.namespaces import Namespaces
@@ -39,16 +40,6 @@ _NO_QUOTA: Final = Quota()
 _NAMESPACE_LIMITS: Final = NamespaceLimits()
 
 
-class ObjectIndex(Protocol):
-    """What takes changes of objects. Both return whether anything that decisions read has changed."""
-
-    def upsert(self, obj: Object) -> bool:
-        """Takes in a new or changed object."""
-
-    def delete(self, obj: Object) -> bool:
-        """Removes an object."""
-
-
 class ClusterIndex:
     """Pods, nodes, namespaces, workloads, budgets, policies and quotas with every count that rules and verbs read.
 
@@ -63,8 +54,12 @@ class ClusterIndex:
         namespace_limits: NamespaceLimits = _NAMESPACE_LIMITS,
         quota: Quota = _NO_QUOTA,
         exempt_from_policies: Collection[str] = (),
+        counts_room: bool = False,
     ) -> None:
-        """``exempt_from_policies``: namespaces whose pods no scheduling policy applies to."""
+        """``exempt_from_policies``: namespaces whose pods no scheduling policy applies to.
+
+        ``counts_room``: the rules count free resources, as several schedulers place pods.
+        """
         self.drifts = 0
         self.journal = Journal()
         self.pods: dict[str, Pod] = {}
@@ -79,6 +74,7 @@ class ClusterIndex:
         self.room_changes: Subscribers[str] = Subscribers()  # nodes that changed or that a pod has left
         self.topology = Topology()
         self.nodes = NodePods()
+        self.room = RoomTable(self.topology, self.nodes) if counts_room else None
         self.namespace_budgets = NamespaceBudgets(namespace_limits, rejects_excess=rejects_excess)
         self.counts = Counts(
             rules, self.topology, self.namespaces, self.workloads, self.namespace_budgets, self.journal
@@ -107,6 +103,7 @@ class ClusterIndex:
             self.topology.known,
             self.journal,
             self._observe,
+            self.room,
         )
         self.assume = self.assumed.assume
         self.view: ExplainView = IndexReader(
@@ -125,6 +122,7 @@ class ClusterIndex:
             self.assumed,
             self.nominations,
             self.reserved,
+            self.room,
         )
 
     def rebuild(self) -> None:
@@ -141,6 +139,8 @@ class ClusterIndex:
                 self._count(pod, 1)
                 self.namespace_budgets.hold(pod.signature)
         self.assumed.recount(self.counts.signatures)
+        if self.room is not None:
+            self.room.rebuild()
         self.quotas.rebuild()
 
     def upsert(self, obj: Object) -> bool:
@@ -232,8 +232,8 @@ class ClusterIndex:
 
     def _notify(self, uid: str, old: Pod | None, new: Pod | None, ended: Assumed | None) -> None:
         """Calls the subscribers, after every count is true."""
-        if ended is not None and self.assumed.changes.callbacks:
-            self.assumed.changes.notify(ended, None)
+        if ended is not None:
+            self.assumed.tell_end(ended, new)
         if uid in self.pod_changes.by_uid:
             self.pod_changes.notify(uid, old, new)
 
@@ -280,7 +280,10 @@ class ClusterIndex:
         self.counts.signatures.put(pod.signature, pod.terminating, number, sign)
         if self.reserved.by_node:
             self.reserved.touched(pod.node)
-        if not self.nodes.count(pod, number, sign) and topology.nodes[number] is None:
+        has_pods = self.nodes.count(pod, number, sign)
+        if self.room is not None:
+            self.room.count(pod, number, sign)
+        if not has_pods and topology.nodes[number] is None:
             topology.release_number(number)
 
     def _change_node(self, name: str, new: Node | None) -> bool:
@@ -291,6 +294,8 @@ class ClusterIndex:
             return False
         pods = self.nodes.pods_on(number)
         self.counts.change_node(number, new, pods.values())
+        if self.room is not None:
+            self.room.set_node(number)
         if new is None and not pods:
             self.topology.release_number(number)
         self.room_changes.notify(None, name)
@@ -350,43 +355,3 @@ def _is_same_victim(old: Pod, new: Pod) -> bool:
         and old.preempted == new.preempted
         and old.requests == new.requests
     )
-
-
-class KnownObjects:
-    """The objects of one kind that the index holds, by key: what a complete list changes, and nothing more.
-
-    The event handler of the kind owns one and is its only writer. A list of 150,000 unchanged pods takes a fifth of a
-    second to compare, so the comparison can be interrupted after each object; then only the differences are applied.
-    """
-
-    def __init__(self, index: ObjectIndex) -> None:
-        self._index = index
-        self._objects: dict[str, Object] = {}
-
-    def put(self, found: Object, *, is_deleted: bool) -> bool:
-        """Passes one change on; False if nothing that the index reads has changed, and then the index's object is kept."""
-        key = found.uid if type(found) is Pod else found.key  # most events are of pods, and a property costs a call
-        if is_deleted:
-            self._objects.pop(key, None)
-            shrink(self._objects)
-            return self._index.delete(found)
-        changed = self._index.upsert(found)
-        if changed or key not in self._objects:
-            self._objects[key] = found
-        return changed
-
-    def differences(
-        self, objects: Sequence[Object], unreadable: Collection[str]
-    ) -> Iterator[tuple[Object, bool] | None]:
-        """(object, whether it is deleted) for each change that makes ``objects`` all there is; None for each unchanged one.
-
-        ``unreadable``: keys of objects that exist as well and cannot be read: they stay as they are, if they are known.
-        Nothing is applied. The caller may pause after each step, as long as it does not call ``put`` in between.
-        """
-        listed = set(unreadable)
-        for found in objects:
-            key = found.key
-            listed.add(key)
-            yield None if self._objects.get(key) == found else (found, False)
-        for key in list(self._objects):  # keys alone: a hundred thousand pairs at once would call the collector
-            yield None if key in listed else (self._objects[key], True)

@@ -14,12 +14,13 @@ from extender.index.claims.reserved import Reservations
 from extender.index.counts.counts import Counts
 from extender.index.counts.namespace_budgets import NamespaceBudgets
 from extender.index.counts.what_if import CountTrials
+from extender.index.nodes.room import RoomTable
 from extender.index.nodes.topology import NodePods, Topology
 from extender.index.objects.namespaces import Namespaces
 from extender.index.objects.workloads import Budgets, Workloads
 from extender.index.policies import PolicyTable
 from extender.index.quotas_view import QuotasView
-from extender.index.table_views import PoliciesView, ReservedView, Subscribable
+from extender.index.table_views import PoliciesView, ReservedView, RoomView, Subscribable
 from extender.index.usage import QuotaTable
 from extender.model.objects import Namespace, Pod, PodSignature
 from extender.model.resources import Resources
@@ -45,6 +46,7 @@ class IndexReader:
         assumed: AssumedPods,
         nominations: Nominations,
         reserved: Reservations,
+        room: RoomTable | None,
     ) -> None:
         self._nodes = nodes
         self._budgets = budgets
@@ -72,6 +74,8 @@ class IndexReader:
         self.key = topology.key
         self.pods_on = nodes.pods_on
         self.requested = nodes.requested
+        self.ports_on = nodes.ports_on
+        self.room: RoomView | None = room
         self.has_below = nodes.has_below
         self.compiled = counts.compiler.find
         self.dependency_version = counts.dependency_version
@@ -83,6 +87,7 @@ class IndexReader:
         self.is_undetermined = assumed.is_undetermined
         self.expected = assumed.expected
         self.undetermined = assumed.undetermined
+        self.given_back: Subscribable = assumed.given_back
         self.reserved: ReservedView = reserved
         self.nominated: Mapping[str, Mapping[str, Pod]] = nominations.by_node
         self.uncleared_node = nominations.uncleared_node

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from extender.model.objects import Effective, Pod, PodSignature
@@ -84,3 +84,23 @@ class ReservedView(Protocol):
 
     def room_of(self, namespace: str) -> Resources:
         """What is reserved for the pods of a namespace together; ``pods`` is how many there are. O(1)."""
+
+
+class RoomView(Protocol):
+    """What is free on each node of the index, by node number. The numbers of nodes that do not exist mean nothing."""
+
+    @property
+    def slots(self) -> Sequence[int]:
+        """How many more pods each node may run; negative where it runs too many."""
+
+    @property
+    def free(self) -> Mapping[str, Sequence[int]]:
+        """What is left of CPU, memory and ephemeral storage, by resource and node; negative where it is overcommitted."""
+
+    @property
+    def claims(self) -> Mapping[str, Mapping[str, Pod]]:
+        """The assumed pods that may be on a node and count on none, by node name and UID; counted in ``slots`` and ``free``."""
+
+    @property
+    def version(self) -> int:
+        """Grows whenever room may have become free."""

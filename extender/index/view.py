@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from extender.index.quotas_view import QuotasView
-from extender.index.table_views import PoliciesView, ReservedView, Subscribable
+from extender.index.table_views import PoliciesView, ReservedView, RoomView, Subscribable
+from extender.model.host_ports import UsedPorts
 from extender.model.objects import DisruptionBudget, Excess, Node, Pod, PodSignature
 from extender.model.resources import Resources
 from extender.model.spread import SpreadConstraint
@@ -267,6 +268,13 @@ class NodesView(Protocol):
     def pods_on(self, number: NodeNumber) -> Mapping[str, Pod]:
         """The pods on the node, by UID."""
 
+    def ports_on(self, number: NodeNumber) -> UsedPorts:
+        """The host ports that the pods on the node use; not to be changed."""
+
+    @property
+    def room(self) -> RoomView | None:
+        """What is free on nodes beside all pods that are or may come there; None with one scheduler, which counts it."""
+
     def has_below(self, priority: int) -> bool:
         """Whether any pod on a node has a lower priority. O(distinct priorities)."""
 
@@ -297,6 +305,10 @@ class ClaimsView(Protocol):
     @property
     def reserved(self) -> ReservedView:
         """Room that is reserved."""
+
+    @property
+    def given_back(self) -> Subscribable:
+        """Assumptions whose pods were not bound where they kept room: kube-scheduler watches nothing that tells of it."""
 
     def undetermined(self) -> Sequence[tuple[Pod, Sequence[str]]]:
         """The assumed pods that are on none of the nodes in the counts, each with those that it may be on. O(assumed pods)."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from weakref import ReferenceType
 
 import msgspec
 
 from extender.model.group_placements import GroupPlacement
+from extender.model.host_ports import HostPorts
 from extender.model.labels import NO_LABELS, Labels
 from extender.model.node_affinity import ANY_NODE, NodeAffinity, PreferredNodeTerm
 from extender.model.policies import DEFAULT_SERVICE_ACCOUNT, Enforced, PolicyKey, PolicyObject
@@ -25,6 +26,7 @@ from extender.model.taints import Taint, Toleration
 from extender.model.terms import NO_AFFINITY, PodAffinity
 
 NO_RESOURCES: Resources = {}
+DEFAULT_SCHEDULER: Final = "default-scheduler"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +117,11 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
 
     ``preempted``: it is marked as the victim of a preemption (condition DisruptionTarget, KEP-3329).
     ``rejection``: the scheduler's last reason why it is pending (PodScheduled=False), empty if there is none.
-    ``has_unseen_needs``: it needs host ports, volumes or devices, which the index does not hold.
+    ``has_unseen_needs``: it needs volumes or devices, which the index does not hold.
     ``gating`` is set for a gated pod and for one that we have released.
     ``created``: of a pod without a node, its creation time as the API server writes it, which sorts.
     ``quota``: only of a pod that carries terms which name namespaces, see `model/cross_namespace.py`.
+    ``scheduler``: the name of the scheduler that is to place it.
     """
 
     uid: str
@@ -139,6 +142,8 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     gating: Gating | None = None
     quota: QuotaFacts = NO_FACTS
     created: str = ""
+    host_ports: HostPorts = ()
+    scheduler: str = DEFAULT_SCHEDULER
 
     @property
     def key(self) -> str:

@@ -35,6 +35,7 @@ class Reason(Enum):
     POLICY = ("node(s) didn't match scheduling policy", False)
     POLICY_CONFLICT = ("pod contradicts a scheduling policy that rejects such pods", False)
     POLICY_FAILED = ("a scheduling policy with failurePolicy Fail cannot be applied to the pod", False)
+    HOST_PORTS = ("node(s) didn't have free ports for the requested pod ports", True)
     NO_ROOM = ("node(s) had too few resources left", True)
     RESERVED = ("node(s) have their room reserved for pods that are released together", True)
     NOMINATED = ("node(s) are kept for nominated pods of equal or higher priority", True)

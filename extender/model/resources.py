@@ -29,6 +29,7 @@ _USUAL_LENGTH = 32
 
 CPU = "cpu"
 MEMORY = "memory"
+EPHEMERAL_STORAGE = "ephemeral-storage"
 PODS = "pods"
 
 Resources = Mapping[str, int]

@@ -18,6 +18,7 @@ from extender.index.view import CompiledConstraints, IndexReaders, NodeNumber
 from extender.model.objects import Pod
 from extender.model.rejections import Code, Reason, Rejection
 from extender.rules.frames import Frame
+from extender.rules.free_room import FreeRoom
 from extender.rules.interpod_affinity import InterPodAffinity
 from extender.rules.limits import Limits
 from extender.rules.node_fit import NodeFit
@@ -34,6 +35,7 @@ RULES: tuple[Rule, ...] = (
     ScheduledPolicies(),
     TopologySpread(),
     InterPodAffinity(),
+    FreeRoom(),
     ReservedRoomRule(),
 )
 
@@ -108,7 +110,7 @@ def _joined(filters: Sequence[PreparedFilter]) -> PreparedFilters:
     return PreparedFilters(tuple(kept))
 
 
-def _concerning(compiled: CompiledConstraints, *, is_reserved: bool = False) -> Sequence[Rule]:
+def _concerning(compiled: CompiledConstraints, *, is_reserved: bool = False, is_shared: bool = False) -> Sequence[Rule]:
     """The rules that may reject or score a node for such a pod: for most pods, which have no constraints, few or none."""
     signature = compiled.signature
     return _applying(
@@ -117,6 +119,7 @@ def _concerning(compiled: CompiledConstraints, *, is_reserved: bool = False) -> 
         compiled.excess is not None,
         signature.enforced is not None,
         is_reserved,
+        is_shared,
         signature.affinity.cross_namespace,
     )
 
@@ -128,6 +131,7 @@ def _applying(
     is_over_limit: bool,  # noqa: FBT001 (hot path)
     is_enforced: bool,  # noqa: FBT001 (hot path)
     is_reserved: bool,  # noqa: FBT001 (hot path)
+    is_shared: bool,  # noqa: FBT001 (hot path)
     is_cross_namespace: bool,  # noqa: FBT001 (hot path)
 ) -> Sequence[Rule]:
     """Called several times for each request: the rules do not change."""
@@ -138,6 +142,8 @@ def _applying(
         kinds.append(Pods.ENFORCED)
     if is_reserved:
         kinds.append(Pods.WHILE_RESERVED)
+    if is_shared:
+        kinds.append(Pods.SHARED_NODES)
     if is_cross_namespace:
         kinds.append(Pods.CROSS_NAMESPACE)
     return tuple([rule for rule in rules if rule.applies_to in kinds])
@@ -145,13 +151,19 @@ def _applying(
 
 def active(compiled: CompiledConstraints, view: IndexReaders) -> Parts:
     """The rules that may reject a node for such a pod."""
-    concerning = _concerning(compiled, is_reserved=bool(view.reserved.by_node))
+    concerning = _concerning(compiled, is_reserved=bool(view.reserved.by_node), is_shared=view.room is not None)
     return [(rule, compiled) for rule in concerning if rule.is_active(compiled, view)]
 
 
 def prepare_filters(pod: Pod, compiled: CompiledConstraints, view: IndexReaders, frame: Frame) -> PreparedFilters:
     """Prepares the filter of every active rule. O(terms + constraints × distinct counts)."""
     return prepare(active(compiled, view), pod, view, frame)
+
+
+def prepare_beside_fit(pod: Pod, compiled: CompiledConstraints, view: IndexReaders, frame: Frame) -> PreparedFilters:
+    """The same without the rule that counts free resources as node fit does, for a caller that asks node fit too."""
+    parts = [each for each in active(compiled, view) if each[0].applies_to is not Pods.SHARED_NODES]
+    return prepare(parts, pod, view, frame)
 
 
 # -- the dry run of a preemption ----------------------------------------------------------------------------------------

@@ -17,6 +17,10 @@ from extender.model.objects import Node
 class Frame(Protocol):
     """Positions of nodes, and how to find their domains."""
 
+    @property
+    def numbers_nodes(self) -> bool:
+        """Whether a position is the number of a node of the index."""
+
     def domains(self, key: KeyView) -> Column:
         """Domain number by position: 0 where the node lacks the key, negative where the index knows no such domain."""
 
@@ -71,6 +75,8 @@ class CertainFrame:
 class IndexFrame(CertainFrame):
     """The nodes of the index; a position is a node number."""
 
+    numbers_nodes = True
+
     def domains(self, key: KeyView) -> Column:
         """The index's own column: no copy."""
         return key.of_node
@@ -99,6 +105,8 @@ class IndexFrame(CertainFrame):
 
 class RequestFrame(CertainFrame):
     """The nodes that a request brings along, by their order there. O(nodes) for each topology key."""
+
+    numbers_nodes = False
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = nodes
@@ -150,6 +158,7 @@ class _UndeterminedFrame:
         self._frame = frame
         self._view = view
         self._known: dict[int, tuple[Mapping[int, int], Mapping[int, int]]] = {}
+        self.numbers_nodes = frame.numbers_nodes
 
     def domains(self, key: KeyView) -> Column:
         """As the other frame has them."""

@@ -5,11 +5,13 @@ https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#h
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from extender.index.view import IndexReaders, NodeNumber
+from extender.model.host_ports import UsedPorts
 from extender.model.objects import Node, Pod
+from extender.model.rejections import Reason, Rejection
 from extender.model.resources import PODS, Resources
 
 
@@ -18,15 +20,18 @@ class FreeResources:
     """What is free on one node in a dry run: pods are taken away and counted back without touching the index.
 
     ``free`` may be negative. A resource that is neither offered nor requested has no entry. ``slots`` is how many more
-    pods the node may run.
+    pods the node may run, ``ports`` the host ports in use.
     """
 
     free: dict[str, int] = field(default_factory=dict)
     slots: int = 0
+    ports: UsedPorts = field(default_factory=UsedPorts)
 
     def count(self, pod: Pod, sign: int) -> None:
         """The pod is on the node (``sign`` 1), or no longer is (-1). O(its resources)."""
         self.slots -= sign
+        if pod.host_ports:
+            self.ports.count(pod.host_ports, sign)
         free = self.free
         for name, amount in pod.requests.items():
             free[name] = free.get(name, 0) - sign * amount
@@ -41,13 +46,18 @@ class FreeResources:
                 return name
         return ""
 
+    def takes(self, pod: Pod) -> bool:
+        """Whether the pod's requests and host ports are free. O(resources + ports)."""
+        return not self.shortage(pod.requests) and (not pod.host_ports or self.ports.conflict(pod.host_ports) is None)
+
 
 def free_resources_on(view: IndexReaders, number: NodeNumber, node: Node, others: Iterable[Pod] = ()) -> FreeResources:
     """What is free beside the pods on the node and the ``others``. O(resources + others).
 
     Terminating pods still hold their resources.
     """
-    found = FreeResources(dict(node.allocatable), node.allocatable.get(PODS, 0) - len(view.pods_on(number)))
+    slots, ports = node.allocatable.get(PODS, 0) - len(view.pods_on(number)), view.ports_on(number)
+    found = FreeResources(dict(node.allocatable), slots, ports.copy() if ports else UsedPorts())
     for name, amount in view.requested(number).items():
         found.free[name] = found.free.get(name, 0) - amount
     for pod in others:
@@ -65,3 +75,28 @@ def conflicting_nominated_pods(pod: Pod, node: str, view: IndexReaders) -> list[
     return [
         each for uid, each in nominated.items() if each.priority >= pod.priority and uid != pod.uid and uid not in here
     ]
+
+
+def claims_on(node: str, pod: Pod, view: IndexReaders, nominated: Iterable[Pod] | None = None) -> Collection[Pod]:
+    """The pods that claim room on a node and are not on it, without the pod itself. O(claims).
+
+    Conflicting nominated pods, or those given as ``nominated``, and with several schedulers the assumed pods that may be there.
+    """
+    found = conflicting_nominated_pods(pod, node, view) if nominated is None else list(nominated)
+    room = view.room
+    may_come = None if room is None else room.claims.get(node)
+    if not may_come:
+        return found
+    claims = {each.uid: each for each in (*found, *may_come.values())}
+    claims.pop(pod.uid, None)
+    return claims.values()
+
+
+def room_rejection(rule: str, pod: Pod, requests: Resources, free: FreeResources) -> Rejection | None:
+    """Why a node has no room for the pod: a resource with what is requested and what is free, or a host port; else None."""
+    short = free.shortage(requests)
+    if short:
+        count, limit = (1, free.slots) if short == PODS else (requests[short], free.free.get(short, 0))
+        return Rejection(rule, Reason.NO_ROOM, count=count, limit=limit, blamed=(short,))
+    taken = free.ports.conflict(pod.host_ports) if pod.host_ports else None
+    return None if taken is None else Rejection(rule, Reason.HOST_PORTS, count=1, limit=0, blamed=(f"port {taken}",))

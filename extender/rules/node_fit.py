@@ -1,27 +1,26 @@
-"""Node fit: whether a node by itself could take a pod: cordon, taints, node affinity, and free resources.
+"""Node fit: whether a node by itself could take a pod: cordon, taints, node affinity, free resources and host ports.
 
 kube-scheduler decides these for every node that it asks about. We need them for the nodes that it has not looked at
 while a preemption is planned or a pod is nominated elsewhere, and for the resources that pods nominated by us take
 before the scheduler knows of them. So the rule is not part of `catalog.RULES`.
 
-Not checked, because the index does not hold it: host ports, volumes, devices. `Pod.has_unseen_needs` tells of a pod
+Not checked, because the index does not hold it: volumes and devices. `Pod.has_unseen_needs` tells of a pod
 that asks for such things, so that it is not nominated to a node on the strength of this module alone.
 https://kubernetes.io/docs/concepts/scheduling-eviction/kube-scheduler/ (NodeUnschedulable, TaintToleration,
-NodeAffinity, NodeResourcesFit)
+NodeAffinity, NodeResourcesFit, NodePorts)
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from extender.index.view import CompiledConstraints, IndexReaders, NodeNumber
 from extender.model.objects import Node, Pod
 from extender.model.rejections import Reason, Rejection
-from extender.model.resources import PODS, Resources
 from extender.model.taints import NO_SCHEDULE, Taint, first_untolerated
 from extender.rules.frames import Frame
-from extender.rules.free_resources import FreeResources, conflicting_nominated_pods, free_resources_on
+from extender.rules.free_resources import FreeResources, claims_on, free_resources_on, room_rejection
 from extender.rules.rule import SUCCESS, Rule, Status
 
 _NAME = "NodeFit"
@@ -71,32 +70,27 @@ class NodeFitFilter:
                 yield found.reason, (node,)
 
     def rejection(self, node: int, view: IndexReaders) -> Rejection | None:
-        """The first obstacle: cordon, taint, node affinity, or a resource with what is requested and what is free."""
+        """The first obstacle: cordon, taint, node affinity, a resource with what is requested and what is free, a port."""
         there = view.node(node)
         if there is None:
             return _UNKNOWN_NODE
         found = static_rejection(self.pod, there)
         if found is not None:
             return found
-        requests = self.pod.requests
-        free = free_resources_on(view, node, there, conflicting_nominated_pods(self.pod, there.name, view))
-        short = free.shortage(requests)
-        if not short:
-            return None
-        count, limit = (1, free.slots) if short == PODS else (requests[short], free.free.get(short, 0))
-        return Rejection(_NAME, Reason.NO_ROOM, count=count, limit=limit, blamed=(short,))
+        free = free_resources_on(view, node, there, claims_on(there.name, self.pod, view))
+        return room_rejection(_NAME, self.pod, self.pod.requests, free)
 
 
 @dataclass(slots=True)
 class _NodeFitTrial(FreeResources):
     """Node fit in the dry run on one node: the free resources, and the pod that they are for."""
 
-    requests: Resources = field(default_factory=dict)
+    pod: Pod | None = None
     can_pass: bool = False
 
     def passes(self) -> bool:
-        """Whether the requests fit now."""
-        return self.can_pass and not self.shortage(self.requests)
+        """Whether the pod fits now."""
+        return self.can_pass and self.pod is not None and self.takes(self.pod)
 
 
 class NodeFit(Rule):
@@ -109,12 +103,12 @@ class NodeFit(Rule):
         return True
 
     def version(self, _compiled: CompiledConstraints, view: IndexReaders) -> int:
-        """Of the pods on nodes, and of those nominated to them."""
-        return view.placement_version + view.claims_version
+        """Of the pods on nodes, and of those that claim room there."""
+        return view.placement_version + view.claims_version + (0 if view.room is None else view.room.version)
 
     def pod_key(self, pod: Pod, _view: IndexReaders) -> Hashable:
-        """The requests, which are no part of the signature, and the priority, which nominated pods are compared by."""
-        return pod.priority, frozenset(pod.requests.items())
+        """What is no part of the signature: requests, host ports, and the priority, which nominated pods are compared by."""
+        return pod.priority, frozenset(pod.requests.items()), pod.host_ports
 
     def prepare_filter(
         self, pod: Pod, _compiled: CompiledConstraints, view: IndexReaders, _frame: Frame
@@ -131,5 +125,5 @@ class NodeFit(Rule):
         there = view.node(node)
         if there is None:
             return None
-        free = free_resources_on(view, node, there, others)
-        return _NodeFitTrial(free.free, free.slots, pod.requests, static_rejection(pod, there) is None)
+        free = free_resources_on(view, node, there, claims_on(there.name, pod, view, others))
+        return _NodeFitTrial(free.free, free.slots, free.ports, pod, static_rejection(pod, there) is None)

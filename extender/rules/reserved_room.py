@@ -182,4 +182,4 @@ class ReservedRoomRule(Rule):
         undetermined = _undetermined_by_node(view).get(there.name, ())
         claims = _claims_on(there.name, pod, view, undetermined) | {each.uid: each for each in others}
         free = free_resources_on(view, node, there, claims.values())
-        return _Trial(free.free, free.slots, pod.requests)
+        return _Trial(free.free, free.slots, free.ports, pod.requests)

@@ -121,6 +121,7 @@ class Pods(Enum):
     OVER_LIMIT = "over a limit"
     ENFORCED = "held to something by scheduling policies"
     WHILE_RESERVED = "all, while room is reserved"
+    SHARED_NODES = "all, where several schedulers share the nodes"
     CROSS_NAMESPACE = "with affinity that names namespaces"
 
 

@@ -52,6 +52,7 @@ class Settings(Section, frozen=True):
     kind: Literal["ExtenderConfiguration"] = KIND
     mode: Mode = "offload"
     placement: Literal["decisive", "cooperative"] = "decisive"
+    schedulers: Literal["one", "many"] = "one"
     logging: Logging = Logging()
     server: Server = Server()
     kube: Kube = Kube()
@@ -72,6 +73,10 @@ class Settings(Section, frozen=True):
         """Rejects combinations that each section allows and the mode does not."""
         if self.mode == "augment" and self.answers.score_scale == "inTree":
             raise ValueError("answers.scoreScale: inTree needs mode offload; in augment mode the plugins score too")
+        if self.schedulers == "many" and self.placement != "decisive":
+            raise ValueError("schedulers: many needs placement decisive; else the node of a pod is known too late")
+        if self.schedulers == "many" and not self.assumed_pods.enabled:
+            raise ValueError("schedulers: many needs assumedPods.enabled; else no scheduler knows what others place")
         if self.quota.enabled and not self.assumed_pods.enabled:
             raise ValueError(
                 "quota.enabled: needs assumedPods.enabled; else a pod would not count before it is seen bound"
@@ -106,7 +111,10 @@ def _with_mode_defaults(document: object) -> object:
     resolved = without_nulls(document)
     if not isinstance(resolved, dict):
         return resolved
-    for path, value in _BY_MODE.get(str(resolved.get("mode", "offload")), {}).items():
+    defaults = dict(_BY_MODE.get(str(resolved.get("mode", "offload")), {}))
+    if resolved.get("schedulers") == "many":
+        defaults["placement",] = "decisive"
+    for path, value in defaults.items():
         section: Any = resolved
         for name in path[:-1]:
             section = section.setdefault(name, {}) if isinstance(section, dict) else None

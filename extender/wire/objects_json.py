@@ -72,6 +72,8 @@ class PortJson(_Json):
     """ContainerPort."""
 
     host_port: Int32 | None = None
+    protocol: str | None = None
+    host_ip: str | None = msgspec.field(default=None, name="hostIP")
 
 
 class ContainerJson(_Json):
@@ -109,6 +111,7 @@ class PodSpecJson(_Json):
     volumes: list[VolumeJson] | None = None
     resource_claims: Raw = NOTHING
     active_deadline_seconds: int | None = None
+    scheduler_name: str | None = None
 
 
 class PodStatusJson(_Json):

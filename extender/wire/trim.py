@@ -15,8 +15,10 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from extender.model.bounded import BoundedCache, cached
+from extender.model.host_ports import ANY_ADDRESS, HostPort, HostPorts
 from extender.model.labels import NO_LABELS
 from extender.model.objects import (
+    DEFAULT_SCHEDULER,
     NO_FACTS,
     NO_RESOURCES,
     DisruptionBudget,
@@ -52,6 +54,7 @@ from extender.wire.objects_json import (
     BudgetJson,
     BudgetStatusJson,
     ConditionJson,
+    ContainerJson,
     MetaJson,
     NamespaceJson,
     NodeJson,
@@ -157,6 +160,8 @@ def trim_pod(raw: PodJson, limits: Limits = DEFAULT_LIMITS) -> Pod:
         parse_gating(meta, spec) if is_gated or RELEASED in bytes(meta.annotations) else None,
         quota_facts(raw) if signature.affinity.cross_namespace else NO_FACTS,
         "" if spec.node_name else meta.creation_timestamp or "",
+        _host_ports(spec),
+        _interned(spec.scheduler_name or DEFAULT_SCHEDULER),
     )
 
 
@@ -187,17 +192,33 @@ def _brief(text: str) -> str:
 
 
 def _has_unseen_needs(spec: PodSpecJson) -> bool:
-    """Whether the pod has requirements that the index does not count: claims, volumes, host ports."""
+    """Whether the pod has requirements that the index does not count: claims and volumes."""
     if spec.resource_claims and bytes(spec.resource_claims) not in _ABSENT:
         return True
     for volume in spec.volumes or ():
         if bytes(volume.persistent_volume_claim) not in _ABSENT or bytes(volume.ephemeral) not in _ABSENT:
             return True
-    for container in spec.containers or ():
-        for port in container.ports or ():
-            if port.host_port:
-                return True
     return False
+
+
+def _host_ports(spec: PodSpecJson) -> HostPorts:
+    """The host ports of containers and sidecars. Other init containers end before the containers start, and take none."""
+    found: list[HostPort] = []
+    for container in spec.containers or ():
+        if container.ports:
+            found += _ports_of(container)
+    for container in spec.init_containers or ():
+        if container.ports and container.restart_policy == "Always":
+            found += _ports_of(container)
+    return tuple(found)
+
+
+def _ports_of(container: ContainerJson) -> list[HostPort]:
+    return [
+        HostPort(_interned(each.protocol or "TCP"), _interned(each.host_ip or ANY_ADDRESS), each.host_port)
+        for each in container.ports or ()
+        if each.host_port
+    ]
 
 
 def _held_by(size: int) -> int:

@@ -184,9 +184,23 @@ def test_a_pod_that_asks_for_what_the_index_does_not_hold_says_so(fields: dict[s
     assert contender("a", **fields).has_unseen_needs is expected
 
 
-def test_host_ports_and_devices_are_needs_that_the_index_does_not_hold() -> None:
-    ported, claiming = contender_json("a"), contender_json("b")
-    ported["spec"]["containers"] = [{"ports": [{"containerPort": 80, "hostPort": 80}]}]
+def test_devices_are_needs_that_the_index_does_not_hold() -> None:
+    claiming = contender_json("b")
     claiming["spec"]["resourceClaims"] = [{"name": "gpu"}]
-    read = [PODS.decode_object(orjson.dumps(body)) for body in (ported, claiming)]
-    assert [each.has_unseen_needs for each in read] == [True, True]
+    assert PODS.decode_object(orjson.dumps(claiming)).has_unseen_needs
+
+
+def test_a_host_port_in_use_keeps_a_pod_off_the_node_until_its_pod_leaves() -> None:
+    held = cluster(stage(), contender("web", on="n1", host_ports=[8080]))
+    incoming = contender("a", host_ports=[8080])
+    before = parts(incoming, held, held.view.known["n1"])
+    held.delete(contender("web", on="n1", host_ports=[8080]))
+    assert before == Rejection("NodeFit", Reason.HOST_PORTS, count=1, limit=0, blamed=("port 8080/TCP",))
+    assert parts(incoming, held, held.view.known["n1"]) is None
+
+
+def test_another_protocol_or_another_address_is_another_host_port() -> None:
+    held = cluster(stage(), contender("dns", on="n1", host_ports=[("UDP", "10.0.0.1", 53)]))
+    asked = [("TCP", "10.0.0.1", 53), ("UDP", "10.0.0.2", 53), ("UDP", "10.0.0.1", 53), ("UDP", "", 53)]
+    reasons = [parts(contender("a", host_ports=[each]), held, held.view.known["n1"]) for each in asked]
+    assert [each is None for each in reasons] == [True, True, False, False]

@@ -100,7 +100,7 @@ def test_needs_that_the_extender_does_not_see_are_named() -> None:
     assert not found.unchecked
     needing = pod("asking")
     needing = type(needing)(needing.uid, needing.name, needing.signature, has_unseen_needs=True)
-    assert "host ports, volumes and devices" in explaining(needing, node("n0")).unchecked
+    assert "volumes and devices" in explaining(needing, node("n0")).unchecked
 
 
 def test_steps_that_end_within_a_table_change_nothing_in_the_result(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,7 @@ import msgspec
 
 from extender.index.counts.signature_counts import SignatureTable
 from extender.index.journal import Journal
+from extender.index.nodes.room import RoomTable
 from extender.index.objects.changes import Subscribers
 from extender.index.view import CompiledConstraints, Expected, GroupView
 from extender.model.changes import Assumption, AssumptionEnd
@@ -104,7 +105,7 @@ class AssumedPods:
     The node of the former is known soon, so a filter request may wait for them; it never waits for the latter.
     ``ended`` counts the assumptions that ended although no watch event ended them, ``expired`` those of them that ran
     out of time. ``changes`` shows each assumption that ends or comes into doubt, ``unconfirmed`` those that
-    ``ended`` counts.
+    ``ended`` counts, ``given_back`` each one that ends although its pod is not bound where it kept room.
     """
 
     def __init__(
@@ -116,13 +117,15 @@ class AssumedPods:
         known: Mapping[str, int],
         journal: Journal | None = None,
         observe: Callable[[Pod], None] | None = None,
+        room: RoomTable | None = None,
     ) -> None:
         """``pods``: those that the watch shows, by UID. ``count`` adds a pod to its node (1) or removes it (-1).
 
         ``known``: numbers of the existing nodes, by name. ``observe`` is called with each pod whose assumption has begun or
-        ended.
+        ended. ``room`` is where pods of undetermined node keep room, if that is counted.
         """
         self._pods = pods
+        self._room = room
         self.held: dict[str, Assumed] = {}
         self.several = 0
         self.doubted = 0
@@ -130,6 +133,7 @@ class AssumedPods:
         self.ended = 0
         self.changes: Subscribers[Assumed] = Subscribers()
         self.unconfirmed: Subscribers[Assumed] = Subscribers()
+        self.given_back: Subscribers[Assumed] = Subscribers()
         self._signatures = signatures
         self._count = count
         self._deleted = deleted
@@ -153,13 +157,13 @@ class AssumedPods:
         if self._journal.note is not None:
             self._journal.note(Assumption(pod, tuple(nodes), doubted))
         if doubted:
-            self._signatures.expect(pod.signature, 1)
+            self._expect(pod, nodes, 1)
             self.doubted += 1
         elif len(nodes) == 1:
             pod = msgspec.structs.replace(pod, node=nodes[0])
             self._count(pod, 1)
         else:
-            self._signatures.expect(pod.signature, 1)
+            self._expect(pod, nodes, 1)
             self.several += 1
         self.held[pod.uid] = Assumed(pod, tuple(nodes), now, doubted)
         if self._observe is not None:
@@ -173,8 +177,21 @@ class AssumedPods:
         if assumed is not None:
             if assumed.pod.node:
                 self._count(assumed.pod, -1)
-            self.changes.notify(assumed, None)
+            self.tell_end(assumed, None)
         return assumed
+
+    def _expect(self, pod: Pod, nodes: Sequence[str], sign: int) -> None:
+        """The pod may come to any of the nodes (``sign`` 1), or no longer may (-1)."""
+        self._signatures.expect(pod.signature, sign)
+        if self._room is not None:
+            self._room.claim(pod, nodes, sign)
+
+    def tell_end(self, assumed: Assumed, pod: Pod | None) -> None:
+        """Tells of an assumption that has ended, after every count is true. ``pod``: as the watch shows it now."""
+        if self.changes.callbacks:
+            self.changes.notify(assumed, None)
+        if self.given_back.callbacks and (pod is None or assumed.nodes != (pod.node,)):
+            self.given_back.notify(assumed, None)
 
     def _end(self, uid: str) -> Assumed | None:
         """Ends an assumption. A pod on a single node still counts there, and subscribers have not been called."""
@@ -183,7 +200,7 @@ class AssumedPods:
             return None
         self._failed.discard(uid)
         if not assumed.pod.node:
-            self._signatures.expect(assumed.pod.signature, -1)
+            self._expect(assumed.pod, assumed.nodes, -1)
         if assumed.doubted:
             self.doubted -= 1
         elif not assumed.pod.node:
@@ -251,12 +268,12 @@ class AssumedPods:
 
     def _doubt(self, uid: str, assumed: Assumed) -> None:
         """From now on the pod is on one of its nodes or on none. O(groups that count it)."""
+        doubted = msgspec.structs.replace(assumed, pod=msgspec.structs.replace(assumed.pod, node=""), doubted=True)
         if assumed.pod.node:
-            self._signatures.expect(assumed.pod.signature, 1)
+            self._expect(doubted.pod, doubted.nodes, 1)
             self._count(assumed.pod, -1)
         else:
             self.several -= 1
-        doubted = msgspec.structs.replace(assumed, pod=msgspec.structs.replace(assumed.pod, node=""), doubted=True)
         if self._journal.note is not None:
             self._journal.note(Assumption(doubted.pod, doubted.nodes, doubted=True))
         self.held[uid] = doubted

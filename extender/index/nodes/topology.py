@@ -14,12 +14,13 @@ from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from heapq import heapify, heappop, heappush
 from itertools import chain
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from extender.index.nodes.columns import NodeColumn
 from extender.index.nodes.domains import Inclusion, KeyDomains, NodeItself, Scope
 from extender.index.nodes.matches import NodeMatches
 from extender.model.bounded import shrink
+from extender.model.host_ports import UsedPorts
 from extender.model.labels import NO_LABELS, Labels
 from extender.model.node_affinity import NodeAffinity
 from extender.model.objects import Node, Pod
@@ -28,6 +29,7 @@ from extender.model.resources import Resources, add
 _LEAST_SPARE = 16  # node numbers that columns have room for beyond those in use
 _NO_PODS: Mapping[str, Pod] = {}
 _NO_RESOURCES: Resources = {}
+_NO_PORTS: Final = UsedPorts()
 
 
 class OccupancyChanges(NamedTuple):
@@ -257,7 +259,7 @@ def same_place(old: Node | None, new: Node | None) -> bool:
 
 
 class NodePods:
-    """Pods and requested resources by node number, and how many placed pods have each priority.
+    """Pods, requested resources and host ports in use by node number, and how many placed pods have each priority.
 
     A pod is on a node when the watch shows it there or when it is assumed there. A node without pods has no entry.
     ``version`` grows with every pod that is added or removed.
@@ -268,6 +270,7 @@ class NodePods:
         self._pods: dict[int, dict[str, Pod]] = {}
         self._requested: dict[int, dict[str, int]] = {}
         self._priorities: dict[int, int] = {}
+        self._ports: dict[int, UsedPorts] = {}
 
     def count(self, pod: Pod, number: int, sign: int) -> bool:
         """Adds a pod to a node (``sign`` 1) or removes it (-1). Whether the node has pods now. O(resources)."""
@@ -282,6 +285,8 @@ class NodePods:
                 requested[name] = rest
             else:
                 requested.pop(name, None)
+        if pod.host_ports:
+            self._count_ports(pod, number, sign)
         left = self._priorities.get(pod.priority, 0) + sign
         if left:
             self._priorities[pod.priority] = left
@@ -295,6 +300,12 @@ class NodePods:
             del self._pods[number], self._requested[number]
         return bool(here)
 
+    def _count_ports(self, pod: Pod, number: int, sign: int) -> None:
+        used = self._ports.setdefault(number, UsedPorts())
+        used.count(pod.host_ports, sign)
+        if not used:
+            del self._ports[number]
+
     def replace(self, pod: Pod, number: int) -> None:
         """Sets a pod of a node to what it is now, with the same requests and priority. O(1)."""
         self.version += 1
@@ -305,6 +316,7 @@ class NodePods:
         self._pods.clear()
         self._requested.clear()
         self._priorities.clear()
+        self._ports.clear()
 
     def pods_on(self, number: int) -> Mapping[str, Pod]:
         """The pods on the node, by UID. O(1)."""
@@ -313,6 +325,10 @@ class NodePods:
     def requested(self, number: int) -> Resources:
         """What the pods on the node request together. O(1)."""
         return self._requested.get(number, _NO_RESOURCES)
+
+    def ports_on(self, number: int) -> UsedPorts:
+        """The host ports that the pods on the node use; not to be changed. O(1)."""
+        return self._ports.get(number, _NO_PORTS)
 
     def has_below(self, priority: int) -> bool:
         """Whether any pod on a node has a lower priority. O(distinct priorities)."""

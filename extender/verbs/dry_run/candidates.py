@@ -155,7 +155,7 @@ def nodes_kept_for_nominated_pods(pod: Pod, requested: Container[str], view: Clu
     return {
         node
         for node, nominated in view.nominated.items()
-        if node in requested and (run.has_constraints or _have_anti_affinity(nominated)) and not _leaves_room(node, run)
+        if node in requested and (run.counts_pods or _have_anti_affinity(nominated)) and not _leaves_room(node, run)
     }
 
 

@@ -72,7 +72,7 @@ class DryRun:
 
     It is valid until anything changes. ``done`` are the nodes that were checked to the end. All nodes take their cost
     from one budget (`MOST_WORK`); once it is spent no node helps. ``fits_nowhere``: the pod fits nowhere, whichever pods
-    leave. ``has_constraints``: a rule may reject the pod on some node.
+    leave. ``has_constraints``: a rule may reject the pod on some node; ``counts_pods``: one that counts pods by domain may.
     """
 
     def __init__(
@@ -104,6 +104,7 @@ class DryRun:
         # Filters that read the live counts are prepared once, the others again after each change.
         self._lasting = catalog.prepare(catalog.lasting_parts(compiled, view), pod, view, IndexFrame())
         self._recounted = catalog.recounted_parts(compiled, view)
+        self.counts_pods = bool(self._lasting.filters or self._recounted) and not self.fits_nowhere
 
     def is_spent(self) -> bool:
         """Whether the budget is used up."""
@@ -196,7 +197,7 @@ class DryRun:
 
     def passes_beside(self, conflicting: Sequence[Pod], number: NodeNumber, tried: WhatIfView) -> bool:
         """The same beside conflicting nominated pods. They may have new terms, so the constraints are compiled again."""
-        if not self.has_constraints and not any(each.signature.affinity.required_anti for each in conflicting):
+        if not self.counts_pods and not any(each.signature.affinity.required_anti for each in conflicting):
             return True
         self._charge_check()
         for each in conflicting:

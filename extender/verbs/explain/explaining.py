@@ -29,7 +29,7 @@ from extender.verbs.explain.trials import Incoming
 _EXAMPLES: Final = 3
 _FITS_A_STEP: Final = 120  # checks of node fit, at 4 µs
 _CLAUSES_A_STEP: Final = 10_000  # checks of a group for a node, at 0.05 µs
-_UNSEEN: Final = "host ports, volumes and devices, which the extender does not see"
+_UNSEEN: Final = "volumes and devices, which the extender does not see"
 
 _NOMINATED: Final = Rejection("NominatedPods", Reason.NOMINATED)
 
@@ -91,7 +91,7 @@ class _Subject:
         self._compiled = compiled
         frame: Frame = IndexFrame()
         self.frame = WorstCaseFrame(frame, view) if view.is_undetermined(compiled) else frame
-        self._filters = catalog.prepare_filters(pod, compiled, view, self.frame)
+        self._filters = catalog.prepare_beside_fit(pod, compiled, view, self.frame)
         self._fit = catalog.NODE_FIT.prepare_filter(asked, compiled, view, self.frame)
         preempts = bool(view.nominated) and settings.preemption.mode != "off"
         names = nodes_kept_for_nominated_pods(pod, view.known, view) if preempts else ()

@@ -20,7 +20,7 @@ from extender.model.resources import PODS
 from extender.model.terms import AffinityTerm
 from extender.rules import catalog
 from extender.rules.frames import Frame, IndexFrame, RequestFrame, WorstCaseFrame
-from extender.rules.free_resources import FreeResources, conflicting_nominated_pods, free_resources_on
+from extender.rules.free_resources import FreeResources, claims_on, free_resources_on
 from extender.rules.node_fit import static_rejection
 
 
@@ -40,12 +40,12 @@ class Incoming:
         if number in self.kept or self.view.node(number) is None:
             return False
         found = self.rejections.get(number)
-        return found is None or found.reason is Reason.NO_ROOM
+        return found is None or found.reason in (Reason.NO_ROOM, Reason.HOST_PORTS)
 
 
 def passes(pod: Pod, compiled: CompiledConstraints, number: NodeNumber, view: ExplainView) -> bool:
     """Whether the rules let the pod pass on a node as the counts are now. O(clauses)."""
-    return catalog.prepare_filters(pod, compiled, view, _frame(IndexFrame(), compiled, view)).reason(number) is None
+    return catalog.prepare_beside_fit(pod, compiled, view, _frame(IndexFrame(), compiled, view)).reason(number) is None
 
 
 def passes_on_new_node(pod: Pod, compiled: CompiledConstraints, node: Node, view: ExplainView) -> bool:
@@ -53,7 +53,7 @@ def passes_on_new_node(pod: Pod, compiled: CompiledConstraints, node: Node, view
     if static_rejection(pod, node) is not None or empty(node).shortage(pod.requests):
         return False
     frame = _frame(RequestFrame([node]), compiled, view)
-    return catalog.prepare_filters(pod, compiled, view, frame).reason(0) is None
+    return catalog.prepare_beside_fit(pod, compiled, view, frame).reason(0) is None
 
 
 def _frame(frame: Frame, compiled: CompiledConstraints, view: ExplainView) -> Frame:
@@ -70,11 +70,11 @@ def fits_without(pod: Pod, number: NodeNumber, leaving: Iterable[Pod], view: Exp
     node = view.node(number)
     if node is None or static_rejection(pod, node) is not None:
         return False
-    free = free_resources_on(view, number, node, conflicting_nominated_pods(pod, node.name, view))
+    free = free_resources_on(view, number, node, claims_on(node.name, pod, view))
     for each in leaving:
         if each.node == node.name:
             free.count(each, -1)
-    return not free.shortage(pod.requests)
+    return free.takes(pod)
 
 
 def missing_room(pod: Pod, number: NodeNumber, view: ExplainView) -> dict[str, int]:
@@ -82,7 +82,7 @@ def missing_room(pod: Pod, number: NodeNumber, view: ExplainView) -> dict[str, i
     node = view.node(number)
     if node is None:
         return {}
-    free = free_resources_on(view, number, node, conflicting_nominated_pods(pod, node.name, view))
+    free = free_resources_on(view, number, node, claims_on(node.name, pod, view))
     missing = {PODS: 1 - free.slots} if free.slots < 1 else {}
     for name, amount in pod.requests.items():
         if name != PODS and amount > max(free.free.get(name, 0), 0):
@@ -90,7 +90,7 @@ def missing_room(pod: Pod, number: NodeNumber, view: ExplainView) -> dict[str, i
     for name, amount in missing.items():
         free.free[name] = free.free.get(name, 0) + amount
     free.slots += missing.get(PODS, 0)
-    return {} if free.shortage(pod.requests) else missing
+    return missing if free.takes(pod) else {}
 
 
 def is_helped_by_moving(incoming: Incoming, moved: Pod, number: NodeNumber, targets: Iterable[NodeNumber]) -> str:
@@ -109,7 +109,7 @@ def is_helped_by_moving(incoming: Incoming, moved: Pod, number: NodeNumber, targ
         tried.take(moved)
         if not passes(pod, incoming.compiled, number, view):
             return ""
-        filters = catalog.prepare_filters(placed, own, view, IndexFrame())
+        filters = catalog.prepare_beside_fit(placed, own, view, IndexFrame())
         for target in targets:
             node = view.node(target)
             if node is None or node.name == moved.node or filters.reason(target) is not None:

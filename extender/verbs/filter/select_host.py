@@ -46,9 +46,14 @@ def best_passing(search: Search, most: int, start: int) -> Ranked:
 
 
 def answers_one(compiled: CompiledConstraints, view: IndexReaders, settings: Settings) -> bool:
-    """Whether a request is answered with one node. All pods for which our rules have scores are such pods."""
+    """Whether a request is answered with one node. All pods for which our rules have scores are such pods.
+
+    With several schedulers every pod is: it takes room that another scheduler would give away.
+    """
     if settings.placement != "decisive":
         return False
+    if settings.schedulers == "many":
+        return True
     return view.is_touched(compiled.signature) or bool(catalog.scoring_rules(compiled, settings.rules))
 
 
@@ -148,7 +153,7 @@ def find_node_elsewhere(pod: Pod, view: IndexReaders, settings: Settings, seed: 
     For a pod with a slot that is the node of its slot, if it still passes.
 
     The second value tells whether any node passes *our* rules: where none does, only a change of what they depend on can
-    help. A pod with needs that the index does not hold (volumes, host ports, devices) gets no node, as they cannot be
+    help. A pod with needs that the index does not hold (volumes, devices) gets no node, as they cannot be
     checked. O(nodes) at worst.
     """
     pod = effective_pod(pod, view, settings)
@@ -171,7 +176,7 @@ def find_node_elsewhere(pod: Pod, view: IndexReaders, settings: Settings, seed: 
         reason = fit.reason(number)
         if reason is None:
             return view.node_names[number], True
-        tried += reason is Reason.NO_ROOM
+        tried += reason in (Reason.NO_ROOM, Reason.HOST_PORTS)
         if tried >= TRIED:
             break
     return "", bool(ranked)

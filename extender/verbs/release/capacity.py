@@ -80,7 +80,7 @@ class Capacity:
                 if most < holds:  # noqa: PLR1730 (a call costs as much as the rest)
                     holds = most
             found.append(NodeRoom(number, name, holds) if holds > 0 else NodeRoom(number, name, 0, Reason.NO_ROOM))
-        if is_alone_on_its_node(pod, view):
+        if pod.host_ports or is_alone_on_its_node(pod, view):
             return [each if each.holds <= 1 else NodeRoom(each.number, each.name, 1) for each in found]
         return found
 

@@ -1,0 +1,119 @@
+"""With several schedulers no node gets more than it holds, whatever happens in whatever order, and nothing is left behind.
+
+The truth beside the index is what the schedulers have done: a pod takes room from the answer on, until its binding fails or
+it is deleted. No scheduler checks anything itself, as none knows what the others do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import event, given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from extender.index.audit import audit
+from extender.index.claims.assumed import Limits
+from extender.index.cluster import ClusterIndex
+from extender.model.objects import Pod
+from extender.settings.rules import Rules
+from extender.verbs.filter.pipeline import FilterVerb
+from tests.builders import asking, settings
+from tests.contenders import contender, contender_json, stage
+
+NODES = ("n0", "n1", "n2")
+ROOM = 4
+PODS = tuple(f"p{number}" for number in range(7))
+SIZES = {name: 1 + number % 3 for number, name in enumerate(PODS)}
+PORTS = {"p0": [80], "p3": [80], "p5": [81]}
+DOUBT = Limits(expiry=100.0, failure_grace=0.0, doubt=1.0)
+
+names = st.sampled_from(PODS)
+ASK = st.tuples(st.just("ask"), names)
+OPERATIONS = st.lists(
+    st.one_of(
+        ASK,
+        ASK,
+        ASK,
+        st.tuples(st.sampled_from(["show", "fail", "delete", "doubt", "nominate"]), names),
+        st.tuples(st.just("node"), st.sampled_from(NODES)),
+    ),
+    min_size=10,
+    max_size=40,
+)
+
+
+def shown(name: str, **fields: object) -> Pod:
+    return contender(name, cpu=1000 * SIZES[name], host_ports=PORTS.get(name, ()), **fields)
+
+
+@dataclass
+class World:
+    """The index and the verb, and where each pod is in truth: ``taken`` by pod, bound or being bound."""
+
+    index: ClusterIndex = field(default_factory=lambda: ClusterIndex(Rules(), counts_room=True))
+    taken: dict[str, str] = field(default_factory=dict)
+    written: set[str] = field(default_factory=set)
+    gone: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        for name in NODES:
+            self.index.upsert(stage(name, cpu=1000 * ROOM))
+        for name in PODS:
+            self.index.upsert(shown(name))
+        self.verb = FilterVerb(self.index.view, settings(schedulers="many", placement="decisive"))
+
+    def ask(self, name: str) -> None:
+        """A scheduler asks about a pod that it is not binding."""
+        if name in self.gone or name in self.taken:
+            return
+        self.index.assumed.forget(f"uid-{name}")
+        body = contender_json(name, cpu=1000 * SIZES[name], host_ports=PORTS.get(name, ()))
+        passed = self.verb.decide(asking(body, *NODES), len(self.taken)).result.passed
+        assert len(passed) <= 1, "every pod gets one node"
+        if passed:
+            self.index.assume(self.index.pods[f"uid-{name}"], passed, 0.0)
+            self.taken[name] = passed[0]
+
+    def step(self, operation: str, subject: str) -> None:
+        match operation:
+            case "ask":
+                self.ask(subject)
+            case "show" if subject in self.taken:
+                self.written.add(subject)
+                self.index.upsert(shown(subject, on=self.taken[subject]))
+            case "fail" if subject in self.taken and subject not in self.written:
+                del self.taken[subject]  # noticed with the next request for the pod
+            case "delete" if subject not in self.gone:
+                self.gone.add(subject)
+                self.index.delete(shown(subject, on=self.taken.pop(subject, "")))
+                self.written.discard(subject)
+            case "doubt":
+                self.index.assumed.review(2.0, DOUBT)
+            case "nominate" if subject not in self.taken and subject not in self.gone:
+                self.index.upsert(shown(subject, nominated="n1"))
+            case "node":
+                self.index.delete(stage(subject, cpu=1000 * ROOM))
+                self.index.upsert(stage(subject, cpu=1000 * ROOM))
+
+    def check(self) -> None:
+        for node in NODES:
+            here = [name for name, there in self.taken.items() if there == node]
+            assert sum(SIZES[name] for name in here) <= ROOM, f"{here} on {node}"
+            assert not {"p0", "p3"} <= set(here), f"two pods with one host port on {node}"
+        assert audit(self.index) == []
+
+
+@given(OPERATIONS)
+@examples(max_examples=150, deadline=None)
+def test_no_node_gets_more_than_it_holds(operations: list[tuple[str, str]]) -> None:
+    world = World()
+    for operation, subject in operations:
+        world.step(operation, subject)
+        world.check()
+    event(f"{len(world.taken)} pods at the end")
+    for name in PODS:
+        world.step("delete", name)
+    room = world.index.room
+    assert room is not None
+    assert (room.claims, set(room.slots[:3]), set(room.free["cpu"][:3])) == ({}, {110}, {1000 * ROOM})

@@ -1,0 +1,257 @@
+"""With several schedulers room is given out once: what each of them has placed, or may have, counts for all."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from extender.index.audit import audit
+from extender.index.cluster import ClusterIndex
+from extender.model.objects import Object, Pod
+from extender.model.rejections import Reason, Rejection
+from extender.rules import catalog
+from extender.rules.frames import IndexFrame
+from extender.settings.rules import Rules
+from extender.tasks.rejected_pods.requeuer import Requeuer
+from extender.tasks.rejected_pods.writes import RejectedPodWriter
+from extender.verbs.filter.pipeline import FilterDecision, FilterVerb
+from extender.verbs.filter.select_host import find_node_elsewhere
+from extender.verbs.preempt.decision import decide_preemption
+from extender.wire.extender_v1 import ExtenderArgs
+from tests.builders import asking, node, node_json, preempting, settings
+from tests.contenders import CPU, contender, contender_json, stage
+from tests.fakes import FakeClock, FakeWriter, until
+
+HALF = CPU // 2
+
+
+class Scene:
+    """Two empty nodes, of which n1 has room for one pod of half a node less; every pod requests half a node."""
+
+    def __init__(self, *objects: Object, schedulers: str = "many", **sections: Any) -> None:
+        self.index = ClusterIndex(Rules(), counts_room=schedulers == "many")
+        for each in (stage("n0"), stage("n1", cpu=HALF), *objects):
+            self.index.upsert(each)
+        placement = "decisive" if schedulers == "many" else "cooperative"
+        self.settings = settings(schedulers=schedulers, placement=placement, **sections)
+        self.verb = FilterVerb(self.index.view, self.settings)
+
+    def args(self, name: str, *nodes: str, **fields: Any) -> ExtenderArgs:
+        return asking(contender_json(name, **({"cpu": HALF} | fields)), *(nodes or ("n0", "n1")))
+
+    def ask(self, name: str = "c", *nodes: str, **fields: Any) -> FilterDecision:
+        return self.verb.decide(self.args(name, *nodes, **fields), 0)
+
+    def passed(self, name: str = "c", *nodes: str, **fields: Any) -> list[str]:
+        return list(self.ask(name, *nodes, **fields).result.passed)
+
+    def assume(self, name: str, *nodes: str, doubted: bool = False, **fields: Any) -> Pod:
+        """A pod that any scheduler asked about passed on the nodes."""
+        pod = contender(name, **({"cpu": HALF} | fields))
+        self.index.upsert(pod)
+        self.index.assume(pod, nodes, 0.0, doubted=doubted)
+        return pod
+
+    def rejection(self, node: str, **fields: Any) -> Rejection | None:
+        pod, view = contender("c", **({"cpu": HALF} | fields)), self.index.view
+        filters = catalog.prepare_filters(pod, view.compiled(pod.signature), view, IndexFrame())
+        return filters.rejection(view.known[node], view)
+
+
+def test_two_schedulers_do_not_get_the_same_room() -> None:
+    scene = Scene()
+    answers = []
+    for name in "abc":
+        answers.append(scene.passed(name))
+        scene.assume(name, *answers[-1])
+    assert sorted(answers) == [["n0"], ["n0"], ["n1"]]
+    assert scene.ask("d").result.unresolvable == dict.fromkeys(("n0", "n1"), Reason.NO_ROOM.text)
+    assert audit(scene.index) == []
+
+
+def test_with_one_scheduler_room_is_left_to_it() -> None:
+    scene = Scene(schedulers="one")
+    scene.assume("a", "n1")
+    assert scene.passed("b", "n1") == ["n1"]
+
+
+def test_every_pod_gets_one_node() -> None:
+    """Else the room that it takes would not be known before it is bound."""
+    assert len(Scene().passed("a", cpu=1)) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        pytest.param({}, None, id="half a node"),
+        pytest.param({"cpu": HALF + 1}, Reason.NO_ROOM, id="a little more CPU than is left"),
+        pytest.param({"cpu": 0}, None, id="nothing requested"),
+        pytest.param({"cpu": 0, "also": {"memory": "1Ki"}}, Reason.NO_ROOM, id="memory that the node does not offer"),
+        pytest.param({"cpu": 0, "also": {"example.com/gpu": "1"}}, None, id="a device that the scheduler knows better"),
+        pytest.param({"host_ports": [80]}, Reason.HOST_PORTS, id="a host port of an assumed pod"),
+        pytest.param({"host_ports": [81]}, None, id="another host port"),
+    ],
+)
+def test_what_an_assumed_pod_has_taken_counts(fields: dict[str, Any], reason: Reason | None) -> None:
+    scene = Scene()
+    scene.assume("a", "n0", host_ports=[80])
+    found = scene.rejection("n0", **fields)
+    assert (found and found.reason) is reason
+    assert (scene.passed("c", "n0", **fields) == ["n0"]) is (reason is None)
+
+
+def test_devices_that_a_node_offers_are_counted() -> None:
+    scene = Scene(gpu_node("n2", 2))
+    gpu: dict[str, Any] = {"cpu": 0, "also": {"example.com/gpu": "1"}}
+    for name in "ab":
+        scene.assume(name, "n2", **gpu)
+    assert scene.rejection("n2", **gpu) == Rejection(
+        "FreeRoom", Reason.NO_ROOM, count=1, limit=0, blamed=("example.com/gpu",)
+    )
+
+
+def gpu_node(name: str, gpus: int) -> Object:
+    return node(name, allocatable={"cpu": "4", "pods": "110", "example.com/gpu": str(gpus)})
+
+
+def test_the_number_of_pods_counts() -> None:
+    scene = Scene(stage("n2", pods=1))
+    scene.assume("a", "n2", cpu=0)
+    assert scene.rejection("n2", cpu=0) == Rejection("FreeRoom", Reason.NO_ROOM, count=1, limit=0, blamed=("pods",))
+
+
+def test_a_pod_in_doubt_keeps_room_wherever_it_may_be() -> None:
+    scene = Scene()
+    scene.assume("a", "n0", "n1", doubted=True)
+    kept = [scene.passed("b", "n1"), scene.passed("b", "n0", cpu=CPU), scene.passed("b", "n0")]
+    scene.index.assumed.forget("uid-a")
+    assert kept == [[], [], ["n0"]]
+    assert scene.passed("b", "n1") == ["n1"]
+    assert not scene.index.view.room.claims if scene.index.view.room else False
+    assert audit(scene.index) == []
+
+
+def test_a_nominated_pod_keeps_room_before_pods_of_lower_priority() -> None:
+    scene = Scene(contender("a", cpu=CPU, priority=5, nominated="n0"))
+    asked = [scene.passed("b", "n0", priority=priority) for priority in (4, 6)]
+    assert asked == [[], ["n0"]]
+
+
+def test_a_pod_is_not_in_its_own_way() -> None:
+    scene = Scene(contender("a", cpu=CPU, priority=5, nominated="n0"))
+    assert scene.passed("a", "n0", cpu=CPU, priority=5) == ["n0"]
+
+
+def test_nodes_of_a_request_have_the_room_that_they_came_with() -> None:
+    """An autoscaler asks about nodes that do not exist."""
+    scene = Scene()
+    sizes = {"cpu": f"{HALF}m", "pods": "10"}, {"cpu": f"{HALF - 1}m", "pods": "10"}
+    nodes = [node_json(f"new-{number}", allocatable=size) for number, size in enumerate(sizes)]
+    args = asking(contender_json("a", cpu=HALF), nodes=nodes)
+    assert list(scene.verb.decide(args, 0).result.passed) == ["new-0"]
+
+
+def test_a_node_that_comes_back_has_the_pods_that_are_on_it() -> None:
+    scene = Scene()
+    scene.assume("a", "n1")
+    scene.index.delete(stage("n1", cpu=HALF))
+    scene.index.upsert(stage("n1", cpu=HALF))
+    assert scene.passed("b", "n1") == []
+    assert audit(scene.index) == []
+
+
+def test_a_rebuilt_index_counts_the_same_room() -> None:
+    scene = Scene(contender("x", cpu=HALF, on="n0"))
+    scene.assume("a", "n1")
+    scene.assume("b", "n0", doubted=True)
+    scene.index.rebuild()
+    scene.index.drifts = 0
+    assert audit(scene.index) == []
+    assert scene.passed() == []
+
+
+def test_the_audit_sees_room_that_is_counted_wrong() -> None:
+    scene = Scene()
+    assert scene.index.room is not None
+    scene.index.room.free["cpu"][0] += 1
+    (line,) = audit(scene.index)
+    assert line.startswith("free on n0: (110, {'cpu': 4001,")
+
+
+# -- what a rejection depends on ---------------------------------------------------------------------------------------
+
+
+def test_a_rejection_stays_valid_while_room_is_only_taken() -> None:
+    """Many rejected pods are asked about after every binding."""
+    scene = Scene(stage("n2"))
+    scene.assume("a", "n1")
+    first = scene.ask("c", "n1")
+    scene.assume("b", "n2")
+    again = scene.ask("c", "n1")
+    assert (scene.verb.rejections.hits, again.result.reasons) == (1, first.result.reasons)
+
+
+@pytest.mark.parametrize("end", ["forgotten", "deleted", "bound elsewhere"])
+def test_a_rejection_ends_with_the_assumption_that_it_was_for(end: str) -> None:
+    scene = Scene(preemption={"mode": "off"})
+    pod = scene.assume("a", "n1")
+    before = scene.passed("c", "n1")
+    if end == "forgotten":
+        scene.index.assumed.forget("uid-a")
+    elif end == "deleted":
+        scene.index.delete(pod)
+    else:
+        scene.index.upsert(contender("a", cpu=HALF, on="n0"))
+    assert (before, scene.passed("c", "n1")) == ([], ["n1"])
+
+
+def test_a_rejected_pod_is_requeued_when_an_assumed_pod_gives_its_room_back() -> None:
+    """kube-scheduler watches nothing of a pod that another one had assumed."""
+
+    async def scenario() -> list[str]:
+        scene, clock, writer = Scene(preemption={"mode": "off"}), FakeClock(), FakeWriter()
+        scene.index.upsert(contender("c", cpu=CPU))
+        scene.index.upsert(contender("x", cpu=HALF, on="n0"))
+        pod = scene.assume("a", "n0")
+        shared = RejectedPodWriter(
+            scene.index, writer, lambda each: find_node_elsewhere(each, scene.index.view, scene.settings, 0)
+        )
+        requeuer = Requeuer(shared, clock, 50.0)
+        running = asyncio.create_task(requeuer.run())
+        await asyncio.sleep(0)
+        scene.index.delete(contender("x", cpu=HALF, on="n0"))
+        args = scene.args("c", "n0", cpu=CPU)
+        assert not scene.verb.decide(args, 0).result.passed
+        requeuer.consider(args)
+        scene.index.delete(pod)
+        await until(lambda: bool(writer.effects))
+        running.cancel()
+        return writer.effects
+
+    assert asyncio.run(scenario())[0].startswith("annotate c ")
+
+
+# -- preemption --------------------------------------------------------------------------------------------------------
+
+
+def test_room_that_pods_of_lower_priority_take_is_made_by_preemption() -> None:
+    scene = Scene(contender("low", cpu=HALF, on="n1"), contender("full", cpu=CPU, priority=9, on="n0"))
+    plan = scene.ask("c", "n1", priority=5).plan
+    assert plan is not None
+    assert (plan.node, [each.name for each in plan.victims]) == ("n1", ["low"])
+
+
+def test_no_preemption_for_room_that_another_node_has() -> None:
+    scene = Scene(contender("low", cpu=HALF, on="n1"))
+    assert scene.ask("c", "n1", "n0", priority=5).plan is None
+    assert scene.ask("c", "n1", priority=5).plan is None, "n0 is outside of the sample and has room"
+
+
+def test_a_preemption_is_no_help_where_a_pod_in_doubt_keeps_the_room() -> None:
+    scene = Scene(contender("low", cpu=HALF, on="n1"))
+    scene.assume("a", "n1", doubted=True)
+    args = preempting(contender_json("c", cpu=HALF, priority=5), {"n1": ["uid-low"]})
+    decision = decide_preemption(args, scene.index.view, scene.settings, 0)
+    assert decision.plan is None
