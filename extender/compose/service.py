@@ -150,7 +150,7 @@ def service_of_cluster(
         attempt_failed=filter_service.attempt_failed,
         catch_up=reflectors.freshness.catch_up,
         explainer=explainer,
-        browser=BrowseService(index, work, _preemptions_in_flight(preemption), reflectors.freshness.lag),
+        browser=BrowseService(index, settings, work, _preemptions_in_flight(preemption), reflectors.freshness.lag),
     )
     admission = _admission(base, pod, injected)
     jobs: list[Job] = [
@@ -193,7 +193,7 @@ def service_of_objects(settings: Settings, objects: Iterable[Object], rng: Rando
         prioritize=lambda args: prioritize_nodes(args, index.view, settings),
         preempt=PreemptService(index.view, settings, rng, NullPlanTarget(), as_requested).preempt,
         explainer=ExplainService(index.view, settings, clock, work=work),
-        browser=BrowseService(index, work),
+        browser=BrowseService(index, settings, work),
     )
     return Service(settings, index, Readiness(), metrics_of(index, filter_verb), verbs)
 

@@ -6,10 +6,11 @@ Every page is bounded. ``more`` says how many rows are left out after the last o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from extender.model.explanations import Value
+from extender.model.explanations import ConstraintState, Value
 from extender.model.selectors import LabelSelector
 
 MOST_ROWS: Final = 500
@@ -80,6 +81,45 @@ class TopologyPage(Value, frozen=True):
     nodes: tuple[NodeRow, ...] = ()
     more: int = 0
     next: str = ""
+
+
+class WorkloadRow(Value, frozen=True):
+    """Pods of one namespace with equal labels, apart from those that each revision or each pod has of its own.
+
+    ``selector`` selects them, in kubectl's notation; it may select pods with more labels as well. ``pending`` of the
+    ``pods`` have no node. ``constraints``: how many of each kind such a pod has of its own, at most. ``example_pod`` is a pending
+    one, if there is any; empty where none is left.
+    """
+
+    namespace: str
+    labels: Mapping[str, str]
+    selector: str
+    pods: int
+    pending: int
+    constraints: Mapping[str, int] = {}
+    example_pod: str = ""
+
+
+class WorkloadPage(Value, frozen=True):
+    """What can be chosen, by namespace and labels."""
+
+    workloads: tuple[WorkloadRow, ...]
+    more: int = 0
+    next: str = ""
+
+
+class ConstraintsPage(Value, frozen=True):
+    """What the hard constraints of a pod count for a further pod like it. ``node`` is empty while it has none.
+
+    ``policies`` are those that hold such a pod to something. ``is_changed``: the cluster changed while this was computed,
+    so parts may not agree.
+    """
+
+    pod: str
+    node: str
+    constraints: tuple[ConstraintState, ...]
+    policies: tuple[str, ...] = ()
+    is_changed: bool = False
 
 
 class PendingRow(Value, frozen=True):

@@ -34,27 +34,38 @@ def domain_states(
     counts: Mapping[int, int],
     view: ExplainView,
     passes: Callable[[int], bool],
+    most: int,
 ) -> Steps[tuple[tuple[DomainState, ...], int]]:
-    """The states of the first `MOST_DOMAINS` of these domains, rejecting and fuller ones first, and how many more there are.
+    """The states of the first ``most`` of these domains, rejecting and fuller ones first, and how many more there are.
 
     ``passes`` tells of a count whether it lets a domain pass. O(domains + nodes that have a counted pod).
     """
-    ranked = sorted(set(domains), key=lambda domain: (passes(counts.get(domain, 0)), -counts.get(domain, 0), domain))
+    ranked = _ranked(set(domains), counts, passes)
+    shown, key = ranked[:most], group.key
+    values = [key.value(each) for each in shown]  # a domain may be gone after the next step
     yield
-    shown = ranked[:MOST_DOMAINS]
     named = yield from _named_pods(group, {each for each in shown if counts.get(each)}, view)
-    key = group.key
     states = [
         DomainState(
-            domain=key.value(each),
+            domain=value,
             nodes=len(key.nodes_in.get(each, ())),
             count=counts.get(each, 0),
             passes=passes(counts.get(each, 0)),
             pods=tuple(named.get(each, ())),
         )
-        for each in shown
+        for each, value in zip(shown, values, strict=True)
     ]
     return tuple(states), len(ranked) - len(shown)
+
+
+def _ranked(domains: set[DomainNumber], counts: Mapping[int, int], passes: Callable[[int], bool]) -> list[DomainNumber]:
+    """Rejecting domains first, then the fuller ones, then by number. Most of thousands of domains count no pod, so these are not compared."""
+    counted = sorted((each for each in domains if counts.get(each)), key=lambda each: (-counts[each], each))
+    verdicts = {count: passes(count) for count in {counts[each] for each in counted}}
+    found = [each for each in counted if not verdicts[counts[each]]]
+    others = [each for each in counted if verdicts[counts[each]]]
+    empty = sorted(domains.difference(counted))
+    return found + others + empty if passes(0) else found + empty + others
 
 
 def _named_pods(group: GroupView, wanted: set[int], view: ExplainView) -> Steps[dict[int, list[str]]]:

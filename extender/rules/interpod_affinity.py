@@ -29,7 +29,7 @@ from extender.model.explanations import ConstraintState, Reach
 from extender.model.objects import Pod
 from extender.model.rejections import Code, Reason, Rejection
 from extender.rules import joined_groups
-from extender.rules.constraint_states import MOST_TERMS, Steps, domain_states, reach_of, text_of
+from extender.rules.constraint_states import MOST_DOMAINS, MOST_TERMS, Steps, domain_states, reach_of, text_of
 from extender.rules.frames import Frame
 from extender.rules.rule import MAX_SCORE, SKIP, SUCCESS, Pods, RankedGroup, Rule, Status, blamed_pods
 from extender.settings.rules import Rules
@@ -178,11 +178,11 @@ class AffinityScore:
 
 
 def _state(
-    group: GroupView, counts: Mapping[int, int], view: ExplainView, passes: Callable[[int], bool]
+    group: GroupView, counts: Mapping[int, int], view: ExplainView, passes: Callable[[int], bool], most: int
 ) -> Steps[ConstraintState]:
     """The counts by domain; the caller adds what the term says."""
     key = group.key
-    domains, more = yield from domain_states(group, key.nodes_in, counts, view, passes)
+    domains, more = yield from domain_states(group, key.nodes_in, counts, view, passes, most)
     return ConstraintState(
         rule=_NAME,
         kind="",
@@ -255,7 +255,7 @@ class InterPodAffinity(Rule):
         )
 
     def constraint_states(
-        self, compiled: CompiledConstraints, view: ExplainView, frame: Frame
+        self, compiled: CompiledConstraints, view: ExplainView, frame: Frame, most_domains: int = MOST_DOMAINS
     ) -> Steps[Sequence[ConstraintState]]:
         """One for each topology key of required affinity, for each anti-affinity term, and for the terms of existing pods with most domains."""
         signature, found = compiled.signature, list[ConstraintState]()
@@ -263,18 +263,20 @@ class InterPodAffinity(Rule):
         first_pod = compiled.matches_itself and not any(map(frame.may_count, compiled.affinity))
         for group in compiled.affinity:
             reach = yield from reach_of(required, signature.namespace, view)
-            state = yield from _state(group, frame.satisfying(group), view, lambda count: first_pod or count > 0)
+            state = yield from _state(
+                group, frame.satisfying(group), view, lambda count: first_pod or count > 0, most_domains
+            )
             pods = text_of(each.selector for each in required)
             found.append(replaced(state, kind="podAffinity", pods=pods, reach=reach, is_first_pod=first_pod))
         for group, term in zip(compiled.anti, compiled.anti_terms, strict=True):
             reach = yield from reach_of((term,), signature.namespace, view)
-            state = yield from _state(group, frame.conflicting(group), view, lambda count: not count)
+            state = yield from _state(group, frame.conflicting(group), view, lambda count: not count, most_domains)
             found.append(replaced(state, kind="podAntiAffinity", pods=str(term.selector), reach=reach, limit=0))
         inverse = sorted(filter(frame.may_count, compiled.inverse), key=lambda group: -len(group.counts))
         for group in inverse[:MOST_TERMS]:
             term = view.term_of(group)
             reach = yield from reach_of((term,), "", view)
-            state = yield from _state(group, frame.conflicting(group), view, lambda count: not count)
+            state = yield from _state(group, frame.conflicting(group), view, lambda count: not count, most_domains)
             carrier = next((name for each in state.domains for name in each.pods), "")
             kind, pods = "existingPodAntiAffinity", str(term.selector)
             found.append(replaced(state, kind=kind, pods=pods, reach=reach, limit=0, carrier=carrier))

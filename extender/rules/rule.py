@@ -18,7 +18,7 @@ from extender.index.view import CompiledConstraints, GroupView, IndexReaders, Ke
 from extender.model.explanations import ConstraintState
 from extender.model.objects import Pod, PodSignature
 from extender.model.rejections import Code, Reason, Rejection
-from extender.rules.constraint_states import Steps
+from extender.rules.constraint_states import MOST_DOMAINS, Steps
 from extender.rules.frames import Frame
 from extender.settings.rules import Rules
 
@@ -205,9 +205,12 @@ class Rule(ABC):
     # -- explanations ---------------------------------------------------------------------------------------------------
 
     def constraint_states(
-        self, _compiled: CompiledConstraints, _view: ExplainView, _frame: Frame
+        self, _compiled: CompiledConstraints, _view: ExplainView, _frame: Frame, _most_domains: int = MOST_DOMAINS
     ) -> Steps[Sequence[ConstraintState]]:
-        """What each constraint counts now, for a rule that counts by domain. In steps; called only where it is read."""
+        """What each constraint counts now in at most so many domains, for a rule that counts by domain.
+
+        In steps; called only where it is read.
+        """
         yield from ()
         return ()
 

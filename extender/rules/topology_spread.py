@@ -28,7 +28,7 @@ from extender.model.labels import HOSTNAME
 from extender.model.objects import Pod
 from extender.model.rejections import Code, Reason, Rejection
 from extender.model.spread import SpreadConstraint, round_half_away, topology_weight
-from extender.rules.constraint_states import Steps, domain_states, own_namespace
+from extender.rules.constraint_states import MOST_DOMAINS, Steps, domain_states, own_namespace
 from extender.rules.frames import Frame
 from extender.rules.rule import MAX_SCORE, SKIP, SUCCESS, Pods, RankedGroup, Rule, Status, blamed_pods
 from extender.settings.rules import Rules
@@ -266,14 +266,15 @@ class TopologySpread(Rule):
         return SpreadFilter(SUCCESS, frame, compiled.hard, clauses, _rejects_all(compiled, clauses, frame))
 
     def constraint_states(
-        self, compiled: CompiledConstraints, view: ExplainView, frame: Frame
+        self, compiled: CompiledConstraints, view: ExplainView, frame: Frame, most_domains: int = MOST_DOMAINS
     ) -> Steps[Sequence[ConstraintState]]:
         """One for each hard constraint, over its eligible domains."""
         found: list[ConstraintState] = []
         for each in compiled.hard:
             constraint, group, clause = each.constraint, each.group, _clause(each, frame)
             eligible = [domain for domain in group.key.nodes_in if group.is_eligible_domain(domain)]
-            domains, more = yield from domain_states(group, eligible, clause.counts, view, clause.limit.__ge__)
+            counts, passes = clause.counts, clause.limit.__ge__
+            domains, more = yield from domain_states(group, eligible, counts, view, passes, most_domains)
             found.append(
                 ConstraintState(
                     rule=_NAME,

@@ -14,7 +14,7 @@ from aiohttp import web
 from extender.model.explanations import Explanation
 from extender.model.objects import Pod
 from extender.model.overview import ClusterFigures
-from extender.model.pages import PageOf, PendingPage, TopologyPage, TopologyQuestion
+from extender.model.pages import ConstraintsPage, PageOf, PendingPage, TopologyPage, TopologyQuestion, WorkloadPage
 from extender.model.preemption import Candidate
 from extender.server.request_checks import BodyMemory, Deadlines
 from extender.server.turns import Turns
@@ -56,6 +56,12 @@ class Browser(Protocol):
 
     async def pending(self, asked: PageOf) -> PendingPage:
         """The pods without a node, without what was answered about them."""
+
+    async def workloads(self, asked: PageOf) -> WorkloadPage:
+        """Pods by namespace and labels."""
+
+    async def constraints(self, namespace: str, name: str) -> ConstraintsPage:
+        """What the constraints of a pod count. Raises NotExplained also where it is not known."""
 
     def freshness(self) -> float | None:
         """Seconds since the cluster was heard of; None where none is followed."""

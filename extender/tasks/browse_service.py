@@ -10,13 +10,17 @@ from typing import Final, TypeVar
 
 from extender.index.cluster import ClusterIndex
 from extender.index.gated import Role
+from extender.model.explanations import Cause, NotExplained
 from extender.model.overview import ClusterFigures, KeySummary
-from extender.model.pages import PageOf, PendingPage, TopologyPage, TopologyQuestion
+from extender.model.pages import ConstraintsPage, PageOf, PendingPage, TopologyPage, TopologyQuestion, WorkloadPage
 from extender.rules.constraint_states import Steps
+from extender.settings.configuration import Settings
 from extender.tasks.sliced_work import Places, SlicedWork
 from extender.verbs.browse.paging import in_steps
 from extender.verbs.browse.pending import count_states, pending_page
+from extender.verbs.browse.single_pods import constraints_page, find_pod
 from extender.verbs.browse.topology import topology_keys, topology_page
+from extender.verbs.browse.workloads import workload_page
 
 T = TypeVar("T")
 
@@ -32,11 +36,13 @@ class BrowseService:
     def __init__(
         self,
         index: ClusterIndex,
+        settings: Settings,
         work: SlicedWork,
         preemptions: Callable[[], int] = lambda: 0,
         freshness: Callable[[], float | None] = lambda: None,
     ) -> None:
         self._index = index
+        self._settings = settings
         self._work = work
         self._preemptions = preemptions
         self.freshness = freshness
@@ -55,6 +61,14 @@ class BrowseService:
         """The pods without a node, without what was answered about them."""
         return await self._run(pending_page(asked, self._index.view, self._assumed_nodes))
 
+    async def workloads(self, asked: PageOf) -> WorkloadPage:
+        """Pods by namespace and labels."""
+        return await self._run(workload_page(asked, self._index.view))
+
+    async def constraints(self, namespace: str, name: str) -> ConstraintsPage:
+        """What the constraints of a pod count. Raises NotExplained also where it is not known."""
+        return await self._run(self._constraints(namespace, name))
+
     async def _run(self, work: Steps[T]) -> T:
         with self._places:
             return await self._work.run(work, MOST_SECONDS, "the page")
@@ -62,6 +76,13 @@ class BrowseService:
     def _assumed_nodes(self, uid: str) -> Sequence[str]:
         held = self._index.assumed.held.get(uid)
         return () if held is None else held.nodes
+
+    def _constraints(self, namespace: str, name: str) -> Steps[ConstraintsPage]:
+        view = self._index.view
+        pod = yield from find_pod(namespace, name, view)
+        if pod is None:
+            raise NotExplained(Cause.UNKNOWN, f"pod {namespace}/{name} is not known, or it has finished")
+        return (yield from constraints_page(pod, view, self._settings))
 
     def _figures(self) -> Steps[ClusterFigures]:
         index, view = self._index, self._index.view

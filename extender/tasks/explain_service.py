@@ -15,6 +15,7 @@ from extender.rules.constraint_states import Steps
 from extender.settings.configuration import Settings
 from extender.tasks.ports import Clock
 from extender.tasks.sliced_work import Places, SlicedWork
+from extender.verbs.browse.single_pods import find_pod
 from extender.verbs.effective_pod import known_effective_pod
 from extender.verbs.explain.explaining import explain
 
@@ -23,7 +24,6 @@ T = TypeVar("T")
 MOST_WAITING: Final = 4
 MOST_SECONDS: Final = 1.0  # of slices; an explanation at 5,000 nodes and 150,000 pods takes 0.04
 _WHAT: Final = "the explanation"
-_PODS_A_STEP: Final = 5000  # compared by name
 
 
 class ExplainService:
@@ -64,7 +64,9 @@ class ExplainService:
 
     def _of_name(self, namespace: str, name: str, node: str) -> Steps[Explanation]:
         self._check_node(node)
-        pod = yield from self._find(namespace, name)
+        pod = yield from find_pod(namespace, name, self._view)
+        if pod is None:
+            raise NotExplained(Cause.UNKNOWN, f"pod {namespace}/{name} is not known, or it has finished")
         return (yield from self._of_pod(pod, node, offers_changes=True))
 
     def _of_pod(self, pod: Pod, node: str, *, offers_changes: bool) -> Steps[Explanation]:
@@ -90,18 +92,6 @@ class ExplainService:
     def _check_node(self, node: str) -> None:
         if node and node not in self._view.known:
             raise NotExplained(Cause.UNKNOWN, f"node {node} is not known")
-
-    def _find(self, namespace: str, name: str) -> Steps[Pod]:
-        """The pod of a name; the last one, where the watch still shows an earlier one. O(pods)."""
-        found: Pod | None = None
-        for at, pod in enumerate(list(self._view.pods.values())):
-            if at % _PODS_A_STEP == _PODS_A_STEP - 1:
-                yield
-            if pod.name == name and pod.signature.namespace == namespace:
-                found = pod
-        if found is None:
-            raise NotExplained(Cause.UNKNOWN, f"pod {namespace}/{name} is not known, or it has finished")
-        return found
 
     def _state(self, pod: Pod) -> str:
         """Why the pod is not to be explained, as it is placed or leaving; else empty."""

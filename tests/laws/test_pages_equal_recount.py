@@ -7,16 +7,20 @@ from typing import Any, Final
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.model.pages import PageOf, TopologyQuestion
 from extender.model.selectors import LabelSelector
 from extender.verbs.browse.pending import count_states, pending_page
+from extender.verbs.browse.single_pods import constraints_page
 from extender.verbs.browse.topology import topology_keys, topology_page
+from extender.verbs.browse.workloads import workload_page
 from extender.wire.constraints import parse_label_selector
+from extender.wire.selector_text import parse_selector_text
 from tests.builders import KEYS, Json
-from tests.explaining import finished
+from tests.explaining import explained, finished
 from tests.laws.observing import SYSTEM_DEFAULTS, Cluster, apply
 from tests.strategies import NAMESPACE_NAMES, Change, Step, histories, one_of
 
@@ -138,6 +142,44 @@ def test_topology_keys_are_those_of_the_nodes(made: tuple[ClusterIndex, Cluster]
     assert {each.key: each.nodes for each in keys} == carried
     assert {each.key: each.domains for each in keys} == Counter(key for key, _ in values)
     assert more == 0
+
+
+@given(clusters(), one_of(["", *NAMESPACE_NAMES]), one_of([1, 500]))
+def test_workloads_show_each_pod_once(made: tuple[ClusterIndex, Cluster], namespace: str, limit: int) -> None:
+    index, cluster = made
+    mine = [pod for pod in running(cluster) if counts_for(pod, namespace, None)]
+    wanted: dict[tuple[str, str], tuple[int, int]] = {}
+    for pod in mine:
+        labels = ",".join(f"{key}={value}" for key, value in sorted(pod["metadata"].get("labels", {}).items()))
+        pods, pending = wanted.get((pod["metadata"]["namespace"], labels), (0, 0))
+        wanted[pod["metadata"]["namespace"], labels] = pods + 1, pending + (not pod["spec"].get("nodeName"))
+    shown: dict[tuple[str, str], tuple[int, int]] = {}
+    after = ""
+    while True:
+        page = finished(workload_page(PageOf(namespace, after, limit), index.view))
+        for row in page.workloads:
+            labels = ",".join(f"{key}={value}" for key, value in sorted(row.labels.items()))
+            assert (row.namespace, labels) not in shown
+            shown[row.namespace, labels] = row.pods, row.pending
+            (example,) = [pod for pod in mine if name_of(pod) == f"{row.namespace}/{row.example_pod}"]
+            assert example["metadata"].get("labels", {}) == row.labels
+            assert not row.pending or not example["spec"].get("nodeName")
+            assert parse_selector_text(row.selector, "selector").matches(row.labels)
+        after = page.next
+        if not after:
+            break
+    assert shown == wanted
+
+
+@given(clusters())
+def test_constraints_are_those_of_an_explanation_of_a_further_pod(made: tuple[ClusterIndex, Cluster]) -> None:
+    index, _ = made
+    for pod in list(index.pods.values()):
+        page = finished(constraints_page(pod, index.view, SYSTEM_DEFAULTS))
+        another = structs.replace(pod, node="", uid="another")
+        assert page.constraints == explained(index, another, SYSTEM_DEFAULTS).constraints
+        assert (page.node, page.is_changed) == (pod.node, False)
+    assert audit(index) == []
 
 
 @given(clusters(), one_of(["", *NAMESPACE_NAMES]), one_of([1, 2, 500]))

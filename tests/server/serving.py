@@ -10,7 +10,15 @@ from aiohttp.test_utils import TestClient
 from extender.model.explanations import Explanation, NotExplained
 from extender.model.objects import Pod
 from extender.model.overview import ClusterFigures
-from extender.model.pages import PageOf, PendingPage, PendingRow, TopologyPage, TopologyQuestion
+from extender.model.pages import (
+    ConstraintsPage,
+    PageOf,
+    PendingPage,
+    PendingRow,
+    TopologyPage,
+    TopologyQuestion,
+    WorkloadPage,
+)
 from extender.model.preemption import Candidate
 from extender.server.app import make_app
 from extender.server.collaborators import Verbs
@@ -117,6 +125,14 @@ class Browsing:
             namespace="team-a", pod="web-1", uid="u-1", state="pending", since="2026-01-01T00:00:00Z", priority=0
         )
         return self._answer(asked, PendingPage(pods=(row,)))
+
+    async def workloads(self, asked: PageOf) -> WorkloadPage:
+        """None."""
+        return self._answer(asked, WorkloadPage(workloads=()))
+
+    async def constraints(self, namespace: str, name: str) -> ConstraintsPage:
+        """None."""
+        return self._answer((namespace, name), ConstraintsPage(pod=f"{namespace}/{name}", node="", constraints=()))
 
     def freshness(self) -> float | None:
         """Heard of just now."""

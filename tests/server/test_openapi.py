@@ -39,7 +39,9 @@ ABOUT = ("GET", "/v1/openapi.json")
 OVERVIEW = ("GET", "/v1/overview")
 TOPOLOGY = ("GET", "/v1/topology")
 PENDING = ("GET", "/v1/pending")
-PAGES = {TOPOLOGY: "?key=zone", PENDING: "?namespace=default"}
+WORKLOADS = ("GET", "/v1/workloads")
+CONSTRAINTS = ("GET", "/v1/constraints/{namespace}/{pod}")
+PAGES = {TOPOLOGY: "?key=zone", PENDING: "?namespace=default", WORKLOADS: "?limit=3", CONSTRAINTS: ""}
 ALL = (EXPLAIN, EXPLAIN_GIVEN, DECISIONS, ABOUT, OVERVIEW, *PAGES)
 CLUSTER: tuple[Object, ...] = (
     namespace("default", team="x"),
@@ -129,6 +131,10 @@ async def test_answers_are_those_of_the_document(aiohttp_client: AiohttpClient) 
     assert (domains["domains"][0]["matching"], domains["more"]) == (1, 1)
     nodes = await accepted(await ask(client, TOPOLOGY, f"?key={ZONE}&domain=z0"), TOPOLOGY)
     assert nodes["nodes"][0]["podNames"] == ["default/web-0"]
+    choice = await accepted(await ask(client, WORKLOADS), WORKLOADS)
+    assert choice["workloads"][0]["constraints"] == {"podAntiAffinity": 1, "topologySpread": 1}
+    counted = await accepted(await ask(client, CONSTRAINTS), CONSTRAINTS)
+    assert {each["kind"] for each in counted["constraints"]} == {"podAntiAffinity", "topologySpread"}
     waiting = await accepted(await ask(client, PENDING), PENDING)
     assert [each["pod"] for each in waiting["pods"]] == ["asking"]
     await client.post("/filter", json=BY_NAMES)

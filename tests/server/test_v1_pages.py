@@ -38,6 +38,14 @@ async def test_a_question_about_domains_is_read(
     assert browser.asked == [asked]
 
 
+async def test_a_question_about_a_pod_or_a_namespace_is_read(aiohttp_client: AiohttpClient) -> None:
+    browser = Browsing()
+    client = await client_of(aiohttp_client, browser)
+    for path in ("workloads?namespace=a&after=a/x&limit=2", "constraints/team-a/web-1", "pending?after=1"):
+        assert (await client.get(f"/v1/{path}")).status == HTTPStatus.OK
+    assert browser.asked == [PageOf("a", "a/x", 2), ("team-a", "web-1"), PageOf("", "1")]
+
+
 @pytest.mark.parametrize(
     ("path", "at_fault"),
     [
@@ -49,6 +57,8 @@ async def test_a_question_about_domains_is_read(
         ("topology?key=zone&page=2", "page"),
         ("pending?limit=many", "limit"),
         ("pending?pod=web", "pod"),
+        ("workloads?selector=app", "selector"),
+        ("constraints/team-a/web-1?limit=3", "limit"),
         ("overview?verbose=1", "verbose"),
     ],
 )

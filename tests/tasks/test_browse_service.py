@@ -13,7 +13,7 @@ from extender.settings.configuration import Settings
 from extender.tasks.browse_service import MOST_WAITING, BrowseService
 from extender.tasks.explain_service import ExplainService
 from extender.tasks.sliced_work import SlicedWork
-from tests.builders import index_of, namespace, node, pod
+from tests.builders import index_of, namespace, node, pod, spread, term
 from tests.fakes import FakeClock, until
 
 ZONES = TopologyQuestion("topology.kubernetes.io/zone", PageOf())
@@ -32,7 +32,7 @@ def cluster(nodes: int = 2) -> ClusterIndex:
 
 
 def service(index: ClusterIndex, clock: FakeClock | None = None) -> BrowseService:
-    return BrowseService(index, SlicedWork(clock or FakeClock()), lambda: 3)
+    return BrowseService(index, Settings(), SlicedWork(clock or FakeClock()), lambda: 3)
 
 
 async def test_figures_count_each_pod_in_its_state() -> None:
@@ -66,6 +66,30 @@ async def test_a_pod_without_a_node_has_its_state() -> None:
     }
 
 
+async def test_a_pod_that_is_not_known_is_named() -> None:
+    with pytest.raises(NotExplained, match="pod default/none is not known") as error:
+        await service(cluster()).constraints("default", "none")
+    assert error.value.cause is Cause.UNKNOWN
+
+
+async def test_constraints_of_a_pod_on_a_node_are_those_of_a_further_replica() -> None:
+    index = cluster()
+    index.upsert(pod("web-0", on="n0", app="web", spreads=[spread("zone", app="web")]))
+    page = await service(index).constraints("default", "web-0")
+    (state,) = page.constraints
+    assert (page.pod, page.node, state.minimum, state.limit, page.is_changed) == ("default/web-0", "n0", 0, 0, False)
+    assert [(each.domain, each.count, each.passes) for each in state.domains] == [("z0", 1, False), ("z1", 0, True)]
+
+
+async def test_up_to_200_domains_of_a_constraint_are_shown() -> None:
+    index = index_of(*(node(f"n{at}") for at in range(203)))
+    index.upsert(pod("web-0", on="n0", app="web", apart=[term("host", app="web")]))
+    page = await service(index).constraints("default", "web-0")
+    own = next(state for state in page.constraints if state.kind == "podAntiAffinity")
+    assert (own.domains[0].domain, own.domains[0].pods) == ("n0", ("default/web-0",))
+    assert (len(own.domains), own.more_domains) == (200, 3)
+
+
 async def test_the_loop_is_free_between_slices() -> None:
     """By this clock each look at the time takes 0.6 ms, so that a slice is one step."""
     clock = FakeClock(step=0.0006)
@@ -95,7 +119,10 @@ async def test_a_page_beyond_its_budget_ends_and_says_why() -> None:
 async def test_pages_and_explanations_are_computed_one_after_the_other() -> None:
     index, clock = cluster(nodes=2000), FakeClock(step=0.0006)
     work = SlicedWork(clock)
-    browser, explainer = BrowseService(index, work), ExplainService(index.view, Settings(), clock, work=work)
+    browser, explainer = (
+        BrowseService(index, Settings(), work),
+        ExplainService(index.view, Settings(), clock, work=work),
+    )
     page = asyncio.create_task(browser.topology(ZONES))
     explanation = asyncio.create_task(explainer.explain("default", "waits"))
     await until(page.done)

@@ -19,6 +19,12 @@ _LONGEST_NUMBER: Final = 9  # digits
 _SHARE_OF_TIME: Final = 0.9  # of server.requestTimeout; the answer has to be written as well
 
 
+POD_PARAMETERS: Final = (
+    Parameter("namespace", "path", "The namespace of the pod."),
+    Parameter("pod", "path", "The name of the pod."),
+)
+
+
 def check_parameters(request: web.Request, known: Collection[str] = ()) -> None:
     """Raises WireError for a parameter of the query that is not known: ignored, it would change what is answered."""
     for name in request.query:

@@ -12,7 +12,7 @@ from extender.server.collaborators import COLLABORATORS, Collaborators, Explaine
 from extender.server.failures import NotReady
 from extender.server.openapi import Operation, Parameter
 from extender.server.request_checks import read_body
-from extender.server.v1.answers import check_parameters, index_is_current, json_answer
+from extender.server.v1.answers import POD_PARAMETERS, check_parameters, index_is_current, json_answer
 from extender.wire.kinds import decode_manifest
 
 _MOST_BYTES: Final = 256 * 2**10  # of a pod; with the limits of a pod's constraints far less is usual
@@ -82,11 +82,7 @@ OPERATIONS: Final = (
         explain_pod,
         "Why a pod that exists is pending, and what would help.",
         Explanation,
-        (
-            Parameter("namespace", "path", "The namespace of the pod."),
-            Parameter("pod", "path", "The name of the pod."),
-            _NODE_PARAMETER,
-        ),
+        (*POD_PARAMETERS, _NODE_PARAMETER),
         errors=frozenset({404, 413, 429, 503}),
     ),
     Operation(

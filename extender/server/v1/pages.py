@@ -1,4 +1,4 @@
-"""Pages of the cluster: the domains of label keys with what is in them, and the pods without a node.
+"""Pages of the cluster: domains with what is in them, workloads, what constraints count, and pods without a node.
 
 Each handler reads what is asked for; `tasks/browse_service.py` computes the page, and equal requests share it.
 """
@@ -12,10 +12,26 @@ from aiohttp import web
 from msgspec import structs
 
 from extender.model.labels import is_label_key
-from extender.model.pages import MOST_ROWS, PageOf, PendingPage, PendingRow, TopologyPage, TopologyQuestion
+from extender.model.pages import (
+    MOST_ROWS,
+    ConstraintsPage,
+    PageOf,
+    PendingPage,
+    PendingRow,
+    TopologyPage,
+    TopologyQuestion,
+    WorkloadPage,
+)
 from extender.server.collaborators import COLLABORATORS, Browser, Collaborators
 from extender.server.openapi import Operation, Parameter
-from extender.server.v1.answers import Number, browser_of, check_parameters, index_is_current, shared_answer
+from extender.server.v1.answers import (
+    POD_PARAMETERS,
+    Number,
+    browser_of,
+    check_parameters,
+    index_is_current,
+    shared_answer,
+)
 from extender.telemetry.decision_log import Decision
 from extender.wire.errors import WireError
 from extender.wire.selector_text import parse_selector_text
@@ -47,6 +63,20 @@ async def pending(request: web.Request) -> web.Response:
         return _with_answers(await browser.pending(asked), app)
 
     return await _answer(request, compute)
+
+
+async def workloads(request: web.Request) -> web.Response:
+    """`GET /v1/workloads?namespace=NS&after=POSITION&limit=N`."""
+    check_parameters(request, _NAMES)
+    asked = _page_of(request)
+    return await _answer(request, lambda browser: browser.workloads(asked))
+
+
+async def constraints(request: web.Request) -> web.Response:
+    """`GET /v1/constraints/NAMESPACE/POD`."""
+    check_parameters(request)
+    namespace, pod = request.match_info["namespace"], request.match_info["pod"]
+    return await _answer(request, lambda browser: browser.constraints(namespace, pod))
 
 
 def _page_of(request: web.Request) -> PageOf:
@@ -97,6 +127,24 @@ OPERATIONS: Final = (
         Parameter("namespace", "query", "Count pods of this namespace only."),
         Parameter("selector", "query", "Count pods that this label selector selects, in kubectl's notation."),
         Parameter("domain", "query", "List the nodes of this domain instead of domains."),
+    ),
+    _operation(
+        "listWorkloads",
+        "/v1/workloads",
+        workloads,
+        "Pods by namespace and labels: how many wait, and what constraints they have.",
+        WorkloadPage,
+        _NAMESPACE,
+    ),
+    Operation(
+        "getConstraints",
+        "GET",
+        "/v1/constraints/{namespace}/{pod}",
+        constraints,
+        "What the hard constraints of a pod count for a further pod like it, in up to 200 domains each.",
+        ConstraintsPage,
+        POD_PARAMETERS,
+        errors=frozenset({404, 413, 429, 503}),
     ),
     _operation(
         "listPending",

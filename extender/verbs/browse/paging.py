@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from operator import itemgetter
 from typing import Final, Generic, TypeVar
 
 from extender.model.pages import MOST_ROWS
@@ -12,7 +11,6 @@ from extender.model.pages import MOST_ROWS
 T = TypeVar("T")
 
 _KEPT: Final = 2000  # rows beside a page; sorting as many takes half a millisecond
-_position = itemgetter(0)
 
 
 class Page(Generic[T]):
@@ -25,7 +23,7 @@ class Page(Generic[T]):
         self._after = after
         self._limit = min(limit, MOST_ROWS)
         self._bound: str | None = None
-        self._rows: list[tuple[str, T]] = []
+        self._rows: dict[str, T] = {}
         self._added = 0
 
     def add(self, position: str, row: T) -> None:
@@ -35,20 +33,24 @@ class Page(Generic[T]):
         self._added += 1
         if self._bound is not None and position > self._bound:
             return
-        self._rows.append((position, row))
+        self._rows[position] = row
         if len(self._rows) >= self._limit + _KEPT:
             self._cut()
 
+    def find(self, position: str) -> T | None:
+        """A row that was added and may be on the page."""
+        return self._rows.get(position)
+
     def _cut(self) -> None:
-        self._rows.sort(key=_position)
-        del self._rows[self._limit :]
-        if len(self._rows) == self._limit:
-            self._bound = self._rows[-1][0]
+        positions = sorted(self._rows)[: self._limit]
+        self._rows = {position: self._rows[position] for position in positions}
+        if len(positions) == self._limit:
+            self._bound = positions[-1]
 
     def rows(self) -> list[T]:
         """The rows of the page, in order."""
         self._cut()
-        return [row for _, row in self._rows]
+        return list(self._rows.values())
 
     @property
     def more(self) -> int:
@@ -58,7 +60,7 @@ class Page(Generic[T]):
     @property
     def next(self) -> str:
         """What the next page begins after; empty after the last one. Read it after `rows`."""
-        return self._rows[-1][0] if self._rows and self.more else ""
+        return next(reversed(self._rows), "") if self.more else ""
 
 
 def in_steps(items: Iterable[T], a_step: int) -> Iterator[list[T]]:
