@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Container, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
@@ -118,6 +118,10 @@ class FakeReflector:
     def is_behind(self) -> bool:
         """Whether something that was queued has not been told."""
         return not self._queue.empty()
+
+    def may_be_behind(self, _readable: Container[int]) -> bool:
+        """The same."""
+        return self.is_behind
 
     async def wait_until_handled(self) -> None:
         """Wait until it has."""

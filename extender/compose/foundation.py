@@ -91,7 +91,8 @@ def make_reflectors(
         if kind == PODS.name:
             index.assumed.listed(index.pods, begun)
 
-    return Reflectors(sink, found, clock, ReflectorsOptions(stale_after=stale_after), freeze_gc, listed)
+    options_of_all, readable = ReflectorsOptions(stale_after=stale_after), session.reads.sockets.readable
+    return Reflectors(sink, found, clock, options_of_all, freeze_gc, listed, readable)
 
 
 def watch_options(watch: Watch) -> WatchOptions:

@@ -25,7 +25,7 @@ from extender.kube.connection import Access
 from extender.kube.credentials import load_configuration
 from extender.kube.errors import BadAccess, KubeError, TooLarge, Unreachable, error_of, translated
 from extender.kube.timing import Clock
-from extender.kube.watch.byte_stream import AnswerParser, ByteStream
+from extender.kube.watch.byte_stream import AnswerParser, ByteStream, StreamSockets
 
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -72,10 +72,14 @@ async def _rejection(response: ClientResponse) -> KubeError:
 
 
 class Connection:
-    """A pool of connections under one account: ``call`` for short answers, ``stream`` for long ones."""
+    """A pool of connections under one account: ``call`` for short answers, ``stream`` for long ones.
+
+    ``sockets`` are those of the open streams.
+    """
 
     def __init__(self, configuration: Configuration, options: SessionOptions, pool_size: int) -> None:
         configuration.connection_pool_maxsize = pool_size  # read once, by the client's constructor
+        self.sockets = StreamSockets()
         self._configuration = configuration
         self._options = options
         self._client = ApiClient(configuration)
@@ -128,7 +132,13 @@ class Connection:
                 with translated(doing):
                     async with asyncio.timeout(self._options.request_timeout):
                         raise await _rejection(response)
-            yield ByteStream(response, doing)
+            stream = ByteStream(response, doing)
+            self.sockets.add(stream.descriptor)
+            try:
+                yield stream
+            finally:
+                self.sockets.discard(stream.descriptor)
+                stream.close()
         finally:
             response.close()  # not release(): the rest of an endless body must not be waited for
 

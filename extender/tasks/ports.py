@@ -6,7 +6,7 @@ that where ``compose`` joins the parts.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Container, Sequence
 from typing import Protocol
 
 from extender.kube.effects import Lease, PodCondition, PodEvent, PodRef
@@ -41,9 +41,11 @@ class EventHandler(Protocol):
 class Unhandled(Protocol):
     """What has arrived of a watch and was not handled."""
 
-    @property
-    def is_behind(self) -> bool:
-        """Whether changes have arrived that the handler has not handled. Read for every request: O(1)."""
+    def may_be_behind(self, readable: Container[int]) -> bool:
+        """Whether changes may have arrived that the handler has not handled. Read for every request: O(1).
+
+        ``readable``: the descriptors of the sockets that hold unread bytes.
+        """
 
     async def wait_until_handled(self) -> None:
         """Waits until the handler has handled all that has arrived by now, or the watch has ended."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from extender.kube.watch.reflector_values import ReflectorStatus
@@ -50,10 +50,12 @@ class Reflectors:
         options: ReflectorsOptions | None = None,
         on_synced: Callable[[], None] | None = None,
         on_relisted: Callable[[str, float], None] = _ignore,
+        readable: Callable[[], Container[int]] = tuple,
     ) -> None:
         """``on_synced`` is called once, when every kind is listed and before any request is answered.
 
         ``on_relisted`` is called after each later list, with the kind and the time at which the list was requested.
+        ``readable`` returns the descriptors of the sockets of watches that hold unread bytes.
         """
         self._options = options or ReflectorsOptions()
         self._on_synced = on_synced
@@ -63,7 +65,7 @@ class Reflectors:
         self._handlers = [
             KindHandler(self, index, reflector, clock, self._options.slice_seconds) for reflector in reflectors
         ]
-        self.freshness = Freshness(self._handlers, self._all, clock, self._options.stale_after)
+        self.freshness = Freshness(self._handlers, self._all, clock, self._options.stale_after, readable)
         if FOUNDATION.isdisjoint(handler.name for handler in self._handlers):
             self._foundation.set()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
@@ -10,6 +11,7 @@ import pytest
 
 from extender.compose.service import service_of_cluster
 from extender.kube.timing import SystemClock
+from extender.kube.watch.byte_stream import StreamSockets
 from extender.model.policies import PolicyObject
 from extender.wire.kinds import PODS
 from tests.builders import asking, matching, node, pod, pod_json, settings, term
@@ -20,7 +22,8 @@ from tests.verbs.admit.reviewing import review
 class Unconnected:
     """A session that sends nothing."""
 
-    reads = writes = removals = None
+    reads = SimpleNamespace(sockets=StreamSockets())
+    writes = removals = None
 
 
 @pytest.mark.parametrize("requeue", [True, False])

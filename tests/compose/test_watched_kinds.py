@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
@@ -12,6 +13,7 @@ from extender.compose.service import service_of_cluster
 from extender.doctor.permissions import needed_permissions
 from extender.index.cluster import ClusterIndex
 from extender.kube.timing import SystemClock
+from extender.kube.watch.byte_stream import StreamSockets
 from extender.model.objects import DisruptionBudget
 from extender.settings.configuration import Settings
 from extender.wire import watched_kinds as table
@@ -30,7 +32,8 @@ ZONE = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnywa
 class Unconnected:
     """A session whose reads and writes are never used."""
 
-    reads = writes = None
+    reads = SimpleNamespace(sockets=StreamSockets())
+    writes = None
 
 
 def spread(**found: Any) -> Settings:

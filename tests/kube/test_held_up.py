@@ -92,15 +92,19 @@ async def test_what_the_server_told_while_the_loop_stood_still_counts_before_a_r
         await until(lambda: feed.status.phase is Phase.WATCHING)
         server.tell(event("ADDED", namespace("b", 2)))
         await until(lambda: "b" in sink.objects)
-        assert not feed.backlog.is_behind
+        readable = session.reads.sockets.readable
+        assert (feed.backlog.is_behind, feed.backlog.may_be_behind(readable())) == (False, False)
         clock.time += 60.0
         server.tell(event("ADDED", namespace("c", 3)))
         assert (feed.backlog.is_behind, "c" in sink.objects) == (True, False)
+        assert feed.backlog.may_be_behind(readable())
         assert feed.status.last_heard == clock.time - 60.0, "nothing was read since"
         await feed.backlog.wait_until_handled()
         assert (feed.backlog.is_behind, "c" in sink.objects, feed.status.last_heard) == (False, True, clock.time)
+        assert not feed.backlog.may_be_behind(readable())
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+        assert readable() == [], "a stream that has ended is not polled"
 
 
 async def test_a_feed_is_no_fresher_than_what_lies_unread_behind_the_news_that_it_reads(server: Server) -> None:

@@ -7,6 +7,7 @@ import gzip
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -98,6 +99,54 @@ async def test_a_stream_tells_silence_from_its_end(api: ScriptedApi, session: Se
     async with session.reads.stream("/api/v1/x", {}) as stream:
         assert await stream.read(5.0) == b"two\n"
         assert await stream.read(5.0) == b""
+
+
+async def test_reads_of_a_stream_share_one_timer(
+    api: ScriptedApi, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = asyncio.Event()
+    api.script("/api/v1/x", watch(b"one\n", then=more))
+    loop, started = asyncio.get_running_loop(), list[str]()
+    call_at = loop.call_at
+
+    def counting(when: float, callback: Any, *args: Any, **more: Any) -> asyncio.TimerHandle:
+        started.append(callback.__qualname__)
+        return call_at(when, callback, *args, **more)
+
+    async with session.reads.stream("/api/v1/x", {}) as stream:
+        monkeypatch.setattr(loop, "call_at", counting)
+        assert await stream.read(60.0) == b"one\n"
+        more.set()
+        assert await stream.read(60.0) == b""
+        ours = [name for name in started if name != "_weakref_handle"]  # the one that closes idle connections
+        assert ours == ["ByteStream._expire"]
+
+
+async def test_a_read_may_wait_longer_than_the_one_before_it(api: ScriptedApi, session: Session) -> None:
+    """The timer of the first read ends while the second waits."""
+    more = asyncio.Event()
+    api.script("/api/v1/x", watch(b"one\n", then=more))
+    async with session.reads.stream("/api/v1/x", {}) as stream:
+        assert await stream.read(0.05) == b"one\n"
+        asyncio.get_running_loop().call_later(0.1, more.set)
+        assert await stream.read(60.0) == b""
+
+
+async def test_a_read_may_wait_for_less_time_than_the_one_before_it(api: ScriptedApi, session: Session) -> None:
+    api.script("/api/v1/x", watch(b"one\n"))
+    async with session.reads.stream("/api/v1/x", {}) as stream:
+        assert await stream.read(600.0) == b"one\n"
+        assert await stream.read(0.02) is None
+
+
+async def test_others_have_their_turn_before_bytes_that_wait_are_read(api: ScriptedApi, session: Session) -> None:
+    api.script("/api/v1/x", watch(b"one\n"))
+    async with session.reads.stream("/api/v1/x", {}) as stream:
+        await until(lambda: stream.buffered)
+        turns = list[str]()
+        asyncio.get_running_loop().call_soon(turns.append, "another")
+        assert await stream.read(5.0) == b"one\n"
+        assert turns == ["another"]
 
 
 async def test_writes_do_not_wait_for_reads(api: ScriptedApi, clock: FakeClock) -> None:

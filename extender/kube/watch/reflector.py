@@ -220,7 +220,7 @@ class Reflector(Generic[T]):
         async with self._connection.stream(self._kind.path, query) as stream:
             if initial is None:
                 self.status.phase, self.status.outage = Phase.WATCHING, ""
-            self.backlog.begin(stream.unread)
+            self.backlog.begin(stream)
             self._has_news = False
             try:
                 while True:
@@ -236,7 +236,9 @@ class Reflector(Generic[T]):
                         )
                     if not chunk:
                         return WatchEnd(RestartReason.ENDED, "the server ended the watch")
-                    for lines in splitter.split_parts(chunk):
+                    for part, lines in enumerate(splitter.split_parts(chunk)):
+                        if part:
+                            await asyncio.sleep(0)
                         end = await self._handle_lines(lines, handler, initial, begun)
                         if end:
                             return end
@@ -272,8 +274,9 @@ class Reflector(Generic[T]):
                 return WatchEnd(RestartReason.UNDECODABLE, "a change could not be read", relist=True)
             if is_simplified:
                 lines[at] = await simplify_in_steps(lines[at])
-            await asyncio.sleep(0)  # reading does not yield while data is waiting
-        if not lines:
+            if at < len(lines):
+                await asyncio.sleep(0)
+        if not lines:  # the next part may be without a line, too
             await asyncio.sleep(0)
         return None
 
