@@ -141,23 +141,32 @@ class ControlPlane:
 
     def start_scheduler(self, document: Mapping[str, Any], *flags: str) -> None:
         """Start kube-scheduler with a KubeSchedulerConfiguration; returns when its caches are filled."""
-        (self._scheduler_port,) = free_ports(1)
-        file = self.folder / "kube-scheduler.yaml"
+        self._scheduler_port = self.run_scheduler(self.scheduler, document, *flags)
+
+    def another_scheduler(self, name: str) -> Program:
+        """A further kube-scheduler, for `run_scheduler`; the caller stops it."""
+        return Program(f"kube-scheduler-{name}", [], self.folder)
+
+    def run_scheduler(self, program: Program, document: Mapping[str, Any], *flags: str) -> int:
+        """Start one of several; returns its port when its caches are filled."""
+        (port,) = free_ports(1)
+        file = self.folder / f"{program.name}.yaml"
         file.write_text(yaml.safe_dump(self._filled_in(document)), "utf-8")
-        self.scheduler.command = [
+        program.command = [
             str(self._assets / "kube-scheduler"),
-            *(f"--config={file}", f"--bind-address={HOST}", f"--secure-port={self._scheduler_port}"),
-            f"--cert-dir={self.folder / 'scheduler-certificates'}",
+            *(f"--config={file}", f"--bind-address={HOST}", f"--secure-port={port}"),
+            f"--cert-dir={self.folder / f'{program.name}-certificates'}",
             "--authorization-always-allow-paths=/readyz,/metrics",
             _LOG_CYCLES,
             *flags,
         ]
-        self.scheduler.log_file.unlink(missing_ok=True)
-        self.scheduler.start(lambda: _answers(self._to_scheduler(), "/readyz"))
+        program.log_file.unlink(missing_ok=True)
+        program.start(lambda: _answers(_to_scheduler(port), "/readyz"))
+        return port
 
     def scheduler_metrics(self) -> str:
         """The scheduler's metrics page."""
-        connection = self._to_scheduler()
+        connection = _to_scheduler(self._scheduler_port)
         try:
             connection.request("GET", "/metrics")
             return connection.getresponse().read().decode()
@@ -243,12 +252,6 @@ class ControlPlane:
         connection = http.client.HTTPSConnection(HOST, self._port, timeout=5, context=trust)
         return _answers(connection, path, {"Authorization": f"Bearer {self.token}"})
 
-    def _to_scheduler(self) -> http.client.HTTPSConnection:
-        # It makes a certificate of its own for this one port of loopback.
-        blind = ssl.create_default_context()
-        blind.check_hostname, blind.verify_mode = False, ssl.CERT_NONE
-        return http.client.HTTPSConnection(HOST, self._scheduler_port, timeout=30, context=blind)
-
     def _ask_etcd(self, path: str, body: Mapping[str, Any]) -> Any:
         connection = http.client.HTTPConnection(HOST, self._etcd_port, timeout=30)
         try:
@@ -270,6 +273,13 @@ def scheduler_document(mode: str, extender_url: str, **changes: Any) -> dict[str
     for name, value in changes.items():
         (document if name in _DOCUMENT_FIELDS else entry)[name] = value
     return document
+
+
+def _to_scheduler(port: int) -> http.client.HTTPSConnection:
+    # It makes a certificate of its own for this one port of loopback.
+    blind = ssl.create_default_context()
+    blind.check_hostname, blind.verify_mode = False, ssl.CERT_NONE
+    return http.client.HTTPSConnection(HOST, port, timeout=30, context=blind)
 
 
 def _answers(connection: http.client.HTTPConnection, path: str, headers: Mapping[str, str] | None = None) -> bool:

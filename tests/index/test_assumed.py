@@ -266,3 +266,46 @@ class TestGone:
         index = assumed(zoned(pod("web", app="web")), WEB, "n1", now=5.0)
         index.assumed.listed(index.pods, 6.0)
         assert near(index, NEAR_WEB) == [{"z1": 1}]
+
+
+def reported(message: str, reason: str = "SchedulerError") -> Pod:
+    """The pod as the watch shows it after kube-scheduler's report of a failed attempt."""
+    body = pod_json("web", app="web")
+    condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
+    body["status"] = {"conditions": [condition]}
+    return PODS.decode_object(orjson.dumps(body))
+
+
+class TestFailedBinding:
+    """kube-scheduler says at which step an attempt failed."""
+
+    @pytest.mark.parametrize(
+        "message",
+        [
+            'running Bind plugin "DefaultBinder": pods "web" is forbidden: not this one',
+            'running PreBind plugin "VolumeBinding": binding volumes: context deadline exceeded',
+            "binding rejected: node n1 is gone",
+        ],
+    )
+    def test_a_report_of_a_failed_binding_ends_the_assumption_at_once(self, message: str) -> None:
+        """Only an attempt that passed the filter comes so far, so that it is no earlier attempt's."""
+        index = assumed(zoned(WEB), WEB, "n1")
+        told: list[object] = []
+        index.assumed.unconfirmed.subscribe(told.append)
+        index.upsert(reported(message))
+        assert (near(index, NEAR_WEB), len(told), index.assumed.endings()) == ([{}], 1, {"expired": 0, "failed": 1})
+        assert audit(index) == []
+
+    @pytest.mark.parametrize("nodes", [("n1", "n2"), ("n1",)], ids=["undetermined", "in doubt"])
+    def test_so_it_does_where_the_node_is_not_certain(self, nodes: tuple[str, ...]) -> None:
+        index = zoned(WEB)
+        index.assume(WEB, nodes, 0.0, doubted=len(nodes) == 1)
+        index.upsert(reported('running Bind plugin "DefaultBinder": timeout'))
+        assert (places(index), is_undetermined(index)) == (({}, {}), False)
+        assert audit(index) == []
+
+    @pytest.mark.parametrize(("reason", "message"), [("Unschedulable", "0/3 nodes"), ("SchedulerError", "Post: EOF")])
+    def test_a_report_of_another_failure_may_be_an_earlier_attempts(self, reason: str, message: str) -> None:
+        index = assumed(zoned(WEB), WEB, "n1")
+        index.upsert(reported(message, reason))
+        assert near(index, NEAR_WEB) == [{"z1": 1}]

@@ -42,6 +42,14 @@ _SLOTS = 16
 MOST_DELETED = _BUCKETS * _SLOTS
 MOST_REJECTED = 20_000
 
+# How kube-scheduler's report begins after a binding cycle that failed. Only an attempt that passed the filter ends so, and
+# the scheduler backs off before the next one, so such a report is never an earlier attempt's.
+_BINDING_FAILED = (
+    "SchedulerError: running Bind plugin ",
+    "SchedulerError: running PreBind plugin ",
+    "SchedulerError: binding ",
+)
+
 DependencyVersion: TypeAlias = Hashable
 """The version of what a rejection depends on, compared and not read; None where it depends on undetermined pods."""
 
@@ -192,6 +200,8 @@ class AssumedPods:
             self.changes.notify(assumed, None)
         if self.given_back.callbacks and (pod is None or assumed.nodes != (pod.node,)):
             self.given_back.notify(assumed, None)
+        if pod is not None and not pod.node:
+            self.unconfirmed.notify(assumed, None)
 
     def _end(self, uid: str) -> Assumed | None:
         """Ends an assumption. A pod on a single node still counts there, and subscribers have not been called."""
@@ -210,8 +220,9 @@ class AssumedPods:
         return assumed
 
     def observe(self, uid: str, old: Pod | None, new: Pod | None) -> Assumed | None:
-        """Applies what the watch shows of any pod: bound or deleted ends the assumption, a failure is kept for `review`.
+        """Applies what the watch shows of any pod: bound, deleted or with a failed binding, its assumption ends.
 
+        Another failure is kept for `review`, as it may be that of an earlier attempt.
         Returns the assumption that ended. The caller counts the pod of the watch in its place, and notifies `changes`.
         """
         if new is None:
@@ -221,6 +232,9 @@ class AssumedPods:
         if new is None or new.node:
             return self._end(uid)
         if new.rejection and (old is None or new.rejection != old.rejection):
+            if new.rejection.startswith(_BINDING_FAILED):
+                self.ended += 1
+                return self._end(uid)
             self._failed.add(uid)
         return None
 
