@@ -18,6 +18,7 @@ from extender.model.pages import ConstraintsPage, PageOf, PendingPage, TopologyP
 from extender.model.preemption import Candidate
 from extender.server.request_checks import BodyMemory, Deadlines
 from extender.server.turns import Turns
+from extender.server.v1.decision_streams import DecisionStreams
 from extender.server.v1.shared import SharedAnswers
 from extender.settings.configuration import Settings
 from extender.telemetry.decision_log import DecisionLog
@@ -111,7 +112,7 @@ class Readiness(Protocol):
 
 @dataclass(slots=True)
 class Collaborators:
-    """All that the handlers use. Only `decisions`, `shared`, `in_flight`, `bodies`, `deadlines`, `turns` and the state of the warnings change."""
+    """All that the handlers use. Only `decisions`, `shared`, `streams`, `in_flight`, `bodies`, `deadlines`, `turns` and the state of the warnings change."""
 
     settings: Settings
     verbs: Verbs
@@ -124,11 +125,16 @@ class Collaborators:
     decisions: DecisionLog = field(default_factory=DecisionLog)
     shared: SharedAnswers = field(default_factory=SharedAnswers)
     started: float = field(default_factory=monotonic)
+    streams: DecisionStreams = field(init=False)
     in_flight: int = 0
     rejected: RepeatedWarnings = field(default_factory=lambda: RepeatedWarnings(_LOG, "request rejected"))
     undecided: RepeatedWarning = field(
         default_factory=lambda: RepeatedWarning(_LOG, "answering although nothing could be decided")
     )
+
+    def __post_init__(self) -> None:
+        """Streams are of the log."""
+        self.streams = DecisionStreams(self.decisions)
 
 
 COLLABORATORS = web.AppKey("COLLABORATORS", Collaborators)

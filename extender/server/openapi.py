@@ -45,7 +45,7 @@ class Parameter:
     """One parameter of a path or of a query."""
 
     name: str
-    place: Literal["path", "query"]
+    place: Literal["path", "query", "header"]
     description: str
     schema: Mapping[str, object] = field(default_factory=lambda: {"type": "string"})
     is_required: bool = False
@@ -56,7 +56,8 @@ class Operation:
     """One method of one path, with what answers it.
 
     ``answer`` is the type of the value that is encoded, ``errors`` the statuses beside those that any request may have.
-    ``body`` is the schema of the request's body, None without one.
+    ``body`` is the schema of the request's body, None without one. A stream of events has another ``media_type`` than JSON;
+    then ``answer`` is the type of their data.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Operation:
     parameters: Sequence[Parameter] = ()
     body: Mapping[str, object] | None = None
     errors: frozenset[int] = frozenset()
+    media_type: str = _JSON
 
 
 def document_of(operations: Sequence[Operation], version: str) -> JsonObject:
@@ -95,7 +97,9 @@ def _operation(each: Operation, answer: JsonObject, error: JsonObject) -> JsonOb
         found["parameters"] = [_parameter(parameter) for parameter in each.parameters]
     if each.body is not None:
         found["requestBody"] = {"required": True, "content": {_JSON: {"schema": each.body}}}
-    responses: JsonObject = {"200": {"description": "The answer.", "content": {_JSON: {"schema": answer}}}}
+    if each.media_type != _JSON:
+        answer = {"type": "string", "contentMediaType": _JSON, "contentSchema": answer}
+    responses: JsonObject = {"200": {"description": "The answer.", "content": {each.media_type: {"schema": answer}}}}
     texts = {**_OF_ANY_REQUEST, **{status: _OF_SOME_REQUESTS[status] for status in each.errors}}
     for status, text in sorted(texts.items()):
         responses[str(status)] = {"description": text, "content": {_JSON: {"schema": error}}}

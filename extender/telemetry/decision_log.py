@@ -54,10 +54,14 @@ class DecisionPage(msgspec.Struct, frozen=True):
 
 
 class DecisionLog:
-    """The latest decisions, at most ``most_bytes`` together; the oldest makes room. ``bytes`` is their size."""
+    """The latest decisions, at most ``most_bytes`` together; the oldest makes room. ``bytes`` is their size.
+
+    Decisions are numbered from 1 on; ``number`` is that of the last one, also where it is not kept any more.
+    """
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self.bytes = 0
+        self.number = 0
         self._most_bytes = most_bytes
         self._held: deque[Decision] = deque()
 
@@ -78,6 +82,7 @@ class DecisionLog:
         such_as, few = tuple(passed[:_NAMED]), tuple(sorted(reasons)) if reasons else ()
         made = Decision(time, verb, *pod, nodes, len(passed), such_as, few, error[:_LONGEST_TEXT])
         self._held.append(made)
+        self.number += 1
         self.bytes += made.size
         while self.bytes > self._most_bytes:
             self.bytes -= self._held.popleft().size
@@ -85,6 +90,18 @@ class DecisionLog:
     def latest(self, namespace: str, pod: str, most: int) -> list[Decision]:
         """Up to ``most`` decisions, the latest first, of a namespace or a pod where they are not empty. O(decisions)."""
         return list(islice(self._about(namespace, pod), most))
+
+    @property
+    def first(self) -> int:
+        """The number of the oldest decision that is kept."""
+        return self.number - len(self._held) + 1
+
+    def after(self, number: int, most: int) -> list[Decision]:
+        """Up to ``most`` decisions after the one of this number, the oldest first. O(decisions after it)."""
+        newer = min(self.number - number, len(self._held))
+        found = list(islice(reversed(self._held), newer))
+        found.reverse()
+        return found[:most]
 
     def latest_of(self, uids: Collection[str]) -> dict[str, Decision]:
         """The latest filter decision about each of these pods, by UID. O(decisions), until all are found."""

@@ -42,7 +42,8 @@ PENDING = ("GET", "/v1/pending")
 WORKLOADS = ("GET", "/v1/workloads")
 CONSTRAINTS = ("GET", "/v1/constraints/{namespace}/{pod}")
 PAGES = {TOPOLOGY: "?key=zone", PENDING: "?namespace=default", WORKLOADS: "?limit=3", CONSTRAINTS: ""}
-ALL = (EXPLAIN, EXPLAIN_GIVEN, DECISIONS, ABOUT, OVERVIEW, *PAGES)
+STREAM = ("GET", "/v1/decisions/stream")
+ALL = (EXPLAIN, EXPLAIN_GIVEN, DECISIONS, ABOUT, STREAM, OVERVIEW, *PAGES)
 CLUSTER: tuple[Object, ...] = (
     namespace("default", team="x"),
     *(node(f"n{at}", zone=f"z{at % 2}", allocatable={"cpu": "4", "pods": "9"}) for at in range(4)),

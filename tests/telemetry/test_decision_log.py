@@ -31,6 +31,22 @@ def test_the_oldest_decisions_make_room_and_every_byte_is_counted() -> None:
     assert log.bytes == sum(each.size for each in log.latest("", "", 1000)) <= 10_000
 
 
+def test_decisions_after_a_number_come_the_oldest_first() -> None:
+    log = filled(DecisionLog(most_bytes=10_000), 1000)
+    assert (log.number, log.first) == (1000, 1001 - len(log))
+    assert [each.uid for each in log.after(997, 2)] == ["uid-997", "uid-998"]
+    assert [each.uid for each in log.after(log.first - 1, 1)] == [f"uid-{log.first - 1}"]
+    assert log.after(1000, 5) == []
+
+
+def test_the_latest_filter_answer_about_each_pod_is_found() -> None:
+    log = filled(DecisionLog(), 5)
+    log.add(6.0, "filter", ("shop", "web-1", "uid-1"), 3, ["n1"])
+    log.add(7.0, "bind", ("shop", "web-1", "uid-1"))
+    found = log.latest_of({"uid-1", "uid-2", "none"})
+    assert {uid: each.time for uid, each in found.items()} == {"uid-1": 6.0, "uid-2": 2.0}
+
+
 def test_the_sizes_that_are_counted_are_not_below_those_that_are_held() -> None:
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()

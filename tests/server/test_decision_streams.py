@@ -1,0 +1,219 @@
+"""Streams of decisions: events as they are made, what is continued, what a slow client misses, and when streams end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from time import monotonic
+from typing import Any
+
+import orjson
+import pytest
+from aiohttp import ClientResponse, ClientSession, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.test_utils import make_mocked_request
+
+from extender.model.units import Address, Duration
+from extender.server.app import listening
+from extender.server.collaborators import COLLABORATORS
+from extender.server.v1 import decision_streams, decisions
+from extender.server.v1.decision_streams import DecisionEvents, DecisionStreams
+from extender.settings.connections import Server
+from extender.telemetry.decision_log import DecisionLog
+from tests.fakes import PATIENCE, until
+from tests.server.serving import BY_NAMES, app_with
+
+Event = tuple[str, str, Any]  # its id, its name and its data
+
+
+@pytest.fixture(autouse=True)
+def _short_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decision_streams, "POLL_SECONDS", 0.01)
+
+
+@asynccontextmanager
+async def served(app: web.Application) -> AsyncIterator[ClientSession]:
+    """A client of the real server."""
+    async with listening(app, Address("127.0.0.1:0")) as url, ClientSession(url) as session:
+        yield session
+
+
+def event_of(text: str) -> Event:
+    fields = dict(line.split(": ", 1) for line in text.strip().splitlines())
+    return fields["id"], fields["event"], orjson.loads(fields["data"])
+
+
+async def events(answer: ClientResponse, count: int) -> list[Event]:
+    """The next events, without the interval for browsers and without comments."""
+    found: list[Event] = []
+    async with asyncio.timeout(PATIENCE):
+        while len(found) < count:
+            text = (await answer.content.readuntil(b"\n\n")).decode()
+            if not text.startswith(("retry", ":")):
+                found.append(event_of(text))
+    return found
+
+
+def filled(log: DecisionLog, *names: str) -> None:
+    for name in names:
+        log.add(1.0, "filter", ("team-a", name, f"uid-{name}"), 2, ["n1"])
+
+
+async def test_a_decision_is_an_event_with_its_number() -> None:
+    async with served(app_with()) as client, client.get("/v1/decisions/stream") as answer:
+        assert (answer.status, answer.content_type) == (HTTPStatus.OK, "text/event-stream")
+        assert answer.headers["Cache-Control"] == "no-store"
+        await client.post("/filter", json=BY_NAMES)
+        ((number, name, data),) = await events(answer, 1)
+        assert (number, name) == ("1", "decision")
+        assert (data["verb"], data["pod"], data["passed"]) == ("filter", "web-1", 2)
+
+
+async def test_a_stream_begins_with_the_last_decisions_that_are_wanted_or_where_another_ended() -> None:
+    app = app_with()
+    filled(app[COLLABORATORS].decisions, "a", "b", "c")
+    async with served(app) as client:
+        async with client.get("/v1/decisions/stream?last=2") as answer:
+            assert [data["pod"] for _, _, data in await events(answer, 2)] == ["b", "c"]
+        async with client.get("/v1/decisions/stream", headers={"Last-Event-ID": "1"}) as answer:
+            assert [number for number, _, _ in await events(answer, 2)] == ["2", "3"]
+        async with client.get("/v1/decisions/stream", headers={"Last-Event-ID": "999"}) as answer:
+            assert [number for number, _, _ in await events(answer, 3)] == ["1", "2", "3"]  # of an earlier process
+        async with client.get("/v1/decisions/stream") as answer:
+            filled(app[COLLABORATORS].decisions, "d")
+            assert [data["pod"] for _, _, data in await events(answer, 1)] == ["d"]
+
+
+@pytest.mark.parametrize(
+    ("query", "header", "at_fault"),
+    [
+        ("?last=1001", "", "last"),
+        ("?limit=1", "", "limit"),
+        ("", "x", "Last-Event-ID"),
+        ("", "1" * 16, "Last-Event-ID"),
+    ],
+)
+async def test_a_wrong_parameter_is_named(query: str, header: str, at_fault: str) -> None:
+    async with served(app_with()) as client:
+        answer = await client.get(f"/v1/decisions/stream{query}", headers={"Last-Event-ID": header})
+        assert (answer.status, (await answer.json())["field"]) == (HTTPStatus.BAD_REQUEST, at_fault)
+
+
+async def test_one_stream_too_many_is_refused_until_a_client_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decisions, "MOST_STREAMS", 2)
+    app, path = app_with(), "/v1/decisions/stream"
+    streams = app[COLLABORATORS].streams
+    async with served(app) as client, client.get(path):
+        async with client.get(path):
+            await until(lambda: streams.open == 2)
+            refused = await client.get(path)
+            assert (refused.status, refused.headers["Retry-After"]) == (HTTPStatus.TOO_MANY_REQUESTS, "1")
+            assert "2 streams are open" in (await refused.json())["error"]
+        await until(lambda: streams.open == 1)
+        async with client.get(path) as answer:
+            assert answer.status == HTTPStatus.OK
+
+
+async def test_a_stream_outlives_the_time_of_a_request_and_ends_with_the_service() -> None:
+    app = app_with(server=Server(request_timeout=Duration(0.1)))
+    async with served(app) as client, client.get("/v1/decisions/stream") as answer:
+        begun = monotonic()
+        await until(lambda: monotonic() > begun + 0.2)
+        filled(app[COLLABORATORS].decisions, "late")
+        assert [data["pod"] for _, _, data in await events(answer, 1)] == ["late"]
+        async with asyncio.timeout(PATIENCE):
+            await app[COLLABORATORS].streams.close(app)
+            assert await answer.content.read() == b""
+    assert app[COLLABORATORS].streams.open == 0
+
+
+async def test_the_service_ends_although_streams_are_open() -> None:
+    app = app_with()
+    async with asyncio.timeout(PATIENCE):
+        async with listening(app, Address("127.0.0.1:0")) as url:
+            session = ClientSession(url)
+            answer = await session.get("/v1/decisions/stream")
+            await until(lambda: app[COLLABORATORS].streams.open)
+        answer.close()
+        await session.close()
+    assert app[COLLABORATORS].streams.open == 0
+
+
+class Reader(AbstractStreamWriter):
+    """The other side of a stream, which reads when the test lets it."""
+
+    def __init__(self) -> None:
+        self.received = b""
+        self.reads = asyncio.Event()
+
+    async def write(self, chunk: Any) -> None:
+        """Holds it."""
+        self.received += chunk
+
+    async def drain(self) -> None:
+        """Waits until the client reads."""
+        await self.reads.wait()
+
+    async def write_eof(self, chunk: bytes = b"") -> None:
+        """Not used."""
+
+    async def write_headers(self, status_line: str, headers: Any) -> None:
+        """Not used."""
+
+    def enable_compression(self, encoding: str = "deflate", strategy: int | None = None) -> None:
+        """Not used."""
+
+    def enable_chunking(self) -> None:
+        """Not used."""
+
+    def events(self) -> list[Event]:
+        """What has been written."""
+        parts = self.received.decode().split("\n\n")
+        return [event_of(part) for part in parts if part.startswith("id")]
+
+
+@asynccontextmanager
+async def written_to(reader: Reader, streams: DecisionStreams) -> AsyncIterator[None]:
+    """A stream from the beginning on."""
+    request = make_mocked_request("GET", "/v1/decisions/stream")
+    request.transport.is_closing.return_value = False  # type: ignore[union-attr] # the framework's own stand-in
+    writing = asyncio.create_task(DecisionEvents(streams, request, 0).write(reader))
+    try:
+        yield
+    finally:
+        writing.cancel()
+        await asyncio.gather(writing, return_exceptions=True)
+
+
+async def test_a_client_that_does_not_read_is_told_how_much_it_has_missed() -> None:
+    log = DecisionLog(most_bytes=5000)
+    streams, reader = DecisionStreams(log), Reader()
+    async with written_to(reader, streams):
+        await until(lambda: reader.received)
+        filled(log, *(f"p{number}" for number in range(500)))
+        assert reader.events() == [], "nothing is written, or held, for a client that does not read"
+        reader.reads.set()
+        await until(lambda: len(reader.events()) == 1 + len(log))
+    (number, name, data), *others = reader.events()
+    assert (name, data) == ("missed", {"count": 500 - len(log)})
+    assert number == str(data["count"])
+    assert [int(each) for each, _, _ in others] == list(range(log.first, 501))
+
+
+async def test_a_quiet_stream_has_comments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decision_streams, "COMMENT_SECONDS", 0.02)
+    reader = Reader()
+    reader.reads.set()
+    async with written_to(reader, DecisionStreams(DecisionLog())):
+        await until(lambda: b":\n\n:\n\n" in reader.received)
+
+
+def test_an_event_is_encoded_once_for_all_streams_and_a_bounded_number_is_kept() -> None:
+    streams = DecisionStreams(DecisionLog())
+    filled(streams.log, *(f"p{number}" for number in range(2000)))
+    assert streams.frames(0)[3] is streams.frames(3)[0]
+    for position in range(0, 2000, 10):
+        streams.frames(position)
+    assert len(streams._frames) <= 1024
