@@ -1,10 +1,21 @@
-"""`python -m tests.page`: makes the pictures of the page that README shows. Needs Chromium."""
+"""`python -m tests.page`: makes the pictures of the page that README shows. `python -m tests.page measure`: how fast it opens.
+
+Both need Chromium.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 
+from tests.page.measuring import measure
 from tests.page.pictures import write_pictures
 
+LARGE = (5000, 150_000)
+
 if __name__ == "__main__":
-    asyncio.run(write_pictures())
+    if sys.argv[1:2] == ["measure"]:
+        nodes, pods = map(int, sys.argv[2:4] or LARGE)
+        asyncio.run(measure(nodes, pods))
+    else:
+        asyncio.run(write_pictures())

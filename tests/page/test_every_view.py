@@ -19,6 +19,9 @@ VIEWS: Final = {
     "topology": "zone-2",
     "topology?key=topology.kubernetes.io%2Fzone&domain=zone-1&namespace=shop": "general-1",
     "pods/shop/uneven-ledger": "What would help",
+    "pods/shop/quiet-old-0": "As a further replica of this pod would meet them",
+    "constraints": "app=quiet",
+    "constraints/shop/uneven-ledger": "Must be spread evenly by topology.kubernetes.io/zone",
 }
 EACH: Final = pytest.mark.parametrize("view", VIEWS)
 

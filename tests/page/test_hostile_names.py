@@ -73,6 +73,8 @@ VIEWS: Final = {
     f"pods/{encoded(LINK)}/{encoded(CLIMB)}": [CLIMB, f"{HTML}={SCRIPT}:NoSchedule"],
     "topology": [SCRIPT, LINK],
     f"topology?domain={encoded(SCRIPT)}": [HTML],
+    "constraints": [f"app={HTML}"],
+    f"constraints/{encoded(SCRIPT)}/{encoded(HTML)}-0": [f"Constraints of {SCRIPT}/{HTML}-0"],
 }
 
 

@@ -3,6 +3,7 @@
 import { el, problem, update } from "./dom.js";
 import { connection } from "./fetching.js";
 import { parsed } from "./routing.js";
+import * as constraints from "./views/constraints.js";
 import * as overview from "./views/overview.js";
 import * as pending from "./views/pending.js";
 import * as pod from "./views/pod.js";
@@ -13,6 +14,7 @@ const VIEWS = new Map([
   ["", { ...overview, nav: "Overview" }],
   ["pending", { ...pending, nav: "Pending" }],
   ["topology", { ...topology, nav: "Topology" }],
+  ["constraints", { ...constraints, nav: "Constraints" }],
   ["pods", pod],
 ]);
 const NAME = document.title;

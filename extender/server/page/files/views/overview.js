@@ -69,7 +69,7 @@ function figures(found) {
   const shown = [
     ["Pending", count(found.pending), address(["pending"])],
     ["Nodes", count(found.nodes), address(["topology"], { key: "kubernetes.io/hostname" })],
-    ["Pods", count(found.pods)],
+    ["Pods", count(found.pods), address(["constraints"])],
     ["Namespaces", count(found.namespaces)],
     ["Gated", count(found.gated), address(["pending"])],
     ["Assumed", count(found.assumed)],
