@@ -9,7 +9,7 @@ READY := $(VENV)/ready
 # What running needs; a virtual environment with the tools as well will do.
 RUN_READY := $(if $(wildcard $(READY)),$(READY),$(VENV)/run-ready)
 
-.PHONY: run test check laws attack mutants bench soak e2e e2e-scale e2e-preemption lock clean
+.PHONY: run test check laws attack mutants bench soak e2e e2e-scale e2e-table e2e-preemption lock clean
 
 run: $(RUN_READY) ## the extender at work on an embedded cluster, until Ctrl-C
 	$(BIN)/extender demo
@@ -45,6 +45,11 @@ e2e-scale: $(READY) ## as e2e, speed at 5,000 nodes; all of it or make e2e-scale
 	KUBE_ASSETS_DIR="$(KUBE_ASSETS_DIR)" SCALE_WORKLOADS="$(WORKLOADS)" SCALE_EXISTING="$(EXISTING)" \
 		SCALE_NODES="$(NODES)" SCALE_ASKING="$(ASKING)" SCALE_PERCENTAGE="$(PERCENTAGE)" \
 		$(BIN)/pytest -m scale -rs tests/e2e/test_scale.py
+
+e2e-table: $(READY) ## one table of speed, row by row; goes on where it was cut, FRESH=1 begins again; or WORKLOADS="W1 W7" EXISTING=5000
+	KUBE_ASSETS_DIR="$(KUBE_ASSETS_DIR)" TABLE_WORKLOADS="$(WORKLOADS)" TABLE_EXISTING="$(EXISTING)" \
+		TABLE_NODES="$(NODES)" TABLE_PERCENTAGE="$(PERCENTAGE)" TABLE_FRESH="$(FRESH)" \
+		$(BIN)/pytest -m scale -rs tests/e2e/test_table.py
 
 e2e-preemption: $(READY) ## as e2e, preemption of ours and of the scheduler; or make e2e-preemption NODES="100 300" ROUNDS=3 OTHERS=0
 	KUBE_ASSETS_DIR="$(KUBE_ASSETS_DIR)" PREEMPTION_NODES="$(NODES)" PREEMPTION_ROUNDS="$(ROUNDS)" PREEMPTION_OTHERS="$(OTHERS)" \

@@ -11,10 +11,9 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from extender.simulator.json_objects import JsonObject, node_of
 from extender.simulator.oracle.cluster_state import ClusterState
@@ -36,7 +35,7 @@ IN_TREE: JsonObject = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How many of each. `percentage` is percentageOfNodesToScore in offload mode; 0 leaves it to the scheduler."""
+    """How many of each. `percentage` is percentageOfNodesToScore, in `compare` that of offload mode; 0 leaves it to the scheduler."""
 
     nodes: int
     existing: int
@@ -64,35 +63,58 @@ class Measurement:
 
 
 class Course:
-    """A cluster of one size that holds a workload's existing pods; schedulers are measured on it in turn."""
+    """A cluster of so many nodes that holds a workload's existing pods; schedulers are measured on it in turn.
 
-    def __init__(self, plane: ControlPlane, api: Api, board: Board, workload: Workload, size: Size) -> None:
+    ``judge_every``: one of so many decisions is judged, as that takes longer than the measurement.
+    """
+
+    def __init__(
+        self, plane: ControlPlane, api: Api, board: Board, workload: Workload, nodes: int, judge_every: int
+    ) -> None:
         self.plane = plane
         self._api = api
         self._board = board
         self._workload = workload
-        self._size = size
+        self._nodes = nodes
+        self._judge_every = judge_every
+        self._existing = 0
 
-    async def measure(self, variant: str, extender: Extender | None = None) -> Measurement:
-        """Place the asking pods once, judge where they are, and take them away again."""
-        pods = list(self._workload.asking(self._size.asking))
-        await asyncio.to_thread(self.plane.start_scheduler, self._document(extender))
+    async def fill(self, existing: int) -> float:
+        """Add running pods up to a number; returns the seconds that it took."""
+        began = time.monotonic()
+        await self._api.create(*self._workload.running(existing, self._nodes, self._existing))
+        self._existing = max(existing, self._existing)
+        return time.monotonic() - began
+
+    async def measure(
+        self,
+        variant: str,
+        asking: int,
+        extender: Extender | None = None,
+        percentage: int = 0,
+        longest: float = _LONGEST,
+    ) -> Measurement:
+        """Place the asking pods once, judge where they are, and take them away again. `longest`: seconds for all of them."""
+        pods = list(self._workload.asking(asking))
+        await asyncio.to_thread(self.plane.start_scheduler, _document(extender, percentage))
         try:
             await self._warm_up()
             self.plane.scheduler.send(signal.SIGSTOP)
             await self._api.create(*pods)
             await self._rest(extender)
-            result = await self._let_go(variant, pods, extender)
+            result = await self._let_go(variant, pods, extender, longest)
         finally:
             await asyncio.to_thread(self.plane.scheduler.stop)
         await self._remove(pods)
         return result
 
-    async def _let_go(self, variant: str, pods: Sequence[JsonObject], extender: Extender | None) -> Measurement:
+    async def _let_go(
+        self, variant: str, pods: Sequence[JsonObject], extender: Extender | None, longest: float
+    ) -> Measurement:
         before, load = self._cpu(extender), os.getloadavg()[0]
         began = time.monotonic()
         self.plane.scheduler.send(signal.SIGCONT)
-        bound = await self._bound(pods)
+        bound = await self._bound(pods, longest)
         seconds = max((self._board.bound_at[name] for name in bound), default=began) - began
         cpu = {name: round(used - before[name], 2) for name, used in self._cpu(extender).items()}
         log = self.plane.scheduler.log()
@@ -101,23 +123,19 @@ class Course:
         cycles = log.count('"Attempting to schedule pod"') - WARMING
         return Measurement(variant, len(bound), round(seconds, 3), len(broken), cpu, round(load, 2), cycles, used)
 
-    async def _bound(self, pods: Sequence[JsonObject]) -> dict[str, JsonObject]:
+    async def _bound(self, pods: Sequence[JsonObject], longest: float) -> dict[str, JsonObject]:
         """The pods that have a node, once all have or the time is over."""
         names, board = {key_of(pod) for pod in pods}, self._board
         with suppress(TimeoutError):  # told by the count
-            await board.until(lambda: len(board.bound_at) >= len(names) + WARMING, _LONGEST)
+            await board.until(lambda: len(board.bound_at) >= len(names) + WARMING, longest)
         return {name: board.pods[name] for name in names if board.node(name)}
 
     def _violations(self, bound: dict[str, JsonObject], log: str) -> list[str]:
-        size = self._size
-        state = ClusterState(workloads.nodes(size.nodes), workloads.namespaces())
-        standing = self._workload.running(min(size.existing, JUDGED), size.nodes)
-        return judge_in_order(bound | {key_of(pod): pod for pod in standing}, decision_order(log), state)
-
-    def _document(self, extender: Extender | None) -> JsonObject:
-        if extender is None:
-            return IN_TREE
-        return scheduler_document("offload", extender.url, percentageOfNodesToScore=self._size.percentage)
+        state = ClusterState(workloads.nodes(self._nodes), workloads.namespaces())
+        standing = self._workload.running(min(self._existing, JUDGED), self._nodes)
+        return judge_in_order(
+            bound | {key_of(pod): pod for pod in standing}, decision_order(log), state, self._judge_every
+        )
 
     async def _warm_up(self) -> None:
         """A first placement makes the scheduler's snapshot and opens its connections."""
@@ -144,7 +162,12 @@ class Course:
         await asyncio.gather(*(remove() for _ in range(16)))
 
     def _cpu(self, extender: Extender | None) -> dict[str, float]:
-        programs = [self.plane.apiserver, self.plane.scheduler, *([extender.program] if extender else [])]
+        programs = [
+            self.plane.apiserver,
+            self.plane.scheduler,
+            self.plane.etcd,
+            *([extender.program] if extender else []),
+        ]
         return {program.name: program.cpu_seconds() for program in programs}
 
 
@@ -152,32 +175,40 @@ async def compare(
     assets: Path, folder: Path, workload: Workload, size: Size, tell: Callable[[str], None]
 ) -> list[Measurement]:
     """In-tree and offload, one after the other on one cluster."""
-    async with _course(assets, workload, size, tell) as course:
-        results = [await course.measure("in-tree")]
+    async with open_course(assets, workload, size.nodes) as course:
+        seconds = await course.fill(size.existing)
+        tell(f"{workload.name}: {size.nodes} nodes, {size.existing} pods after {seconds:.0f} s")
+        results = [await course.measure("in-tree", size.asking)]
         tell(f"{workload.name} in-tree: {results[0].rate:.1f} pods/s")
-        with _extender(course.plane, folder) as extender:
-            await eventually_ready(extender)
-            results.append(await course.measure("offload", extender))
+        async with extender_at(course.plane, folder) as extender:
+            results.append(await course.measure("offload", size.asking, extender, size.percentage))
         tell(f"{workload.name} offload: {results[1].rate:.1f} pods/s")
     return results
 
 
-def _extender(plane: ControlPlane, folder: Path, **settings: Any) -> AbstractContextManager[Extender]:
-    return Extender(folder, plane.extender_kubeconfig, settings)
+def _document(extender: Extender | None, percentage: int) -> JsonObject:
+    if extender is None:
+        return {**IN_TREE, "percentageOfNodesToScore": percentage}
+    return scheduler_document("offload", extender.url, percentageOfNodesToScore=percentage)
 
 
 @asynccontextmanager
-async def _course(assets: Path, workload: Workload, size: Size, tell: Callable[[str], None]) -> AsyncIterator[Course]:
-    """A control plane of its own with everything that stands there before pods ask."""
+async def extender_at(plane: ControlPlane, folder: Path) -> AsyncIterator[Extender]:
+    """`extender serve` that has read the cluster."""
+    with Extender(folder, plane.extender_kubeconfig) as extender:
+        await eventually_ready(extender)
+        yield extender
+
+
+@asynccontextmanager
+async def open_course(assets: Path, workload: Workload, nodes: int, judge_every: int = 1) -> AsyncIterator[Course]:
+    """A control plane of its own with namespaces and nodes, and no pods yet."""
     with ControlPlane(assets) as plane:
         async with (
             connect(plane.url, plane.token, plane.authority) as api,
             following(api, workloads.ASKING_LABEL) as board,
         ):
-            began = time.monotonic()
             await permit(api)
             await api.create(*workloads.namespaces())
-            await api.create(*workloads.nodes(size.nodes))
-            await api.create(*workload.running(size.existing, size.nodes))
-            tell(f"{workload.name}: {size.nodes} nodes, {size.existing} pods after {time.monotonic() - began:.0f} s")
-            yield Course(plane, api, board, workload, size)
+            await api.create(*workloads.nodes(nodes))
+            yield Course(plane, api, board, workload, nodes, judge_every)

@@ -77,4 +77,4 @@ def report(name: str, size: Size, results: list[Measurement]) -> str:
 
 def deciding(result: Measurement) -> float:
     """Processor time of scheduler and extender: what deciding cost, however busy the machine was with other things."""
-    return sum(seconds for name, seconds in result.cpu.items() if name != "kube-apiserver")
+    return sum(seconds for name, seconds in result.cpu.items() if name in {"kube-scheduler", "extender"})

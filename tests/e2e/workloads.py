@@ -19,12 +19,16 @@ ASKING_LABEL: Final = f"{ASKING}=yes"
 _TEAM: Final = {"team": "devops"}
 _TEAMS: Final = {"matchLabels": _TEAM}
 
-Make = Callable[[int], JsonObject]  # from a pod's number to the fields of its spec
+Make = Callable[[int, str], JsonObject]  # from a pod's number and its app to the fields of its spec
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """`app` is every pod's label. Spread counts its own namespace only, so there all pods are in that one."""
+    """`app` is every pod's label. Spread counts its own namespace only, so there all pods are in that one.
+
+    `share`: of the nodes, the part on which running pods of one app stand, where each wants a node of its own. More running
+    pods are of further apps, on the same nodes.
+    """
 
     name: str
     title: str
@@ -32,18 +36,22 @@ class Workload:
     spec: Make
     existing: int = 5000
     in_one_namespace: bool = False
+    share: float = 0.0
 
-    def running(self, count: int, nodes: int) -> Iterator[JsonObject]:
-        """Pods that stand on nodes, one node after the other."""
-        for number in range(count):
+    def running(self, count: int, nodes: int, first: int = 0) -> Iterator[JsonObject]:
+        """Pods that stand on nodes, one node after the other: those with the numbers from `first` to below `count`."""
+        taken = int(nodes * self.share)
+        for number in range(first, count):
             where = ASKING if self.in_one_namespace else f"team-{number % NAMESPACES}"
-            on = node_name(number % nodes)
-            yield pod(f"run-{number}", where, on=on, labels={"app": self.app}, **self.spec(number))
+            group = number // taken if taken else 0
+            app = f"{self.app}-{group}" if group else self.app
+            on = node_name(number % (taken or nodes))
+            yield pod(f"run-{number}", where, on=on, labels={"app": app}, **self.spec(number, app))
 
     def asking(self, count: int) -> Iterator[JsonObject]:
         """Pods that want to be placed."""
         for number in range(count):
-            yield pod(f"ask-{number}", ASKING, labels={"app": self.app, ASKING: "yes"}, **self.spec(number))
+            yield pod(f"ask-{number}", ASKING, labels={"app": self.app, ASKING: "yes"}, **self.spec(number, self.app))
 
 
 def nodes(count: int) -> Iterator[JsonObject]:
@@ -66,19 +74,21 @@ def warming(number: int) -> JsonObject:
     return pod(f"warm-{number}", ASKING, labels={ASKING: "yes"})
 
 
-def _affinity(side: str, key: str, app: str, *, required: bool) -> Make:
-    clause = term(key, namespaces=_TEAMS, app=app)
-    if required:
-        rules = {"requiredDuringSchedulingIgnoredDuringExecution": [clause]}
-    else:
-        rules = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": clause}]}
-    return lambda _: {"affinity": {side: rules}}
+def _affinity(side: str, key: str, *, required: bool) -> Make:
+    def spec(_: int, app: str) -> JsonObject:
+        clause = term(key, namespaces=_TEAMS, app=app)
+        if required:
+            return {"affinity": {side: {"requiredDuringSchedulingIgnoredDuringExecution": [clause]}}}
+        preferred = [{"weight": 1, "podAffinityTerm": clause}]
+        return {"affinity": {side: {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}}
+
+    return spec
 
 
-def _spread(app: str, *, hard: bool) -> Make:
+def _spread(*, hard: bool) -> Make:
     more: JsonObject = {"minDomains": ZONES} if hard else {}
 
-    def spec(number: int) -> JsonObject:
+    def spec(number: int, app: str) -> JsonObject:
         return {"topologySpreadConstraints": [spread(skew=number % 5 + 1, hard=hard, labels={"app": app}, **more)]}
 
     return spec
@@ -91,19 +101,20 @@ WORKLOADS: Final = {
             "W1",
             "required anti-affinity, node",
             "green",
-            _affinity("podAntiAffinity", HOSTNAME, "green", required=True),
+            _affinity("podAntiAffinity", HOSTNAME, required=True),
             existing=4000,  # of 5,000 nodes; the asking thousand fills the rest
+            share=0.8,
         ),
-        Workload("W2", "required affinity, zone", "blue", _affinity("podAffinity", ZONE, "blue", required=True)),
-        Workload("W3", "preferred affinity, node", "red", _affinity("podAffinity", HOSTNAME, "red", required=False)),
+        Workload("W2", "required affinity, zone", "blue", _affinity("podAffinity", ZONE, required=True)),
+        Workload("W3", "preferred affinity, node", "red", _affinity("podAffinity", HOSTNAME, required=False)),
         Workload(
             "W4",
             "preferred anti-affinity, node",
             "yellow",
-            _affinity("podAntiAffinity", HOSTNAME, "yellow", required=False),
+            _affinity("podAntiAffinity", HOSTNAME, required=False),
         ),
-        Workload("W5", "hard spread, zone", "cyan", _spread("cyan", hard=True), in_one_namespace=True),
-        Workload("W6", "soft spread, zone", "pink", _spread("pink", hard=False), in_one_namespace=True),
-        Workload("W7", "no constraints", "grey", lambda _: {}, in_one_namespace=True),
+        Workload("W5", "hard spread, zone", "cyan", _spread(hard=True), in_one_namespace=True),
+        Workload("W6", "soft spread, zone", "pink", _spread(hard=False), in_one_namespace=True),
+        Workload("W7", "no constraints", "grey", lambda _, __: {}, in_one_namespace=True),
     )
 }

@@ -1,0 +1,62 @@
+"""The rows of the table of speed, without a control plane: what is kept, what is still to be measured, what is shown."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from extender.simulator.json_objects import node_of
+from tests.e2e.table import IN_TREE, OFFLOAD, Plan, Row, Rows, markdown
+from tests.e2e.workloads import WORKLOADS, Workload
+
+PLAN = Plan(["W7", "W1"], [5000, 30_000], 2)
+
+
+def row(workload: str, variant: str, percentage: int = 0, bound: int = 1000, seconds: float = 10.0) -> Row:
+    """A measurement at 5,000 existing pods, of which the scheduler takes one processor second in ten."""
+    cpu = {"kube-scheduler": seconds / 10, "extender": 0.5} if variant == OFFLOAD else {"kube-scheduler": seconds / 10}
+    return Row(workload, 5000, variant, percentage, 1000, bound, seconds, 0, cpu, 1.5)
+
+
+def test_rows_that_were_written_down_are_not_measured_again(tmp_path: Path) -> None:
+    file = tmp_path / "results" / "table.json"
+    Rows(file).add(row("W1", OFFLOAD))
+    found = Rows(file)
+    found.add(row("W1", IN_TREE, 2))
+    assert Rows(file).by_key == {each.key: each for each in (row("W1", OFFLOAD), row("W1", IN_TREE, 2))}
+    missing = [key for key in PLAN.keys("W1", 5000) if key not in found.by_key]
+    assert missing == [("W1", 5000, IN_TREE, 0), ("W1", 5000, OFFLOAD, 2)]
+
+
+def test_the_table_has_what_a_thousand_pods_cost_and_how_that_compares_with_no_constraints() -> None:
+    rows = [row("W7", IN_TREE, 2, seconds=20.0), row("W1", OFFLOAD, 2, bound=500, seconds=10.0), row("W1", IN_TREE)]
+    text = markdown({each.key: each for each in rows}, PLAN)
+    assert "| W1 required anti-affinity, node | 5,000 | 100.0/s, 1.0 s |  |  | 50.0/s, 3.0 s | 1.50 |" in text
+    assert (
+        "| W1 required anti-affinity, node | 5,000 | offload | 2 % | 500 of 1000 | 50.0 | 2.00 |  |  | 1.00 | 3.00 | 0 | 1.5 |"
+        in text
+    )
+    assert "| W7 no constraints | 30,000 |  |  |  |  |  |" in text
+
+
+def test_fewer_pods_are_placed_where_each_takes_long() -> None:
+    asked = {existing: PLAN.asking(("W1", existing, IN_TREE, 0)) for existing in (5000, 30_000, 100_000)}
+    assert asked == {5000: 333, 30_000: 125, 100_000: 62}
+    assert PLAN.asking(("W1", 100_000, OFFLOAD, 0)) == PLAN.asking(("W7", 100_000, IN_TREE, 0)) == 1000
+
+
+def nodes_by_app(workload: Workload, count: int, nodes: int) -> Counter[tuple[str, str]]:
+    """How many running pods of each app stand on each node."""
+    return Counter((pod["metadata"]["labels"]["app"], node_of(pod)) for pod in workload.running(count, nodes))
+
+
+def test_more_running_pods_than_nodes_leave_room_for_pods_that_want_a_node_of_their_own() -> None:
+    found = nodes_by_app(WORKLOADS["W1"], 1000, 100)
+    assert set(found.values()) == {1}
+    assert sum(app == "green" for app, _ in found) == 80
+    assert set(nodes_by_app(WORKLOADS["W2"], 1000, 100).values()) == {10}
+
+
+def test_running_pods_can_be_added_in_parts() -> None:
+    whole = list(WORKLOADS["W1"].running(200, 100))
+    assert [*WORKLOADS["W1"].running(120, 100), *WORKLOADS["W1"].running(200, 100, 120)] == whole
