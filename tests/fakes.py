@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Container, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Container, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
@@ -72,11 +72,15 @@ class FakeSink(Generic[T]):
         self.objects: dict[str, T] = {}
         self.failure: Exception | None = None
 
-    async def replace(self, objects: Sequence[T], unreadable: Collection[str] = ()) -> None:
+    def held(self, key: str) -> T | None:
+        """What is there under a key."""
+        return self.objects.get(key)
+
+    async def replace(self, objects: Mapping[str, T], unreadable: Collection[str] = ()) -> None:
         """Note the list."""
-        self.lists.append(list(objects))
+        self.lists.append(list(objects.values()))
         kept = {key: found for key, found in self.objects.items() if key in unreadable}
-        self.objects = kept | {found.key: found for found in objects}
+        self.objects = {**kept, **objects}
 
     async def apply(self, changes: Sequence[tuple[T, bool]]) -> None:
         """Note the batch."""
@@ -129,7 +133,7 @@ class FakeReflector:
 
     def tell_all(self, *objects: Object, unreadable: Collection[str] = ()) -> None:
         """Queue a complete list."""
-        self._queue.put_nowait(lambda sink: sink.replace(objects, unreadable))
+        self._queue.put_nowait(lambda sink: sink.replace({found.key: found for found in objects}, unreadable))
 
     def tell(self, *changes: tuple[Object, bool]) -> None:
         """Queue a batch of (object, whether it is gone)."""

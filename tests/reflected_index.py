@@ -41,7 +41,7 @@ class ReflectedIndex:
     def replace(self, kind: str, objects: Sequence[Object]) -> int:
         """A complete list of one kind; returns how many objects a later list has changed."""
         before = self._reflectors.relist_changes()[kind]
-        finish(self._fakes[kind].handler.replace(objects))
+        finish(self._fakes[kind].handler.replace({found.key: found for found in objects}))
         return self._reflectors.relist_changes()[kind] - before
 
     def apply(self, kind: str, found: Object, *, gone: bool = False) -> None:

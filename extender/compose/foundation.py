@@ -10,7 +10,7 @@ from random import Random
 from typing import Final, TypeAlias
 
 from extender.compose.leadership import Replica
-from extender.compose.process import freeze_gc
+from extender.compose.process import freeze_gc, limit_gc
 from extender.index.cluster import ClusterIndex
 from extender.kube.session import Connection, Session
 from extender.kube.timing import BackoffOptions, Clock
@@ -86,6 +86,7 @@ def make_reflectors(
     kinds = [each.within(settings.limits) for each in watched_kinds(settings)]
     found = [Reflector(session.reads, kind, options, clock, rng) for kind in kinds]
     stale_after = settings.kube.watch.inactivity_timeout * _STALE_FACTOR
+    limit_gc()
 
     def listed(kind: str, begun: float) -> None:
         if kind == PODS.name:

@@ -49,6 +49,18 @@ def return_large_blocks() -> bool:
     return bool(mallopt(_MMAP_THRESHOLD, _LARGE_BYTES))
 
 
+def limit_gc() -> None:
+    """Excludes all current objects from collections, and has what survives a long one excluded from the next. O(1).
+
+    To be called before the first lists. Their objects are needed for as long as the process runs, and each full collection
+    would visit all that came so far: 0.1 s after 100,000 pods of 20,000 templates.
+    """
+    gc.set_threshold(*_THRESHOLDS)
+    gc.freeze()
+    if _WATCH not in gc.callbacks:
+        gc.callbacks.append(_WATCH)
+
+
 def freeze_gc() -> None:
     """Excludes all current objects from collections, and from now on those that survive a long one. O(objects not frozen).
 
@@ -60,12 +72,9 @@ def freeze_gc() -> None:
     2. It is due every 70,000 new objects at most, and visiting so many takes 30 ms: hence `_THRESHOLDS`.
     3. Frozen objects are still freed by reference count; only a cycle among them is never freed.
     """
-    gc.set_threshold(*_THRESHOLDS)
     gc.collect()
-    gc.freeze()
+    limit_gc()
     gc.collect()
-    if _WATCH not in gc.callbacks:
-        gc.callbacks.append(_WATCH)
 
 
 class _Watch:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 
 from extender.compose.process import installed_version
 from extender.index.cluster import ClusterIndex
-from extender.index.crossing import closed_nodes, crossing_pods
+from extender.index.crossing import Crossing
 from extender.kube.timing import Clock
 from extender.kube.watch.reflector_values import ReflectorStatus
 from extender.tasks.filter_service import FilterService
@@ -27,11 +26,15 @@ def metrics_of(index: ClusterIndex, filter_verb: FilterVerb) -> Metrics:
     metrics.report(scraped.REJECTION_CACHE_HITS, lambda: rejections.hits)
     metrics.report(scraped.REJECTION_CACHE_BYTES, lambda: rejections.bytes)
     metrics.report(scraped.POLICY_MISSES, lambda: filter_verb.policies.counts)
-    metrics.report(scraped.CROSS_NAMESPACE_PODS, partial(crossing_pods, index))
-    metrics.report(scraped.CROSS_NAMESPACE_CLOSED_NODES, partial(closed_nodes, index))
     metrics.report(scraped.QUOTAS, index.quotas.states)
     metrics.report(scraped.QUOTA_FINDINGS, lambda: filter_verb.quotas.counts)
     return metrics
+
+
+def report_crossing(metrics: Metrics, read: Callable[[], Crossing]) -> None:
+    """The metrics of pods with affinity across namespaces."""
+    metrics.report(scraped.CROSS_NAMESPACE_PODS, lambda: read().pods)
+    metrics.report(scraped.CROSS_NAMESPACE_CLOSED_NODES, lambda: read().closed_nodes)
 
 
 def report_assumed_pods(metrics: Metrics, index: ClusterIndex, filter_service: FilterService) -> None:

@@ -28,9 +28,10 @@ from extender.compose.process import freeze_gc, installed_version
 from extender.compose.recording import verb_parts
 from extender.compose.rejected_pods import rejected_pods_of_cluster
 from extender.compose.release import release_of_cluster
-from extender.compose.reporting import metrics_of, report_assumed_pods, report_reflectors
+from extender.compose.reporting import metrics_of, report_assumed_pods, report_crossing, report_reflectors
 from extender.index.audit import audit_steps
 from extender.index.cluster import ClusterIndex
+from extender.index.crossing import Crossing, count_crossing, measure_crossing
 from extender.kube.session import Session
 from extender.kube.timing import Clock, SystemClock
 from extender.model.objects import Object, Pod
@@ -48,6 +49,8 @@ from extender.tasks.missed_admissions import MissedAdmissions
 from extender.tasks.policy_recount import PolicyRecount
 from extender.tasks.preempt_and_bind import BindService, PreemptService
 from extender.tasks.readiness import Readiness
+from extender.tasks.reflectors import Reflectors
+from extender.tasks.sliced_figures import SlicedFigure
 from extender.tasks.sliced_work import SlicedWork
 from extender.tasks.watched_pods import WatchedPods
 from extender.telemetry import scraped
@@ -65,7 +68,7 @@ class Service:
     """The parts, and the jobs that keep them going, by name; a service that answers from a file has none.
 
     ``preemption`` is set where the service executes preemptions; it is drained on shutdown. ``filter_service`` is set where
-    it follows a cluster.
+    it follows a cluster, and so are ``reflectors``.
     """
 
     settings: Settings
@@ -78,6 +81,7 @@ class Service:
     replica: Replica = SINGLE_REPLICA
     filter_service: FilterService | None = None
     admission: AdmissionPart | None = None
+    reflectors: Reflectors | None = None
 
     @asynccontextmanager
     async def listening(self, tls: ServerTls | None = None) -> AsyncIterator[str]:
@@ -121,6 +125,8 @@ def service_of_cluster(
     base = Foundation(settings, index, session, clock, rng, reflectors, metrics, replica, namespace)
     report_reflectors(metrics, reflectors, clock)
     metrics.report(scraped.PODS_OVER_LIMIT, over_limits.counts)
+    crossing = SlicedFigure(partial(measure_crossing, index), clock, Crossing())
+    report_crossing(metrics, lambda: crossing.value)
 
     preemption = make_preemption(base) if settings.preemption.mode == "execute" else None
     plans = preemption.target if preemption is not None else NullPlanTarget()
@@ -162,12 +168,23 @@ def service_of_cluster(
         *_policy_jobs(base, missed),
         *([("assumed pods", filter_service.run)] if settings.assumed_pods.enabled else []),
         *_audit(base),
+        ("figures of affinity across namespaces", crossing.run),
         *parts.jobs(metrics),
         *(admission.jobs if admission is not None else ()),
     ]
     readiness = Readiness(reflectors.freshness, replica=replica.state)
     return Service(
-        settings, index, readiness, metrics, verbs, tuple(jobs), preemption, replica, filter_service, admission
+        settings,
+        index,
+        readiness,
+        metrics,
+        verbs,
+        tuple(jobs),
+        preemption,
+        replica,
+        filter_service,
+        admission,
+        reflectors,
     )
 
 
@@ -195,7 +212,9 @@ def service_of_objects(settings: Settings, objects: Iterable[Object], rng: Rando
         explainer=ExplainService(index.view, settings, clock, work=work),
         browser=BrowseService(index, settings, work),
     )
-    return Service(settings, index, Readiness(), metrics_of(index, filter_verb), verbs)
+    metrics, crossing = metrics_of(index, filter_verb), count_crossing(index)
+    report_crossing(metrics, lambda: crossing)
+    return Service(settings, index, Readiness(), metrics, verbs)
 
 
 def _preemptions_in_flight(preemption: PreemptionTask | None) -> Callable[[], int]:

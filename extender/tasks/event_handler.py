@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, Protocol
 from weakref import WeakSet
 
@@ -26,6 +26,8 @@ _LOG = logging.getLogger(__name__)
 _LIMIT_NAMES: Final = tuple(
     field.encode_name for field in msgspec.structs.fields(Limits) if field.name != "per_namespace"
 )
+
+_CHANGES_A_STEP: Final = 1000  # of a later list, at 5 to 30 µs
 
 # Kinds that are added before all others, since the counts of a pod depend on them.
 FOUNDATION: Final = frozenset({"namespaces", "nodes"})
@@ -47,7 +49,7 @@ class AllKinds(Protocol):
 class KindHandler:
     """Applies the events of one kind. ``relist_changes`` counts what later lists changed.
 
-    A later list is compared with the known objects in time slices; only the differences are applied, in one step.
+    A later list is compared with the known objects in time slices; only the differences are applied, at once unless they are many.
     """
 
     def __init__(
@@ -71,8 +73,12 @@ class KindHandler:
         """Lists and watches until cancelled; each run begins with a list."""
         await self._reflector.run(self)
 
-    async def replace(self, objects: Sequence[Object], unreadable: Collection[str] = ()) -> None:
-        """A complete list. Objects under the keys ``unreadable`` stay as they were last read."""
+    def held(self, key: str) -> Object | None:
+        """The object that is known under a key."""
+        return self._known.find(key)
+
+    async def replace(self, objects: Mapping[str, Object], unreadable: Collection[str] = ()) -> None:
+        """A complete list by key. Objects under the keys ``unreadable`` stay as they were last read."""
         if self.is_listed:
             await self._swap(objects, unreadable)
             return
@@ -91,7 +97,7 @@ class KindHandler:
             if part.is_over():
                 await part.yield_to_others()
 
-    async def _load(self, objects: Sequence[Object], unreadable: Collection[str]) -> None:
+    async def _load(self, objects: Mapping[str, Object], unreadable: Collection[str]) -> None:
         """The first list, added in time slices. Objects left by a failed attempt are deleted."""
         part = _TimeSlice(self._clock, self._seconds)
         for count, difference in enumerate(self._known.differences(objects, unreadable)):
@@ -102,15 +108,24 @@ class KindHandler:
                 await part.yield_to_others()
         self._loading = None
 
-    async def _swap(self, objects: Sequence[Object], unreadable: Collection[str]) -> None:
-        """A later list: compared in time slices, while requests see the old state, then applied without a pause."""
+    async def _swap(self, objects: Mapping[str, Object], unreadable: Collection[str]) -> None:
+        """A later list: compared in time slices, while requests see the old state, then applied in one step.
+
+        After a long outage it may have changes of many seconds. Then it is applied in steps, deletions last: until the last
+        one some pods count that are gone, which rejects a node rather than places a pod wrongly.
+        """
         part, changes = _TimeSlice(self._clock, self._seconds), list[tuple[Object, bool]]()
         for difference in self._known.differences(objects, unreadable):
             if difference:
                 changes.append(difference)
             if part.is_over():
                 await part.yield_to_others()
-        changed = sum(self._known.put(found, is_deleted=is_deleted) for found, is_deleted in changes)
+        changed = 0
+        for start in range(0, len(changes), _CHANGES_A_STEP):
+            if start:
+                await asyncio.sleep(0)
+            step = changes[start : start + _CHANGES_A_STEP]
+            changed += sum(self._known.put(found, is_deleted=is_deleted) for found, is_deleted in step)
         self._kinds.note_relisted(self.name, self.status.list_begun)
         self.relist_changes += changed
         _LOG.info("%s: listed again, %d objects, %d changes", self.name, len(objects), changed)

@@ -6,7 +6,7 @@ that where ``compose`` joins the parts.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from typing import Protocol
 
 from extender.kube.effects import Lease, PodCondition, PodEvent, PodRef
@@ -26,10 +26,13 @@ class Clock(Protocol):
 
 
 class EventHandler(Protocol):
-    """What a reflector calls. Both methods may wait, which delays the events of that kind and of no other."""
+    """What a reflector calls. ``replace`` and ``apply`` may wait, which delays the events of that kind and of no other."""
 
-    async def replace(self, objects: Sequence[Object], unreadable: Collection[str] = ()) -> None:
-        """Replaces all objects of the kind. Objects under the keys ``unreadable`` stay as they were last read.
+    def held(self, key: str) -> Object | None:
+        """The object that is held under a key; equal ones of a later list are not held twice. O(1)."""
+
+    async def replace(self, objects: Mapping[str, Object], unreadable: Collection[str] = ()) -> None:
+        """Replaces all objects of the kind, by key. Objects under the keys ``unreadable`` stay as they were last read.
 
         Called when a list is complete, never with a part of one.
         """

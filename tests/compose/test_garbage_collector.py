@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from extender.compose import process
-from extender.compose.process import freeze_gc
+from extender.compose.process import freeze_gc, limit_gc
 
 
 @pytest.fixture(autouse=True)
@@ -57,3 +57,15 @@ def test_settling_again_watches_once() -> None:
     freeze_gc()
     freeze_gc()
     assert len(gc.callbacks) <= before + 1
+
+
+def test_a_list_is_collected_in_parts_from_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise each full collection during the first list visits all that came so far, and the last one takes longest."""
+    monkeypatch.setattr(process, "_LONG_SECONDS", 0.0)
+    limit_gc()
+    kept: list[list[object]] = []
+    most = 0
+    for _ in range(30):
+        kept += [[] for _ in range(5_000)]
+        most = max(most, sum(len(gc.get_objects(generation)) for generation in range(3)))
+    assert most < len(kept) / 2

@@ -8,13 +8,14 @@ from typing import Any
 import orjson
 import pytest
 
-from extender.index.audit import audit, audit_steps
+from extender.index.audit import _places, audit, audit_steps, part
 from extender.index.cluster import ClusterIndex
 from extender.index.counts.signature_counts import SignatureCounts
 from extender.index.counts.term_counts import OwnerGroup
 from extender.model.bounded import without_item
 from extender.model.objects import Pod
 from extender.settings.configuration import Settings
+from extender.settings.rules import Rules
 from extender.wire.kinds import NODES, PODS
 
 HOST = "kubernetes.io/hostname"
@@ -161,3 +162,33 @@ def test_the_pods_that_carry_a_term_may_change_between_any_two_steps() -> None:
         index.upsert(pod("new", "n2", "new", **APART))
         found += [line for step in steps[done:] for line in step()]
         assert found == []
+
+
+@pytest.mark.parametrize("start", range(0, 23, 5))
+def test_a_part_of_the_pods_is_the_same_from_either_end(start: int) -> None:
+    pods = {f"uid-{number}": pod(f"uid-{number}") for number in range(23)}
+    assert sorted(part(pods, start, 5)) == sorted(list(pods)[start : start + 5])
+
+
+def test_no_step_reads_more_than_a_thousand_places_and_all_of_them_are_read() -> None:
+    """The pods of one signature may be on a hundred thousand nodes."""
+    index = ClusterIndex(Rules())
+    for number in range(2500):
+        index.upsert(pod(f"p{number}", f"n{number}"))
+    index.upsert(pod("other", "n1", "other"))
+    parts = list(_places(index))
+    assert [sum(len(numbers) for _, numbers in each) for each in parts] == [1000, 1000, 501]
+
+
+def test_what_nodes_carry_is_added_up_in_steps_and_compared_if_no_node_has_changed_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("extender.index.audit._NODES_ADDED_A_STEP", 1)
+    index = cluster()
+    index.topology._carriers["nobody"] = 1
+    assert audit(index) == ["label nobody: nodes carry it, or do not, against what is known"]
+    found = []
+    for number, step in enumerate(audit_steps(index)):
+        found += step()
+        index.upsert(NODES.decode_object(orjson.dumps({"metadata": {"name": "n2", "labels": {"step": str(number)}}})))
+    assert found == []

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
 from extender.index.cluster import ClusterIndex
-from extender.index.crossing import closed_nodes, crossing_pods
+from extender.index.crossing import Crossing, count_crossing, measure_crossing
 from extender.model.objects import Pod
 from tests.builders import index_of, node, pod, term
+
+
+def closed_nodes(index: ClusterIndex) -> dict[str, float]:
+    return dict(count_crossing(index).closed_nodes)
+
+
+def crossing_pods(index: ClusterIndex) -> dict[str, float]:
+    return dict(count_crossing(index).pods)
+
 
 EVERYWHERE: dict[str, Any] = {"namespace_selector": {}}
 
@@ -73,3 +83,29 @@ def test_only_the_ten_namespaces_with_most_are_named() -> None:
     found = crossing_pods(cluster(*pods))
     assert (len(found), found["(others)"], sum(found.values())) == (11, 2, 18)
     assert len(closed_nodes(cluster(*pods))) == 10
+
+
+def test_a_step_reads_a_bounded_number_of_nodes_and_pods_may_go_between_two() -> None:
+    """A scrape of all at once would hold each answer for seconds where a million pods have such affinity."""
+    nodes = [node(f"n{number}", zone="z") for number in range(100)]
+    pods = [apart(f"p{number}", f"n{number}", "host", namespace=f"ns{number % 5}") for number in range(100)]
+    index = index_of(*nodes, *pods)
+    steps = measure_crossing(index)
+    taken = sum(1 for _ in steps)
+    assert taken >= 5, "one for each namespace at least"
+    steps = measure_crossing(index)
+    next(steps)
+    for each in pods:
+        index.delete(each)
+    found = rest_of(steps)
+    assert sum(found.pods.values()) <= 20, "those of the first namespace, which was counted before"
+
+
+def rest_of(steps: Generator[None, None, Crossing]) -> Crossing:
+    """What the steps return."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: Crossing = end.value
+            return found

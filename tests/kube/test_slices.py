@@ -41,7 +41,7 @@ def test_items_of_a_page_are_decoded_in_slices_too() -> None:
     decoder = SliceDecoder(NAMESPACES, ReflectorStatus("namespaces"), FakeClock(step=1.0), most=100, seconds=3.0)
     body = json.dumps({"metadata": {}, "items": [namespace(f"n{number}") for number in range(5)]})
     items = decode_page(body.encode()).items
-    assert (len(items), decoder.decode_items(items, 0, Listed())) == (5, (3, False))
+    assert (len(items), decoder.decode_items(items, 0, Listed(lambda _key: None))) == (5, (3, False))
 
 
 async def count_turns(turns: list[int], following: Following) -> None:

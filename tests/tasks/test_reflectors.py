@@ -147,6 +147,29 @@ async def test_a_later_list_is_applied_in_one_step(scene: Scene) -> None:
     assert set(seen) <= {old, new}
 
 
+async def test_many_changes_of_a_later_list_are_applied_in_steps_with_deletions_last(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list after a long outage has changes of seconds. Until the last step pods that are gone count, and none is missing."""
+    monkeypatch.setattr("extender.tasks.event_handler._CHANGES_A_STEP", 4)
+    await scene.all_in()
+    seen: list[int] = []
+
+    async def look() -> None:
+        while True:
+            seen.append(sum(key.startswith("pods/") for key in scene.index.objects))
+            await asyncio.sleep(0)
+
+    looking = asyncio.ensure_future(look())
+    scene.fakes["pods"].tell_all(*(pod(number) for number in range(2, 12)))
+    await scene.told("pods", 2)
+    looking.cancel()
+    with suppress(asyncio.CancelledError):
+        await looking
+    assert sorted(set(seen)) == [1, 5, 9, 10]
+    assert scene.index.calls[-1] == "delete pods/uid-1"
+
+
 @pytest.mark.parametrize("is_first", [True, False], ids=["first list", "burst"])
 async def test_a_first_list_and_a_burst_give_way_after_each_slice(scene: Scene, is_first: bool) -> None:  # noqa: FBT001 (a case)
     """Each look at the clock ends a slice here, so another task gets to run after every object."""

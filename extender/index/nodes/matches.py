@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from extender.index.view import Column
 from extender.model.node_affinity import NodeAffinity
@@ -46,10 +46,15 @@ class NodeMatches:
         if number < len(self._verdicts):
             self._verdicts[number] = _UNKNOWN
 
-    def wrong(self) -> list[int]:
-        """The numbers of nodes whose verdict is known and not true: for the audit. O(nodes × terms)."""
-        true = [node is not None and self.admits(node) for node in self._nodes]
-        return [number for number, each in enumerate(self._verdicts) if each != _UNKNOWN and each != true[number]]
+    def wrong(self, numbers: Iterable[int]) -> list[int]:
+        """Those of the nodes whose verdict is known and not true: for the audit. O(nodes × terms)."""
+        nodes, verdicts = self._nodes, self._verdicts
+        known = [number for number in numbers if number < len(verdicts) and verdicts[number] != _UNKNOWN]
+        return [
+            number
+            for number in known
+            if verdicts[number] != ((node := nodes[number]) is not None and self.admits(node))
+        ]
 
     @property
     def size(self) -> int:

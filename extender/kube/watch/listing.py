@@ -48,9 +48,11 @@ class ListReader(Generic[T]):
         self._decoder = decoder
         self._page_limit = options.page_limit
 
-    async def read(self) -> tuple[Listed[T], str]:
-        """A complete list and its resourceVersion. Raises ``KubeError``, and ``WireError`` where a page is unreadable."""
-        listed = Listed[T]()
+    async def read(self, listed: Listed[T]) -> str:
+        """Adds a complete list to an empty one; returns its resourceVersion.
+
+        Raises ``KubeError``, and ``WireError`` where a page is unreadable.
+        """
         try:
             version = await self._read_pages(listed)
         except Expired:
@@ -60,7 +62,7 @@ class ListReader(Generic[T]):
                 self._page_limit = min(self._page_limit * _LARGER_PAGES, _LARGEST_LIMIT)
             raise
         self._page_limit = self._options.page_limit
-        return listed, version
+        return version
 
     async def _read_pages(self, listed: Listed[T]) -> str:
         limit, token, tokens = self._page_limit, "", set[int]()

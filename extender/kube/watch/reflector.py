@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from random import Random
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -51,10 +51,13 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class EventHandler(Protocol[T_contra]):
-    """What the reflector calls. Both may wait, which delays the events of this kind only."""
+    """What the reflector calls. ``replace`` and ``apply`` may wait, which delays the events of this kind only."""
 
-    async def replace(self, objects: Sequence[T_contra], unreadable: Collection[str] = ()) -> None:
-        """Replaces all objects of the kind. Objects under the keys ``unreadable`` stay as they were last read."""
+    def held(self, key: str) -> Object | None:
+        """The object that is held under a key; equal ones of a later list are not held twice."""
+
+    async def replace(self, objects: Mapping[str, T_contra], unreadable: Collection[str] = ()) -> None:
+        """Replaces all objects of the kind, by key. Objects under the keys ``unreadable`` stay as they were last read."""
 
     async def apply(self, changes: Sequence[tuple[T_contra, bool]]) -> None:
         """Applies (object, whether it was deleted), in order. After a lost connection a change may come twice."""
@@ -119,7 +122,7 @@ class Reflector(Generic[T]):
             text = "%s: the API server does not serve this kind, so none of it is in effect; is its CRD installed?"
             _LOG.error(text, self.name)
             self._unreadable, status.unreadable, status.resource_version = set(), 0, ""
-            await handler.replace([], frozenset())
+            await handler.replace({}, frozenset())
             status.not_served = status.synced = True
         status.last_heard, status.outage = as_of, ""
 
@@ -152,9 +155,9 @@ class Reflector(Generic[T]):
 
     async def _list(self, handler: EventHandler[T]) -> WatchEnd | None:
         """A consistent LIST in pages."""
-        begun = self._clock.now()
+        begun, listed = self._clock.now(), Listed[T](handler.held)
         try:
-            listed, version = await self._lists.read()
+            version = await self._lists.read(listed)
         except KubeError as error:
             return end_of_error(error)
         except WireError as error:
@@ -166,15 +169,16 @@ class Reflector(Generic[T]):
 
     async def _replace(self, handler: EventHandler[T], listed: Listed[T], version: str, as_of: float) -> None:
         """Passes a complete list to the handler; ``as_of`` is the last moment at which it was certainly current."""
-        status, objects = self.status, list(listed.objects.values())
+        status, count = self.status, len(listed.objects)
         self._unreadable = listed.unreadable
         status.unreadable = len(listed.unreadable)
-        await handler.replace(objects, frozenset(listed.unreadable))
+        await handler.replace(listed.objects, frozenset(listed.unreadable))
+        await listed.release()
         status.relists += status.synced
         status.synced, status.error, status.last_heard, status.not_served = True, "", as_of, False
         status.resource_version = version
         self._initial_failures = 0
-        _LOG.info("%s: %d listed, resourceVersion %s", self.name, len(objects), version[:_LONGEST_VERSION])
+        _LOG.info("%s: %d listed, resourceVersion %s", self.name, count, version[:_LONGEST_VERSION])
 
     # -- watches ------------------------------------------------------------------------------------------------
 
@@ -183,7 +187,7 @@ class Reflector(Generic[T]):
         self._initial_failures += 1
         try:
             query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
-            return await self._follow(handler, query, Listed())
+            return await self._follow(handler, query, Listed[T](handler.held))
         except KubeError as error:
             if self.status.phase is Phase.LISTING and rejects_watch_list(error):
                 return self._without_watch_list(str(error))
@@ -302,12 +306,11 @@ class Reflector(Generic[T]):
             if is_deleted:
                 initial.objects.pop(found.key, None)
             else:
-                initial.objects[found.key] = found
+                initial.add(found)
         self.status.listed = len(initial.objects)
         if taken.initial_events_end:
             await self._replace(handler, initial, taken.version, begun)
             self.status.phase, self.status.outage = Phase.WATCHING, ""
-            initial.objects.clear()
 
 
 def _can_continue_from(version: str) -> bool:
