@@ -13,14 +13,22 @@ from typing import Final
 
 import msgspec
 
-from extender.compose.embedded import FREE_PORT, service_running
+from extender.compose.embedded import FREE_PORT, READY_WITHIN_SECONDS, service_running
 from extender.compose.process import installed_version, run_on_loop
 from extender.compose.service import Service
+from extender.index.audit import audit_steps
+from extender.kube.watch.reflector_values import ReflectorStatus
 from extender.server.app import listening, make_app
 from extender.server.collaborators import Verbs
 from extender.settings.configuration import Settings
 from extender.simulator.bench.measurement.child_process import Calls
-from extender.simulator.bench.measurement.service_probes import Heartbeat, echo_filter, echo_scores
+from extender.simulator.bench.measurement.service_probes import (
+    Collections,
+    Heartbeat,
+    echo_filter,
+    echo_scores,
+    timed_steps,
+)
 from extender.simulator.bench.measurement.subject import recount
 from extender.simulator.bench.reporting.figures import Figures
 from extender.tasks.filter_service import FilterService
@@ -30,39 +38,57 @@ from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 _SEED: Final = 1
 
 
-def run_service(pipe: Connection, api_url: str, settings: Settings) -> None:
-    """Runs the child process until the bench stops it."""
+def run_service(
+    pipe: Connection,
+    api_url: str,
+    settings: Settings,
+    within: float = READY_WITHIN_SECONDS,
+    is_standby: bool = False,  # noqa: FBT001, FBT002 (arguments of a process)
+) -> None:
+    """Runs the child process until the bench stops it. ``within``: seconds until it is ready."""
     logging.getLogger("extender").setLevel(logging.ERROR)
-    run_on_loop(_run(pipe, api_url, settings))
+    run_on_loop(_run(pipe, api_url, settings, within, is_standby=is_standby))
 
 
-async def _run(pipe: Connection, api_url: str, settings: Settings) -> None:
-    heart, echo = Heartbeat(), Echo()
+async def _run(pipe: Connection, api_url: str, settings: Settings, within: float, *, is_standby: bool) -> None:
+    heart, collections, echo = Heartbeat(), Collections(), Echo()
     # Whatever port the settings name: a service may be at work on it while the bench measures.
     server = msgspec.structs.replace(settings.server, bind_address=FREE_PORT)
     settings = msgspec.structs.replace(settings, server=server)
     async with AsyncExitStack() as stack:
-        url, service = await stack.enter_async_context(service_running(settings, api_url, _SEED))
+        beating = asyncio.create_task(heart.beat())
+        url, service = await stack.enter_async_context(
+            service_running(settings, api_url, _SEED, within=within, is_standby=is_standby)
+        )
         addresses = {"real": url}
         for name, verbs in (("echo", echo.verbs(service)), ("echoAll", Echo().verbs(service))):
             app = make_app(settings, verbs, service.readiness, Metrics(installed_version()), installed_version())
             addresses[name] = await stack.enter_async_context(listening(app, FREE_PORT))
-        calls = Calls(pipe, answered=_answered(service, heart, echo))
+        calls = Calls(pipe, answered=_answered(service, heart, collections, echo))
         calls.listen()
         calls.send(addresses)
-        beating = asyncio.create_task(heart.beat())
         await calls.stopped.wait()
         beating.cancel()
 
 
-def _answered(service: Service, heart: Heartbeat, echo: "Echo") -> Mapping[str, Callable[..., object]]:
+def _answered(
+    service: Service, heart: Heartbeat, collections: Collections, echo: "Echo"
+) -> Mapping[str, Callable[..., object]]:
     """What the bench may call."""
     return {
         "audit": lambda: recount(service.index),
+        "auditSteps": lambda: timed_steps(audit_steps(service.index)),
         "echo": echo.set_counts,
-        "pause": heart.figures,
+        "watched": lambda kind: _watched(service, kind),
+        "pause": lambda: heart.figures() | collections.figures(),
         "waits": lambda: _waits(service.filter_service),
     }
+
+
+def _watched(service: Service, kind: str) -> tuple[int, int]:
+    """Events so far, and later lists. The scrape of all metrics would be a pause of its own."""
+    status = service.reflectors.statuses()[kind] if service.reflectors is not None else ReflectorStatus(kind)
+    return status.events, status.relists
 
 
 def _waits(filter_service: FilterService | None) -> Figures:

@@ -16,10 +16,11 @@ from extender.kube.session import open_session
 from extender.kube.timing import Clock, SystemClock
 from extender.model.units import Address
 from extender.settings.configuration import Settings
+from extender.tasks.leadership.takeover import CHECK as LEADERSHIP
 from extender.tasks.supervisor import Supervisor
 from extender.telemetry import scraped
 
-_READY_WITHIN_SECONDS: Final = 60.0
+READY_WITHIN_SECONDS: Final = 60.0
 FREE_PORT: Final = Address("127.0.0.1:0")
 
 
@@ -29,9 +30,19 @@ class StartError(Exception):
 
 @asynccontextmanager
 async def service_running(
-    settings: Settings, api_url: str, seed: int, clock: Clock | None = None, redaction_key: bytes = b""
+    settings: Settings,
+    api_url: str,
+    seed: int,
+    clock: Clock | None = None,
+    redaction_key: bytes = b"",
+    *,
+    within: float = READY_WITHIN_SECONDS,
+    is_standby: bool = False,
 ) -> AsyncIterator[tuple[str, Service]]:
-    """The service, reading that API server and ready to answer; yields its URL and its parts. Raises StartError."""
+    """The service, reading that API server and ready to answer; yields its URL and its parts. Raises StartError.
+
+    ``within``: seconds until it is ready. A standby is ready when it could lead: every kind is listed.
+    """
     clock, rng = clock or SystemClock(), Random(seed)
     async with open_session(Access(host=api_url), clock) as session:
         service = service_of_cluster(settings, session, clock, rng, redaction_key=redaction_key)
@@ -43,7 +54,7 @@ async def service_running(
         try:
             async with AsyncExitStack() as stack:
                 url = await _listen(service, stack)
-                await _ready(service, running)
+                await _ready(service, running, within, is_standby=is_standby)
                 yield url, service
         finally:
             supervisor.stop("the scenario has ended")
@@ -59,10 +70,16 @@ async def _listen(service: Service, stack: AsyncExitStack) -> str:
         raise StartError(f"cannot listen on {error.strerror or error}") from None
 
 
-async def _ready(service: Service, running: asyncio.Task[None]) -> None:
+def _is_ready(service: Service, *, is_standby: bool) -> bool:
+    if not is_standby:
+        return service.readiness.is_ready
+    return all(name == LEADERSHIP for name, problem in service.readiness.checks().items() if problem)
+
+
+async def _ready(service: Service, running: asyncio.Task[None], within: float, *, is_standby: bool) -> None:
     try:
-        async with asyncio.timeout(_READY_WITHIN_SECONDS):
-            while not service.readiness.is_ready and not running.done():  # noqa: ASYNC110 (readiness has no event)
+        async with asyncio.timeout(within):
+            while not _is_ready(service, is_standby=is_standby) and not running.done():  # noqa: ASYNC110 (no event)
                 await asyncio.sleep(0.01)
     except TimeoutError:
         missing = "; ".join(f"{name}: {reason}" for name, reason in service.readiness.checks().items())

@@ -8,6 +8,7 @@ import os
 import time
 from bisect import bisect_right
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +25,12 @@ def resident_megabytes(pid: int | str = "self") -> float:
 def peak_megabytes(pid: int | str = "self") -> float:
     """The largest resident memory so far."""
     return _status(pid, "VmHWM")
+
+
+def reset_peak(pid: int | str = "self") -> None:
+    """From now on `peak_megabytes` counts from the present resident memory (proc_pid_clear_refs(5))."""
+    with suppress(OSError):
+        Path(f"/proc/{pid}/clear_refs").write_text("5", "ascii")
 
 
 def processor_seconds(pid: int | str = "self") -> float:

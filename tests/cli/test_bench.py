@@ -45,6 +45,18 @@ def test_it_plays_in_process_and_over_http_and_finds_no_drift(
     assert rows["http"]["rejectedShare"] < 1
 
 
+def test_a_large_cluster_is_disturbed_and_a_standby_takes_over_without_a_list(path: Path, tmp_path: Path) -> None:
+    case = {"labels": ["huge"], "nodes": 300, "pods": [60], "selectors": [3], "names": [50]}
+    kept = tmp_path / "results.json"
+    name = write(path, cases=[case | {"measure": ["service", "scale", "standby"]}])
+    assert main(["bench", name, "--label", "huge", "--out", str(kept)]) == 0
+    (row,) = decode_results(kept.read_bytes()).rows
+    disturbances = ("relabelPods", "restorePods", "taintZones", "loseZones", "returnZones", "churn", "relist", "scrape")
+    assert row.figures.keys() >= {f"{each}.max" for each in (*disturbances, "takeover", "listPause", "auditStep")}
+    assert row.figures.keys() >= {"relist.peak", "readyCpu", "takeover.seconds", "takeover.cpu"}
+    assert (row.figures["takeover.lists"], row.figures["lostNodes"], row.place["nodes"]) == (0, 150, 300)
+
+
 def test_a_missed_bound_is_named_on_the_last_line_and_is_a_failure_of_the_check_only(
     path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -22,7 +22,7 @@ async def test_it_listens_on_a_free_port_whatever_port_the_settings_name() -> No
             Settings(), server=msgspec.structs.replace(Settings().server, bind_address=taken)
         )
         async with ApiServer() as api:
-            running = asyncio.create_task(_run(theirs, api.url, settings))
+            running = asyncio.create_task(_run(theirs, api.url, settings, 10.0, is_standby=False))
             _, addresses = await asyncio.to_thread(ours.recv)
             ours.send(("stop", ()))
             await running

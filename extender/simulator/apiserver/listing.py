@@ -7,7 +7,7 @@ All pages of a LIST show one version: rows are immutable, and the table keeps th
 import base64
 import binascii
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -25,7 +25,7 @@ _CURRENT = -1  # the version in a token of a 410: continue with the current obje
 class Page:
     """One page of a LIST; `remaining` is None if a selector makes it unknown."""
 
-    rows: list[Stored]
+    rows: Sequence[Stored]
     version: int
     continue_token: str = ""
     remaining: int | None = None
@@ -49,7 +49,7 @@ def list_page(store: Store, table: Table, query: Query, selection: Selection) ->
     return _cut(table, selection, Page(rows, version), first, limit)
 
 
-def _rows(store: Store, table: Table, query: Query) -> tuple[int, list[Stored]]:
+def _rows(store: Store, table: Table, query: Query) -> tuple[int, Sequence[Stored]]:
     if query.version > store.version:
         raise api_errors.too_large_version(query.version, store.version)
     if query.match != EXACT:
@@ -60,7 +60,7 @@ def _rows(store: Store, table: Table, query: Query) -> tuple[int, list[Stored]]:
     return query.version, rows
 
 
-def _rows_at(store: Store, table: Table, version: int) -> list[Stored] | None:
+def _rows_at(store: Store, table: Table, version: int) -> Sequence[Stored] | None:
     """The rows for the next page; None also if the versions were reset after the first page."""
     return None if version > store.version else table.at(version)
 
@@ -74,8 +74,9 @@ def _cut(table: Table, selection: Selection, page: Page, first: int, limit: int)
     for place in range(first, len(rows)):
         if limit and len(taken) == limit:
             return _with_more(table, selection, page, taken, place)
-        if selection.holds(rows[place]):
-            taken.append(rows[place])
+        row = rows[place]
+        if selection.holds(row):
+            taken.append(row)
     return Page(taken, page.version)
 
 

@@ -8,7 +8,7 @@ import random
 import sys
 import time
 from bisect import bisect_right, insort
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -94,7 +94,7 @@ class Table:
         self._keys: list[str] | None = []
         self._prefix = object_prefix(kind)
         self._listeners: list[Callable[[], None]] = []
-        self._snapshots: dict[int, list[Stored]] = {}
+        self._snapshots: dict[int, Sequence[Stored]] = {}
         self._latest: list[Stored] | None = None
 
     @property
@@ -128,7 +128,11 @@ class Table:
             self.objects[stored.key] = stored
         self._keep_order(event, stored.key)
         self._latest = None
-        self.changes.append(Change(event, stored, previous, self._prefix, at))
+        self._append(Change(event, stored, previous, self._prefix, at))
+
+    def _append(self, change: Change) -> None:
+        """Adds a change to the history and notifies the listeners."""
+        self.changes.append(change)
         # Dropped in batches: deleting from the front of a list costs O(length).
         if len(self.changes) > self.capacity * 5 // 4:
             self.forget(len(self.changes) - self.capacity)
@@ -164,7 +168,7 @@ class Table:
         self._latest = None
         self.reset_at, self.floor = self.end, version
 
-    def latest(self) -> list[Stored]:
+    def latest(self) -> Sequence[Stored]:
         """All objects now, ordered by key. The list is shared: do not change it."""
         if self._latest is None:
             if self._keys is None:
@@ -172,7 +176,7 @@ class Table:
             self._latest = [self.objects[key] for key in self._keys]
         return self._latest
 
-    def at(self, version: int) -> list[Stored] | None:
+    def at(self, version: int) -> Sequence[Stored] | None:
         """All objects at that version; None if it is before the history."""
         if version < self.floor:
             return None
@@ -183,7 +187,7 @@ class Table:
             self._snapshots[version] = self._undo((position or 0) - self.dropped)
         return self._snapshots[version]
 
-    def keep(self, version: int, rows: list[Stored]) -> None:
+    def keep(self, version: int, rows: Sequence[Stored]) -> None:
         """Keeps the objects of that version for the next pages."""
         self._snapshots[version] = rows
         while len(self._snapshots) > SNAPSHOTS:

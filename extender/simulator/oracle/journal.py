@@ -4,7 +4,7 @@ A decision is recorded when the loop makes it, because parallel bindings can arr
 run, read by `oracle/violations.py` afterwards.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from extender.simulator.apiserver.kinds import (
@@ -75,7 +75,7 @@ class Journal:
     """The objects at the start, and the entries since."""
 
     def __init__(self, store: Store) -> None:
-        self.start: dict[Kind, list[Stored]] = {kind: store.table(kind).latest() for kind in WATCHED}
+        self.start: dict[Kind, Sequence[Stored]] = {kind: store.table(kind).latest() for kind in WATCHED}
         self.policies = [
             {**stored.read(), "kind": kind.kind} for kind in OWN_POLICY_KINDS for stored in store.table(kind).latest()
         ]

@@ -149,7 +149,7 @@ class SimulatedCluster:
         if self._preemption is not None:
             await self._preemption.close()
 
-    def pods(self) -> list[Stored]:
+    def pods(self) -> Sequence[Stored]:
         """All pods now, ordered by key."""
         return self.api.store.table(PODS).latest()
 

@@ -72,3 +72,10 @@ def test_ways_of_answering_become_settings() -> None:
     (load,) = plan(scenario(cases=[{"labels": [], "names": [3], "answer": ["decisive", "best7", "all"]}]))
     made = [(point.settings.placement, point.settings.answers.shortlist) for point in load.points]
     assert made == [("decisive", 50), ("cooperative", 7), ("cooperative", 0)]
+
+
+def test_a_case_may_have_nodes_of_its_own_which_are_then_a_dimension() -> None:
+    cases = [{"labels": ["a"], "names": [3]}, {"labels": ["a"], "names": [201], "nodes": 300}]
+    usual, sized = plan(scenario(cases=cases))
+    assert (usual.scenario.cluster.nodes, "nodes" in usual.place(usual.points[0])) == (200, False)
+    assert (sized.scenario.cluster.nodes, sized.place(sized.points[0])["nodes"]) == (300, 300)

@@ -1,9 +1,10 @@
 """The heartbeat: notices a loop that stands still, and what is to blame."""
 
 import asyncio
+import gc
 import time
 
-from extender.simulator.bench.measurement.service_probes import Heartbeat
+from extender.simulator.bench.measurement.service_probes import Collections, Heartbeat, timed_steps
 
 
 async def _with_heartbeat(block: float, *, by_work: bool) -> dict[str, float]:
@@ -38,3 +39,20 @@ async def test_standing_still_without_working_is_a_pause_by_the_clock_only() -> 
 async def test_figures_begin_anew_each_time() -> None:
     heart = Heartbeat()
     assert heart.figures() == {}
+
+
+def test_collections_are_timed_since_the_last_call() -> None:
+    before = list(gc.callbacks)
+    try:
+        collections = Collections()
+        gc.collect()
+        assert collections.figures()["gc.max"] > 0
+        assert collections.figures() == {}
+    finally:
+        gc.callbacks[:] = before
+
+
+def test_the_steps_of_an_audit_are_timed_one_by_one() -> None:
+    found, figures = timed_steps([list, lambda: ["wrong"], list])
+    assert (found, figures["auditSteps"]) == (["wrong"], 3)
+    assert figures["auditSeconds"] * 1000 >= figures["auditStep.max"] > 0

@@ -12,10 +12,13 @@ from typing import Final
 
 import orjson
 
+from extender.settings.configuration import DEFAULT_NAMESPACE
 from extender.simulator.apiserver import kinds
 from extender.simulator.apiserver.server import ApiServer, ApiServerSettings
 from extender.simulator.apiserver.store import ADDED, DELETED, MODIFIED, Store, Stored
 from extender.simulator.bench.measurement.child_process import Calls
+from extender.simulator.bench.measurement.disturbances import Disturbances
+from extender.simulator.bench.measurement.generated_table import GeneratedTable
 from extender.simulator.bench.workload.cluster import SyntheticCluster
 from extender.simulator.bench.workload.pods import PodId, namespace_line
 from extender.simulator.bench.workload.scenario import Load
@@ -37,13 +40,16 @@ async def _run(pipe: Connection, cluster: SyntheticCluster) -> None:
     settings = ApiServerSettings(history=_HISTORY, slow_after=_HISTORY)
     answered: dict[str, Callable[..., object]] = {"flood": api_server.flood, "relabel": api_server.relabel}
     answered |= {"compact": api_server.compact, "events": lambda: api_server.events}
+    disturbances = Disturbances(cluster, api_server.store, api_server.pods)
+    answered |= disturbances.answered
     async with ApiServer(settings, store=api_server.store) as api:
         calls = Calls(pipe, answered, unanswered={"rate": api_server.set_rate} | api_server.pod_events)
         calls.listen()
         calls.send(api.url)
-        happening = asyncio.create_task(api_server.let_happen())
+        happening = [asyncio.create_task(each) for each in (api_server.let_happen(), disturbances.let_happen())]
         await calls.stopped.wait()
-        happening.cancel()
+        for each in happening:
+            each.cancel()
 
 
 class BenchApiServer:
@@ -56,8 +62,9 @@ class BenchApiServer:
         self.events = 0  # pod events so far
         self._lives = pod_events(cluster, 50_000_000)
         self._placed: deque[tuple[PodId, str]] = deque()
+        self.pods = GeneratedTable(kinds.PODS, _HISTORY, cluster.load.pods, self._existing)
+        self.store.tables[kinds.PODS] = self.pods
         self.store.load(_foundation(cluster))
-        self.store.table(kinds.PODS).fill(self._existing(), self.store.version + cluster.load.pods)
 
     def set_rate(self, rate: float) -> None:
         """Sets the rate of events per second."""
@@ -117,12 +124,12 @@ class BenchApiServer:
         self._record(event, pod, node, self._cluster.writer.write(state, pod, node, zone))
 
     def _record(self, event: str, pod: PodId, node: str, body: bytes) -> None:
-        self.store.table(kinds.PODS).record(event, self._stored(pod, node, body), time.monotonic())
+        self.pods.record(event, self._stored(pod, node, body), time.monotonic())
         self.events += 1
 
-    def _existing(self) -> Iterator[Stored]:
-        for pod, node in self._cluster.existing():
-            yield self._stored(pod, self._cluster.nodes[node], self._cluster.running(pod, node))
+    def _existing(self, number: int, key: str) -> Stored:
+        pod, node = self._cluster.existing_pod(number)
+        return Stored(key, 1, self._cluster.running(pod, node), self._cluster.nodes[node])
 
     def _stored(self, pod: PodId, node: str, body: bytes) -> Stored:
         self.store.version += 1
@@ -131,7 +138,8 @@ class BenchApiServer:
 
 
 def _foundation(cluster: SyntheticCluster) -> Iterator[JsonObject]:
-    """All objects except pods."""
+    """All objects except pods, and the namespace of the Lease, where no pod is."""
+    yield orjson.loads(namespace_line(DEFAULT_NAMESPACE, {}))["object"]
     for lines in (cluster.namespace_lines(), cluster.node_lines(), cluster.replica_set_lines()):
         for line in lines:
             yield orjson.loads(line)["object"]

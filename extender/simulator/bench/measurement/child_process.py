@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from typing import Any, Final, TypeAlias
 
-_LONGEST: Final = 180.0
+_LONGEST: Final = 180.0  # seconds for an answer, where a call names no others
 
 # (pipe, URL of the API server, settings): sends its addresses when it is ready, and answers calls until it is stopped.
 RunService: TypeAlias = Callable[..., None]
@@ -37,11 +37,11 @@ class Child:
         """The process ID."""
         return self._process.pid or 0
 
-    def receive(self) -> Any:
-        """The next value that the child sends. Raises ChildError."""
+    def receive(self, within: float = _LONGEST) -> Any:
+        """The next value that the child sends, within so many seconds. Raises ChildError."""
         try:
-            if not self._pipe.poll(_LONGEST):
-                raise ChildError(f"{self._name}: no answer within {_LONGEST:.0f} s")
+            if not self._pipe.poll(within):
+                raise ChildError(f"{self._name}: no answer within {within:.0f} s")
             error, value = self._pipe.recv()
         except (EOFError, ConnectionError):
             self._process.join(1)
@@ -54,10 +54,15 @@ class Child:
         """Calls a function of the child that has no result."""
         self._pipe.send((name, arguments))
 
-    def call(self, name: str, *arguments: object) -> Any:
-        """Calls a function of the child and returns its result. Raises ChildError."""
+    def call(self, name: str, *arguments: object, within: float = _LONGEST) -> Any:
+        """Calls a function of the child and returns its result, within so many seconds. Raises ChildError."""
         self.notify(name, *arguments)
-        return self.receive()
+        return self.receive(within)
+
+    def kill(self) -> None:
+        """Ends the child at once, without a chance to release anything."""
+        self._process.kill()
+        self._process.join(10)
 
     def stop(self) -> None:
         """Stops the child, and terminates it if it does not stop within 10 s."""

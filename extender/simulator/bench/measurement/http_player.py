@@ -76,11 +76,13 @@ class RemotePlayer:
             self._request(requests, times)
         return milliseconds([*times.filter, *times.rejected], "first")
 
-    def counter(self, name: str) -> int:
-        """A counter of the service's reflector of pods: `watch_events` or `relists`."""
-        start = f'extender_{name}_total{{resource="pods"}} '
-        lines = self.real.get("/metrics").decode().splitlines()
-        return next((int(float(line.removeprefix(start))) for line in lines if line.startswith(start)), 0)
+    def events(self, kind: str = "pods") -> int:
+        """How many events of a kind the service has handled."""
+        return int(self.service.call("watched", kind)[0])
+
+    def relists(self) -> int:
+        """How many later lists of pods the service has made."""
+        return int(self.service.call("watched", "pods")[1])
 
     def _request(self, requests: RequestMaker, times: Times) -> None:
         """One request and its echoes. The pod is bound afterwards, because its events would delay the next request."""

@@ -21,7 +21,7 @@ from extender.simulator.bench.measurement.tenant_pods import measure_tenants
 from extender.simulator.bench.reporting.figures import Figures
 from extender.simulator.bench.reporting.runs import Played, Row
 from extender.simulator.bench.workload.cluster import SyntheticCluster
-from extender.simulator.bench.workload.scenario import Load, Point
+from extender.simulator.bench.workload.scenario import OVER_HTTP, Load, Point
 from extender.simulator.process_usage import resident_megabytes
 from extender.wire.kinds import NAMESPACES, NODES, PODS, REPLICA_SETS, Kind
 
@@ -30,7 +30,7 @@ _BATCH: Final = 1000
 
 def play_in_process(load: Load, make: MakeSubject) -> Iterator[Played]:
     """Runs `play` in a new process; yields nothing if no point is measured in process."""
-    if any(point.measures - {"service"} for point in load.points):
+    if any(point.measures - OVER_HTTP for point in load.points):
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
             yield pool.submit(play, load, make).result()
 
@@ -45,7 +45,7 @@ def play(load: Load, make: MakeSubject) -> Played:
     common |= player.play_first(subject.decisions(Settings()))
     rows = []
     for point in load.points:
-        if point.measures == {"service"}:
+        if point.measures <= OVER_HTTP:
             continue
         figures = _play_point(point, player, cluster, subject)
         rows.append(Row(load.scenario.name, "process", load.place(point), common | figures))

@@ -5,13 +5,20 @@ deleted meanwhile at a given rate. Called by the command line.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import groupby
 from typing import Final
 
 from extender.simulator.bench.measurement.apiserver_process import run_api_server
-from extender.simulator.bench.measurement.child_process import Child, ChildError, RunService, child_running
+from extender.simulator.bench.measurement.at_scale import (
+    measure_scale,
+    measure_takeover,
+    ready_within,
+    renamed,
+    wait_for,
+)
+from extender.simulator.bench.measurement.child_process import Child, RunService, child_running
 from extender.simulator.bench.measurement.http_player import RemotePlayer
 from extender.simulator.bench.reporting.figures import Figures
 from extender.simulator.bench.reporting.runs import Audit, Played, Row
@@ -20,7 +27,6 @@ from extender.simulator.bench.workload.scenario import Load, Point
 from extender.simulator.process_usage import peak_megabytes, processor_seconds, resident_megabytes
 
 _FLOOD: Final = 15_000
-_WAIT_SECONDS: Final = 60.0
 _MOVES: Final = 6
 _REQUESTS_AFTER_MOVE: Final = 60
 
@@ -38,10 +44,12 @@ def play_over_http(load: Load, run_service: RunService) -> Iterator[Played]:
 
 def _play_answer(load: Load, points: list[Point], api_server: Child, api_url: str, run_service: RunService) -> Played:
     """Measures the points of one service, from its start to its audit."""
-    started = time.perf_counter()
-    with child_running(run_service, api_url, points[0].settings) as service, ExitStack() as stack:
-        addresses = service.receive()
+    started, within = time.perf_counter(), ready_within(load)
+    with child_running(run_service, api_url, points[0].settings, within) as service, ExitStack() as stack:
+        addresses = service.receive(within)
         common = {"ready": time.perf_counter() - started, "rssReady": resident_megabytes(service.pid)}
+        common["readyCpu"] = processor_seconds(service.pid)
+        common |= renamed(service.call("pause"), "listPause")
         player = stack.enter_context(RemotePlayer.connected(SyntheticCluster(load), api_server, service, addresses))
         common |= player.play_first(points[0])
         api_server.notify("rate", load.rate)
@@ -53,7 +61,11 @@ def _play_answer(load: Load, points: list[Point], api_server: Child, api_url: st
         if any("events" in point.measures for point in points):
             common |= _flood(player, api_server, service) | _relist(player, api_server, service)
         common["rssPeak"] = peak_megabytes(service.pid)
-        audit: Audit = service.call("audit")
+        if any("scale" in point.measures for point in points):
+            common |= measure_scale(load, points[0], player, api_server, service)
+        audit: Audit = service.call("audit", within=within)
+    if any("standby" in point.measures for point in points):
+        common |= measure_takeover(load, points[0], api_server, api_url, run_service)
     rows = [Row(load.scenario.name, "http", load.place(point), figures | common) for point, figures in found]
     return Played(rows, audit)
 
@@ -74,37 +86,24 @@ def _relabel(load: Load, point: Point, player: RemotePlayer, api_server: Child, 
     for number in range(_MOVES):
         api_server.call("relabel", "ns-1", {} if number % 2 == 0 else load.scenario.cluster.namespace_labels)
         player.request(point, _REQUESTS_AFTER_MOVE)
-    return _renamed(service.call("pause"), "relabelPause")
+    return renamed(service.call("pause"), "relabelPause")
 
 
 def _flood(player: RemotePlayer, api_server: Child, service: Child) -> Figures:
     """Many pod events at once: measures events per second of processor time, including reading and decoding."""
-    seen, used = player.counter("watch_events"), processor_seconds(service.pid)
+    seen, used = player.events(), processor_seconds(service.pid)
     service.call("pause")
     api_server.call("flood", _FLOOD)
-    _wait_for(lambda: player.counter("watch_events") >= seen + _FLOOD)
+    wait_for(lambda: player.events() >= seen + _FLOOD)
     spent = processor_seconds(service.pid) - used
     rate = {"watch.eventsPerSecond": _FLOOD / spent} if spent else {}
-    return rate | _renamed(service.call("pause"), "floodPause")
+    return rate | renamed(service.call("pause"), "floodPause")
 
 
 def _relist(player: RemotePlayer, api_server: Child, service: Child) -> Figures:
     """Expires the watch of pods, so that the service lists them again."""
-    before = player.counter("relists")
+    before = player.relists()
     service.call("pause")
     api_server.call("compact")
-    _wait_for(lambda: player.counter("relists") > before)
-    return _renamed(service.call("pause"), "relistPause")
-
-
-def _renamed(pause: Figures, name: str) -> Figures:
-    """The pauses by processor time, under another name."""
-    return {f"{name}.{key.partition('.')[2]}": value for key, value in pause.items() if key.startswith("pause.")}
-
-
-def _wait_for(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _WAIT_SECONDS
-    while not is_so():
-        if time.monotonic() > deadline:
-            raise ChildError(f"the service has not caught up within {_WAIT_SECONDS:.0f} s")
-        time.sleep(0.02)
+    wait_for(lambda: player.relists() > before, ready_within(player.cluster.load))
+    return renamed(service.call("pause"), "relistPause")

@@ -6,7 +6,8 @@ two lengths: wall time, and wall time limited by the processor time of this thre
 """
 
 import asyncio
-from collections.abc import Mapping
+import gc
+from collections.abc import Callable, Iterable, Mapping
 from time import perf_counter_ns, thread_time_ns
 from typing import Final
 
@@ -48,3 +49,35 @@ class Heartbeat:
         found = milliseconds(self._own, "pause") | milliseconds(self._wall, "pauseWall")
         self._own, self._wall = [], []
         return found
+
+
+class Collections:
+    """How long the garbage collector held this process. Observes from its creation on."""
+
+    def __init__(self) -> None:
+        self._times: list[int] = []
+        self._started = 0
+        gc.callbacks.append(self._observe)
+
+    def _observe(self, phase: str, _info: dict[str, int]) -> None:
+        if phase == "start":
+            self._started = thread_time_ns()
+        else:
+            self._times.append(thread_time_ns() - self._started)
+
+    def figures(self) -> Figures:
+        """`gc.max` and others since the previous call, by processor time."""
+        found, self._times = milliseconds(self._times, "gc"), []
+        return found
+
+
+def timed_steps(steps: Iterable[Callable[[], list[str]]]) -> tuple[list[str], Figures]:
+    """Runs the steps of an audit. Returns what they found, and `auditStep.*`, `auditSteps`, and `auditSeconds` of all."""
+    found, times = list[str](), list[int]()
+    started = thread_time_ns()
+    for step in steps:  # the next step is found within the time of the one before, as in the service
+        found += step()
+        ended = thread_time_ns()
+        times.append(ended - started)
+        started = ended
+    return found, milliseconds(times, "auditStep") | {"auditSteps": len(times), "auditSeconds": sum(times) / 1e9}

@@ -71,13 +71,14 @@ class SyntheticCluster:
 
     def existing(self) -> Iterator[tuple[PodId, int]]:
         """Every existing pod with the number of its node."""
-        selectors, room = self.load.selectors, self.part.most_per_selector
-        for number in range(self.load.pods):
-            rank, selector = divmod(number, selectors)
-            if rank < room:
-                yield PodId(number, selector, self.namespace(selector, rank)), self.node_of(selector, rank)
-            else:
-                yield PodId(number, 0, f"ns-{number % self.part.namespaces}", is_plain=True), number % self.part.nodes
+        return map(self.existing_pod, range(self.load.pods))
+
+    def existing_pod(self, number: int) -> tuple[PodId, int]:
+        """The existing pod with this number, and the number of its node."""
+        rank, selector = divmod(number, self.load.selectors)
+        if rank < self.part.most_per_selector:
+            return PodId(number, selector, self.namespace(selector, rank)), self.node_of(selector, rank)
+        return PodId(number, 0, f"ns-{number % self.part.namespaces}", is_plain=True), number % self.part.nodes
 
     def node_of(self, selector: int, rank: int) -> int:
         """The node of the pod with this number among those of its selector."""

@@ -20,12 +20,15 @@ Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
 Answer: TypeAlias = Annotated[str, Meta(pattern="^(decisive|all|best[1-9][0-9]*)\\Z")]
 Place: TypeAlias = dict[str, int | str]
 Measure: TypeAlias = Literal[
-    "requests", "events", "retries", "relabel", "policies", "gangs", "hostile", "tenants", "service"
+    "requests", "events", "retries", "relabel", "policies", "gangs", "hostile", "tenants", "service", "scale", "standby"
 ]
+
+# Measures that need a service, and not the index in this process.
+OVER_HTTP: Final = frozenset({"service", "scale", "standby"})
 
 # The dimensions of a point, in the order of the tables.
 _VARIED: Final = ("pods", "selectors", "names", "answer")
-DIMENSIONS: Final = (*_VARIED, "mode")
+DIMENSIONS: Final = ("nodes", *_VARIED, "mode")
 
 
 class Part(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -72,9 +75,13 @@ class RequestsPart(Part, frozen=True):
 
 
 class Case(Part, frozen=True):
-    """A part of the matrix: every combination of its lists is a point. `measure` selects the measurements."""
+    """A part of the matrix: every combination of its lists is a point. `measure` selects the measurements.
+
+    `nodes` replaces those of the cluster, and is then a dimension too; 0 does not.
+    """
 
     labels: tuple[str, ...]
+    nodes: Annotated[int, Meta(ge=0)] = 0
     measure: tuple[Measure, ...] = ("requests",)
     pods: tuple[Positive, ...] = (5000,)
     selectors: tuple[Positive, ...] = (100,)
@@ -171,17 +178,23 @@ class Point(Struct, frozen=True):
 
 
 class Load(Struct, frozen=True):
-    """One cluster, which is loaded in its own process, and the points to measure on it."""
+    """One cluster, which is loaded in its own process, and the points to measure on it.
+
+    `is_sized`: its nodes are those of the case.
+    """
 
     scenario: BenchScenario
     pods: int
     selectors: int
     points: tuple[Point, ...]
     rate: float = 0.0
+    is_sized: bool = False
 
     def place(self, point: Point) -> Place:
-        """The point's dimensions by name."""
-        return {"pods": self.pods, "selectors": self.selectors, "names": point.names, "answer": point.answer}
+        """The point's dimensions by name; `nodes` only where the case sets them."""
+        place: Place = {"nodes": self.scenario.cluster.nodes} if self.is_sized else {}
+        place |= {"pods": self.pods, "selectors": self.selectors}
+        return place | {"names": point.names, "answer": point.answer}
 
 
 def parse_bench(document: object) -> BenchScenario:
@@ -198,24 +211,37 @@ def _problems(case: Case, number: int, scenario: BenchScenario) -> Iterator[str]
     for dimension in _VARIED:
         if not getattr(case, dimension):
             yield f"cases[{number}].{dimension}: must not be empty"
-    if max(case.names, default=0) > scenario.cluster.nodes:
-        yield f"cases[{number}].names: must not be more than cluster.nodes, {scenario.cluster.nodes}"
+    nodes = case.nodes or scenario.cluster.nodes
+    if max(case.names, default=0) > nodes:
+        yield f"cases[{number}].names: must not be more than {'' if case.nodes else 'cluster.'}nodes, {nodes}"
 
 
 def plan(scenario: BenchScenario, label: str = "") -> list[Load]:
     """The clusters to load for the cases with the label (all for an empty one), each point once."""
-    measures: dict[tuple[int, int], dict[tuple[int, str], set[str]]] = {}
-    rates: dict[tuple[int, int], float] = {}
+    measures: dict[tuple[int, int, int], dict[tuple[int, str], set[str]]] = {}
+    rates: dict[tuple[int, int, int], float] = {}
     for case in labelled(scenario.cases, label):
-        for pods, selectors in itertools.product(case.pods, case.selectors):
-            points = measures.setdefault((pods, selectors), {})
-            rates[pods, selectors] = max(case.rate, rates.get((pods, selectors), 0.0))
+        for size in itertools.product([case.nodes], case.pods, case.selectors):
+            points = measures.setdefault(size, {})
+            rates[size] = max(case.rate, rates.get(size, 0.0))
             for key in itertools.product(case.names, case.answer):
                 points.setdefault(key, set()).update(case.measure)
     return [
-        Load(scenario, *key, tuple(Point(*point, frozenset(found)) for point, found in points.items()), rates[key])
-        for key, points in measures.items()
+        Load(
+            _with_nodes(scenario, size[0]),
+            *size[1:],
+            tuple(Point(*point, frozenset(found)) for point, found in points.items()),
+            rates[size],
+            is_sized=bool(size[0]),
+        )
+        for size, points in measures.items()
     ]
+
+
+def _with_nodes(scenario: BenchScenario, nodes: int) -> BenchScenario:
+    if not nodes:
+        return scenario
+    return msgspec.structs.replace(scenario, cluster=msgspec.structs.replace(scenario.cluster, nodes=nodes))
 
 
 def labelled(cases: Iterable[CaseT], label: str) -> Iterator[CaseT]:

@@ -1,0 +1,183 @@
+"""Measures a service with a very large cluster over HTTP: pauses during disturbances, memory, the audit, a takeover.
+
+Called by `over_http.py`. A pause is how long the event loop was held, limited by its processor time. `NAME.max` is that of a
+disturbance, `NAMEGc.max` the longest collection of the garbage collector meanwhile, and `NAME.filter99` the answers beside it.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from extender.settings.configuration import Settings
+from extender.simulator.bench.measurement.child_process import Child, ChildError, RunService, child_running
+from extender.simulator.bench.measurement.http_connection import BadAnswer, Connection
+from extender.simulator.bench.measurement.http_player import RemotePlayer
+from extender.simulator.bench.reporting.figures import Figures
+from extender.simulator.bench.workload.cluster import SyntheticCluster
+from extender.simulator.bench.workload.scenario import Load, Point
+from extender.simulator.bench.workload.traffic import RequestMaker
+from extender.simulator.process_usage import peak_megabytes, processor_seconds, reset_peak, resident_megabytes
+
+_WAIT_SECONDS: Final = 60.0
+_PODS_A_SECOND: Final = 2_000  # of a list, at least
+_RELABELLED: Final = 10_000
+_CHURN: Final = 100.0  # nodes a second that come or go
+_CHURN_SECONDS: Final = 5.0
+_SCRAPES: Final = 5
+_ASKED: Final = 100  # requests beside a disturbance
+
+
+def ready_within(load: Load) -> float:
+    """How many seconds a service with that cluster may take to list it."""
+    return _WAIT_SECONDS + load.pods / _PODS_A_SECOND
+
+
+def measure_scale(load: Load, point: Point, player: RemotePlayer, api_server: Child, service: Child) -> Figures:
+    """Everything but the takeover; the cluster is as it was at the end."""
+    return (
+        _relabel(point, player, api_server, service)
+        | _zones(point, player, api_server, service)
+        | _churn(point, player, api_server, service)
+        | _relist(load, player, api_server, service)
+        | _scrape(player, service)
+        | _audit(load, service)
+    )
+
+
+def _relabel(point: Point, player: RemotePlayer, api_server: Child, service: Child) -> Figures:
+    """Ten thousand pods get a label, and lose it again."""
+    found = Figures()
+    for name, restore in (("relabelPods", False), ("restorePods", True)):
+        seen = player.events()
+        service.call("pause")
+        count = api_server.call("relabelPods", _RELABELLED, restore)
+        found |= _beside(point, player, name, service, partial(_has_counted, player, "pods", seen + count))
+    return found
+
+
+def _zones(point: Point, player: RemotePlayer, api_server: Child, service: Child) -> Figures:
+    """Two of the zones are tainted, then deleted, then there again."""
+    found = Figures()
+    for call in ("taintZones", "loseZones", "returnZones"):
+        seen = player.events("nodes")
+        service.call("pause")
+        count = api_server.call(call)
+        found |= _beside(point, player, call, service, partial(_has_counted, player, "nodes", seen + count))
+        found["lostNodes"] = count
+    return found
+
+
+def _churn(point: Point, player: RemotePlayer, api_server: Child, service: Child) -> Figures:
+    """Nodes come and go for some seconds."""
+    service.call("pause")
+    api_server.call("churn", _CHURN)
+    until = time.monotonic() + _CHURN_SECONDS
+    found = _beside(point, player, "churn", service, lambda: time.monotonic() > until)
+    return found | {"churned": api_server.call("churn", 0.0)}
+
+
+def _relist(load: Load, player: RemotePlayer, api_server: Child, service: Child) -> Figures:
+    """The watch of pods expires. `relist.peak` is the most memory meanwhile, as a multiple of that before."""
+    before, resident = player.relists(), resident_megabytes(service.pid)
+    used = processor_seconds(service.pid)
+    reset_peak(service.pid)
+    service.call("pause")
+    api_server.call("compact")
+    wait_for(lambda: player.relists() > before, ready_within(load))
+    found = renamed(service.call("pause"), "relist")
+    found |= {"relist.peak": peak_megabytes(service.pid) / resident, "relist.rss": resident_megabytes(service.pid)}
+    return found | {"relist.cpu": processor_seconds(service.pid) - used}
+
+
+def _scrape(player: RemotePlayer, service: Child) -> Figures:
+    """Reads the metrics a few times."""
+    service.call("pause")
+    for _ in range(_SCRAPES):
+        player.real.get("/metrics")
+    return renamed(service.call("pause"), "scrape")
+
+
+def _audit(load: Load, service: Child) -> Figures:
+    """A round of the audit, one step after the other."""
+    differences, found = service.call("auditSteps", within=ready_within(load))
+    if differences:
+        raise ChildError(f"the audit has found {len(differences)} differences, first {differences[0]}")
+    figures: Figures = found
+    return figures
+
+
+def _has_counted(player: RemotePlayer, kind: str, goal: int) -> bool:
+    return player.events(kind) >= goal
+
+
+def _beside(point: Point, player: RemotePlayer, name: str, service: Child, is_over: Callable[[], bool]) -> Figures:
+    """Sends requests until a disturbance is over, and for a moment after it."""
+    times = player.request(point, _ASKED)
+    deadline = time.monotonic() + _WAIT_SECONDS
+    while not is_over():
+        if time.monotonic() > deadline:
+            raise ChildError(f"{name}: the service has not caught up within {_WAIT_SECONDS:.0f} s")
+        more = player.request(point, _ASKED)
+        times.filter += more.filter
+    pause = service.call("pause")
+    return renamed(pause, name) | {f"{name}.filter99": times.figures().get("filter.p99", 0.0)}
+
+
+# -- takeover -----------------------------------------------------------------------------------------------------------
+
+
+def measure_takeover(load: Load, point: Point, api_server: Child, api_url: str, run_service: RunService) -> Figures:
+    """Kills a leader. `takeover.seconds` until the standby answers, `takeover.lists` how many lists it made for that.
+
+    `takeover.cpu` is the processor time of the standby meanwhile.
+    """
+    settings, within, cluster = _electing(point.settings), ready_within(load), SyntheticCluster(load)
+    with child_running(run_service, api_url, settings, within) as leader, ExitStack() as stack:
+        leader.receive(within)
+        standby = stack.enter_context(child_running(run_service, api_url, settings, within, True))
+        addresses = standby.receive(within)
+        player = stack.enter_context(RemotePlayer.connected(cluster, api_server, standby, addresses))
+        lists, used = player.relists(), processor_seconds(standby.pid)
+        standby.call("pause")
+        leader.kill()
+        started = time.monotonic()
+        body = RequestMaker(cluster, point.names, load.scenario.seed).filter_body(cluster.existing_pod(0)[0])
+        wait_for(lambda: _answers(addresses["real"], body), ready_within(load))
+        lasted = time.monotonic() - started
+        found = renamed(standby.call("pause"), "takeover") | {"takeover.seconds": lasted}
+        found |= {"takeover.cpu": processor_seconds(standby.pid) - used}
+        return found | {"takeover.lists": player.relists() - lists}
+
+
+def _electing(settings: Settings) -> Settings:
+    election = msgspec.structs.replace(settings.leader_election, enabled=True)
+    return msgspec.structs.replace(settings, leader_election=election)
+
+
+def _answers(url: str, body: bytes) -> bool:
+    """Whether the standby answers a request by now; a refusal closes its connection."""
+    with closing(Connection(url)) as connection:
+        try:
+            connection.post("/filter", body)
+        except (BadAnswer, OSError):
+            return False
+    return True
+
+
+def renamed(pause: Figures, name: str) -> Figures:
+    """The pauses by processor time, under another name, and the collections in them."""
+    found = {f"{name}.{key.partition('.')[2]}": value for key, value in pause.items() if key.startswith("pause.")}
+    return found | {f"{name}.gc": value for key, value in pause.items() if key == "gc.max"}
+
+
+def wait_for(is_so: Callable[[], bool], within: float = _WAIT_SECONDS) -> None:
+    """Waits until something is so. Raises ChildError after so many seconds."""
+    deadline = time.monotonic() + within
+    while not is_so():
+        if time.monotonic() > deadline:
+            raise ChildError(f"the service has not caught up within {within:.0f} s")
+        time.sleep(0.02)
