@@ -3,6 +3,9 @@
 What happens is put into a bounded queue, which costs a request some microseconds. The task encodes the queue in short
 slices and has a thread write the file. If the queue is full or the file cannot be written, records are dropped and
 counted, and no answer waits: the recording goes on with a new part, which begins with the state of the index at that time.
+
+At 5,000 nodes and 150,000 pods a part begins with 3 to 10 ms of the loop and then 0.7 s in slices. A change of a pod takes
+some 50 µs of processor time with all that it costs, a question about 5,000 nodes 2 ms.
 """
 
 from __future__ import annotations
@@ -40,6 +43,9 @@ _PAUSE: Final = 0.25
 _SLICE: Final = 0.001
 _PIECE_BYTES: Final = 2**18
 _RETRY_AFTER: Final = 10.0
+
+
+_Entry = Change | Start | Question
 
 
 class _Asked(Struct, frozen=True, gc=False):
@@ -98,10 +104,14 @@ class Recorder:
         self._asked_names = 0
         self._share = 0.0
         self._policies: dict[str, PolicyObject] = {}
-        self._state: Iterator[Change | Start] = iter(())
+        self._state: Iterator[_Entry] = iter(())
         self._has_gap = False
+        self._is_loading = False  # the gap began before anything was asked in the part, so that nothing is lost
+        self._has_asked = False
         self._begins_file = True
-        self._rest: list[bytes] = []  # what a full file gets before the next one begins
+        self._rest: Iterator[_Entry] = iter(())  # what a full file gets before the next one begins
+        self._is_full = False
+        self._lines: list[bytes] = []  # encoded, and not written
         self._is_stopped = False
         self._failed = RepeatedWarning(_LOG, "the recording is interrupted")
         self._begin()
@@ -147,6 +157,7 @@ class Recorder:
     def _ask(self, asked: _Asked) -> None:
         if self._put(asked):
             self._asked_names += asked.names
+            self._has_asked = True
 
     def _note(self, change: Change) -> None:
         if isinstance(change, ObjectChange) and isinstance(change.obj, PolicyObject):
@@ -157,9 +168,13 @@ class Recorder:
 
     def _put(self, entry: Change | _Asked) -> bool:
         is_full = len(self._queue) + self._asked_names // _NAMES_OF_A_CHANGE >= MOST_WAITING
+        if is_full and not (self._has_gap or self._has_asked):
+            # As when all pods of a cluster are listed: the state that the next part begins with has them.
+            self._is_loading = True
+            self._queue.clear()
         if self._has_gap or is_full:
             self._has_gap = True
-            self.dropped += 1
+            self.dropped += not self._is_loading or isinstance(entry, _Asked)
             return False
         self._queue.append(entry)
         return True
@@ -169,7 +184,7 @@ class Recorder:
         start = Start(settings_document(self._settings), self._version, self._now())
         policies = list(self._policies.values())
         self._state = _state(start, policies, state_of(self._index))
-        self._has_gap = False
+        self._has_gap = self._is_loading = self._has_asked = False
 
     async def run(self) -> None:
         """Writes until cancelled; then writes what is left."""
@@ -191,8 +206,10 @@ class Recorder:
         if self._is_stopped:
             return
         if self._file.size >= self._most_bytes:
-            self._rest = [self._encoder.encode(each) for each in self._take_all()]
-            self._begins_file = True
+            self._rest = self._taken(self._queue)
+            self._queue = deque()
+            self._asked_names = 0
+            self._is_full = True
             self._begin()
         elif self._has_gap and not self._queue:
             self._begin()
@@ -205,47 +222,61 @@ class Recorder:
         self._drop()
 
     async def _write_queue(self) -> None:
-        """Writes the state of a part that has begun, and then the queue. Raises OSError."""
+        """Writes the end of a full file, the state of a part that has begun, and then the queue. Raises OSError."""
+        await self._write(self._rest)
+        if self._is_full:
+            self._begins_file, self._is_full = True, False
         before = 0 if self._begins_file else self._file.size
         await self._write(self._state)
         if self._file.size - before >= self._most_bytes:
             self._stop()
         await self._write(self._take_all())
 
-    async def _write(self, entries: Iterator[Change | Start | Question]) -> None:
+    async def _write(self, entries: Iterator[_Entry]) -> None:
         """Encodes in slices, so that requests are answered in between. Raises OSError."""
-        lines, size, begun = list[bytes](), 0, self._clock.now()
+        size, begun = 0, self._clock.now()
         for entry in entries:
-            lines.append(self._encoder.encode(entry))
-            size += len(lines[-1])
+            self._lines.append(self._encoder.encode(entry))
+            size += len(self._lines[-1])
             if size >= _PIECE_BYTES:
-                await asyncio.to_thread(self._append, lines)
-                lines, size = [], 0
+                await self._append_in_thread()
+                size = 0
             if self._clock.now() - begun >= _SLICE:
                 await asyncio.sleep(0)
                 begun = self._clock.now()
-        if lines:
-            await asyncio.to_thread(self._append, lines)
+        if self._lines:
+            await self._append_in_thread()
 
-    def _take_all(self) -> Iterator[Change | Start | Question]:
-        """What waits, in its order: the state of a new part first."""
+    async def _append_in_thread(self) -> None:
+        """The loop does not touch the file until the thread has written, even if the task is cancelled meanwhile."""
+        lines, self._lines = self._lines, []
+        writing = asyncio.ensure_future(asyncio.to_thread(self._append, lines))
+        try:
+            await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            await asyncio.wait([writing])
+            raise
+
+    def _take_all(self) -> Iterator[_Entry]:
+        """What waits, in its order: the end of a full file, and the state of a new part, first."""
+        yield from self._rest
         yield from self._state
-        while self._queue:
-            entry = self._queue.popleft()
+        yield from self._taken(self._queue)
+
+    def _taken(self, queue: deque[Change | _Asked]) -> Iterator[_Entry]:
+        while queue:
+            entry = queue.popleft()
             if isinstance(entry, _Asked):
-                self._asked_names -= entry.names
+                if queue is self._queue:
+                    self._asked_names -= entry.names
                 yield entry.question(redacted=self._redacted)
             else:
                 yield entry
 
     def _append(self, lines: list[bytes]) -> None:
-        """Runs in a thread; the loop waits for it before it touches the file again."""
+        """Runs in a thread."""
         try:
             if self._begins_file:
-                if self._rest:
-                    self.bytes += self._file.append(b"".join(self._rest))
-                    self.written += len(self._rest)
-                    self._rest = []
                 self._file.rotate()
                 self._begins_file = False
             self.bytes += self._file.append(b"".join(lines))
@@ -255,17 +286,19 @@ class Recorder:
         self.written += len(lines)
 
     def _drop(self) -> None:
-        """Drops what waits. What comes until the next part is dropped as well."""
-        self.dropped += len(self._queue) + len(self._rest) + sum(1 for _ in self._state)
+        """Drops what waits, of which a state does not count. What comes until the next part is dropped as well."""
+        self.dropped += len(self._queue) + len(self._lines) + sum(1 for _ in self._rest)
         self._queue.clear()
-        self._rest = []
+        self._lines = []
+        self._state = self._rest = iter(())
         self._asked_names = 0
         self._has_gap = True
 
     def _end(self) -> None:
         """Writes what is left, without letting others run: the process ends."""
         try:
-            lines = [self._encoder.encode(entry) for entry in self._take_all()]
+            self._lines += map(self._encoder.encode, self._take_all())
+            lines, self._lines = self._lines, []
             if lines:
                 self._append(lines)
         except OSError as error:
@@ -279,7 +312,7 @@ def _count(args: ExtenderArgs) -> int:
     return len(args.node_names or ()) + _NAMES_OF_A_NODE * len(args.nodes or ())
 
 
-def _state(start: Start, policies: list[PolicyObject], state: Iterator[Change]) -> Iterator[Change | Start]:
+def _state(start: Start, policies: list[PolicyObject], state: Iterator[Change]) -> Iterator[_Entry]:
     yield start
     yield from map(ObjectChange, policies)
     yield from state

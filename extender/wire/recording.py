@@ -2,14 +2,16 @@
 
 A line ``start`` begins a part that can be replayed on its own: it has the format's number, the version and the settings.
 After it come the changes that make an empty index equal to the recorded one, then questions with their answers, and the
-changes between them. Pods refer to signatures by number, as the replicas of a workload share one. Objects are recorded as
-decisions read them, not as the API server has them.
+changes between them. Pods refer to signatures by number, as the replicas of a workload share one, and questions to the
+names of nodes, in runs of numbers: kube-scheduler asks about thousands of nodes in nearly the same order each time. Objects
+are recorded as decisions read them, not as the API server has them.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from itertools import zip_longest
 from typing import Any, Final, Literal, get_type_hints
 from weakref import WeakKeyDictionary
 
@@ -128,6 +130,12 @@ class _SignatureLine(Struct, tag="signature"):
     signature: _SignatureJson  # type: ignore[valid-type]  # made from the model
 
 
+class _NodeNamesLine(Struct, tag="nodeNames"):
+    """Names that come after those of earlier lines; the first of a part has the number 0."""
+
+    names: list[str]
+
+
 class _PolicyJson(Struct):
     apiVersion: str  # noqa: N815 (the API's name)
     kind: str
@@ -166,7 +174,8 @@ class _QuestionLine(Struct, tag="question", omit_defaults=True):
     answer: Answer
     uid: str = ""
     pod: Any = None
-    names: Sequence[str] = ()
+    runs: Sequence[int] = ()  # of the names asked about: the first number and how many, the next first number, ...
+    passed: Sequence[int] = ()  # the same of those in the answer
     nodes: Sequence[Node] | None = None
     candidates: Sequence[Candidate] = ()
     seed: int = 0
@@ -174,9 +183,17 @@ class _QuestionLine(Struct, tag="question", omit_defaults=True):
 
 
 _Line = (
-    Start | _SignatureLine | _ObjectLine | _AssumptionLine | _NominationLine | _RecheckLine | _ClaimLine | _QuestionLine
+    Start
+    | _SignatureLine
+    | _NodeNamesLine
+    | _ObjectLine
+    | _AssumptionLine
+    | _NominationLine
+    | _RecheckLine
+    | _ClaimLine
+    | _QuestionLine
 )
-_QUESTION_NAMES: Final = [name for name in Question.__struct_fields__ if name != "pod"]
+_QUESTION_NAMES: Final = [name for name in Question.__struct_fields__ if name not in ("pod", "names", "answer")]
 _PLAIN_KINDS: Final[dict[str, type[Any]]] = {
     each.__name__: each for each in (Node, Namespace, Workload, DisruptionBudget, PodQuota, GroupPlacement)
 }
@@ -207,12 +224,14 @@ class RecordingEncoder:
         self._encode = msgspec.json.Encoder(enc_hook=_no_index).encode
         self._numbers: WeakKeyDictionary[PodSignature, int] = WeakKeyDictionary()
         self._last = 0
+        self._nodes: dict[str, int] = {}
 
     def encode(self, entry: Entry) -> bytes:
         """One line, and before it that of a signature that is new. Each ends with a newline. O(size)."""
         lines: list[bytes] = []
         if isinstance(entry, Start):
             self._numbers.clear()
+            self._nodes.clear()
         lines.append(self._encode(self._line(entry, lines)))
         if self._redact is not None:
             lines = [self._redact(line) for line in lines]
@@ -225,7 +244,9 @@ class RecordingEncoder:
             case Question():
                 uid, pod = (entry.pod, None) if isinstance(entry.pod, str) else ("", self._pod(entry.pod, lines))
                 parts = {name: getattr(entry, name) for name in _QUESTION_NAMES}
-                return _QuestionLine(uid=uid, pod=pod, **parts)
+                runs, passed = self._runs(entry.names, lines), self._runs(entry.answer.passed, lines)
+                answer = msgspec.structs.replace(entry.answer, passed=())
+                return _QuestionLine(uid=uid, pod=pod, answer=answer, runs=runs, passed=passed, **parts)
             case ObjectChange():
                 return self._object(entry, lines)
             case Assumption():
@@ -244,6 +265,23 @@ class RecordingEncoder:
         if isinstance(obj, PolicyObject):
             return _ObjectLine(_POLICY, Raw(orjson.dumps(obj.source)), change.is_deleted)
         return _ObjectLine(type(obj).__name__, Raw(self._encode(obj)), change.is_deleted)
+
+    def _runs(self, names: Sequence[str], lines: list[bytes]) -> list[int]:
+        """The names by their numbers. O(names): 0.3 ms for 5,000."""
+        numbers = self._nodes
+        new = [name for name in dict.fromkeys(names) if name not in numbers]
+        if new:
+            numbers.update(zip(new, range(len(numbers), len(numbers) + len(new)), strict=True))
+            lines.append(self._encode(_NodeNamesLine(new)))
+        runs: list[int] = []
+        following = -1
+        for number in map(numbers.__getitem__, names):
+            if number == following:
+                runs[-1] += 1
+            else:
+                runs += (number, 1)
+            following = number + 1
+        return runs
 
     def _pod(self, pod: Pod, lines: list[bytes]) -> Any:
         number = self._number(pod.signature, lines)
@@ -268,10 +306,11 @@ class RecordingDecoder:
         self._pods = msgspec.json.Decoder(_PodJson)
         self._plain = {name: msgspec.json.Decoder(kind) for name, kind in (_PLAIN_KINDS | _PLAIN_CLAIMS).items()}
         self._signatures: dict[int, PodSignature] = {}
+        self._nodes: list[str] = []
         self._has_begun = False
 
     def decode(self, line: bytes) -> Iterator[Entry]:
-        """The entry of a line; nothing for the line of a signature. Raises ``WireError``."""
+        """The entry of a line; nothing for a line that others refer to. Raises ``WireError``."""
         try:
             found = self._lines.decode(line)
             if isinstance(found, Start):
@@ -282,6 +321,9 @@ class RecordingDecoder:
                 parts = {name: getattr(found.signature, name) for name in _NAMES}
                 self._signatures[found.id] = PodSignature(**parts)
                 return
+            if isinstance(found, _NodeNamesLine):
+                self._nodes += found.names
+                return
             yield self._entry(found)
         except UNREADABLE as error:
             raise from_msgspec(error) from None
@@ -291,6 +333,15 @@ class RecordingDecoder:
             raise WireError("format", f"expected {FORMAT}, got {start.format}: another version has recorded this")
         self._has_begun = True
         self._signatures.clear()
+        self._nodes.clear()
+
+    def _names(self, runs: Sequence[int]) -> list[str]:
+        names: list[str] = []
+        for first, count in zip_longest(runs[::2], runs[1::2], fillvalue=-1):
+            if not 0 <= first <= first + count <= len(self._nodes):
+                raise WireError("runs", f"no line has the names {first} to {first + count - 1}")
+            names += self._nodes[first : first + count]
+        return names
 
     def _entry(
         self, line: Start | _ObjectLine | _AssumptionLine | _NominationLine | _RecheckLine | _ClaimLine | _QuestionLine
@@ -298,7 +349,10 @@ class RecordingDecoder:
         match line:
             case _QuestionLine():
                 pod = line.uid if line.pod is None else self._pod(msgspec.convert(line.pod, _PodJson))
-                return Question(pod=pod, **{name: getattr(line, name) for name in _QUESTION_NAMES})
+                parts = {name: getattr(line, name) for name in _QUESTION_NAMES}
+                names, passed = self._names(line.runs), tuple(self._names(line.passed))
+                answer = msgspec.structs.replace(line.answer, passed=passed)
+                return Question(pod=pod, answer=answer, names=names, **parts)
             case _ObjectLine():
                 return ObjectChange(self._object(line), line.deleted)
             case _AssumptionLine():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -21,7 +22,7 @@ from extender.settings.jobs import Recorder as RecorderSettings
 from extender.tasks import recorder as recorder_module
 from extender.tasks.recorder import RecordedFilterVerb, Recorder
 from tests.builders import asking, node, pod, pod_json, settings
-from tests.fakes import FakeClock, until
+from tests.fakes import PATIENCE, FakeClock, until
 
 
 def chosen(path: object, **more: Any) -> Settings:
@@ -95,14 +96,52 @@ async def test_a_full_queue_drops_and_the_recording_goes_on_with_the_state(
     monkeypatch.setattr(recorder_module, "MOST_WAITING", 10)
     path = tmp_path / "file"
     recorded = Recorded(chosen(path))
+    recorded.ask(0)
     for number in range(20):
         recorded.index.upsert(pod(f"existing-{number}", on="n1"))
-    assert recorded.recorder.dropped == 12
+    assert recorded.recorder.dropped == 13
     async with recorded.running():
         await until(lambda: path.exists() and b"existing-19" in path.read_bytes())
         recorded.ask(1)
     replay = replayed(path)
-    assert (replay.asked, len(replay.versions)) == (1, 2)
+    assert (replay.asked, len(replay.versions)) == (2, 2)
+
+
+async def test_objects_that_are_listed_before_the_first_question_are_not_counted_as_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder_module, "MOST_WAITING", 10)
+    path = tmp_path / "file"
+    recorded = Recorded(chosen(path))
+    for number in range(20):
+        recorded.index.upsert(pod(f"existing-{number}", on="n1"))
+    async with recorded.running():
+        await until(lambda: path.exists() and b"existing-19" in path.read_bytes())
+        recorded.ask(1)
+    assert recorded.recorder.dropped == 0
+    assert replayed(path).asked == 1
+
+
+async def test_a_recorder_that_is_stopped_while_it_writes_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, writing, goes_on = tmp_path / "file", threading.Event(), threading.Event()
+    recorded = Recorded(chosen(path))
+    write = os.write
+
+    def slowly(descriptor: int, piece: bytes) -> int:
+        writing.set()
+        goes_on.wait(PATIENCE)
+        return write(descriptor, piece)
+
+    monkeypatch.setattr(os, "write", slowly)
+    async with recorded.running():
+        recorded.ask(1)
+        await until(writing.is_set)
+        recorded.ask(2)
+        asyncio.get_running_loop().call_later(0.01, goes_on.set)
+    assert replayed(path).asked == 2
+    assert recorded.recorder.results() == {"written": 5, "dropped": 0}
 
 
 async def test_a_disk_that_is_full_for_a_time_costs_the_records_of_that_time(

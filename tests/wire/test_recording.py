@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import orjson
 import pytest
 from hypothesis import given
@@ -24,7 +26,8 @@ from extender.model.release import GroupKey, Slot
 from extender.settings.limits import Limits
 from extender.wire.errors import WireError
 from extender.wire.kinds import PODS, RESOURCE_QUOTAS, policies_within
-from extender.wire.recording import Entry, RecordingDecoder, RecordingEncoder, Start
+from extender.wire.recorded_answers import Answer
+from extender.wire.recording import Entry, Question, RecordingDecoder, RecordingEncoder, Start
 from tests.builders import Json, node, pod, workload
 from tests.strategies import pods
 
@@ -126,6 +129,31 @@ def test_replicas_share_a_signature_that_is_written_once_in_each_part() -> None:
     assert isinstance(first.obj, Pod)
     assert isinstance(second.obj, Pod)
     assert first.obj.signature is second.obj.signature
+
+
+@given(st.lists(st.lists(st.sampled_from("abcdefgh"), max_size=8), min_size=1, max_size=4))
+def test_questions_are_about_the_nodes_that_they_were_about(asked: list[list[str]]) -> None:
+    questions: list[Entry] = [Question("filter", "uid", Answer(), names) for names in asked]
+    assert [each.names for each in through(*questions) if isinstance(each, Question)] == asked
+
+
+def test_nodes_that_are_asked_about_again_in_their_order_take_a_few_numbers() -> None:
+    ring = [f"node-{number:05}.example.internal" for number in range(5000)]
+    encoder = RecordingEncoder()
+    sizes = [
+        len(encoder.encode(Question("filter", "uid", Answer(), ring[at:] + ring[:at]))) for at in (0, 500, 1000, 4999)
+    ]
+    assert sizes[0] > 100_000
+    assert max(sizes[1:]) < 200
+
+
+@pytest.mark.parametrize("runs", [[0, 1], [-1, 1], [0], [0, -1], [10**30, 1]])
+def test_a_question_about_names_that_no_line_has_is_an_error(runs: list[int]) -> None:
+    decoder = RecordingDecoder(Limits())
+    list(decoder.decode(RecordingEncoder().encode(Start({}))))
+    line = {"type": "question", "verb": "filter", "answer": {}, "uid": "a", "runs": runs}
+    with pytest.raises(WireError):
+        list(decoder.decode(json.dumps(line).encode()))
 
 
 @given(st.binary(max_size=60) | st.sampled_from(["object", "claim", "question", "assumed"]).map(
