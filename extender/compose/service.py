@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -48,6 +48,7 @@ from extender.tasks.injected_pods import InjectedPods
 from extender.tasks.missed_admissions import MissedAdmissions
 from extender.tasks.policy_recount import PolicyRecount
 from extender.tasks.preempt_and_bind import BindService, PreemptService
+from extender.tasks.preemption.manager import Record
 from extender.tasks.readiness import Readiness
 from extender.tasks.reflectors import Reflectors
 from extender.tasks.sliced_figures import SlicedFigure
@@ -156,7 +157,15 @@ def service_of_cluster(
         attempt_failed=filter_service.attempt_failed,
         catch_up=reflectors.freshness.catch_up,
         explainer=explainer,
-        browser=BrowseService(index, settings, work, _preemptions_in_flight(preemption), reflectors.freshness.lag),
+        browser=BrowseService(
+            index,
+            settings,
+            work,
+            clock,
+            partial(datetime.now, UTC),
+            _no_preemptions if preemption is None else preemption.target.in_flight,
+            reflectors.freshness.lag,
+        ),
     )
     admission = _admission(base, pod, injected)
     jobs: list[Job] = [
@@ -210,16 +219,16 @@ def service_of_objects(settings: Settings, objects: Iterable[Object], rng: Rando
         prioritize=lambda args: prioritize_nodes(args, index.view, settings),
         preempt=PreemptService(index.view, settings, rng, NullPlanTarget(), as_requested).preempt,
         explainer=ExplainService(index.view, settings, clock, work=work),
-        browser=BrowseService(index, settings, work),
+        browser=BrowseService(index, settings, work, clock, partial(datetime.now, UTC)),
     )
     metrics, crossing = metrics_of(index, filter_verb), count_crossing(index)
     report_crossing(metrics, lambda: crossing)
     return Service(settings, index, Readiness(), metrics, verbs)
 
 
-def _preemptions_in_flight(preemption: PreemptionTask | None) -> Callable[[], int]:
-    """How many preemptors are not bound yet, for pages."""
-    return (lambda: 0) if preemption is None else partial(len, preemption.target)
+def _no_preemptions() -> Sequence[Record]:
+    """Where the settings execute none."""
+    return ()
 
 
 def _assumed_nodes(index: ClusterIndex, uid: str) -> Sequence[str]:

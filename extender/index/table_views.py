@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from extender.model.objects import Effective, Pod, PodSignature
-from extender.model.policies import InvalidPolicy, Moment, Policy, Subject
+from extender.model.policies import InvalidPolicy, Moment, Policy, PolicyKey, Subject
 from extender.model.resources import Resources
 
 
@@ -25,6 +25,18 @@ class PoliciesView(Protocol):
 
     def __len__(self) -> int:
         """How many valid policies there are."""
+
+    def __iter__(self) -> Iterator[Policy]:
+        """The valid policies. A live table: copy it before anything is awaited."""
+
+    def get(self, key: PolicyKey) -> Policy | None:
+        """A valid policy, None where there is none of that key."""
+
+    def invalid(self) -> list[InvalidPolicy]:
+        """All invalid policies."""
+
+    def candidates(self, subject: Subject) -> Iterator[Policy]:
+        """The policies that may select a subject, each once: a superset of those that do. O(labels + results)."""
 
     @property
     def is_empty(self) -> bool:

@@ -147,3 +147,92 @@ class PendingPage(Value, frozen=True):
     pods: tuple[PendingRow, ...]
     more: int = 0
     next: str = ""
+
+
+class VictimRow(Value, frozen=True):
+    """A pod that is deleted in a preemption. ``state``: running, terminating or gone."""
+
+    pod: str
+    state: str
+
+
+class PreemptionRow(Value, frozen=True):
+    """A preemptor that is not bound yet, the node that it gets, and what is deleted for it; ``more_victims`` are left out.
+
+    ``state``: executing, victims terminating, or preemptor unbound. ``since``: when the plan was accepted (RFC 3339).
+    """
+
+    pod: str
+    node: str
+    state: str
+    since: str
+    priority: int
+    victims: tuple[VictimRow, ...]
+    more_victims: int = 0
+    pdb_violations: int = 0
+
+
+class PreemptionPage(Value, frozen=True):
+    """Preemptions in flight, the longest first. Only the leader has any."""
+
+    preemptions: tuple[PreemptionRow, ...]
+    more: int = 0
+    next: str = ""
+
+
+class GroupRow(Value, frozen=True):
+    """A group of gated pods that are released together: how far it is, where it goes, and why it waits.
+
+    ``key`` is the value that its pods share, ``needed`` how many pods it is to have, 0 where they do not tell. Of its
+    ``pods`` ``gated`` ones wait, ``released`` ones have no gate of ours any more, and ``bound`` of these have a node.
+    ``domain`` is empty while nothing is decided. ``since``: when its oldest pod was created (RFC 3339), empty where unknown.
+    """
+
+    policy: str
+    namespace: str
+    key: str
+    state: str
+    pods: int
+    needed: int
+    gated: int
+    released: int
+    bound: int
+    domain: str = ""
+    reason: str = ""
+    text: str = ""
+    since: str = ""
+
+
+class GroupPage(Value, frozen=True):
+    """Groups with a pod that has no node yet, by namespace, policy and value."""
+
+    groups: tuple[GroupRow, ...]
+    more: int = 0
+    next: str = ""
+
+
+class PolicyRow(Value, frozen=True):
+    """A scheduling policy, when it acts, what it directs, and how many pods it selects now.
+
+    ``problem`` says why an invalid one is not applied; it selects nothing. ``examples`` are some of the ``matched`` pods.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    valid: bool
+    matched: int
+    mode: str = ""
+    moments: tuple[str, ...] = ()
+    priority: int = 0
+    problem: str = ""
+    directives: tuple[str, ...] = ()
+    examples: tuple[str, ...] = ()
+
+
+class PolicyPage(Value, frozen=True):
+    """Scheduling policies by kind, namespace and name."""
+
+    policies: tuple[PolicyRow, ...]
+    more: int = 0
+    next: str = ""

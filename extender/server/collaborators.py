@@ -14,7 +14,17 @@ from aiohttp import web
 from extender.model.explanations import Explanation
 from extender.model.objects import Pod
 from extender.model.overview import ClusterFigures
-from extender.model.pages import ConstraintsPage, PageOf, PendingPage, TopologyPage, TopologyQuestion, WorkloadPage
+from extender.model.pages import (
+    ConstraintsPage,
+    GroupPage,
+    PageOf,
+    PendingPage,
+    PolicyPage,
+    PreemptionPage,
+    TopologyPage,
+    TopologyQuestion,
+    WorkloadPage,
+)
 from extender.model.preemption import Candidate
 from extender.server.request_checks import BodyMemory, Deadlines
 from extender.server.turns import Turns
@@ -63,6 +73,15 @@ class Browser(Protocol):
 
     async def constraints(self, namespace: str, name: str) -> ConstraintsPage:
         """What the constraints of a pod count. Raises NotExplained also where it is not known."""
+
+    async def preemptions(self, asked: PageOf) -> PreemptionPage:
+        """The preemptions in flight."""
+
+    async def groups(self, asked: PageOf) -> GroupPage:
+        """The groups of gated pods with a pod that has no node."""
+
+    async def policies(self, asked: PageOf) -> PolicyPage:
+        """The scheduling policies."""
 
     def freshness(self) -> float | None:
         """Seconds since the cluster was heard of; None where none is followed."""

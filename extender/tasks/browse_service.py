@@ -6,18 +6,37 @@ Each page has a budget of time, and few may wait.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Final, TypeVar
 
 from extender.index.cluster import ClusterIndex
 from extender.index.gated import Role
 from extender.model.explanations import Cause, NotExplained
 from extender.model.overview import ClusterFigures, KeySummary
-from extender.model.pages import ConstraintsPage, PageOf, PendingPage, TopologyPage, TopologyQuestion, WorkloadPage
+from extender.model.pages import (
+    ConstraintsPage,
+    GroupPage,
+    GroupRow,
+    PageOf,
+    PendingPage,
+    PolicyPage,
+    PreemptionPage,
+    PreemptionRow,
+    TopologyPage,
+    TopologyQuestion,
+    WorkloadPage,
+)
+from extender.model.release import GroupKey
 from extender.rules.constraint_states import Steps
 from extender.settings.configuration import Settings
+from extender.tasks.ports import Clock
+from extender.tasks.preemption.manager import Record
+from extender.tasks.release.groups import IndexGroups
 from extender.tasks.sliced_work import Places, SlicedWork
-from extender.verbs.browse.paging import in_steps
+from extender.verbs.browse.in_flight import group_row, large_group_row, preemption_row
+from extender.verbs.browse.paging import Page, in_steps
 from extender.verbs.browse.pending import count_states, pending_page
+from extender.verbs.browse.policies import policy_page
 from extender.verbs.browse.single_pods import constraints_page, find_pod
 from extender.verbs.browse.topology import topology_keys, topology_page
 from extender.verbs.browse.workloads import workload_page
@@ -26,24 +45,31 @@ T = TypeVar("T")
 
 MOST_WAITING: Final = 8  # a page that is opened asks for several
 MOST_SECONDS: Final = 2.0  # of slices; at 5,000 nodes and 150,000 pods no page takes more than 0.1
-_GROUPS_A_STEP: Final = 2000
+_GROUPS_A_STEP: Final = 1000
+_MOST_GROUPED: Final = 500  # pods of a group whose next step is looked for
+_RECORDS_A_STEP: Final = 1000
+_ROWS_A_STEP: Final = 10  # with up to 50 victims each
 _IN_FLIGHT: Final = (Role.READY, Role.BLOCKED, Role.RELEASED)
 
 
 class BrowseService:
-    """The pages. ``preemptions`` tells how many are in flight, ``freshness`` seconds since the cluster was heard of."""
+    """The pages. ``preemptions`` returns those in flight, ``freshness`` seconds since the cluster was heard of."""
 
     def __init__(
         self,
         index: ClusterIndex,
         settings: Settings,
         work: SlicedWork,
-        preemptions: Callable[[], int] = lambda: 0,
+        clock: Clock,
+        utc_now: Callable[[], datetime],
+        preemptions: Callable[[], Sequence[Record]] = lambda: (),
         freshness: Callable[[], float | None] = lambda: None,
     ) -> None:
         self._index = index
         self._settings = settings
         self._work = work
+        self._clock = clock
+        self._utc_now = utc_now
         self._preemptions = preemptions
         self.freshness = freshness
         self._places = Places(MOST_WAITING, "pages")
@@ -69,6 +95,19 @@ class BrowseService:
         """What the constraints of a pod count. Raises NotExplained also where it is not known."""
         return await self._run(self._constraints(namespace, name))
 
+    async def preemptions(self, asked: PageOf) -> PreemptionPage:
+        """The preemptions in flight."""
+        return await self._run(self._preemption_page(asked))
+
+    async def groups(self, asked: PageOf) -> GroupPage:
+        """The groups of gated pods with a pod that has no node."""
+        return await self._run(self._group_page(asked))
+
+    async def policies(self, asked: PageOf) -> PolicyPage:
+        """The scheduling policies."""
+        exempt = self._settings.policies.exempt_namespaces
+        return await self._run(policy_page(asked, self._index.view, exempt))
+
     async def _run(self, work: Steps[T]) -> T:
         with self._places:
             return await self._work.run(work, MOST_SECONDS, "the page")
@@ -83,6 +122,43 @@ class BrowseService:
         if pod is None:
             raise NotExplained(Cause.UNKNOWN, f"pod {namespace}/{name} is not known, or it has finished")
         return (yield from constraints_page(pod, view, self._settings))
+
+    def _preemption_page(self, asked: PageOf) -> Steps[PreemptionPage]:
+        page: Page[Record] = Page(asked.after, asked.limit)
+        for piece in in_steps(self._preemptions(), _RECORDS_A_STEP):
+            for record in piece:
+                preemptor = record.plan.preemptor
+                if asked.namespace in ("", preemptor.namespace):
+                    page.add(f"{record.begun:020.6f} {preemptor.uid}", record)
+            yield
+        rows: list[PreemptionRow] = []
+        for some in in_steps(page.rows(), _ROWS_A_STEP):
+            now, utc = self._clock.now(), self._utc_now()
+            rows += [
+                preemption_row(each.plan, each.phase.value, now - each.begun, utc, self._index.view) for each in some
+            ]
+            yield
+        return PreemptionPage(preemptions=tuple(rows), more=page.more, next=page.next)
+
+    def _group_page(self, asked: PageOf) -> Steps[GroupPage]:
+        states, placements = IndexGroups(self._index.gated, self._index.pods), self._index.placements
+        page: Page[GroupKey] = Page(asked.after, asked.limit)
+        for piece in in_steps(list(self._index.gated), _GROUPS_A_STEP):
+            for group in piece:
+                if asked.namespace in ("", group.key.namespace) and any(group.counts[role] for role in _IN_FLIGHT):
+                    page.add("/".join(group.key), group.key)
+            yield
+        rows: list[GroupRow] = []
+        for key in page.rows():
+            found = self._index.gated.groups.get(key)
+            if found is not None and len(found.roles) > _MOST_GROUPED:
+                out, bound = found.placed, found.counts[Role.BOUND]
+                pods = len(found.roles) - found.counts[Role.LEAVING]
+                rows.append(large_group_row(key, found.size, pods, out, bound, placements.of(key)))
+            elif (state := states.of(key)) is not None:  # else its last pod has been deleted since
+                rows.append(group_row(state, placements.of(key)))
+            yield
+        return GroupPage(groups=tuple(rows), more=page.more, next=page.next)
 
     def _figures(self) -> Steps[ClusterFigures]:
         index, view = self._index, self._index.view
@@ -103,7 +179,7 @@ class BrowseService:
             pending=states["pending"] + states["preempting"],
             gated=states["gated"],
             assumed=len(index.assumed.held),
-            preemptions_in_flight=self._preemptions(),
+            preemptions_in_flight=len(self._preemptions()),
             groups_in_flight=groups,
             policies=len(index.policies),
             invalid_policies=len(index.policies.invalid()),

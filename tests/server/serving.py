@@ -12,9 +12,12 @@ from extender.model.objects import Pod
 from extender.model.overview import ClusterFigures
 from extender.model.pages import (
     ConstraintsPage,
+    GroupPage,
     PageOf,
     PendingPage,
     PendingRow,
+    PolicyPage,
+    PreemptionPage,
     TopologyPage,
     TopologyQuestion,
     WorkloadPage,
@@ -133,6 +136,18 @@ class Browsing:
     async def constraints(self, namespace: str, name: str) -> ConstraintsPage:
         """None."""
         return self._answer((namespace, name), ConstraintsPage(pod=f"{namespace}/{name}", node="", constraints=()))
+
+    async def preemptions(self, asked: PageOf) -> PreemptionPage:
+        """None."""
+        return self._answer(("preemptions", asked), PreemptionPage(preemptions=()))
+
+    async def groups(self, asked: PageOf) -> GroupPage:
+        """None."""
+        return self._answer(("groups", asked), GroupPage(groups=()))
+
+    async def policies(self, asked: PageOf) -> PolicyPage:
+        """None."""
+        return self._answer(("policies", asked), PolicyPage(policies=()))
 
     def freshness(self) -> float | None:
         """Heard of just now."""

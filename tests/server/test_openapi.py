@@ -42,6 +42,8 @@ PENDING = ("GET", "/v1/pending")
 WORKLOADS = ("GET", "/v1/workloads")
 CONSTRAINTS = ("GET", "/v1/constraints/{namespace}/{pod}")
 PAGES = {TOPOLOGY: "?key=zone", PENDING: "?namespace=default", WORKLOADS: "?limit=3", CONSTRAINTS: ""}
+IN_FLIGHT = [("GET", "/v1/preemptions"), ("GET", "/v1/groups"), ("GET", "/v1/policies")]
+PAGES |= dict.fromkeys(IN_FLIGHT, "?limit=500")
 STREAM = ("GET", "/v1/decisions/stream")
 ALL = (EXPLAIN, EXPLAIN_GIVEN, DECISIONS, ABOUT, STREAM, OVERVIEW, *PAGES)
 CLUSTER: tuple[Object, ...] = (
@@ -136,6 +138,9 @@ async def test_answers_are_those_of_the_document(aiohttp_client: AiohttpClient) 
     assert choice["workloads"][0]["constraints"] == {"podAntiAffinity": 1, "topologySpread": 1}
     counted = await accepted(await ask(client, CONSTRAINTS), CONSTRAINTS)
     assert {each["kind"] for each in counted["constraints"]} == {"podAntiAffinity", "topologySpread"}
+    for operation in IN_FLIGHT:
+        page = await accepted(await ask(client, operation), operation)
+        assert [*page.values()] == [[]], "a snapshot has none"
     waiting = await accepted(await ask(client, PENDING), PENDING)
     assert [each["pod"] for each in waiting["pods"]] == ["asking"]
     await client.post("/filter", json=BY_NAMES)

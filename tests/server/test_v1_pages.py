@@ -38,6 +38,14 @@ async def test_a_question_about_domains_is_read(
     assert browser.asked == [asked]
 
 
+@pytest.mark.parametrize("name", ["preemptions", "groups", "policies"])
+async def test_a_question_about_what_is_in_flight_is_read(aiohttp_client: AiohttpClient, name: str) -> None:
+    browser = Browsing()
+    client = await client_of(aiohttp_client, browser)
+    assert (await client.get(f"/v1/{name}?namespace=a&after=x&limit=500")).status == HTTPStatus.OK
+    assert browser.asked == [(name, PageOf("a", "x", 500))]
+
+
 async def test_a_question_about_a_pod_or_a_namespace_is_read(aiohttp_client: AiohttpClient) -> None:
     browser = Browsing()
     client = await client_of(aiohttp_client, browser)
@@ -58,6 +66,9 @@ async def test_a_question_about_a_pod_or_a_namespace_is_read(aiohttp_client: Aio
         ("pending?limit=many", "limit"),
         ("pending?pod=web", "pod"),
         ("workloads?selector=app", "selector"),
+        ("preemptions?node=n1", "node"),
+        ("groups?limit=501", "limit"),
+        ("policies?kind=x", "kind"),
         ("constraints/team-a/web-1?limit=3", "limit"),
         ("overview?verbose=1", "verbose"),
     ],

@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime
 
 import pytest
+from msgspec import structs
 
 from extender.index.cluster import ClusterIndex
 from extender.model.explanations import Cause, NotExplained
+from extender.model.group_placements import GroupPlacement, PlacementStatus, placement_name
 from extender.model.pages import PageOf, TopologyQuestion
+from extender.model.policies import EXEMPT_LABEL, InvalidPolicy, PolicyKey, PolicyObject
+from extender.model.preemption import PreemptionPlan
+from extender.model.release import GroupKey, GroupSize, Level, Phase
 from extender.settings.configuration import Settings
+from extender.tasks import browse_service
 from extender.tasks.browse_service import MOST_WAITING, BrowseService
 from extender.tasks.explain_service import ExplainService
+from extender.tasks.preemption.manager import Phase as PreemptionPhase
+from extender.tasks.preemption.manager import Record
 from extender.tasks.sliced_work import SlicedWork
 from tests.builders import index_of, namespace, node, pod, spread, term
+from tests.contenders import contender
 from tests.fakes import FakeClock, until
+from tests.gangs import gated, release_policy
+from tests.policies import policy
 
+NOW = datetime(2026, 1, 1, 0, 10, tzinfo=UTC)
 ZONES = TopologyQuestion("topology.kubernetes.io/zone", PageOf())
 
 
@@ -31,8 +45,14 @@ def cluster(nodes: int = 2) -> ClusterIndex:
     )
 
 
-def service(index: ClusterIndex, clock: FakeClock | None = None) -> BrowseService:
-    return BrowseService(index, Settings(), SlicedWork(clock or FakeClock()), lambda: 3)
+def service(
+    index: ClusterIndex,
+    clock: FakeClock | None = None,
+    preemptions: Sequence[Record] = (),
+    work: SlicedWork | None = None,
+) -> BrowseService:
+    clock = clock or FakeClock()
+    return BrowseService(index, Settings(), work or SlicedWork(clock), clock, lambda: NOW, lambda: preemptions)
 
 
 async def test_figures_count_each_pod_in_its_state() -> None:
@@ -40,7 +60,7 @@ async def test_figures_count_each_pod_in_its_state() -> None:
     index.assume(index.pods["uid-passed"], ["n0"], 0.0)
     found = await service(index).figures()
     assert (found.nodes, found.pods, found.namespaces) == (2, 5, 1)
-    assert (found.pending, found.gated, found.assumed, found.preemptions_in_flight) == (1, 1, 1, 3)
+    assert (found.pending, found.gated, found.assumed, found.preemptions_in_flight) == (1, 1, 1, 0)
     assert {each.key: each.domains for each in found.topology_keys}["topology.kubernetes.io/zone"] == 2
 
 
@@ -120,7 +140,7 @@ async def test_pages_and_explanations_are_computed_one_after_the_other() -> None
     index, clock = cluster(nodes=2000), FakeClock(step=0.0006)
     work = SlicedWork(clock)
     browser, explainer = (
-        BrowseService(index, Settings(), work),
+        service(index, clock, work=work),
         ExplainService(index.view, Settings(), clock, work=work),
     )
     page = asyncio.create_task(browser.topology(ZONES))
@@ -128,3 +148,86 @@ async def test_pages_and_explanations_are_computed_one_after_the_other() -> None
     await until(page.done)
     assert not explanation.done()
     assert (await explanation).passing == 2000
+
+
+async def test_preemptions_show_their_victims_the_longest_first() -> None:
+    index, clock = cluster(), FakeClock()
+    victims = [contender(f"victim-{at:02}", on="n0") for at in range(52)]
+    for each in (*victims[1:], structs.replace(victims[1], terminating=True)):
+        index.upsert(each)
+    asking, other = contender("asking", priority=100), contender("other", namespace="shop")
+    records = [
+        Record(PreemptionPlan(other, "n1", tuple(victims[2:3])), clock.time - 60, clock.time),
+        Record(
+            PreemptionPlan(asking, "n0", tuple(victims), pdb_violations=2),
+            clock.time - 90,
+            clock.time,
+            PreemptionPhase.UNBOUND,
+        ),
+    ]
+    browser = service(index, clock, records)
+    first, second = (await browser.preemptions(PageOf())).preemptions
+    assert (first.pod, first.node, first.state) == ("default/asking", "n0", "preemptor unbound")
+    assert first.since == "2026-01-01T00:08:30Z"
+    assert [each.state for each in first.victims[:3]] == ["gone", "terminating", "running"]
+    assert (len(first.victims), first.more_victims, first.pdb_violations, first.priority) == (50, 2, 2, 100)
+    assert (second.pod, second.state) == ("shop/other", "executing")
+    assert [each.pod for each in (await browser.preemptions(PageOf("shop"))).preemptions] == ["shop/other"]
+    assert (await browser.figures()).preemptions_in_flight == 2
+
+
+async def test_groups_in_flight_say_how_far_they_are_and_why_they_wait() -> None:
+    index = index_of(node("n1", zone="z1"), PolicyObject(release_policy(size=GroupSize(count=2))))
+    for each in (gated("a-0", "a"), gated("b-0", "b", on="n1", released="b"), gated("b-1", "b", released="b")):
+        index.upsert(each)
+    for name in ("c-0", "c-1"):
+        index.upsert(gated(name, "c", on="n1", released="c"))
+    waiting, released = (await service(index).groups(PageOf())).groups
+    assert (waiting.key, waiting.state, waiting.text) == ("a", "Collecting", "1 of 2 pods exist")
+    assert (waiting.pods, waiting.needed, waiting.gated, waiting.released, waiting.bound) == (1, 2, 1, 0, 0)
+    assert (waiting.policy, waiting.since) == ("ClusterPodSchedulingPolicy/gangs", "2026-01-01T00:00:00Z")
+    assert (released.key, released.gated, released.released, released.bound) == ("b", 0, 2, 1)
+    assert (await service(index).figures()).groups_in_flight == 2
+    assert (await service(index).groups(PageOf("other"))).groups == ()
+
+
+async def test_a_large_group_is_shown_as_the_leader_describes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(browse_service, "_MOST_GROUPED", 2)
+    index = index_of(node("n1"), PolicyObject(release_policy(size=GroupSize(count=4))))
+    for each in (
+        *(gated(f"a-{at}", "a") for at in range(2)),
+        gated("a-2", "a", on="n1", released="a"),
+        gated("a-3", "a", terminating=True),
+    ):
+        index.upsert(each)
+    (row,) = (await service(index).groups(PageOf())).groups
+    assert (row.pods, row.needed, row.gated, row.released, row.bound) == (3, 4, 2, 1, 1)
+    assert row.text == "the leader has said nothing about this group yet"
+    key = GroupKey("default", "ClusterPodSchedulingPolicy/gangs", "a")
+    status = PlacementStatus(Phase.DEGRADED, 3, 1, 1, "DomainFull", "z1 holds 2 of 3")
+    index.upsert(GroupPlacement(placement_name(key), "u", key, levels=(Level("zone", "z1"),), status=status))
+    (row,) = (await service(index).groups(PageOf())).groups
+    assert (row.state, row.domain, row.reason, row.text) == ("Degraded", "zone=z1", "DomainFull", "z1 holds 2 of 3")
+
+
+async def test_policies_show_whom_they_select_and_what_they_direct() -> None:
+    web = policy(
+        "web", "default", podSelector={"matchLabels": {"app": "web"}}, nodeSelector={"pool": "fast"}, priority=7
+    )
+    index = index_of(PolicyObject(web), PolicyObject(policy("all", tolerations=[{"operator": "Exists"}])), node("n1"))
+    index.upsert(PolicyObject(InvalidPolicy(PolicyKey("placement.extender.dev", "", "broken"), ("spec.x: unknown",))))
+    for each in (
+        pod("web-0", on="n1", app="web"),
+        pod("web-1", app="web"),
+        pod("db", on="n1", app="db"),
+        pod("own", on="n1", labels={EXEMPT_LABEL: "true"}, app="web"),
+        pod("dns", on="n1", namespace="kube-system", app="web"),
+    ):
+        index.upsert(each)
+    everything, broken, own = (await service(index).policies(PageOf())).policies
+    assert (own.kind, own.namespace, own.name, own.valid) == ("PodSchedulingPolicy", "default", "web", True)
+    assert (own.matched, own.mode, own.moments, own.priority) == (2, "Enforce", ("Admission", "Scheduling"), 7)
+    assert (own.directives, own.examples) == (("nodeSelector pool=fast",), ("default/web-0",))
+    assert (everything.matched, everything.directives) == (3, ("tolerations: 1",))
+    assert (broken.name, broken.valid, broken.problem, broken.matched) == ("broken", False, "spec.x: unknown", 0)
+    assert [each.name for each in (await service(index).policies(PageOf("default"))).policies] == ["web"]

@@ -15,9 +15,12 @@ from extender.model.labels import is_label_key
 from extender.model.pages import (
     MOST_ROWS,
     ConstraintsPage,
+    GroupPage,
     PageOf,
     PendingPage,
     PendingRow,
+    PolicyPage,
+    PreemptionPage,
     TopologyPage,
     TopologyQuestion,
     WorkloadPage,
@@ -77,6 +80,27 @@ async def constraints(request: web.Request) -> web.Response:
     check_parameters(request)
     namespace, pod = request.match_info["namespace"], request.match_info["pod"]
     return await _answer(request, lambda browser: browser.constraints(namespace, pod))
+
+
+async def preemptions(request: web.Request) -> web.Response:
+    """`GET /v1/preemptions?namespace=NS&after=POSITION&limit=N`: the longest first."""
+    check_parameters(request, _NAMES)
+    asked = _page_of(request)
+    return await _answer(request, lambda browser: browser.preemptions(asked))
+
+
+async def groups(request: web.Request) -> web.Response:
+    """`GET /v1/groups?namespace=NS&after=POSITION&limit=N`."""
+    check_parameters(request, _NAMES)
+    asked = _page_of(request)
+    return await _answer(request, lambda browser: browser.groups(asked))
+
+
+async def policies(request: web.Request) -> web.Response:
+    """`GET /v1/policies?namespace=NS&after=POSITION&limit=N`."""
+    check_parameters(request, _NAMES)
+    asked = _page_of(request)
+    return await _answer(request, lambda browser: browser.policies(asked))
 
 
 def _page_of(request: web.Request) -> PageOf:
@@ -153,5 +177,29 @@ OPERATIONS: Final = (
         "The pods without a node, those that wait longest first.",
         PendingPage,
         _NAMESPACE,
+    ),
+    _operation(
+        "listPreemptions",
+        "/v1/preemptions",
+        preemptions,
+        "The preemptions whose preemptor is not bound yet, the longest first. Only the leader has any.",
+        PreemptionPage,
+        _NAMESPACE,
+    ),
+    _operation(
+        "listGroups",
+        "/v1/groups",
+        groups,
+        "The groups of gated pods with a pod that has no node yet.",
+        GroupPage,
+        _NAMESPACE,
+    ),
+    _operation(
+        "listPolicies",
+        "/v1/policies",
+        policies,
+        "The scheduling policies, and how many pods each selects now.",
+        PolicyPage,
+        Parameter("namespace", "query", "Only policies of this namespace."),
     ),
 )

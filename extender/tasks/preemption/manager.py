@@ -99,9 +99,9 @@ class PreemptionManager:
         self._changed = asyncio.Event()
         self._is_draining = False
 
-    def __len__(self) -> int:
-        """How many preemptors are not bound yet."""
-        return len(self._records)
+    def in_flight(self) -> list[Record]:
+        """The preemptions whose preemptor is not bound yet."""
+        return list(self._records.values())
 
     # -- plans -----------------------------------------------------------------------------------------------
 
