@@ -117,6 +117,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
 
     ``preempted``: it is marked as the victim of a preemption (condition DisruptionTarget, KEP-3329).
     ``rejection``: the scheduler's last reason why it is pending (PodScheduled=False), empty if there is none.
+    ``binding_failed``: by that reason the last attempt failed when the pod was to be bound.
     ``has_unseen_needs``: it needs volumes or devices, which the index does not hold.
     ``gating`` is set for a gated pod and for one that we have released.
     ``created``: of a pod without a node, its creation time as the API server writes it, which sorts.
@@ -144,6 +145,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     created: str = ""
     host_ports: HostPorts = ()
     scheduler: str = DEFAULT_SCHEDULER
+    binding_failed: bool = False
 
     @property
     def key(self) -> str:

@@ -199,7 +199,18 @@ class Redactor:
 
 # The sections of the settings that answers depend on.
 _DECIDING: Final = (
-    *("apiVersion", "kind", "mode", "placement", "rules", "answers", "limits", "assumedPods", "preemption"),
+    *(
+        "apiVersion",
+        "kind",
+        "mode",
+        "placement",
+        "schedulers",
+        "rules",
+        "answers",
+        "limits",
+        "assumedPods",
+        "preemption",
+    ),
     *("policies", "quota", "release"),
 )
 

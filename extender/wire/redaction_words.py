@@ -44,6 +44,7 @@ _API_WORDS: Final = """
     true false Equal NoSchedule PreferNoSchedule NoExecute Honor Ignore DoNotSchedule ScheduleAnyway metadata.name
     CrossNamespacePodAffinity Terminating NotTerminating BestEffort NotBestEffort PriorityClass
     cpu memory ephemeral-storage pods count count/pods storage services
+    TCP UDP SCTP 0.0.0.0
     v1 apps/v1 batch/v1 Service ReplicationController ReplicaSet StatefulSet Deployment DaemonSet Job CronJob
     default kube-system kube-public kube-node-lease system-cluster-critical system-node-critical default-scheduler linux windows
 """

@@ -100,6 +100,11 @@ _SHARED_NAMES: Final = (
     200  # of one object; more are unlikely to occur in other objects, and the table of interned strings never shrinks
 )
 
+# How kube-scheduler's report of a binding cycle that failed begins.
+_BINDING_FAILED: Final = tuple(
+    f"SchedulerError: {step} " for step in ("running Bind plugin", "running PreBind plugin", "binding")
+)
+
 # A list of namespaces that is not empty, or a namespace selector, in JSON. No label can be mistaken for one: its value is a text.
 _NAMES_NAMESPACES: Final = re.compile(rb'"namespaces"\s*:\s*\[\s*"|"namespaceSelector"\s*:\s*\{')
 
@@ -137,6 +142,7 @@ def trim_pod(raw: PodJson, limits: Limits = DEFAULT_LIMITS) -> Pod:
         limits,
     )
     is_gated = bytes(spec.scheduling_gates) not in _ABSENT
+    rejection = "" if spec.node_name else _rejection(conditions)
     signature = _SIGNATURES.get(template)
     if signature is None:
         signature = _signature(template, counts=bool(spec.node_name or status.nominated_node_name))
@@ -155,13 +161,14 @@ def trim_pod(raw: PodJson, limits: Limits = DEFAULT_LIMITS) -> Pod:
         status.start_time,
         b'"PreemptionByScheduler"' in conditions,
         _has_unseen_needs(spec),
-        "" if spec.node_name else _rejection(conditions),
+        rejection,
         # Most pods have no gating: then a search in the bytes of their annotations is all that it costs.
         parse_gating(meta, spec) if is_gated or RELEASED in bytes(meta.annotations) else None,
         quota_facts(raw) if signature.affinity.cross_namespace else NO_FACTS,
         "" if spec.node_name else meta.creation_timestamp or "",
         _host_ports(spec),
         _interned(spec.scheduler_name or DEFAULT_SCHEDULER),
+        rejection.startswith(_BINDING_FAILED),
     )
 
 

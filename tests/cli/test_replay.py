@@ -101,7 +101,9 @@ async def test_a_recorded_run_replays_without_a_difference(
         assert verbs["preempt"]
 
 
-@pytest.mark.parametrize("name", ["mixed", "preemption", "policies", "pending", "quota", "burst-decisive", "faults"])
+@pytest.mark.parametrize(
+    "name", ["mixed", "preemption", "policies", "pending", "quota", "burst-decisive", "faults", "schedulers"]
+)
 async def test_a_redacted_run_replays_without_a_difference_and_has_no_name(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -42,14 +42,6 @@ _SLOTS = 16
 MOST_DELETED = _BUCKETS * _SLOTS
 MOST_REJECTED = 20_000
 
-# How kube-scheduler's report begins after a binding cycle that failed. Only an attempt that passed the filter ends so, and
-# the scheduler backs off before the next one, so such a report is never an earlier attempt's.
-_BINDING_FAILED = (
-    "SchedulerError: running Bind plugin ",
-    "SchedulerError: running PreBind plugin ",
-    "SchedulerError: binding ",
-)
-
 DependencyVersion: TypeAlias = Hashable
 """The version of what a rejection depends on, compared and not read; None where it depends on undetermined pods."""
 
@@ -222,7 +214,8 @@ class AssumedPods:
     def observe(self, uid: str, old: Pod | None, new: Pod | None) -> Assumed | None:
         """Applies what the watch shows of any pod: bound, deleted or with a failed binding, its assumption ends.
 
-        Another failure is kept for `review`, as it may be that of an earlier attempt.
+        Only an attempt that passed the filter comes to a binding, and the scheduler backs off after one that failed: such a
+        report is never an earlier attempt's. Another failure is kept for `review`, as it may be.
         Returns the assumption that ended. The caller counts the pod of the watch in its place, and notifies `changes`.
         """
         if new is None:
@@ -232,7 +225,7 @@ class AssumedPods:
         if new is None or new.node:
             return self._end(uid)
         if new.rejection and (old is None or new.rejection != old.rejection):
-            if new.rejection.startswith(_BINDING_FAILED):
+            if new.binding_failed:
                 self.ended += 1
                 return self._end(uid)
             self._failed.add(uid)

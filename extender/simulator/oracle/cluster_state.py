@@ -30,6 +30,7 @@ class ClusterState:
         self.by_namespace: dict[str, dict[str, Placed]] = {}
         self.repelling: dict[str, tuple[Placed, list[Term]]] = {}
         self._namespace_by_key: dict[str, str] = {}
+        self._on_nodes: dict[str, dict[str, Placed]] = {}
         self._terms: dict[str, Term] = {}
 
     @property
@@ -53,6 +54,7 @@ class ClusterState:
         placed = Placed(pod, node)
         namespace = self._namespace_by_key[key] = namespace_of(pod)
         self.by_namespace.setdefault(namespace, {})[key] = placed
+        self._on_nodes.setdefault(node, {})[key] = placed
         terms = required_pod_terms(pod, ANTI_AFFINITY)
         # kube-scheduler ignores the anti-affinity of an existing pod whose terms it cannot parse.
         if terms and are_parsable(pod, required_of=ANTI_AFFINITY):
@@ -62,13 +64,18 @@ class ClusterState:
         """Stops counting a pod."""
         namespace = self._namespace_by_key.pop(key, None)
         if namespace is not None:
-            del self.by_namespace[namespace][key]
+            placed = self.by_namespace[namespace].pop(key)
+            del self._on_nodes[placed.node][key]
             self.repelling.pop(key, None)
 
     def pods(self, namespace: str | None = None) -> Iterable[Placed]:
         """The pods of one namespace or of all, without those on unknown nodes."""
         groups = self.by_namespace.values() if namespace is None else [self.by_namespace.get(namespace, {})]
         return (placed for group in groups for placed in group.values() if placed.node in self.nodes)
+
+    def on_node(self, node: str) -> Iterable[Placed]:
+        """The pods on one node."""
+        return self._on_nodes.get(node, {}).values()
 
     def domain(self, node: str, key: str) -> str | None:
         """The node's value of a topology key; None without the key."""

@@ -3,11 +3,15 @@
 A placement is valid if it was valid in a state that the API server had during the request or at most `lag` before it,
 because the extender cannot know later changes and failures of bindings. Stalls of the event loop do not count as time.
 All earlier decisions of the scheduling loop always count: under load the extender must know them before their bindings.
+
+With several loops, room on nodes is judged too, and no pod may wait at the end while a node would take it. Answers to two of them may arrive in another order than they were decided
+in, so a decision that was recorded later and overlaps in time may have counted. It never excuses a node that is too full.
 """
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from itertools import combinations
+from typing import Final, NamedTuple
 
 from extender.simulator.apiserver.defaulting import TOPOLOGY_LABELS
 from extender.simulator.apiserver.kinds import GROUP_PLACEMENTS, NAMESPACES, NODES, PODS, RESOURCE_QUOTAS, Kind
@@ -23,8 +27,12 @@ from extender.simulator.json_objects import (
 from extender.simulator.oracle.brute_force import SUCCESS, Status, check
 from extender.simulator.oracle.cluster_state import ClusterState
 from extender.simulator.oracle.journal import Decision, FailedBinding, Journal, Refusal, StoreChange
+from extender.simulator.oracle.node_matching import matches_node_affinity, tolerates_taints
 from extender.simulator.oracle.policies import PolicyOracle
+from extender.simulator.oracle.room import room_on
 from extender.simulator.oracle.terms import AFFINITY, ANTI_AFFINITY, required_pod_terms
+
+_MOST_OVERLAPPING: Final = 7
 
 
 class Violation(NamedTuple):
@@ -40,12 +48,15 @@ class Violation(NamedTuple):
         return f"decision {self.decision.number}: {self.decision.name} on {self.decision.node}: {self.status.reason}"
 
 
-def violations(journal: Journal, *, lag: float = 0.25, missed: Collection[str] = ()) -> list[Violation]:
+def violations(
+    journal: Journal, *, lag: float = 0.25, missed: Collection[str] = (), several: bool = False
+) -> list[Violation]:
     """Every violation of a run, in the order of the decisions. O(pods) per decision.
 
-    ``missed``: `namespace/name` of the pods for which the admission webhook was not reached.
+    ``missed``: `namespace/name` of the pods for which the admission webhook was not reached. ``several``: several loops
+    have placed the pods.
     """
-    replay = Replay(journal, missed)
+    replay = Replay(journal, missed, several=several)
     found: list[Violation] = []
     recent: list[StoreChange] = []
     failed: dict[str, tuple[float, Decision]] = {}  # by UID: time and decision, until the next decision for the pod
@@ -67,20 +78,32 @@ def violations(journal: Journal, *, lag: float = 0.25, missed: Collection[str] =
             # Changes older than the request and the lag had to be known; only newer ones may be missing.
             recent = [item for item in recent if felt(item.change.at) >= since]
             failed = {uid: each for uid, each in failed.items() if felt(each[0]) >= since and uid != entry.uid}
-            status = replay.check(entry, recent, [each for _, each in failed.values()])
+            unbound = [each for _, each in failed.values()]
+            status = replay.check(entry, recent, unbound)
+            if status != SUCCESS and several:
+                status = replay.check_beside(entry, recent, unbound, _overlapping(entry, journal))
             if status != SUCCESS:
                 found.append(Violation(entry, status))
             replay.decide(entry)
-    return found
+    return [*found, *replay.waiting_in_vain()] if several else found
+
+
+def _overlapping(decision: Decision, journal: Journal) -> list[Decision]:
+    """Decisions that were recorded later and whose requests had begun before this one was decided. O(decisions)."""
+    taken = (entry for entry in journal.entries if isinstance(entry, Decision) and entry.number > decision.number)
+    return [each for each in taken if each.requested_at <= decision.decided_at][:_MOST_OVERLAPPING]
 
 
 class Replay:
     """Replays a journal: the state of the cluster at each entry."""
 
-    def __init__(self, journal: Journal, missed: Collection[str] = ()) -> None:
+    def __init__(self, journal: Journal, missed: Collection[str] = (), *, several: bool = False) -> None:
+        """``several``: room is judged too, as several loops have placed the pods."""
         self.state = ClusterState()
+        self._judges_room = several
         self._policies = PolicyOracle(journal.policies, missed)
         self._decided: dict[str, Decision] = {}
+        self._pending: dict[str, JsonObject] = {}
         for kind, rows in journal.start.items():
             for stored in rows if kind is not RESOURCE_QUOTAS else ():
                 self._show(kind, stored, None)
@@ -121,6 +144,27 @@ class Replay:
                 if self._was_valid(decision, windows):
                     return SUCCESS
         return status
+
+    def check_beside(
+        self, decision: Decision, recent: list[StoreChange], failed: list[Decision], others: list[Decision]
+    ) -> Status:
+        """The same where some of the others may have been decided before."""
+        for count in range(1, len(others) + 1):
+            for some in combinations(others, count):
+                with self._placed([each for each in some if each.uid not in self._decided]):
+                    if self.check(decision, recent, failed) == SUCCESS:
+                        return SUCCESS
+        return self.check(decision, recent, failed)
+
+    def waiting_in_vain(self) -> Iterator[Violation]:
+        """The pending pods that a node would take as the cluster is now. O(pending pods × nodes × pods)."""
+        for uid, pod in self._pending.items():
+            for name, node in self.state.nodes.items():
+                if not (matches_node_affinity(pod, node) and tolerates_taints(pod, node)):
+                    continue
+                if check(pod, name, self.state) == SUCCESS == room_on(pod, name, self.state):
+                    yield Violation(Refusal(0.0, 0.0, uid, pod), Status("Success", f"waits although {name} takes it"))
+                    break
 
     def _assumable(self, decision: Decision, failed: list[Decision]) -> Iterator[list[Decision]]:
         """Sets of pods whose binding has just failed and that the extender may still assume.
@@ -193,6 +237,8 @@ class Replay:
         if decision.node not in self.state.nodes:
             return SUCCESS
         status = check(decision.pod, decision.node, self.state)
+        if status == SUCCESS and self._judges_room:
+            status = room_on(decision.pod, decision.node, self.state)
         return self._policies.check(decision.pod, decision.node, self.state) if status == SUCCESS else status
 
     def _show(self, kind: Kind, stored: Stored | None, other: Stored | None) -> None:
@@ -217,9 +263,14 @@ class Replay:
         if stored is None:
             if other is not None:
                 self.state.remove(uid_of(other.read()))
+                self._pending.pop(uid_of(other.read()), None)
             return
         pod = stored.read()
         node = self._node_of(pod)
+        if node_of(pod) or is_finished(pod) or is_terminating(pod):
+            self._pending.pop(uid_of(pod), None)
+        else:
+            self._pending[uid_of(pod)] = pod
         if node:
             self.state.place(uid_of(pod), pod, node)
         else:

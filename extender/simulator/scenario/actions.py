@@ -56,6 +56,8 @@ async def arrive(simulated: SimulatedCluster, step: Arrive) -> None:
         name = _free_name(simulated, namespace, step.name or template)
         with simulated.api.store.working():  # not the extender's processor time
             pod = make_pod(simulated.play.templates[template], name, namespace, number)
+            if scheduler := simulated.scheduler_for_pod():
+                pod["spec"].setdefault("schedulerName", scheduler)
         await simulated.api.create(PODS, pod)
 
 

@@ -255,8 +255,12 @@ BIND_PATH: Final = "/bind"  # server.paths.bind of the extender must be equal to
 
 
 class SchedulerPart(_Part, frozen=True):
-    """The settings of the scheduling loop, with the names of KubeSchedulerConfiguration where they exist."""
+    """The settings of the scheduling loop, with the names of KubeSchedulerConfiguration where they exist.
 
+    `count`: so many schedulers with the names `scheduler-0`, ..., and each pod that arrives is given to one at random.
+    """
+
+    count: Annotated[int, Meta(ge=1, le=64)] = 1
     percentage_of_nodes_to_score: Annotated[int, Meta(ge=0, le=100)] = 0
     pod_initial_backoff: Duration = Duration(1)
     pod_max_backoff: Duration = Duration(10)

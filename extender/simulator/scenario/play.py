@@ -128,7 +128,7 @@ class Player:
     async def _settle(self, action: Settle, path: str) -> None:
         while self._arrivals:
             await self._arrivals.pop()
-        if not await self.simulated.loop.settle(within=action.timeout, calm=action.calm):
+        if not await self.simulated.settle(within=action.timeout, calm=action.calm):
             self._fail(f"{path}: not idle after {action.timeout}")
 
     def _check(self, expected: Expect, path: str) -> None:

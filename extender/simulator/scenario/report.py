@@ -122,7 +122,12 @@ def make_report(simulated: SimulatedCluster, failures: list[str], seconds: float
         placed=len(loop.bound),
         waiting=tuple(waiting),
         violations=(
-            *violations(loop.journal, lag=simulated.play.scenario.lag, missed=missed),
+            *violations(
+                loop.journal,
+                lag=simulated.play.scenario.lag,
+                missed=missed,
+                several=simulated.play.scenario.scheduler.count > 1,
+            ),
             *quota_violations(loop.journal, _default_of(simulated), lag=simulated.play.scenario.lag),
         ),
         gang_violations=tuple(gang_violations(loop.journal)),
@@ -132,7 +137,7 @@ def make_report(simulated: SimulatedCluster, failures: list[str], seconds: float
         decisions=loop.journal.decisions,
         decisions_per_second=loop.journal.rate(),
         bound_per_second=loop.journal.bound_per_second(),
-        calls=loop.extender_calls,
+        calls=simulated.extender_calls,
         nodes_used=len(Counter(loop.bound.values())),
         cost=_cost(simulated, resident),
     )

@@ -85,8 +85,9 @@ class SimulatedCluster:
             )
         )
         self.api.store.load(make_cluster(scenario.cluster, play.templates, files, self.rng))
-        self._loop: SchedulingLoop | None = None
-        self._preemption: Preemption | None = None
+        self._loops: list[SchedulingLoop] = []
+        self._preemptions: list[Preemption] = []
+        self._chooser = Random(f"schedulers {seed}")
         always = Faults()
         if server.write_delay:
             always = SlowWrites(server.write_delay)
@@ -99,10 +100,32 @@ class SimulatedCluster:
 
     @property
     def loop(self) -> SchedulingLoop:
-        """The scheduling loop. Raises RuntimeError before `begin`."""
-        if self._loop is None:
+        """The first scheduling loop, with the record of all. Raises RuntimeError before `begin`."""
+        if not self._loops:
             raise RuntimeError("the scheduling loop has not been started")
-        return self._loop
+        return self._loops[0]
+
+    @property
+    def extender_calls(self) -> int:
+        """How many requests all schedulers have sent to the extender."""
+        return sum(loop.extender_calls for loop in self._loops)
+
+    def scheduler_for_pod(self) -> str:
+        """The name of a random scheduler; empty where there is one."""
+        count = self.play.scenario.scheduler.count
+        return _scheduler_name(self._chooser.randrange(count)) if count > 1 else ""
+
+    async def settle(self, *, within: float, calm: float) -> bool:
+        """Waits until all schedulers are idle together. Returns False after `within` seconds."""
+        until = time.monotonic() + within
+        while all(
+            await asyncio.gather(
+                *(loop.settle(within=max(until - time.monotonic(), 0.0), calm=calm) for loop in self._loops)
+            )
+        ):
+            if not any(loop.is_busy for loop in self._loops):
+                return True
+        return False
 
     async def __aenter__(self) -> Self:
         await self.api.start()
@@ -119,35 +142,45 @@ class SimulatedCluster:
     async def begin(self, extender_url: str) -> None:
         """Starts to schedule with the extender at this URL; without an extender if it is empty."""
         part = self.play.scenario.scheduler
+        for number in range(part.count):
+            loop = self._make_loop(part, extender_url, number)
+            self._loops.append(loop)
+            await loop.start()
+
+    def _make_loop(self, part: SchedulerPart, extender_url: str, number: int) -> SchedulingLoop:
         entry = entry_of(part, extender_url) if extender_url else None
         settings = LoopSettings(
             percentage_of_nodes_to_score=part.percentage_of_nodes_to_score,
             bind_delay=(float(part.bind_delay[0]), float(part.bind_delay[1])),
             cache_delay=part.cache_delay,
             backoff=(part.pod_initial_backoff, part.pod_max_backoff),
-            seed=self.seed,
+            seed=self.seed + number,
+            **({"scheduler_name": _scheduler_name(number)} if part.count > 1 else {}),
         )
+        preemption: Preemption | None = None
         if part.preemption != "none":
-            self._preemption = Preemption(
+            preemption = Preemption(
                 self.api.store,
                 self.api.url,
                 entry,
                 is_async=part.preemption == "async",
                 sends_empty_candidates=part.sends_empty_candidates,
-                seed=self.seed,
+                seed=self.seed + number,
             )
-        after_filter = self._preemption or no_preemption
-        self._loop = SchedulingLoop(self.api.store, self.api.url, entry, settings, after_filter=after_filter)
-        if self._preemption is not None:
-            self._preemption.attach(self._loop.cache)
-        await self._loop.start()
+        after_filter, record = preemption or no_preemption, self._loops[0].record if self._loops else None
+        loop = SchedulingLoop(self.api.store, self.api.url, entry, settings, after_filter=after_filter, record=record)
+        if preemption is not None:
+            preemption.attach(loop.cache)
+            self._preemptions.append(preemption)
+        return loop
 
     async def stop_scheduling(self) -> None:
-        """Stops the loop; its results can still be read. Raises the error that ended it earlier, if there is one."""
-        if self._loop is not None and self._loop.is_running:
-            await self._loop.stop()
-        if self._preemption is not None:
-            await self._preemption.close()
+        """Stops the loops; their results can still be read. Raises the error that ended one earlier, if there is one."""
+        for loop in self._loops:
+            if loop.is_running:
+                await loop.stop()
+        for preemption in self._preemptions:
+            await preemption.close()
 
     def pods(self) -> Sequence[Stored]:
         """All pods now, ordered by key."""
@@ -157,6 +190,10 @@ class SimulatedCluster:
         """The pods without a node."""
         unbound = [stored.read() for stored in self.pods() if not stored.node]
         return [pod for pod in unbound if not is_finished(pod) and not is_terminating(pod)]
+
+
+def _scheduler_name(number: int) -> str:
+    return f"scheduler-{number}"
 
 
 def entry_of(part: SchedulerPart, extender_url: str) -> ExtenderEntry:

@@ -9,7 +9,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import aiohttp
@@ -53,6 +53,21 @@ async def no_preemption(pod: JsonObject, rejections: dict[str, Rejection]) -> st
     return None if rejection is not None and rejection.code == UNSCHEDULABLE else ""
 
 
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """What is recorded of a run. Several loops on one cluster share it.
+
+    ``messages``: of the last rejection of each pending pod, by UID. ``reasons``: rejections by reason, one for each pod and
+    attempt. ``bound``: the node of each pod that was bound, by UID.
+    """
+
+    journal: Journal
+    messages: dict[str, str] = field(default_factory=dict)
+    reasons: Counter[str] = field(default_factory=Counter)
+    answers: list["Answer"] = field(default_factory=list)
+    bound: dict[str, str] = field(default_factory=dict)
+
+
 class FitError(Exception):
     """Raised when no node passes: the rejections by node, and the plugins that rejected nodes, with or without a reason."""
 
@@ -85,15 +100,16 @@ class SchedulingLoop:
         settings: LoopSettings | None = None,
         *,
         after_filter: AfterFilter = no_preemption,
+        record: RunRecord | None = None,
     ) -> None:
+        """``record``: that of another loop, which starts and ends it."""
         self.settings = settings or LoopSettings()
         self.cache = SchedulerCache()
         self.queue = SchedulingQueue(*self.settings.backoff)
-        self.journal = Journal(store)
-        self.messages: dict[str, str] = {}  # of the last rejection of each pending pod, by UID
-        self.reasons: Counter[str] = Counter()  # rejections by reason; one for each pod and attempt
-        self.answers: list[Answer] = []
-        self.bound: dict[str, str] = {}  # the node of each pod that this loop has bound, by UID
+        self.record = record or RunRecord(Journal(store))
+        self._owns_record = record is None
+        self.journal, self.messages, self.bound = self.record.journal, self.record.messages, self.record.bound
+        self.reasons, self.answers = self.record.reasons, self.record.answers
         self._store = store
         self._api_url = api_url
         self._entry = entry
@@ -121,7 +137,8 @@ class SchedulingLoop:
         self._writer = PodWriter(self._session, self._api_url)
         self._extender = ExtenderClient(self._entry, self._session) if self._entry else None
         self._main = asyncio.create_task(self._run(), name="scheduling loop")
-        self.journal.stalls.start()
+        if self._owns_record:
+            self.journal.stalls.start()
         self.is_running = True
 
     async def stop(self) -> None:
@@ -129,7 +146,8 @@ class SchedulingLoop:
         self.is_running = False
         for stop in self._stops:
             stop()
-        self.journal.close()
+        if self._owns_record:
+            self.journal.close()
         for task in (self._main, *self._background):
             task.cancel()
         results = await asyncio.gather(self._main, *self._background, return_exceptions=True)

@@ -1,0 +1,87 @@
+"""What the oracle says of room on a node, and of pods that wait although a node would take them."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from extender.simulator.apiserver.store import Store
+from extender.simulator.json_objects import JsonObject
+from extender.simulator.oracle.cluster_state import ClusterState
+from extender.simulator.oracle.journal import Journal
+from extender.simulator.oracle.room import room_on
+from extender.simulator.oracle.violations import violations
+from tests.simulator.plain import namespace, node, pod
+
+
+def ported(name: str, port: int, **more: Any) -> JsonObject:
+    made = pod(name, **more)
+    made["spec"]["containers"][0]["ports"] = [{"containerPort": port, "hostPort": port}]
+    return made
+
+
+def with_init(name: str, cpu: str) -> JsonObject:
+    made = pod(name)
+    made["spec"]["initContainers"] = [{"name": "first", "resources": {"requests": {"cpu": cpu}}}]
+    return made
+
+
+@pytest.mark.parametrize(
+    ("incoming", "reason"),
+    [
+        pytest.param(pod("a", cpu="3"), "", id="all that is left"),
+        pytest.param(pod("a", cpu="3001m"), "node has too little cpu", id="a little more"),
+        pytest.param(with_init("a", "4"), "node has too little cpu", id="an init container"),
+        pytest.param(ported("a", 80, cpu="1"), "a host port is taken", id="a host port"),
+        pytest.param(ported("a", 81, cpu="1"), "", id="another host port"),
+    ],
+)
+def test_a_node_holds_what_it_offers_beside_its_pods(incoming: JsonObject, reason: str) -> None:
+    state = ClusterState([node("n1", cpu="4")], [namespace("default")])
+    state.place("x", ported("x", 80, cpu="1"), "n1")
+    assert room_on(incoming, "n1", state).reason == reason
+
+
+def test_a_node_runs_so_many_pods() -> None:
+    full = node("n1")
+    full["status"]["allocatable"]["pods"] = "1"
+    state = ClusterState([full], [namespace("default")])
+    state.place("x", pod("x"), "n1")
+    assert room_on(pod("a"), "n1", state).reason == "node runs too many pods"
+
+
+def journal_of(*objects: JsonObject) -> Journal:
+    store = Store()
+    store.load([namespace("default"), *objects])
+    return Journal(store)
+
+
+def decide(journal: Journal, name: str, cpu: str, *, begun: float | None = None) -> None:
+    now = time.monotonic()
+    made = pod(name, cpu=cpu)
+    made["metadata"]["uid"] = name
+    journal.decided(now if begun is None else begun, now, name, made, "n1")
+
+
+def test_the_second_of_two_decisions_about_one_room_is_a_violation() -> None:
+    journal = journal_of(node("n1", cpu="4"))
+    decide(journal, "a", "3")
+    decide(journal, "b", "2")
+    found = [str(each) for each in violations(journal, several=True)]
+    assert found == ["decision 2: default/b on n1: node has too little cpu"]
+    assert violations(journal) == [], "one scheduler counts room itself"
+
+
+def test_requests_that_overlap_do_not_excuse_a_node_that_is_too_full() -> None:
+    journal, begun = journal_of(node("n1", cpu="4")), time.monotonic() - 1
+    decide(journal, "a", "3", begun=begun)
+    decide(journal, "b", "2", begun=begun)
+    assert len(violations(journal, several=True)) == 1
+
+
+def test_a_pod_that_waits_although_a_node_takes_it_is_found() -> None:
+    journal = journal_of(node("n1", cpu="4"), pod("small", cpu="4"), pod("large", cpu="5"))
+    found = [str(each) for each in violations(journal, several=True)]
+    assert found == ["refusal: default/small: waits although n1 takes it"]
