@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final
 
+import msgspec
 from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestServer
 from yarl import URL
 
 from extender.cli.scenarios import lead_to_webhook, read_objects, read_scenario, scenario_settings
 from extender.compose.embedded import service_running
+from extender.model.explanations import Value
 from extender.simulator.scenario.play import Player
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 
@@ -51,7 +53,8 @@ class Proxy:
     """A reverse proxy that serves a service below a path, and streams answers.
 
     ``asked`` are the paths of all requests, in order, without the prefix. ``refusal`` is the status with
-    which requests to the API are answered; 0 passes them on, and -1 closes the connection.
+    which requests to the API are answered; 0 passes them on, and -1 closes the connection. ``streams`` are the requests
+    whose answers are streams of events. ``answers`` are given, by path, in place of the service's.
     """
 
     target: str
@@ -59,6 +62,8 @@ class Proxy:
     url: str = ""
     refusal: int = 0
     asked: list[str] = field(default_factory=list)
+    answers: dict[str, Value] = field(default_factory=dict)
+    streams: list[web.Request] = field(default_factory=list)
 
     async def forward(self, request: web.Request) -> web.StreamResponse:
         """The answer of the service, or the refusal."""
@@ -71,6 +76,8 @@ class Proxy:
                 request.transport.abort()
             status = self.refusal if self.refusal > 0 else HTTPStatus.BAD_GATEWAY
             return web.json_response({"error": "as the test wants"}, status=status, headers=_LATER)
+        if (given := self.answers.get(request.path.removeprefix(self.prefix))) is not None:
+            return web.Response(body=msgspec.json.encode(given), content_type="application/json")
         return await self._passed_on(request, path)
 
     async def _passed_on(self, request: web.Request, path: str) -> web.StreamResponse:
@@ -85,9 +92,20 @@ class Proxy:
             kept = {name: value for name, value in answer.headers.items() if name.lower() not in _OF_ONE_HOP}
             response = web.StreamResponse(status=answer.status, headers=kept)
             await response.prepare(request)
-            async for piece in answer.content.iter_any():
-                await response.write(piece)
+            if answer.content_type == "text/event-stream":
+                self.streams.append(request)
+            try:
+                async for piece in answer.content.iter_any():
+                    await response.write(piece)
+            finally:
+                self.streams = [each for each in self.streams if each is not request]
             return response
+
+    def close_streams(self) -> None:
+        """Closes the connections of the streams that are being passed on."""
+        for request in self.streams:
+            if request.transport is not None:
+                request.transport.abort()
 
 
 @asynccontextmanager
@@ -96,6 +114,6 @@ async def behind_prefix(target: str, prefix: str) -> AsyncIterator[Proxy]:
     proxy = Proxy(target, prefix)
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", proxy.forward)
-    async with TestServer(app) as server:
+    async with TestServer(app, handler_cancellation=True) as server:
         proxy.url = str(server.make_url(prefix))
         yield proxy

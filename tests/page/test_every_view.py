@@ -21,6 +21,9 @@ VIEWS: Final = {
     "pods/shop/uneven-ledger": "What would help",
     "pods/shop/quiet-old-0": "As a further replica of this pod would meet them",
     "constraints": "app=quiet",
+    "decisions": "shop/no-cache",
+    "flight": "No pod is preempted now",
+    "policies": "lab-nodes",
     "constraints/shop/uneven-ledger": "Must be spread evenly by topology.kubernetes.io/zone",
 }
 EACH: Final = pytest.mark.parametrize("view", VIEWS)

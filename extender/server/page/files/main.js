@@ -4,9 +4,12 @@ import { el, problem, update } from "./dom.js";
 import { connection } from "./fetching.js";
 import { parsed } from "./routing.js";
 import * as constraints from "./views/constraints.js";
+import * as decisions from "./views/decisions.js";
+import * as flight from "./views/flight.js";
 import * as overview from "./views/overview.js";
 import * as pending from "./views/pending.js";
 import * as pod from "./views/pod.js";
+import * as policies from "./views/policies.js";
 import * as topology from "./views/topology.js";
 
 // By the first part of the address. A view is `title(parts)` and `open({parts, query, outlet, signal, say})`.
@@ -15,6 +18,9 @@ const VIEWS = new Map([
   ["pending", { ...pending, nav: "Pending" }],
   ["topology", { ...topology, nav: "Topology" }],
   ["constraints", { ...constraints, nav: "Constraints" }],
+  ["decisions", { ...decisions, nav: "Decisions" }],
+  ["flight", { ...flight, nav: "In flight" }],
+  ["policies", { ...policies, nav: "Policies" }],
   ["pods", pod],
 ]);
 const NAME = document.title;

@@ -73,9 +73,9 @@ function figures(found) {
     ["Namespaces", count(found.namespaces)],
     ["Gated", count(found.gated), address(["pending"])],
     ["Assumed", count(found.assumed)],
-    ["Preemptions in flight", count(found.preemptionsInFlight)],
-    ["Groups in flight", count(found.groupsInFlight)],
-    ["Policies", `${count(found.policies)}${found.invalidPolicies ? ` + ${count(found.invalidPolicies)} invalid` : ""}`],
+    ["Preemptions in flight", count(found.preemptionsInFlight), address(["flight"])],
+    ["Groups in flight", count(found.groupsInFlight), address(["flight"])],
+    ["Policies", `${count(found.policies)}${found.invalidPolicies ? ` + ${count(found.invalidPolicies)} invalid` : ""}`, address(["policies"])],
   ];
   return el(
     "dl",
