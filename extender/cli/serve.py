@@ -116,6 +116,8 @@ async def _run(service: Service, supervisor: Supervisor) -> None:
         supervisor.add_drain("readiness", block_readiness, 1.0)
         if service.admission is not None:
             supervisor.add_drain("webhook endpoint", service.admission.withdraw, _WITHDRAWAL_SECONDS)
+        if service.what_ifs is not None:
+            supervisor.add_drain("what-if", service.what_ifs.stop, 1.0)
         supervisor.add_drain("answers in flight", server.aclose, _ANSWERS_IN_FLIGHT_SECONDS)
         if service.preemption is not None:
             supervisor.add_drain("preemptions", service.preemption.drain, service.preemption.limit)

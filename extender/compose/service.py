@@ -54,6 +54,7 @@ from extender.tasks.reflectors import Reflectors
 from extender.tasks.sliced_figures import SlicedFigure
 from extender.tasks.sliced_work import SlicedWork
 from extender.tasks.watched_pods import WatchedPods
+from extender.tasks.what_if.service import WhatIfService
 from extender.telemetry import scraped
 from extender.telemetry.metrics import Metrics
 from extender.verbs.filter.pipeline import FilterVerb
@@ -83,6 +84,7 @@ class Service:
     filter_service: FilterService | None = None
     admission: AdmissionPart | None = None
     reflectors: Reflectors | None = None
+    what_ifs: WhatIfService | None = None
 
     @asynccontextmanager
     async def listening(self, tls: ServerTls | None = None) -> AsyncIterator[str]:
@@ -166,6 +168,7 @@ def service_of_cluster(
             _no_preemptions if preemption is None else preemption.target.in_flight,
             reflectors.freshness.lag,
         ),
+        what_ifs=(what_ifs := _what_ifs(index, settings, clock)),
     )
     admission = _admission(base, pod, injected)
     jobs: list[Job] = [
@@ -194,6 +197,7 @@ def service_of_cluster(
         filter_service,
         admission,
         reflectors,
+        what_ifs,
     )
 
 
@@ -220,10 +224,16 @@ def service_of_objects(settings: Settings, objects: Iterable[Object], rng: Rando
         preempt=PreemptService(index.view, settings, rng, NullPlanTarget(), as_requested).preempt,
         explainer=ExplainService(index.view, settings, clock, work=work),
         browser=BrowseService(index, settings, work, clock, partial(datetime.now, UTC)),
+        what_ifs=(what_ifs := _what_ifs(index, settings, clock)),
     )
     metrics, crossing = metrics_of(index, filter_verb), count_crossing(index)
     report_crossing(metrics, lambda: crossing)
-    return Service(settings, index, Readiness(), metrics, verbs)
+    return Service(settings, index, Readiness(), metrics, verbs, what_ifs=what_ifs)
+
+
+def _what_ifs(index: ClusterIndex, settings: Settings, clock: Clock) -> WhatIfService | None:
+    """What answers what-ifs, None where they are disabled."""
+    return WhatIfService(index, settings, clock) if settings.what_if.enabled else None
 
 
 def _no_preemptions() -> Sequence[Record]:

@@ -87,6 +87,13 @@ class Browser(Protocol):
         """Seconds since the cluster was heard of; None where none is followed."""
 
 
+class WhatIfs(Protocol):
+    """Answers what-ifs."""
+
+    async def answer(self, body: bytes) -> bytes:
+        """The encoded `WhatIfAnswer` for a body. Raises WireError or NotComputed. Cancelling it ends the computation."""
+
+
 _LOG = logging.getLogger(__name__)
 
 
@@ -108,6 +115,7 @@ class Verbs:
     catch_up: Callable[[], Awaitable[None]] | None = None
     explainer: Explainer | None = None
     browser: Browser | None = None
+    what_ifs: WhatIfs | None = None
 
 
 class Readiness(Protocol):

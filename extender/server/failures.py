@@ -11,7 +11,9 @@ import msgspec
 from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMessage
 
+from extender.model import what_if
 from extender.model.explanations import Cause, NotExplained
+from extender.model.what_if import NotComputed
 from extender.settings.connections import Server
 from extender.wire.errors import WireError
 
@@ -35,6 +37,14 @@ class UnknownName(Exception):  # noqa: N818 (as above)
 
 class NotLocal(Exception):  # noqa: N818 (as above)
     """Raised when an unauthenticated client requests a change, or an explanation, from another machine."""
+
+
+class CrossSite(Exception):  # noqa: N818 (as above)
+    """Raised when a browser sends a request that a page of another site asked for."""
+
+
+class NotJson(Exception):  # noqa: N818 (as above)
+    """Raised when a body under /v1 is not declared as JSON; the text is what it is declared as."""
 
 
 class Stale(Exception):  # noqa: N818 (as above)
@@ -106,6 +116,7 @@ def failure_of(error: Exception, limits: Server) -> Failure:
     return (
         _of_state(error, limits)
         or _of_explanation(error)
+        or _of_what_if(error)
         or _of_client(error)
         or _of_request(error, limits)
         or _UNEXPECTED
@@ -142,6 +153,18 @@ def _of_explanation(error: Exception) -> Failure | None:
     return None
 
 
+def _of_what_if(error: Exception) -> Failure | None:
+    """Failures of what-ifs."""
+    match error:
+        case NotComputed(cause=what_if.Cause.BUSY):
+            return Failure(HTTPStatus.TOO_MANY_REQUESTS, "busy", str(error), headers=_LATER)
+        case NotComputed(cause=what_if.Cause.TOO_EXPENSIVE):
+            return Failure(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_expensive", f"the what-if {error}")
+        case NotComputed(cause=what_if.Cause.UNAVAILABLE):
+            return Failure(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", str(error), headers=_LATER)
+    return None
+
+
 def _of_client(error: Exception) -> Failure | None:
     """Failures of authentication and authorisation."""
     match error:
@@ -150,6 +173,9 @@ def _of_client(error: Exception) -> Failure | None:
             return Failure(HTTPStatus.UNAUTHORIZED, "unauthenticated", text)
         case UnknownName():
             text = f"the client certificate's names ({error.names}) are not among server.tls.clients.{error.role}"
+            return Failure(HTTPStatus.FORBIDDEN, "forbidden", text)
+        case CrossSite():
+            text = "a page of another site asked for this request; only pages of the extender may"
             return Failure(HTTPStatus.FORBIDDEN, "forbidden", text)
         case NotLocal():
             text = "without server.tls.clientCAFile only this machine may change anything or ask for explanations"
@@ -169,6 +195,9 @@ def _of_request(error: Exception, limits: Server) -> Failure | None:
             text = f'request bodies must not be compressed (Content-Encoding "{error}")'
             accepted = {"Accept-Encoding": "identity"}
             return Failure(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "compressed", text, headers=accepted)
+        case NotJson():
+            text = f'request bodies under /v1 need the header "Content-Type: application/json", got "{error}"'
+            return Failure(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not_json", text)
         case TooLarge():
             return Failure(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large", f"request body is larger than {error}")
         case web.HTTPException():

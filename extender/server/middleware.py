@@ -20,7 +20,7 @@ from aiohttp import web
 
 from extender.server.collaborators import COLLABORATORS, Collaborators
 from extender.server.failures import Failure, Late, NotReady, Overloaded, Stale, failure_of
-from extender.server.request_checks import Deadline, check_client, check_encoding, read_body
+from extender.server.request_checks import DEADLINE, Deadline, check_client, check_encoding, check_same_site, read_body
 from extender.telemetry.logs import request_id
 from extender.wire.extender_v1 import encode_filter_error
 
@@ -54,7 +54,9 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
     try:
         check_client(request, app.settings.server.tls)
         check_encoding(request)
-        with Deadline(app.deadlines):
+        check_same_site(request)
+        deadline = request[DEADLINE] = Deadline(app.deadlines)
+        with deadline:
             return await handler(request)
     except Exception as error:  # noqa: BLE001 - the outermost handler: an error that passed it would not be answered
         return _as_json(_log_failure(error, request))

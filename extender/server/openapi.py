@@ -25,10 +25,10 @@ _SCHEMAS: Final = "#/components/schemas/{name}"
 _OF_ANY_REQUEST: Final[Mapping[int, str]] = {
     400: "A parameter or the body is malformed. `field` names it.",
     401: "A client certificate is needed.",
-    403: "The client's certificate lacks the role. Without a client CA: the client is on another machine.",
+    403: "The client's certificate lacks the role. Without a client CA: the client is on another machine. Or a page of another site asked for it.",
     408: "The request did not arrive in time.",
     411: "The body comes in chunks. It needs a Content-Length.",
-    415: "The body is compressed.",
+    415: "The body is compressed, or is not declared as JSON.",
     500: "The extender failed on the request. Its log says why.",
 }
 _OF_SOME_REQUESTS: Final[Mapping[int, str]] = {

@@ -14,12 +14,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 from typing import Final, Literal, TypedDict, TypeGuard
+from urllib.parse import urlsplit
 
 from aiohttp import hdrs, web
 
 from extender.server.connection_slots import Stage
 from extender.server.connections import enter_stage
-from extender.server.failures import Compressed, NoCertificate, NoLength, NotLocal, Overloaded, TooLarge, UnknownName
+from extender.server.failures import (
+    Compressed,
+    CrossSite,
+    NoCertificate,
+    NoLength,
+    NotJson,
+    NotLocal,
+    Overloaded,
+    TooLarge,
+    UnknownName,
+)
 from extender.settings.connections import Clients, Tls
 
 Role = Literal["scheduler", "metrics", "admin"]
@@ -27,7 +38,10 @@ Role = Literal["scheduler", "metrics", "admin"]
 # By the path of the route. Verbs are recognised by the name of the route, as their paths are settings.
 _PROBES: Final = frozenset({"/livez", "/readyz", "/readyz/{check}", "/healthz"})
 _ROLES: Final[Mapping[str, Role]] = {"/metrics": "metrics", "/configz": "admin", "/debug/loglevel": "admin"}
-_ABOUT_PODS: Final = ("/v1/", "/debug/decisions", "/ui")  # tell what is in the cluster
+_API: Final = "/v1/"
+_OWN_SITE: Final = frozenset({"same-origin", "none"})  # the latter: typed or bookmarked by the user
+_JSON: Final = "application/json"
+_ABOUT_PODS: Final = (_API, "/debug/decisions", "/ui")  # tell what is in the cluster
 _READING: Final = frozenset({"GET", "HEAD"})
 
 # Forms that hold one text. The others ("othername", "DirName", "Registered ID") hold no text that a list could name.
@@ -78,6 +92,25 @@ def _check_role(names: Sequence[str], role: Role, clients: Clients) -> None:
     by_role: Mapping[Role, Sequence[str]] = {"scheduler": clients.scheduler, "metrics": clients.metrics, "admin": ()}
     if not {*by_role[role], *clients.admin}.intersection(names):
         raise UnknownName(_shortened(names), role)
+
+
+def check_same_site(request: web.Request) -> None:
+    """Raises CrossSite or NotJson where a page of another site may have a browser send a POST under /v1.
+
+    A browser sends what another site's page asks for, from the user's own machine and with the user's certificate. It says so
+    in Sec-Fetch-Site, an older one in Origin alone. A type other than JSON it would send without asking here first (CORS).
+    Clients that are no browser send neither. https://www.w3.org/TR/fetch-metadata/
+    """
+    if request.method in _READING or not _route(request).startswith(_API):
+        return
+    headers = request.headers
+    if (site := headers.get("Sec-Fetch-Site")) is not None:
+        if site not in _OWN_SITE:
+            raise CrossSite
+    elif (origin := headers.get(hdrs.ORIGIN)) is not None and urlsplit(origin).netloc != headers.get(hdrs.HOST):
+        raise CrossSite
+    if request.content_type != _JSON:
+        raise NotJson(request.content_type[:_LONGEST_ENCODING])
 
 
 def _route(request: web.Request) -> str:
@@ -210,6 +243,9 @@ class Deadline:
         """Cancels the request at the point where it waits."""
         self.is_over = True
         self._task.cancel()
+
+
+DEADLINE: Final = web.RequestKey("DEADLINE", Deadline)  # of a request for people and tools
 
 
 class Deadlines:

@@ -15,6 +15,7 @@ from extender.settings.jobs import (
     Preemption,
     Recorder,
     RejectedPods,
+    WhatIf,
 )
 from extender.settings.limits import Limits
 from extender.settings.policies import Policies
@@ -64,6 +65,7 @@ class Settings(Section, frozen=True):
     rejected_pods: RejectedPods = RejectedPods()
     audit: Audit = Audit()
     recorder: Recorder = Recorder()
+    what_if: WhatIf = WhatIf()
     preemption: Preemption = Preemption()
     policies: Policies = Policies()
     quota: Quota = Quota()

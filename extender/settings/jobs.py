@@ -1,4 +1,4 @@
-"""The settings of what goes on beside requests: assumed and rejected pods, preemption, audit, recording, leader election."""
+"""The settings of what goes on beside requests: assumed and rejected pods, preemption, audit, recording, what-ifs, leader election."""
 
 from typing import Annotated, Final, Literal
 
@@ -76,6 +76,18 @@ class Recorder(Section, frozen=True):
         require_positive(self, "max_bytes")
         if self.redact_key_file and not self.redact:
             raise ValueError("redactKeyFile: needs redact")
+
+
+class WhatIf(Section, frozen=True):
+    """What one what-if may use: `seconds` of a processor and `memory` beside that of the service. At most one runs."""
+
+    enabled: bool = True
+    seconds: Duration = Duration(20)
+    memory: ByteSize = ByteSize(256 * 2**20)
+
+    def __post_init__(self) -> None:
+        """Rejects a budget in which nothing is computed."""
+        require_positive(self, "seconds", "memory")
 
 
 class LeaderElection(Section, frozen=True):

@@ -59,11 +59,12 @@ def roomy_clusters(draw: st.DrawFn) -> tuple[ClusterIndex, Cluster]:
     """An index after a history, in which nodes offer resources and pods request them, and the table of its objects."""
     index, cluster = ClusterIndex(SYSTEM_DEFAULTS.rules), Cluster()
     for step in draw(histories()):
-        take(index, cluster, _with_room(step, draw))
+        take(index, cluster, with_room(step, draw))
     return index, cluster
 
 
-def _with_room(step: Step, draw: st.DrawFn) -> Step:
+def with_room(step: Step, draw: st.DrawFn) -> Step:
+    """The same step, whose node offers resources or whose pod requests them."""
     if not isinstance(step, Change) or step.body is None:
         return step
     if step.kind == "nodes":

@@ -1,5 +1,6 @@
 """What the server's tests share: stand-in decisions, a readiness that can be switched, and bodies of requests."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -23,6 +24,7 @@ from extender.model.pages import (
     WorkloadPage,
 )
 from extender.model.preemption import Candidate
+from extender.model.what_if import NotComputed
 from extender.server.app import make_app
 from extender.server.collaborators import Verbs
 from extender.settings.configuration import Settings
@@ -158,6 +160,29 @@ class Browsing:
             raise self.problem
         self.asked.append(asked)
         return answer
+
+
+@dataclass
+class WhatIfAnswering:
+    """Answers what-ifs with an empty answer, once it may, or raises."""
+
+    problem: NotComputed | None = None
+    may_answer: asyncio.Event | None = None
+    asked: list[bytes] = field(default_factory=list)
+    cancelled: list[bytes] = field(default_factory=list)
+
+    async def answer(self, body: bytes) -> bytes:
+        """Takes the body as it is."""
+        self.asked.append(body)
+        if self.problem is not None:
+            raise self.problem
+        try:
+            if self.may_answer is not None:
+                await self.may_answer.wait()
+        except asyncio.CancelledError:
+            self.cancelled.append(body)
+            raise
+        return b'{"summary":{"placed":0,"rejected":0}}'
 
 
 AGREEABLE = Verbs(everything_passes, scores_by_length, every_candidate, explainer=Answering())

@@ -16,6 +16,7 @@ from aiohttp import ClientResponse, ClientSession, web
 from pytest_aiohttp.plugin import AiohttpClient
 
 from extender.compose.service import service_of_objects
+from extender.model import what_if
 from extender.model.explanations import Cause, NotExplained
 from extender.model.labels import ZONE
 from extender.model.objects import Object
@@ -27,7 +28,17 @@ from extender.server.v1.operations import OPERATIONS
 from extender.settings.configuration import Settings
 from extender.settings.connections import Server, Tls
 from tests.builders import namespace, node, pod, pod_json, spread, term
-from tests.server.serving import AGREEABLE, BY_NAMES, POD, Answering, Browsing, Client, Switch, app_with
+from tests.server.serving import (
+    AGREEABLE,
+    BY_NAMES,
+    POD,
+    Answering,
+    Browsing,
+    Client,
+    Switch,
+    WhatIfAnswering,
+    app_with,
+)
 
 Json = dict[str, Any]
 
@@ -45,7 +56,8 @@ PAGES = {TOPOLOGY: "?key=zone", PENDING: "?namespace=default", WORKLOADS: "?limi
 IN_FLIGHT = [("GET", "/v1/preemptions"), ("GET", "/v1/groups"), ("GET", "/v1/policies")]
 PAGES |= dict.fromkeys(IN_FLIGHT, "?limit=500")
 STREAM = ("GET", "/v1/decisions/stream")
-ALL = (EXPLAIN, EXPLAIN_GIVEN, DECISIONS, ABOUT, STREAM, OVERVIEW, *PAGES)
+WHAT_IF = ("POST", "/v1/whatif")
+ALL = (EXPLAIN, EXPLAIN_GIVEN, WHAT_IF, DECISIONS, ABOUT, STREAM, OVERVIEW, *PAGES)
 CLUSTER: tuple[Object, ...] = (
     namespace("default", team="x"),
     *(node(f"n{at}", zone=f"z{at % 2}", allocatable={"cpu": "4", "pods": "9"}) for at in range(4)),
@@ -128,7 +140,12 @@ async def test_answers_are_those_of_the_document(aiohttp_client: AiohttpClient) 
     given = pod_json("new", app="web", apart=[term("zone", app="web")])
     explained = await accepted(await ask(client, EXPLAIN_GIVEN, json=given), EXPLAIN_GIVEN)
     assert {each["kind"] for each in explained["changes"]} >= {"addNode", "movePod"}
+    changes = {"delete": [{"kind": "Node", "name": "n0"}], "apply": [{**POD, "kind": "Pod"}]}
+    placed = await accepted(await ask(client, WHAT_IF, json=changes), WHAT_IF)
+    assert placed["summary"] == {"placed": 2, "rejected": 1, "displaced": 1}
+    assert {"obstacles", "reason"} <= placed["placements"][-1].keys()
     overview = await accepted(await ask(client, OVERVIEW), OVERVIEW)
+    assert overview["features"]["whatif"]
     assert (overview["nodes"], overview["pods"], overview["pending"]) == (4, 3, 1)
     domains = await accepted(await ask(client, TOPOLOGY, f"?key={ZONE}&selector=app=web&limit=1"), TOPOLOGY)
     assert (domains["domains"][0]["matching"], domains["more"]) == (1, 1)
@@ -146,6 +163,23 @@ async def test_answers_are_those_of_the_document(aiohttp_client: AiohttpClient) 
     await client.post("/filter", json=BY_NAMES)
     page = await accepted(await ask(client, DECISIONS, "?limit=1"), DECISIONS)
     assert page["decisions"][0]["reasons"] == ["unknown_node"]
+
+
+@pytest.mark.parametrize(
+    ("cause", "status"),
+    [
+        (what_if.Cause.BUSY, HTTPStatus.TOO_MANY_REQUESTS),
+        (what_if.Cause.TOO_EXPENSIVE, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+        (what_if.Cause.UNAVAILABLE, HTTPStatus.SERVICE_UNAVAILABLE),
+        (what_if.Cause.FAILED, HTTPStatus.INTERNAL_SERVER_ERROR),
+    ],
+)
+async def test_errors_of_what_ifs(aiohttp_client: AiohttpClient, cause: what_if.Cause, status: HTTPStatus) -> None:
+    answering = WhatIfAnswering(problem=what_if.NotComputed(cause, "because"))
+    client = await aiohttp_client(app_with(replace(AGREEABLE, what_ifs=answering)))
+    answer = await ask(client, WHAT_IF)
+    assert answer.status == status
+    await accepted(answer, WHAT_IF)
 
 
 async def test_a_body_that_the_schema_refuses_is_malformed(aiohttp_client: AiohttpClient) -> None:
@@ -233,7 +267,7 @@ async def test_there_are_no_pages_before_the_index_is_complete(
 
 
 async def test_a_body_above_its_limit_and_a_bug_have_errors_of_the_document(aiohttp_client: AiohttpClient) -> None:
-    large = await ask(await aiohttp_client(app_with()), EXPLAIN_GIVEN, json=None, data=b" " * (256 * 2**10 + 1))
+    large = await ask(await aiohttp_client(app_with()), EXPLAIN_GIVEN, json=[" " * (256 * 2**10)])
     assert large.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
     await accepted(large, EXPLAIN_GIVEN)
     broken = await ask(await aiohttp_client(app_with(replace(AGREEABLE, explainer=Broken()))), EXPLAIN)

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from extender.server.collaborators import COLLABORATORS
 from extender.server.openapi import Operation, document_of
-from extender.server.v1 import decisions, explain, overview, pages
+from extender.server.v1 import decisions, explain, overview, pages, what_if
 from extender.server.v1.answers import check_parameters
 
 
@@ -25,6 +25,7 @@ OPERATIONS: Final = (
     *pages.OPERATIONS,
     *explain.OPERATIONS,
     *decisions.OPERATIONS,
+    *what_if.OPERATIONS,
     Operation("getOpenapi", "GET", "/v1/openapi.json", openapi, "This document.", dict[str, Any]),
 )
 

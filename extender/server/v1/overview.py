@@ -47,7 +47,7 @@ def _overview(figures: ClusterFigures, freshness: float | None, app: Collaborato
         resident_bytes=_resident_bytes(),
         verbs=tuple(metrics.recent.rate(verb) for verb, metrics in app.metrics.verbs.items()),
         features=Features(
-            whatif=False,
+            whatif=app.verbs.what_ifs is not None,
             policies=settings.policies.enabled,
             preemption=settings.preemption.mode,
             quotas=settings.quota.enabled,

@@ -29,7 +29,7 @@ from extender.verbs.explain.trials import Incoming
 _EXAMPLES: Final = 3
 _FITS_A_STEP: Final = 120  # checks of node fit, at 4 µs
 _CLAUSES_A_STEP: Final = 10_000  # checks of a group for a node, at 0.05 µs
-_UNSEEN: Final = "volumes and devices, which the extender does not see"
+UNSEEN: Final = "volumes and devices, which the extender does not see"
 
 _NOMINATED: Final = Rejection("NominatedPods", Reason.NOMINATED)
 
@@ -72,7 +72,7 @@ def explain(
         node=subject.state_of(node) if node in view.known else None,
         preempting=view.uncleared_node(asked.uid) or view.plan_node(asked.uid),
         policies=() if enforced is None else tuple(map(str, enforced.policies)),
-        unchecked=_UNSEEN if asked.has_unseen_needs else "",
+        unchecked=UNSEEN if asked.has_unseen_needs else "",
         is_changed=version != subject.version(),
     )
 

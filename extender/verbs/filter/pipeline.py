@@ -51,10 +51,12 @@ class FilterVerb:
 
     ``rejections`` answers a repeated rejection without a new decision. ``unhelpful`` knows the nodes where a preemption
     was found not to help. ``policies`` counts pods that lacked what a policy directs, ``quotas`` those over a quota.
+    Without ``plans`` a rejected pod gets no preemption plan.
     """
 
-    def __init__(self, view: ClusterView, settings: Settings) -> None:
+    def __init__(self, view: ClusterView, settings: Settings, *, plans: bool = True) -> None:
         self._view = view
+        self._plans = plans
         self.settings = settings
         self.rejections = RejectionCache(settings.answers.rejection_cache_bytes)
         self.unhelpful = UnhelpfulNodeCache()
@@ -164,7 +166,7 @@ class FilterVerb:
             is_certain = Reason.RESERVED not in result.reasons or not view.undetermined()
             if is_certain and not (is_undetermined or search.filters.rejects_all):
                 self.rejections.add(request, compiled, view, result)
-        if result.error or not (preempts and args.node_names):
+        if result.error or not (self._plans and preempts and args.node_names):
             return FilterDecision(result)
 
         # 5. The preemption plan. kube-scheduler makes none for a pod that only an extender rejects.

@@ -98,7 +98,7 @@ def select_host(search: Search, pod: Pod, start: int, avoid: str) -> list[int]:
     equals = _equals(ranked)
     if len(equals) <= 1:
         return equals
-    return [_preferred_in_tree(equals, requested, pod, search.view)]
+    return [preferred_in_tree(equals, requested, pod, search.view)]
 
 
 def _equals(ranked: Ranked) -> list[int]:
@@ -109,7 +109,7 @@ def _equals(ranked: Ranked) -> list[int]:
     return [node for rank, node in ranked if rank >= best]
 
 
-def _preferred_in_tree(positions: Sequence[int], requested: RequestedNodes, pod: Pod, view: IndexReaders) -> int:
+def preferred_in_tree(positions: Sequence[int], requested: RequestedNodes, pod: Pod, view: IndexReaders) -> int:
     """The first of the positions that the in-tree plugins would prefer beyond our rules. O(positions × preferences)."""
     is_known, cpu, memory = requested.view is not None, pod.requests.get(CPU, 0), pod.requests.get(MEMORY, 0)
     signature, best, found = pod.signature, (-inf, 0, 0.0), positions[0]

@@ -1,0 +1,104 @@
+"""Computes a what-if on an index of its own, in steps, so that a budget can be checked between them.
+
+Each pod is decided by `verbs/what_if/placing.py` and then put on its node in the index, so that the next one counts it:
+as in kube-scheduler, which assumes each pod before the next.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable
+from typing import Final
+from zlib import crc32
+
+from msgspec import structs
+
+from extender.index.cluster import ClusterIndex
+from extender.model.explanations import Obstacle
+from extender.model.what_if import Placement, WhatIf, WhatIfAnswer, WhatIfSummary
+from extender.rules.constraint_states import Steps
+from extender.settings.configuration import Settings
+from extender.tasks.what_if.changes import Waiting, prepare
+from extender.verbs.explain.explaining import UNSEEN, explain
+from extender.verbs.what_if.placing import Placing
+from extender.wire.what_if_v1 import decode_what_if
+
+MOST_EXPLAINED: Final = 20
+
+
+def answer_body(body: bytes, index: ClusterIndex, settings: Settings) -> Steps[WhatIfAnswer]:
+    """The answer for the body of a request. Raises WireError. The index is changed."""
+    what_if = decode_what_if(body, settings)
+    yield
+    return (yield from compute(what_if, index, settings))
+
+
+def compute(what_if: WhatIf, index: ClusterIndex, settings: Settings) -> Steps[WhatIfAnswer]:
+    """The answer. O(objects given + pods to place × (names × clauses)). Raises WireError. The index is changed."""
+    prepared = yield from prepare(what_if, index)
+    placing = Placing(index.view, settings)
+    explained = _Explained(index, settings, placing)
+    placements = prepared.decided
+    for waiting in prepared.queue:
+        found = _place(waiting, index, placing)
+        if found.state == "rejected":
+            obstacles = yield from explained.obstacles(waiting)
+            found = structs.replace(found, obstacles=obstacles)
+        placements.append(found)
+        yield
+    return WhatIfAnswer(summary=_summary(placements, prepared.not_tried), placements=tuple(placements))
+
+
+def _place(waiting: Waiting, index: ClusterIndex, placing: Placing) -> Placement:
+    """Decides a pod, and puts it on its node."""
+    pod = waiting.pod
+    decision = placing.decide(pod, crc32(pod.uid.encode()))
+    if decision.node:
+        released = (pod.nominated_node, index.view.plan_node(pod.uid))
+        index.upsert(structs.replace(pod, node=decision.node, rejection=""))
+        placing.placed((decision.node, *released))
+    return Placement(
+        pod=pod.full_name,
+        state="placed" if decision.node else "rejected",
+        origin=waiting.origin,
+        node=decision.node,
+        was=waiting.was,
+        reason=decision.reason,
+        unchecked=UNSEEN if pod.has_unseen_needs else "",
+    )
+
+
+class _Explained:
+    """The obstacles of rejected pods: of the first few, and of those that are like one since which no pod was placed."""
+
+    def __init__(self, index: ClusterIndex, settings: Settings, placing: Placing) -> None:
+        self._view = index.view
+        self._settings = settings
+        self._placing = placing
+        self._known: dict[Hashable, tuple[int, tuple[Obstacle, ...]]] = {}
+        self._explained = 0
+
+    def obstacles(self, waiting: Waiting) -> Steps[tuple[Obstacle, ...]]:
+        """Empty once enough are explained. O(nodes × clauses) for one that is not like an earlier one."""
+        kind, version = self._placing.kind(waiting.pod), self._placing.version
+        known = self._known.get(kind)
+        if known is not None and known[0] == version:
+            return known[1]
+        if self._explained >= MOST_EXPLAINED:
+            return ()
+        self._explained += 1
+        found = yield from explain(waiting.pod, self._view, self._settings, offers_changes=False)
+        self._known[kind] = (version, found.obstacles)
+        return found.obstacles
+
+
+def _summary(placements: list[Placement], not_tried: int) -> WhatIfSummary:
+    states = Counter(each.state for each in placements)
+    return WhatIfSummary(
+        placed=states["placed"],
+        rejected=states["rejected"],
+        displaced=sum(each.origin == "displaced" for each in placements),
+        gone=states["gone"],
+        gated=states["gated"],
+        not_tried=not_tried,
+    )

@@ -1,0 +1,107 @@
+"""Decides where one pod of a what-if would go, with the code that answers kube-scheduler.
+
+kube-scheduler filters nodes, asks the filter verb about those that pass, and then chooses among the names of the answer by
+score. Here node fit is the first of the three, the filter verb the second, and among several names the prioritize verb
+and the preferences of the in-tree plugins that `select_host` knows. No preemption is planned: a pod that would need one is
+rejected.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from extender.index.explain_view import ExplainView
+from extender.model.objects import Pod
+from extender.rules import catalog
+from extender.settings.configuration import Settings
+from extender.verbs.effective_pod import effective_pod
+from extender.verbs.filter.pipeline import FilterVerb
+from extender.verbs.filter.select_host import preferred_in_tree
+from extender.verbs.prioritize import prioritize_nodes
+from extender.verbs.request import requested_nodes
+from extender.verbs.what_if.fitting import FittingNodes, claims_own_node
+from extender.wire.extender_v1 import ExtenderArgs, FilterResult
+
+COMPARED: Final = 50  # equal nodes that are compared by what is free on them
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The node that the pod would go to, or why there is none: as kube-scheduler would write it into the pod's condition."""
+
+    node: str = ""
+    reason: str = ""
+
+
+class Placing:
+    """Decides one pod after the other. The caller places each in the index, and tells of it, before the next.
+
+    ``version`` grows with every pod that is placed: what was found out of a rejected pod holds for as long as it is equal.
+    """
+
+    def __init__(self, view: ExplainView, settings: Settings) -> None:
+        self.version = 0
+        self._view = view
+        self._settings = settings
+        self._verb = FilterVerb(view, settings, plans=False)
+        self._fitting = FittingNodes(view)
+        self._rejected: dict[Hashable, tuple[Hashable, Decision]] = {}
+
+    def decide(self, pod: Pod, seed: int) -> Decision:
+        """The decision for a pod as the watch would show it. ``seed`` chooses among equal nodes.
+
+        O(names × clauses) as a filter request, and O(1) for one like a pod that was rejected since the last was placed.
+        """
+        kind = self.kind(pod)
+        known = self._rejected.get(kind)
+        if known is not None and known[0] == self.version:
+            return known[1]
+        names = self._fitting.names(pod)
+        args = ExtenderArgs(pod, names)
+        result = self._verb.decide(args, seed).result if names else FilterResult(())
+        if result.passed:
+            return Decision(self._choose(pod, list(result.passed), seed))
+        decision = Decision(reason=self._reason(pod, result))
+        self._rejected[kind] = (self.version, decision)
+        return decision
+
+    def kind(self, pod: Pod) -> Hashable:
+        """Equal for pods that nothing here tells apart, so that what rejects one rejects the other."""
+        own = (
+            claims_own_node(pod, self._view) or pod.signature.affinity.cross_namespace
+        )  # quotas read more of such a pod
+        keys = tuple(rule.pod_key(pod, self._view) for rule in (*catalog.RULES, catalog.NODE_FIT))
+        return (pod.signature, keys, pod.uid if own else "")
+
+    def placed(self, nodes: Sequence[str]) -> None:
+        """A pod was placed on one of these nodes, and no longer claims the others."""
+        self.version += 1
+        self._fitting.note(nodes)
+
+    def _choose(self, pod: Pod, names: list[str], seed: int) -> str:
+        """The best of the names by score; among equals the one that the in-tree plugins would prefer. O(names)."""
+        if len(names) == 1:
+            return names[0]
+        args = ExtenderArgs(pod, names)
+        scores = prioritize_nodes(args, self._view, self._settings)
+        if scores:
+            best = max(scores.values())
+            names = [name for name in names if scores.get(name) == best]
+        start = seed % len(names)
+        equals = (names[start:] + names[:start])[:COMPARED]
+        requested = requested_nodes(ExtenderArgs(pod, equals), self._view)
+        effective = effective_pod(pod, self._view, self._settings)
+        return requested.names_at([preferred_in_tree(requested.positions(), requested, effective, self._view)])[0]
+
+    def _reason(self, pod: Pod, result: FilterResult) -> str:
+        """As kube-scheduler's FitError: how many nodes are rejected for which reason."""
+        if result.error:
+            return result.error
+        total = len(self._view.known)
+        counts = self._fitting.reasons(pod)
+        counts += Counter({**result.failed, **result.unresolvable}.values())
+        parts = sorted(f"{count} {text}" for text, count in counts.items())
+        return f"0/{total} nodes are available: {', '.join(parts)}." if parts else "there is no node"

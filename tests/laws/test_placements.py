@@ -1,0 +1,201 @@
+"""Laws of what-if: each verdict is that of filter and node fit, and changes are as good as a fresh index with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
+
+from extender.index.audit import audit
+from extender.index.cluster import ClusterIndex
+from extender.model.objects import Node, Object, Pod
+from extender.model.what_if import Displaced, Placement, WhatIf, WhatIfAnswer
+from extender.settings.configuration import Settings
+from extender.tasks.what_if.computing import compute
+from extender.verbs.filter.pipeline import FilterVerb
+from extender.wire.extender_v1 import ExtenderArgs
+from extender.wire.what_if_v1 import decode_what_if
+from tests.builders import Json, settings
+from tests.explaining import finished, fits
+from tests.laws.cases import case, meets_its_case
+from tests.laws.observing import SYSTEM_DEFAULTS, Cluster, fresh
+from tests.laws.test_explain import requesting_pods, roomy_clusters, with_room
+from tests.strategies import NODE_NAMES, POD_NAMES, Change, nodes, one_of
+
+COOPERATIVE = settings(preemption={"mode": "execute"})
+DECISIVE = settings(placement="decisive", answers={"shortlist": 2})
+
+
+def answered(what_if: WhatIf, index: ClusterIndex, chosen: Settings) -> WhatIfAnswer:
+    """The answer; the index is changed."""
+    return finished(compute(what_if, index, chosen))
+
+
+def allowed(index: ClusterIndex, pod: Pod, chosen: Settings) -> set[str]:
+    """The nodes that filter and node fit let the pod pass, each asked about alone."""
+    return {
+        name
+        for name in index.view.known
+        if fits(index, pod, name) and FilterVerb(index.view, chosen).decide(ExtenderArgs(pod, [name]), 0).result.passed
+    }
+
+
+def by_name(index: ClusterIndex, name: str) -> Pod:
+    """The pod of a full name."""
+    (found,) = [pod for pod in index.pods.values() if pod.full_name == name]
+    return found
+
+
+def agrees(placements: Sequence[Placement], index: ClusterIndex, chosen: Settings) -> int:
+    """Checks each verdict against an index in which the pods are placed one after the other; how many were rejected."""
+    rejected = 0
+    for each in placements:
+        if each.state not in ("placed", "rejected"):
+            continue
+        pod = by_name(index, each.pod)
+        nodes_of_pod = allowed(index, pod, chosen)
+        assert (each.node in nodes_of_pod) if each.state == "placed" else not nodes_of_pod
+        if each.state == "placed":
+            index.upsert(structs.replace(pod, node=each.node))
+        else:
+            assert each.reason
+            assert each.obstacles or not index.view.known
+            rejected += 1
+    return rejected
+
+
+def in_order(answer: WhatIfAnswer, pods: dict[str, Pod]) -> bool:
+    """Whether pods of higher priority were placed before others."""
+    tried = [pods[each.pod].priority for each in answer.placements if each.state in ("placed", "rejected")]
+    return tried == sorted(tried, reverse=True)
+
+
+@st.composite
+def pending(draw: st.DrawFn, index: ClusterIndex, cluster: Cluster) -> None:
+    """Adds pods without a node to an index and the table beside it."""
+    for number in range(draw(st.integers(2, 5))):
+        name = f"waiting-{number}"
+        body = draw(requesting_pods())
+        body = body | {"metadata": body["metadata"] | {"name": name, "uid": name, "namespace": "red"}}
+        cluster.objects["pods", name] = body
+        index.upsert(_decoded_pod(body))
+
+
+def _decoded_pod(body: Json) -> Pod:
+    what_if = decode_what_if(orjson.dumps({"apply": [body | {"kind": "Pod"}]}), Settings())
+    (found,) = what_if.given
+    assert isinstance(found.obj, Pod)
+    return found.obj
+
+
+@meets_its_case
+@given(st.data(), roomy_clusters(), one_of([COOPERATIVE, DECISIVE]))
+def test_without_changes_each_verdict_is_that_of_filter_and_node_fit(
+    data: st.DataObject, clustered: tuple[ClusterIndex, Cluster], chosen: Settings
+) -> None:
+    index, cluster = clustered
+    data.draw(pending(index, cluster))
+    expected = {
+        pod.full_name for pod in index.pods.values() if not (pod.node or pod.gated or pod.terminating or pod.finished)
+    }
+    pods = {pod.full_name: pod for pod in index.pods.values()}
+    answer = answered(WhatIf(), index, chosen)
+    assert {each.pod for each in answer.placements} == expected
+    assert in_order(answer, pods)
+    assert audit(index) == []
+    rejected = agrees(answer.placements, fresh(cluster, SYSTEM_DEFAULTS), chosen)
+    assert (answer.summary.placed, answer.summary.rejected) == (len(answer.placements) - rejected, rejected)
+    case(0 < rejected < len(answer.placements))
+
+
+@st.composite
+def changes(draw: st.DrawFn, index: ClusterIndex) -> Json:
+    """The body of a what-if: nodes and pods taken away, given anew and added."""
+    names, pods = sorted(index.view.known), sorted(pod.full_name for pod in index.pods.values())
+    chosen = draw(st.sets(one_of(names), max_size=2)) if names else set()
+    removals: list[Json] = [{"kind": "Node", "name": name} for name in sorted(chosen)]
+    for full_name in draw(st.sets(one_of(pods), max_size=1)) if pods else ():
+        namespace, name = full_name.split("/")
+        removals.append({"kind": "Pod", "namespace": namespace, "name": name})
+    given_objects: list[Any] = []
+    for name in draw(st.lists(one_of([*NODE_NAMES, "new"]), max_size=2)):
+        made = with_room(Change("nodes", name, draw(nodes(name))), draw)
+        assert isinstance(made, Change)
+        assert made.body is not None
+        given_objects.append(made.body | {"kind": "Node"})
+    for name in draw(st.lists(one_of([*POD_NAMES, "asking"]), max_size=3)):
+        body = draw(requesting_pods())
+        given_objects.append(body | {"kind": "Pod", "metadata": body["metadata"] | {"name": name}})
+    displaced = draw(one_of(["place", "gone"]))
+    return {
+        "delete": removals,
+        "apply": given_objects,
+        "displaced": displaced,
+        "place": {"pending": draw(st.booleans())},
+    }
+
+
+def changed(cluster: Cluster, what_if: WhatIf) -> tuple[ClusterIndex, set[str], set[str]]:
+    """A fresh index of the changed objects; the pods that are displaced, and those that are gone with their node."""
+    index = fresh(cluster, SYSTEM_DEFAULTS)
+    removed = {(each.kind, f"{each.namespace}/{each.name}") for each in what_if.removals}
+    objects: dict[str, Object] = {
+        name: node
+        for name, number in index.view.known.items()
+        if ("Node", f"/{name}") not in removed and (node := index.view.node(number)) is not None
+    }
+    pods = [pod for pod in index.pods.values() if ("Pod", pod.full_name) not in removed]
+    leaving = [pod for pod in pods if ("Node", f"/{pod.node}") in removed]
+    gone = {pod.full_name for pod in leaving if pod.terminating or what_if.displaced is Displaced.GONE}
+    displaced = {pod.full_name for pod in leaving} - gone
+    for pod in pods:
+        if pod.full_name not in gone:
+            there = "" if pod.full_name in displaced else pod.node
+            objects[pod.full_name] = structs.replace(pod, node=there)
+    for each in what_if.given:
+        if isinstance(each.obj, Pod):
+            objects[each.obj.full_name] = structs.replace(each.obj, uid=each.obj.full_name)
+            displaced.discard(each.obj.full_name)
+        elif isinstance(each.obj, Node):
+            objects[each.obj.name] = each.obj
+    made = fresh(
+        Cluster({key: body for key, body in cluster.objects.items() if key[0] not in ("nodes", "pods")}),
+        SYSTEM_DEFAULTS,
+    )
+    for obj in objects.values():
+        made.upsert(obj)
+    return made, displaced, gone
+
+
+@meets_its_case
+@given(st.data(), roomy_clusters(), one_of([COOPERATIVE, DECISIVE]))
+def test_changes_are_as_good_as_a_fresh_index_with_them(
+    data: st.DataObject, clustered: tuple[ClusterIndex, Cluster], chosen: Settings
+) -> None:
+    index, cluster = clustered
+    data.draw(pending(index, cluster))
+    what_if = decode_what_if(orjson.dumps(data.draw(changes(index))), chosen)
+    expected, displaced, gone = changed(cluster, what_if)
+    answer = answered(what_if, index, chosen)
+    assert audit(index) == []
+    assert {each.pod for each in answer.placements if each.state == "gone"} == gone
+    assert {each.pod for each in answer.placements if each.origin == "displaced" and each.state != "gone"} == displaced
+    waiting = [
+        pod
+        for pod in expected.pods.values()
+        if not (pod.node or pod.gated or pod.terminating)
+        and (what_if.pending or pod.full_name in displaced or pod.uid == pod.full_name)
+    ]
+    decided = [each.pod for each in answer.placements if each.state in ("placed", "rejected")]
+    assert sorted(decided) == sorted(pod.full_name for pod in waiting)
+    assert in_order(answer, {pod.full_name: pod for pod in expected.pods.values()})
+    rejected = agrees(answer.placements, expected, chosen)
+    # The index of the what-if holds what the other one holds now.
+    assert {(pod.full_name, pod.node) for pod in index.pods.values()} == {
+        (pod.full_name, pod.node) for pod in expected.pods.values()
+    }
+    case(answer.summary.placed and (rejected or answer.summary.displaced))

@@ -1,0 +1,324 @@
+"""What-ifs in a real child process: its answer, its budget, its end, and that the service and its index are left alone."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import signal
+import socket
+from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+import orjson
+import pytest
+
+from extender.compose.process import LOOP_FACTORY
+from extender.index.audit import audit
+from extender.index.cluster import ClusterIndex
+from extender.index.state import state_of
+from extender.kube.timing import SystemClock
+from extender.model.units import ByteSize, Duration
+from extender.model.what_if import Cause, NotComputed, Spent, WhatIfAnswer
+from extender.rules.constraint_states import Steps
+from extender.settings.configuration import Settings
+from extender.settings.jobs import WhatIf
+from extender.tasks.what_if.child import Meter, start_child
+from extender.tasks.what_if.computing import answer_body
+from extender.tasks.what_if.service import WhatIfService
+from extender.wire.errors import WireError
+from tests.builders import index_of, node, node_json, pod, pod_json, term
+from tests.explaining import finished
+from tests.fakes import until
+
+T = TypeVar("T")
+
+ROOM: Final = {"cpu": "4", "pods": "9"}
+SETTINGS: Final = Settings()
+CHANGES: Final = {
+    "delete": [{"kind": "Node", "name": "n0"}],
+    "apply": [
+        node_json("n9", zone="z9", allocatable=ROOM) | {"kind": "Node"},
+        pod_json("given", app="web", apart=[term("zone", app="web")]) | {"kind": "Pod"},
+    ],
+}
+LOOPS: Final = [asyncio.new_event_loop, *([LOOP_FACTORY] if LOOP_FACTORY is not None else [])]
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+
+@pytest.fixture(params=LOOPS, ids=lambda factory: factory.__module__.partition(".")[0])
+def run(request: pytest.FixtureRequest) -> Iterator[Run]:
+    """Runs a coroutine to its end on each loop that the service may run on; no child is left after it."""
+    with asyncio.Runner(loop_factory=request.param) as runner:
+        yield runner.run
+    assert children() == []
+
+
+def children() -> list[int]:
+    """The child processes of this one, zombies included."""
+    own = Path(f"/proc/self/task/{os.getpid()}/children")
+    return [int(pid) for pid in own.read_text("ascii").split()]
+
+
+def cluster() -> ClusterIndex:
+    """Three zones with a web pod each, and two pods that need room without one."""
+    index = index_of(*(node(f"n{at}", zone=f"z{at}", allocatable=ROOM) for at in range(3)))
+    for at in range(3):
+        index.upsert(pod(f"on-n{at}", on=f"n{at}", app="web"))
+    for at in range(2):
+        index.upsert(pod(f"asking-{at}", app="web", apart=[term("zone", app="web")]))
+    return index
+
+
+def service(index: ClusterIndex) -> WhatIfService:
+    return WhatIfService(index, SETTINGS, SystemClock(), pause=0.0)
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process, which need not be a child, still runs."""
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text("ascii")
+    except OSError:
+        return False
+
+
+def endless(_meter: Meter) -> Steps[bytes]:
+    """Steps that do nothing."""
+    while True:
+        yield
+
+
+def greedy(_meter: Meter) -> Steps[bytes]:
+    """Steps that use more and more memory."""
+    held: list[bytes] = []
+    while True:
+        held.append(bytes(2**16))
+        yield
+
+
+def stuck(_meter: Meter) -> Steps[bytes]:
+    """A single step that takes hours."""
+    yield sum(1 for _ in range(10**12))  # type: ignore[misc]  # what it yields is not read
+    return b""
+
+
+def raising(error: Exception, _meter: Meter) -> Steps[bytes]:
+    yield
+    raise error
+
+
+def reading(descriptor: int, meter: Meter) -> Steps[bytes]:
+    """Reads from a descriptor of the parent."""
+    yield
+    meter.check()
+    return os.read(descriptor, 1)
+
+
+def open_in(pid: int) -> set[str]:
+    """What the descriptors of a process are, without the numbers of pipes and sockets; empty while it closes some."""
+    try:
+        return {str(each.readlink()).partition(":")[0] for each in Path(f"/proc/{pid}/fd").iterdir()}
+    except FileNotFoundError:
+        return set()
+
+
+def open_descriptors() -> list[str]:
+    """The numbers of those of this process."""
+    return sorted(each.name for each in Path("/proc/self/fd").iterdir())
+
+
+BUDGET: Final = WhatIf(seconds=Duration(0.2), memory=ByteSize(32 * 2**20))
+
+
+def test_the_answer_is_that_of_the_same_changes_made_here_and_the_index_is_unchanged(run: Run) -> None:
+    async def scene() -> None:
+        index, copy = cluster(), cluster()
+        before, version = list(state_of(index)), index.view.dependency_version
+        counted = [version(index.view.compiled(each.signature)) for each in index.pods.values()]
+        found = msgspec.json.decode(await service(index).answer(orjson.dumps(CHANGES)), type=WhatIfAnswer)
+        expected = finished(answer_body(orjson.dumps(CHANGES), copy, SETTINGS))
+        assert msgspec.structs.replace(found, budget=None) == expected
+        assert found.budget is not None
+        assert 0 < found.budget.bytes < SETTINGS.what_if.memory
+        assert {each.pod: each.state for each in found.placements}["default/on-n0"] == "placed"
+        assert list(state_of(index)) == before
+        assert [version(index.view.compiled(each.signature)) for each in index.pods.values()] == counted
+        assert audit(index) == []
+
+    run(scene())
+
+
+def test_a_bad_change_is_named_and_nothing_else_comes_of_it(run: Run) -> None:
+    async def scene() -> None:
+        what_ifs = service(cluster())
+        with pytest.raises(WireError, match="Node n9 is not known") as error:
+            await what_ifs.answer(orjson.dumps({"delete": [{"kind": "Node", "name": "n9"}]}))
+        assert error.value.path == "delete[0].name"
+        assert msgspec.json.decode(await what_ifs.answer(b"{}"), type=WhatIfAnswer).summary.rejected == 2
+
+    run(scene())
+
+
+def test_one_is_computed_at_a_time_and_the_next_after_it(run: Run) -> None:
+    async def scene() -> None:
+        what_ifs = service(cluster())
+        first = asyncio.create_task(what_ifs.answer(b"{}"))
+        await asyncio.sleep(0)
+        with pytest.raises(NotComputed, match="another what-if") as error:
+            await what_ifs.answer(b"{}")
+        assert error.value.cause is Cause.BUSY
+        await first
+        await what_ifs.answer(b"{}")
+
+    run(scene())
+
+
+@pytest.mark.parametrize(
+    ("work", "text"),
+    [(endless, "more than whatIf.seconds"), (greedy, "more than whatIf.memory"), (stuck, "a single step needs more")],
+)
+def test_a_child_that_exceeds_its_budget_says_which(run: Run, work: Callable[[Meter], Steps[bytes]], text: str) -> None:
+    async def scene() -> None:
+        with pytest.raises(NotComputed, match=text) as error:
+            await start_child(work, BUDGET).result()
+        assert error.value.cause is Cause.TOO_EXPENSIVE
+
+    run(scene())
+
+
+def test_a_child_that_is_killed_gives_an_error_that_says_so(run: Run) -> None:
+    async def scene() -> None:
+        child = start_child(endless, SETTINGS.what_if)
+        os.kill(child.pid, signal.SIGKILL)
+        with pytest.raises(NotComputed, match=r"was ended \(SIGKILL\), perhaps for its memory") as error:
+            await child.result()
+        assert error.value.cause is Cause.UNAVAILABLE
+
+    run(scene())
+
+
+def test_a_failure_in_the_child_comes_with_its_traceback(run: Run) -> None:
+    async def scene() -> None:
+        with pytest.raises(NotComputed, match=r"(?s)Traceback.*ZeroDivisionError: because") as error:
+            await start_child(partial(raising, ZeroDivisionError("because")), BUDGET).result()
+        assert error.value.cause is Cause.FAILED
+
+    run(scene())
+
+
+def test_a_system_that_refuses_a_process_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> int:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    async def scene() -> None:
+        monkeypatch.setattr(os, "fork", refuse)
+        before = open_descriptors()
+        with pytest.raises(NotComputed, match="the system refuses a process for it") as error:
+            await service(cluster()).answer(b"{}")
+        assert error.value.cause is Cause.UNAVAILABLE
+        assert open_descriptors() == before
+
+    run(scene())
+
+
+def test_a_request_that_is_cancelled_ends_its_child(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene() -> None:
+        what_ifs = endless_service(monkeypatch)
+        asking = asyncio.create_task(what_ifs.answer(b"{}"))
+        await until(lambda: len(children()) == 1)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        assert children() == []
+        monkeypatch.undo()
+        await what_ifs.answer(b"{}")
+
+    run(scene())
+
+
+def test_stopping_ends_the_child_and_no_other_begins(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene() -> None:
+        what_ifs = endless_service(monkeypatch)
+        asking = asyncio.create_task(what_ifs.answer(b"{}"))
+        await until(lambda: len(children()) == 1)
+        await what_ifs.stop()
+        assert children() == []
+        for refused in (asking, what_ifs.answer(b"{}")):
+            with pytest.raises(NotComputed, match="the service is stopping"):
+                await refused
+
+    run(scene())
+
+
+def endless_service(monkeypatch: pytest.MonkeyPatch) -> WhatIfService:
+    """A service whose children compute until they are ended."""
+    monkeypatch.setattr("extender.tasks.what_if.service._encoded", lambda *_: endless(Meter(BUDGET)))
+    return service(cluster())
+
+
+def test_the_child_has_no_descriptor_of_the_service_but_its_pipe(run: Run) -> None:
+    async def scene() -> None:
+        ours, peer = socket.socketpair()
+        with pytest.raises(NotComputed, match="Bad file descriptor"):
+            await start_child(partial(reading, ours.fileno()), BUDGET).result()
+        child = start_child(endless, SETTINGS.what_if)
+        await until(lambda: open_in(child.pid) == {os.devnull, "pipe"})
+        ours.close()
+        peer.settimeout(5)
+        assert peer.recv(1) == b""
+        peer.close()
+        await child.end()
+
+    run(scene())
+
+
+def test_a_signal_to_the_child_is_none_to_the_service(run: Run) -> None:
+    async def scene() -> None:
+        received: list[str] = []
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, received.append, "TERM")
+        child = start_child(endless, SETTINGS.what_if)
+        os.kill(child.pid, signal.SIGTERM)
+        with pytest.raises(NotComputed, match="SIGTERM"):
+            await child.result()
+        await asyncio.sleep(0)
+        assert received == []
+        os.kill(os.getpid(), signal.SIGTERM)
+        await until(lambda: received == ["TERM"])
+        loop.remove_signal_handler(signal.SIGTERM)
+
+    run(scene())
+
+
+def test_the_child_of_a_service_that_is_gone_ends_by_itself() -> None:
+    """The parent of the child is a process between it and the test."""
+    reading_end, writing_end = os.pipe()
+    between = os.fork()
+    if not between:
+        child = start_child(endless, SETTINGS.what_if)
+        os.write(writing_end, f"{child.pid}".encode())
+        os._exit(0)
+    os.waitpid(between, 0)
+    pid = int(os.read(reading_end, 20))
+    for descriptor in (reading_end, writing_end):
+        os.close(descriptor)
+    asyncio.run(until(lambda: not is_running(pid)))
+
+
+def test_what_it_took_is_counted_from_the_fork(run: Run) -> None:
+    async def scene() -> None:
+        spent = msgspec.json.decode(await start_child(_spending, SETTINGS.what_if).result(), type=Spent)
+        assert 16 * 2**20 < spent.bytes < 64 * 2**20
+
+    run(scene())
+
+
+def _spending(meter: Meter) -> Steps[bytes]:
+    held = bytes(range(256)) * 2**16
+    yield
+    assert held
+    return msgspec.json.encode(meter.spent())
