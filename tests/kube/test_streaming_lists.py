@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from random import Random
 
 import pytest
+from aiohttp import web
 
 from extender.kube.session import Session
 from extender.kube.watch.reflector import Reflector
@@ -121,6 +123,30 @@ async def test_initial_events_that_never_end_are_given_up(api: ScriptedApi, foll
     following.clock.step = 1.0
     following.start(WatchOptions(initial_silence=600.0, initial_seconds=0.05))
     await following.names("a")
+
+
+async def test_initial_events_may_take_longer_the_more_objects_there_are(
+    api: ScriptedApi, following: Following
+) -> None:
+    """A million pods take minutes, and in pages they take as long."""
+    has_read = asyncio.Event()
+
+    async def in_two_parts(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for part in ([event("ADDED", namespace(name, 1)) for name in "abc"], [bookmark(5, initial_end=True)]):
+            await response.write(b"".join(json.dumps(line).encode() + b"\n" for line in part))
+            await has_read.wait()
+        return response
+
+    api.script(PATH, in_two_parts, watch())
+    following.clock.step = 1.0
+    feed = following.start(WatchOptions(initial_silence=600.0, initial_seconds=1.0, initial_seconds_per_object=100.0))
+    await until(lambda: feed.status.listed == 3)
+    await asyncio.sleep(0)  # the reader waits for more, or has given up
+    has_read.set()
+    await following.names("a", "b", "c")
+    assert api.lists == []
 
 
 async def test_a_list_cut_in_the_middle_is_not_told(api: ScriptedApi, following: Following) -> None:

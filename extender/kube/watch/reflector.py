@@ -229,7 +229,7 @@ class Reflector(Generic[T]):
             try:
                 while True:
                     is_initial = self.status.phase is Phase.LISTING
-                    bound = begun + options.initial_seconds if is_initial else until
+                    bound = begun + self._initial_seconds() if is_initial else until
                     silence = options.initial_silence if is_initial else options.max_silence
                     chunk = await self._read(stream, min(silence, bound - now()))
                     if chunk is None and is_initial:
@@ -251,6 +251,10 @@ class Reflector(Generic[T]):
                 return WatchEnd(RestartReason.OVERSIZED, str(error), relist=True)
             finally:
                 self.backlog.end()
+
+    def _initial_seconds(self) -> float:
+        """How long the initial events may take, by how many objects have come."""
+        return self._options.initial_seconds + self.status.listed * self._options.initial_seconds_per_object
 
     async def _read(self, stream: ByteStream, patience: float) -> bytes | None:
         chunk = await stream.read(max(patience, 0.0))

@@ -19,7 +19,8 @@ class WatchOptions:
     ``page_limit``: objects per page of a LIST. ``confirm_timeout``: for the request whether the server has reached a version,
     which it delays by 3 s before it answers no. ``watch_list``: begin with a streaming list (KEP-3157) and fall back to
     LIST when the server has none. ``initial_silence`` and ``initial_seconds`` bound the wait for the end of its initial
-    events; a server that ignores the request never sends it. ``watch_shortest``/``watch_longest``: the
+    events; a server that ignores the request never sends it. ``initial_seconds_per_object`` is added for each object so far: a
+    million of them need more time than any fixed bound that is useful for a few. ``watch_shortest``/``watch_longest``: the
     requested duration of a watch, drawn at random so that clients do not reconnect together; ``watch_slack`` is how long
     its end may be late. ``max_silence``: without event or bookmark (one a minute) for so long, the watch is replaced.
     ``longest_line``: bytes of a watch line. An object has at most 1.5 MiB in etcd by default, and a character
@@ -34,6 +35,7 @@ class WatchOptions:
     confirm_timeout: float = 10.0
     initial_silence: float = 20.0
     initial_seconds: float = 120.0
+    initial_seconds_per_object: float = 0.0005
     watch_shortest: float = 300.0
     watch_longest: float = 600.0
     watch_slack: float = 30.0
