@@ -53,7 +53,7 @@ def test_a_large_cluster_is_disturbed_and_a_standby_takes_over_without_a_list(pa
     (row,) = decode_results(kept.read_bytes()).rows
     disturbances = ("relabelPods", "restorePods", "taintZones", "loseZones", "returnZones", "churn", "relist", "scrape")
     assert row.figures.keys() >= {f"{each}.max" for each in (*disturbances, "takeover", "listPause", "auditStep")}
-    assert row.figures.keys() >= {"relist.peak", "readyCpu", "takeover.seconds", "takeover.cpu"}
+    assert row.figures.keys() >= {"relist.peak", "readyCpu", "longestPause", "takeover.seconds", "takeover.cpu"}
     assert (row.figures["takeover.lists"], row.figures["lostNodes"], row.place["nodes"]) == (0, 150, 300)
 
 

@@ -28,6 +28,8 @@ _RELABELLED: Final = 10_000
 _CHURN: Final = 100.0  # nodes a second that come or go
 _CHURN_SECONDS: Final = 5.0
 _SCRAPES: Final = 5
+_ZONES: Final = ("taintZones", "loseZones", "returnZones")
+_PAUSES: Final = ("relabelPods", "restorePods", *_ZONES, "churn", "relist", "scrape", "auditStep")
 _ASKED: Final = 100  # requests beside a disturbance
 
 
@@ -37,8 +39,8 @@ def ready_within(load: Load) -> float:
 
 
 def measure_scale(load: Load, point: Point, player: RemotePlayer, api_server: Child, service: Child) -> Figures:
-    """Everything but the takeover; the cluster is as it was at the end."""
-    return (
+    """Everything but the takeover; the cluster is as it was at the end. `longestPause` is that of all, in milliseconds."""
+    found = (
         _relabel(point, player, api_server, service)
         | _zones(point, player, api_server, service)
         | _churn(point, player, api_server, service)
@@ -46,6 +48,7 @@ def measure_scale(load: Load, point: Point, player: RemotePlayer, api_server: Ch
         | _scrape(player, service)
         | _audit(load, service)
     )
+    return found | {"longestPause": max(found[f"{name}.max"] for name in _PAUSES)}
 
 
 def _relabel(point: Point, player: RemotePlayer, api_server: Child, service: Child) -> Figures:
@@ -62,7 +65,7 @@ def _relabel(point: Point, player: RemotePlayer, api_server: Child, service: Chi
 def _zones(point: Point, player: RemotePlayer, api_server: Child, service: Child) -> Figures:
     """Two of the zones are tainted, then deleted, then there again."""
     found = Figures()
-    for call in ("taintZones", "loseZones", "returnZones"):
+    for call in _ZONES:
         seen = player.events("nodes")
         service.call("pause")
         count = api_server.call(call)

@@ -28,6 +28,7 @@ from extender.simulator.process_usage import peak_megabytes, processor_seconds, 
 
 _FLOOD: Final = 15_000
 _MOVES: Final = 6
+_MANY_PODS: Final = 100_000
 _REQUESTS_AFTER_MOVE: Final = 60
 
 
@@ -49,6 +50,8 @@ def _play_answer(load: Load, points: list[Point], api_server: Child, api_url: st
         addresses = service.receive(within)
         common = {"ready": time.perf_counter() - started, "rssReady": resident_megabytes(service.pid)}
         common["readyCpu"] = processor_seconds(service.pid)
+        if load.pods >= _MANY_PODS:  # with fewer the start of the process takes longer than the list
+            common["readyPer100kPods"] = common["ready"] / load.pods * _MANY_PODS
         common |= renamed(service.call("pause"), "listPause")
         player = stack.enter_context(RemotePlayer.connected(SyntheticCluster(load), api_server, service, addresses))
         common |= player.play_first(points[0])

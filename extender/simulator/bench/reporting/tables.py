@@ -91,7 +91,33 @@ _MODES: Final[tuple[_Column, ...]] = (
     ("pending", "pending"),
     ("violations", "violations"),
 )
-_SECTIONS: Final = (("Requests", _REQUESTS), ("Cluster", _CLUSTER), ("Probes", _PROBES), ("Modes", _MODES))
+_SCALE: Final[tuple[_Column, ...]] = (
+    ("ready s/100,000 pods", "readyPer100kPods"),
+    ("CPU s", "readyCpu"),
+    ("pauses: list", "listPause.max"),
+    ("relabel", "relabelPods.max"),
+    ("restore", "restorePods.max"),
+    ("zones tainted", "taintZones.max"),
+    ("lost", "loseZones.max"),
+    ("back", "returnZones.max"),
+    ("churn", "churn.max"),
+    ("relist", "relist.max"),
+    ("scrape", "scrape.max"),
+    ("audit step", "auditStep.max"),
+    ("longest", "longestPause"),
+    ("relist peak ×", "relist.peak"),
+    ("audit s", "auditSeconds"),
+    ("takeover s", "takeover.seconds"),
+    ("CPU s", "takeover.cpu"),
+    ("lists", "takeover.lists"),
+)
+_SECTIONS: Final = (
+    ("Requests", _REQUESTS),
+    ("Cluster", _CLUSTER),
+    ("Scale", _SCALE),
+    ("Probes", _PROBES),
+    ("Modes", _MODES),
+)
 _WHOLE_FROM: Final = 100
 _SHARES: Final = ("share.", "busyShare", "rejectedShare", "waited.share", "tenant.waiting", "reaching.waiting")
 _RATIOS: Final = (
