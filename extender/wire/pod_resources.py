@@ -33,15 +33,12 @@ def _held_by(size: int) -> int:
 
 def limits_of(spec: PodSpecJson) -> Resources:
     """The effective limits of CPU and memory, without those that are not set. Overhead adds to those that are."""
-    found = summed(
+    return _summed_limits(
         tuple([_limits(each.resources) for each in spec.containers or ()]),
         tuple([(each.restart_policy == "Always", _limits(each.resources)) for each in spec.init_containers or ()]),
-        b"",
+        bytes(spec.overhead),
         _limits(spec.resources),
     )
-    overhead = _parsed(bytes(spec.overhead))
-    limits = {name: found[name] + overhead.get(name, 0) for name in (CPU, MEMORY) if found.get(name)}
-    return limits or NO_RESOURCES
 
 
 def _limits(resources: ResourcesJson | None) -> bytes:
@@ -79,6 +76,14 @@ def summed(
     if len(needed) > _SHARED_NAMES:
         return needed
     return {sys.intern(name): amount for name, amount in needed.items()} if needed else NO_RESOURCES
+
+
+@cached(_AMOUNTS_BYTES, _summed_bytes)
+def _summed_limits(
+    containers: tuple[bytes, ...], init: tuple[tuple[bool, bytes], ...], overhead: bytes, pod_level: bytes
+) -> Resources:
+    found, added = summed(containers, init, b"", pod_level), _parsed(overhead)
+    return {name: found[name] + added.get(name, 0) for name in (CPU, MEMORY) if found.get(name)} or NO_RESOURCES
 
 
 def _parsed(raw: bytes) -> dict[str, int]:

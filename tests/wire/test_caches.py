@@ -9,6 +9,9 @@ from collections.abc import Callable
 import orjson
 import pytest
 
+from extender.model.bounded import BoundedCache
+from extender.model.objects import PodSignature
+from extender.wire import trim
 from extender.wire.kinds import NODES, PODS
 from tests.builders import REQUIRED, Json, node_json, term
 
@@ -109,3 +112,25 @@ def test_a_template_that_left_the_cache_is_the_same_object_while_a_pod_has_it() 
     held = [PODS.decode_object(orjson.dumps(read(number))) for number in range(8_000)]
     again = [PODS.decode_object(orjson.dumps(read(number))) for number in range(8_000)]
     assert all(one.signature is other.signature for one, other in zip(held, again, strict=True))
+
+
+def test_templates_in_use_that_do_not_fit_do_not_evict_each_other_at_each_look_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Pods of 20,000 templates come in turns in a large cluster: each template would be evicted before it is needed again."""
+
+    class Counted(BoundedCache[trim.Template, PodSignature]):
+        puts = 0
+
+        def put(self, key: trim.Template, value: PodSignature, size: int) -> None:
+            self.puts += 1
+            super().put(key, value, size)
+
+    cache = Counted(100_000, 16)
+    monkeypatch.setattr(trim, "_SIGNATURES", cache)
+    bodies = [orjson.dumps(big({}, labels={"turn": f"{number}"})) for number in range(200)]
+    first = [PODS.decode_object(body) for body in bodies]
+    assert (cache.puts, len(cache) < 200) == (200, True)
+    again = [PODS.decode_object(body) for body in bodies]
+    assert cache.puts <= 225
+    assert all(new.signature is old.signature for new, old in zip(again, first, strict=True))
