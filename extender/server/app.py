@@ -3,16 +3,18 @@
 Called by `compose` and by tests, each with their own collaborators.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import Final
 
 from aiohttp import web
 
 from extender.model.units import Address
 from extender.server import health, verbs
 from extender.server.collaborators import COLLABORATORS, Collaborators, Readiness, Verbs
+from extender.server.connections import DirectHandler
 from extender.server.listening import listening_limits, listening_within
-from extender.server.middleware import answer_errors
+from extender.server.middleware import VerbEndpoint, answer_errors
 from extender.server.page.handler import add_page
 from extender.server.request_checks import BodyMemory, Deadlines
 from extender.server.tls import ServerTls
@@ -21,6 +23,7 @@ from extender.settings.configuration import Settings
 from extender.telemetry import scraped
 from extender.telemetry.metrics import Metrics
 
+_DIRECT: Final[web.AppKey[Mapping[str, DirectHandler]]] = web.AppKey("DIRECT")  # what answers the verbs, by path
 _BODIES_AT_ONCE = 4  # of the largest size, in memory from their first byte until they are answered
 
 
@@ -38,12 +41,14 @@ def make_app(
     metrics.report(scraped.READY, lambda: {name: float(not problem) for name, problem in readiness.checks().items()})
     metrics.report_settings(settings.mode, settings.placement)
     paths = settings.server.paths
-    # The name of a route is the verb: only named routes are limited, timed and counted.
-    app.router.add_post(paths.filter, verbs.filter_nodes, name="filter")
-    app.router.add_post(paths.prioritize, verbs.prioritize_nodes, name="prioritize")
-    app.router.add_post(paths.preempt, verbs.preempt_pods, name="preempt")
+    handlers = {"filter": verbs.filter_nodes, "prioritize": verbs.prioritize_nodes, "preempt": verbs.preempt_pods}
+    found = [VerbEndpoint(verb, getattr(paths, verb), handler, collaborators) for verb, handler in handlers.items()]
     if paths.bind:
-        app.router.add_post(paths.bind, verbs.bind_pod, name="bind")
+        found.append(VerbEndpoint("bind", paths.bind, verbs.bind_pod, collaborators))
+    for endpoint in found:
+        # The route has a name: those without are answered by the middleware.
+        app.router.add_post(endpoint.path, endpoint.routed, name=endpoint.verb)
+    app[_DIRECT] = {endpoint.path: endpoint.answer for endpoint in found}
     for each in OPERATIONS:
         app.router.add_route(each.method, each.path, each.handler)
     if settings.server.page:
@@ -69,5 +74,5 @@ async def listening(app: web.Application, address: Address, tls: ServerTls | Non
     """
     found = app[COLLABORATORS]
     limits = listening_limits(found.settings.server, found.settings.server.request_timeout)
-    async with listening_within(app, address, tls.context if tls else None, limits, found.bodies) as url:
+    async with listening_within(app, address, tls.context if tls else None, limits, found.bodies, app[_DIRECT]) as url:
         yield url

@@ -9,30 +9,33 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
-from aiohttp import StreamReader, web
+from aiohttp import HttpVersion11, StreamReader, hdrs, web
+from aiohttp.helpers import rfc822_formatted_time
 
 from extender.model.units import Address
 from extender.server.connection_slots import ConnectionSlot, ConnectionSlots, Stage, peer_of
 from extender.server.failures import Failure
+from extender.server.sockets import listening_sockets
 from extender.server.turns import Turns
 from extender.telemetry.logs import RepeatedWarnings
 
 Job = Callable[[], Awaitable[None]]
 
 _LOG = logging.getLogger(__name__)
-_BACKLOG: Final = 512
 _AT_ONCE: Final = 8  # connections that are accepted in one iteration of the event loop
 _HANDSHAKES: Final = 2  # that begin in one iteration; each takes 1 to 2 ms
 _SWEEP_SECONDS: Final = 0.25
 _EXHAUSTED_SECONDS: Final = 0.1  # where the process has no file descriptors left
 _CLOSING_SECONDS: Final = 2.0  # for the other side to answer the end of a TLS session
 _LONGEST_PROBLEM: Final = 100
+_SHORT_ANSWER: Final = 2**14  # bytes; 500 node names
+_HEAD: Final = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\nDate: %s\r\n\r\n%s"
 _HEAD_PIECE: Final = 2**10  # bytes that are parsed at once while a head is not complete; most are shorter
 _BODY_PIECE: Final = 2**14  # after that
 
@@ -48,6 +51,41 @@ class ConnectionLimits:
     per_peer: int
     seconds: float
     waiting_bytes: int
+
+
+class Answer:
+    """JSON with status 200, written with its head by one call where the connection stays open and nothing waits before it."""
+
+    __slots__ = ("body",)
+
+    keep_alive = True  # read by the framework
+
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+
+    def response(self) -> web.Response:
+        """The same as a response of the framework."""
+        return web.Response(body=self.body, content_type="application/json")
+
+    def encoded(self) -> bytes:
+        """Head and body."""
+        return _HEAD % (len(self.body), rfc822_formatted_time().encode(), self.body)
+
+
+DirectHandler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse | Answer]]
+
+
+def dispatching(direct: Mapping[str, DirectHandler], routed: DirectHandler) -> DirectHandler:
+    """What answers a request: for a POST the direct handler of its path, else the application by its routes.
+
+    A request with an expectation is left to the application, which has to answer that first.
+    """
+
+    def answer(request: web.Request) -> Awaitable[web.StreamResponse | Answer]:
+        is_direct = request.method == hdrs.METH_POST and hdrs.EXPECT not in request.headers
+        return ((is_direct and direct.get(request.raw_path)) or routed)(request)
+
+    return answer
 
 
 class Connection(web.RequestHandler):
@@ -89,12 +127,13 @@ class Connection(web.RequestHandler):
         slot = self.slot
         if slot.stage is Stage.IDLE:
             self.enter(Stage.SILENT)
-        start = 0
+        start, may_be_whole = 0, slot.stage is Stage.SILENT and _HEAD_PIECE < len(data) <= _BODY_PIECE
         while len(data) - start > _HEAD_PIECE:
             end = start + (_piece(data[start : start + _HEAD_PIECE]) if slot.stage is Stage.SILENT else _BODY_PIECE)
             self._parse(data[start:end])
             start = end
-        self._parse(data[start:])
+        if start < len(data) or not may_be_whole:  # an empty piece lets the parser go on with what it held back
+            self._parse(data[start:])
 
     def _parse(self, data: bytes) -> None:
         """Feeds the parser, unless the connection is closed, or will be because its request is in chunks."""
@@ -125,17 +164,38 @@ class Connection(web.RequestHandler):
         self.slot.blocked = None
 
     async def finish_response(
-        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+        self, request: web.BaseRequest, resp: web.StreamResponse | Answer, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
         """Writes the answer. After it the connection is idle, or is closed where its request is in chunks."""
-        if self._is_rejected:
-            resp.force_close()  # what follows is not parsed
         try:
+            if isinstance(resp, Answer):
+                if self._write_at_once(request, resp):
+                    return cast(web.StreamResponse, resp), False
+                resp = resp.response()
+            if self._is_rejected:
+                resp.force_close()  # what follows is not parsed
             return await super().finish_response(request, resp, start_time)
         finally:
             self.enter(Stage.IDLE)
             if not request.content.is_eof():
                 self._unread = request.content
+
+    def _write_at_once(self, request: web.BaseRequest, answer: Answer) -> bool:
+        """Writes a short answer, unless the framework must: it closes connections, and waits for clients that do not read."""
+        transport, slot = self.transport, self.slot
+        if (
+            transport is None
+            or transport.is_closing()
+            or slot.blocked is not None
+            or self._is_rejected
+            or self._upgraded
+            or len(answer.body) > _SHORT_ANSWER
+            or request.version != HttpVersion11
+            or not request.keep_alive
+        ):
+            return False
+        transport.write(answer.encoded())
+        return True
 
     def handle_error(
         self,
@@ -188,7 +248,7 @@ class Connections:
     @asynccontextmanager
     async def accepting(self, address: Address, tls: ssl.SSLContext | None) -> AsyncIterator[tuple[str, int]]:
         """Accepts until the block is left; yields the host and the port. Raises OSError when the address is not available."""
-        sockets = await _sockets(address)
+        sockets = await listening_sockets(address)
         loop = asyncio.get_running_loop()
         sweep = loop.create_task(_run_repeatedly(self._sweep))
         for each in sockets:
@@ -310,36 +370,3 @@ async def _run_repeatedly(job: Job) -> None:
         except Exception:  # noqa: BLE001 - the edge of a job that must not end
             _LOG.exception("watching connections failed, and goes on")
             await asyncio.sleep(_EXHAUSTED_SECONDS)
-
-
-async def _sockets(address: Address) -> list[socket.socket]:
-    """Listening sockets, one for each address that the host stands for. Raises OSError, and then none is open."""
-    loop = asyncio.get_running_loop()
-    places = await loop.getaddrinfo(
-        address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )
-    found: list[socket.socket] = []
-    try:
-        for family, kind, protocol, _, place in dict.fromkeys(places):
-            listener = socket.socket(family, kind, protocol)
-            found.append(listener)
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            _bind(listener, place)
-            listener.listen(_BACKLOG)
-            listener.setblocking(False)
-    except OSError:
-        for listener in found:
-            listener.close()
-        raise
-    return found
-
-
-def _bind(listener: socket.socket, place: tuple[Any, ...]) -> None:
-    """Raises OSError with the address in its text."""
-    try:
-        listener.bind(place)
-    except OSError as error:
-        problem = (error.strerror or "").lower()
-        raise OSError(error.errno, f"error while attempting to bind on address {place[:2]}: {problem}") from None

@@ -19,8 +19,17 @@ from typing import Final, Literal
 from aiohttp import web
 
 from extender.server.collaborators import COLLABORATORS, Collaborators
+from extender.server.connections import Answer
 from extender.server.failures import Failure, Late, NotReady, Overloaded, Stale, failure_of
-from extender.server.request_checks import DEADLINE, Deadline, check_client, check_encoding, check_same_site, read_body
+from extender.server.request_checks import (
+    DEADLINE,
+    Deadline,
+    check_client,
+    check_encoding,
+    check_same_site,
+    check_scheduler,
+    read_body,
+)
 from extender.telemetry.logs import request_id
 from extender.wire.extender_v1 import encode_filter_error
 
@@ -31,25 +40,123 @@ _LOG = logging.getLogger(__name__)
 _REQUEST_IDS = itertools.count(1)
 LARGE_BYTES: Final = 2**17  # of a body; from here on it may take more than 5 ms to decode, or to decide
 _LONGEST_PATH = 200  # characters of a client's path in the log
+_OK: Final = 200
 
 
-@dataclass(frozen=True, slots=True)
-class PassAll:
-    """Builds the answer that passes everything."""
+@dataclass(eq=False, slots=True)
+class VerbCall:
+    """One request of a verb while it is answered. ``body`` is empty before it is read and after it is decided.
 
-    answer: Callable[[], web.Response]
+    ``pass_all`` builds the answer that passes everything; set by handlers whose answer decides where a pod may go.
+    """
+
+    request: web.Request
+    app: Collaborators
+    body: bytes = b""
+    pass_all: Callable[[], bytes] | None = None
 
 
-BODY: Final = web.RequestKey("BODY", bytes)  # the bytes that a handler decodes
-PASS_ALL: Final = web.RequestKey("PASS_ALL", PassAll)  # set by handlers whose answer decides where a pod may go
+VerbHandler = Callable[[VerbCall], Awaitable[bytes]]
+"""Returns the JSON that the scheduler reads."""
+
+
+class VerbEndpoint:
+    """One verb: answers its requests, within the limits, timed and counted."""
+
+    def __init__(self, verb: str, path: str, handler: VerbHandler, app: Collaborators) -> None:
+        self.path = path
+        self.verb = verb
+        self._handler = handler
+        self._app = app
+        self._metrics = app.metrics.verbs[verb]
+        # A bind takes no slot: it waits for the API server, and must not block the requests that depend on it.
+        self._slots = int(verb != "bind")
+
+    async def answer(self, request: web.Request) -> web.StreamResponse | Answer:
+        """Answers every request: with the handler's answer, or with that for its error."""
+        started = perf_counter()
+        request_id.set(next(_REQUEST_IDS))
+        call = VerbCall(request, self._app)
+        status, response = _OK, None
+        try:
+            body = await self._in_time(call)
+        except Exception as error:  # noqa: BLE001 - the outermost handler: an error that passed it would not be answered
+            status, body, response = self._without_decision(error, call)
+        self._metrics.record_answer(status, perf_counter() - started, request.content.total_bytes, len(body))
+        request_id.set(0)
+        return response or Answer(body)
+
+    async def routed(self, request: web.Request) -> web.StreamResponse:
+        """The same for the framework's own server, and for paths that are written otherwise, such as with a query."""
+        answer = await self.answer(request)
+        return answer.response() if isinstance(answer, Answer) else answer
+
+    async def _in_time(self, call: VerbCall) -> bytes:
+        """The handler's answer within the time that a request has. Raises Late, or TimeoutError where it never arrived.
+
+        The handler holds one of the slots of requests in flight. Raises Overloaded where there is none.
+        """
+        app, request = self._app, call.request
+        limits, readiness = app.settings.server, app.readiness
+        check_scheduler(request, limits.tls)
+        if not (readiness.is_ready or readiness.is_stale):
+            raise NotReady(_missing(app))
+        held = app.bodies.acquire(request)
+        try:
+            with Deadline(app.deadlines):
+                # Before a slot is taken: incomplete requests must not block complete ones.
+                call.body = await read_body(request, limits.max_body_bytes, "server.maxBodyBytes", app.bodies, held)
+                if len(call.body) >= LARGE_BYTES:
+                    await app.turns.take()
+                if self._slots and app.in_flight >= limits.max_in_flight:
+                    raise Overloaded(f"server.maxInFlight ({limits.max_in_flight}) requests are being answered")
+                app.in_flight += self._slots
+                try:
+                    answer = await self._handler(call)
+                finally:
+                    app.in_flight -= self._slots
+        except TimeoutError:
+            if request.content.at_eof():
+                raise Late(f"server.requestTimeout ({limits.request_timeout}) is over") from None
+            raise
+        finally:
+            app.bodies.release(held)
+            call.body = b""  # the call may live until the garbage collector finds it
+        if call.pass_all is not None and not readiness.may_answer:  # another replica may lead by now
+            raise NotReady(_missing(app))
+        return answer
+
+    def _without_decision(self, error: Exception, call: VerbCall) -> tuple[int, bytes, web.Response | None]:
+        """The fallback of the settings where no decision was possible, else the answer for the error.
+
+        Status and body, and the response where it is not of status 200.
+        """
+        if isinstance(error, Stale | Late) and (passing := self._fall_back(call, error)) is not None:
+            return _OK, passing, None
+        failure = _log_failure(error, call.request, call.app, self.path)
+        self._metrics.record_failure(failure.reason)
+        if self.verb == "filter" and failure.concerns_the_pod:
+            return _OK, encode_filter_error(failure.text), None
+        response = _as_json(failure)
+        return response.status, failure.body(), response
+
+    def _fall_back(self, call: VerbCall, cause: Stale | Late) -> bytes | None:
+        """The answer that passes everything, if the settings choose it; None where the cause is the answer."""
+        app, stale = call.app, isinstance(cause, Stale)
+        policy: Policy = app.settings.kube.on_stale if stale else app.settings.server.on_deadline
+        passing = call.pass_all if policy == "pass" else None
+        reason, answer = "stale" if stale else "deadline", "pass" if passing else "error"
+        app.metrics.record_fallback(self.verb, reason, answer)
+        app.undecided.warn(verb=self.verb, reason=reason, answer=answer, cause=str(cause))
+        return passing() if passing else None
 
 
 @web.middleware
 async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answers every request: with the handler's answer, or with that for its error."""
-    verb = request.match_info.route.name
-    if verb is not None:
-        return await _answer_verb(request, handler, verb)
+    """Answers every request but those of verbs: with the handler's answer, or with that for its error."""
+    route = request.match_info.route
+    if route.name is not None:
+        return await handler(request)
     app = request.app[COLLABORATORS]
     try:
         check_client(request, app.settings.server.tls)
@@ -59,87 +166,7 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
         with deadline:
             return await handler(request)
     except Exception as error:  # noqa: BLE001 - the outermost handler: an error that passed it would not be answered
-        return _as_json(_log_failure(error, request))
-
-
-async def _answer_verb(request: web.Request, handler: Handler, verb: str) -> web.StreamResponse:
-    """One verb's request, within the limits, timed and counted."""
-    started = perf_counter()
-    request_id.set(next(_REQUEST_IDS))
-    app = request.app[COLLABORATORS]
-    try:
-        response = await _in_time(handler, request, app)
-    except Exception as error:  # noqa: BLE001 - the outermost handler: an error that passed it would not be answered
-        response = _without_decision(error, request, app, verb)
-    app.metrics.verbs[verb].record_answer(
-        response.status, perf_counter() - started, request.content.total_bytes, response.content_length or 0
-    )
-    request_id.set(0)
-    return response
-
-
-async def _in_time(handler: Handler, request: web.Request, app: Collaborators) -> web.StreamResponse:
-    """The handler's answer within the time that a request has. Raises Late, or TimeoutError where it never arrived."""
-    limits, readiness = app.settings.server, app.readiness
-    check_client(request, limits.tls)
-    if not (readiness.is_ready or readiness.is_stale):
-        raise NotReady(_missing(app))
-    held = app.bodies.acquire(request)
-    try:
-        with Deadline(app.deadlines):
-            # Before a slot is taken: incomplete requests must not block complete ones.
-            body = await read_body(request, limits.max_body_bytes, "server.maxBodyBytes", app.bodies, held)
-            if len(body) >= LARGE_BYTES:
-                await app.turns.take()
-            request[BODY] = body
-            del body
-            response = await _in_slot(handler, request, app)
-    except TimeoutError:
-        if request.content.at_eof():
-            raise Late(f"server.requestTimeout ({limits.request_timeout}) is over") from None
-        raise
-    finally:
-        app.bodies.release(held)
-        request.pop(BODY, None)  # the request object may live until the garbage collector finds it
-    if PASS_ALL in request and not readiness.may_answer:  # another replica may lead by now
-        raise NotReady(_missing(app))
-    return response
-
-
-async def _in_slot(handler: Handler, request: web.Request, app: Collaborators) -> web.StreamResponse:
-    """The handler's answer, while it holds one of the slots of requests in flight. Raises Overloaded.
-
-    A bind takes no slot: it waits for the API server, and must not block the requests that depend on it.
-    """
-    most = app.settings.server.max_in_flight
-    slot = int(request.match_info.route.name != "bind")
-    if slot and app.in_flight >= most:
-        raise Overloaded(f"server.maxInFlight ({most}) requests are being answered")
-    app.in_flight += slot
-    try:
-        return await handler(request)
-    finally:
-        app.in_flight -= slot
-
-
-def _without_decision(error: Exception, request: web.Request, app: Collaborators, verb: str) -> web.StreamResponse:
-    """The fallback of the settings where no decision was possible, else the answer for the error."""
-    if isinstance(error, Stale | Late) and (response := _fall_back(request, app, verb, error)) is not None:
-        return response
-    failure = _log_failure(error, request)
-    app.metrics.verbs[verb].record_failure(failure.reason)
-    return _as_filter_error(failure) if verb == "filter" and failure.concerns_the_pod else _as_json(failure)
-
-
-def _fall_back(request: web.Request, app: Collaborators, verb: str, cause: Stale | Late) -> web.Response | None:
-    """The answer that passes everything, if the settings choose it; None where the cause is the answer."""
-    stale = isinstance(cause, Stale)
-    policy: Policy = app.settings.kube.on_stale if stale else app.settings.server.on_deadline
-    passing = request.get(PASS_ALL) if policy == "pass" else None
-    reason, answer = "stale" if stale else "deadline", "pass" if passing else "error"
-    app.metrics.record_fallback(verb, reason, answer)
-    app.undecided.warn(verb=verb, reason=reason, answer=answer, cause=str(cause))
-    return passing.answer() if passing else None
+        return _as_json(_log_failure(error, request, app, route.resource.canonical if route.resource else ""))
 
 
 def _missing(app: Collaborators) -> str:
@@ -147,12 +174,11 @@ def _missing(app: Collaborators) -> str:
     return ", ".join(name for name, problem in app.readiness.checks().items() if problem)
 
 
-def _log_failure(error: Exception, request: web.Request) -> Failure:
-    """The failure for an error, logged at a level that fits.
+def _log_failure(error: Exception, request: web.Request, app: Collaborators, route: str) -> Failure:
+    """The failure for an error, logged at a level that fits. ``route``: its path, empty where there is none.
 
     Rejections are logged once for each kind and then counted: any client of the port can cause any number of them.
     """
-    app = request.app[COLLABORATORS]
     failure = failure_of(error, app.settings.server)
     fields = {"path": request.path[:_LONGEST_PATH], "reason": failure.reason, "problem": failure.text}
     if failure.status == HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -160,14 +186,8 @@ def _log_failure(error: Exception, request: web.Request) -> Failure:
     elif failure.is_temporary or isinstance(error, Late):  # its fallback logs the latter
         _LOG.debug("request rejected", extra=fields)
     else:
-        resource = request.match_info.route.resource
-        app.rejected.warn((failure.reason, resource and resource.canonical), **fields)
+        app.rejected.warn((failure.reason, route), **fields)
     return failure
-
-
-def _as_filter_error(failure: Failure) -> web.Response:
-    """A filter result with an error, which the scheduler shows in the condition of the pod."""
-    return web.Response(body=encode_filter_error(failure.text), content_type="application/json")
 
 
 def _as_json(failure: Failure) -> web.Response:

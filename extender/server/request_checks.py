@@ -60,29 +60,38 @@ class PeerCertificate(TypedDict, total=False):
     subjectAltName: tuple[tuple[object, ...], ...]
 
 
+def check_scheduler(request: web.Request, tls: Tls) -> None:
+    """Raises NoCertificate or UnknownName where the client may not use the verbs. Without a client CA every client may."""
+    if tls.client_ca_file:
+        _check_role(list(names_in(_certificate(request))), "scheduler", tls.clients)
+
+
 def check_client(request: web.Request, tls: Tls) -> None:
-    """Raises NoCertificate, UnknownName or NotLocal where the client must not have an answer.
+    """Raises NoCertificate, UnknownName or NotLocal where the client must not have an answer of another path than the verbs'.
 
     The kubelet's probes have no certificate, and their answer is no secret. Without a client CA every client that reaches
     the port is answered; only changes of the service and questions about the cluster are limited to this machine.
     """
-    is_verb = request.match_info.route.name is not None
-    if is_verb and not tls.client_ca_file:
-        return
     path = _route(request)
     if path in _PROBES and request.method in _READING:
         return
-    role: Role | None = "scheduler" if is_verb else "admin" if path.startswith(_ABOUT_PODS) else _ROLES.get(path)
+    role: Role | None = "admin" if path.startswith(_ABOUT_PODS) else _ROLES.get(path)
     if not tls.client_ca_file:
         is_open = request.method in _READING and not path.startswith(_ABOUT_PODS)
         if role == "admin" and not is_open and not _is_local(request.remote):
             raise NotLocal
         return
-    certificate: PeerCertificate | None = request.get_extra_info("peercert")
-    if not certificate:
-        raise NoCertificate
+    certificate = _certificate(request)
     if role is not None:
         _check_role(list(names_in(certificate)), role, tls.clients)
+
+
+def _certificate(request: web.Request) -> PeerCertificate:
+    """That of the client. Raises NoCertificate."""
+    found: PeerCertificate | None = request.get_extra_info("peercert")
+    if not found:
+        raise NoCertificate
+    return found
 
 
 def _check_role(names: Sequence[str], role: Role, clients: Clients) -> None:

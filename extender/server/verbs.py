@@ -12,9 +12,8 @@ from typing import Final
 from aiohttp import web
 
 from extender.model.objects import Pod
-from extender.server.collaborators import COLLABORATORS, Collaborators
 from extender.server.failures import Abandoned, Stale
-from extender.server.middleware import BODY, LARGE_BYTES, PASS_ALL, PassAll
+from extender.server.middleware import LARGE_BYTES, VerbCall
 from extender.wire.extender_v1 import (
     ExtenderArgs,
     FilterResult,
@@ -31,14 +30,14 @@ from extender.wire.extender_v1 import (
 _LOOP_ITERATIONS: Final = 3  # of the event loop: one polls, the next reads, and TLS decrypts
 
 
-async def filter_nodes(request: web.Request) -> web.Response:
+async def filter_nodes(call: VerbCall) -> bytes:
     """Which of the nodes may take the pod, in the form in which they came: names, or whole nodes."""
-    app = request.app[COLLABORATORS]
+    app = call.app
     metrics = app.metrics.verbs["filter"]
-    args = decode_args(request[BODY], app.settings.limits)
+    args = decode_args(call.body, app.settings.limits)
     metrics.record_request(_count(args), by_names=args.nodes is None)
     try:
-        await _prepare_decision(request, app, lambda: _filtered(FilterResult(_requested(args)), args))
+        await _prepare_decision(call, lambda: _filtered(FilterResult(_requested(args)), args))
     except Stale:
         app.verbs.attempt_failed(args.pod)  # the new request alone shows that the last attempt failed
         raise
@@ -54,56 +53,54 @@ async def filter_nodes(request: web.Request) -> web.Response:
     return _filtered(result, args)
 
 
-async def prioritize_nodes(request: web.Request) -> web.Response:
+async def prioritize_nodes(call: VerbCall) -> bytes:
     """A score for each node, or the empty list where all are equal."""
-    app = request.app[COLLABORATORS]
-    args = decode_args(request[BODY], app.settings.limits)
+    app = call.app
+    args = decode_args(call.body, app.settings.limits)
     app.metrics.verbs["prioritize"].record_request(_count(args), by_names=args.nodes is None)
-    await _prepare_decision(request, app, lambda: _json(encode_priorities({})))
+    await _prepare_decision(call, lambda: encode_priorities({}))
     scores = app.verbs.prioritize(args)
     app.metrics.verbs["prioritize"].record_decision()
-    return _json(encode_priorities(scores))
+    return encode_priorities(scores)
 
 
-async def preempt_pods(request: web.Request) -> web.Response:
+async def preempt_pods(call: VerbCall) -> bytes:
     """The candidate nodes on which the pod would fit once the victims are gone."""
-    app = request.app[COLLABORATORS]
-    args = decode_preemption_args(request[BODY], app.settings.limits)
+    app = call.app
+    args = decode_preemption_args(call.body, app.settings.limits)
     app.metrics.verbs["preempt"].record_request(len(args.candidates))
     # A candidate without victims would fail the whole call.
-    await _prepare_decision(
-        request, app, lambda: _json(encode_preemption([each for each in args.candidates if each.victims]))
-    )
+    await _prepare_decision(call, lambda: encode_preemption([each for each in args.candidates if each.victims]))
     candidates = await app.verbs.preempt(args)
     app.metrics.verbs["preempt"].record_decision()
     nodes = [each.node for each in candidates]
     app.decisions.add(time(), "preempt", _identity(args.pod), len(args.candidates), nodes)
-    return _json(encode_preemption(candidates))
+    return encode_preemption(candidates)
 
 
-async def bind_pod(request: web.Request) -> web.Response:
+async def bind_pod(call: VerbCall) -> bytes:
     """Binds a pod for the scheduler."""
-    app = request.app[COLLABORATORS]
-    args = decode_binding_args(request[BODY])
+    app = call.app
+    args = decode_binding_args(call.body)
     error = await app.verbs.bind(args)
     passed = () if error else (args.node,)
     app.decisions.add(time(), "bind", (args.namespace, args.name, args.uid), 1, passed, error=error)
-    return _json(encode_binding(error))
+    return encode_binding(error)
 
 
-async def _prepare_decision(request: web.Request, app: Collaborators, passing: Callable[[], web.Response]) -> None:
+async def _prepare_decision(call: VerbCall, passing: Callable[[], bytes]) -> None:
     """Registers the answer that passes everything, and brings the index up to date.
 
     Returns once the events that arrived before the request are in the index. Raises Stale or Abandoned.
     """
-    request[PASS_ALL] = PassAll(passing)
+    app, call.pass_all = call.app, passing
     if app.verbs.catch_up is not None:
         await app.verbs.catch_up()
-    await _check_client_waits(request)
+    await _check_client_waits(call.request)
     if app.readiness.is_stale:
         missing = (name for name, problem in app.readiness.checks().items() if problem)
         raise Stale(f"changes of {', '.join(missing)} cannot be followed now; /readyz says why")
-    if len(request[BODY]) >= LARGE_BYTES:
+    if len(call.body) >= LARGE_BYTES:
         await app.turns.take(ahead=True)
 
 
@@ -134,9 +131,9 @@ def _is_readable(transport: asyncio.Transport) -> bool:
     return bool(poll.poll(0))
 
 
-def _filtered(result: FilterResult, args: ExtenderArgs) -> web.Response:
+def _filtered(result: FilterResult, args: ExtenderArgs) -> bytes:
     """The answer in the form of the request."""
-    return _json(encode_filter(result) if args.nodes is None else encode_filter_nodes(result, args))
+    return encode_filter(result) if args.nodes is None else encode_filter_nodes(result, args)
 
 
 def _identity(pod: Pod) -> tuple[str, str, str]:
@@ -152,8 +149,3 @@ def _requested(args: ExtenderArgs) -> list[str]:
 def _count(args: ExtenderArgs) -> int:
     """How many nodes a request has, in either form."""
     return len(args.node_names or args.nodes or ())
-
-
-def _json(body: bytes) -> web.Response:
-    """An answer that the scheduler reads."""
-    return web.Response(body=body, content_type="application/json")
