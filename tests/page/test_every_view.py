@@ -24,6 +24,7 @@ VIEWS: Final = {
     "decisions": "shop/no-cache",
     "flight": "No pod is preempted now",
     "policies": "lab-nodes",
+    "whatif?nodes=general-0": "Where pods would go",
     "constraints/shop/uneven-ledger": "Must be spread evenly by topology.kubernetes.io/zone",
 }
 EACH: Final = pytest.mark.parametrize("view", VIEWS)

@@ -34,11 +34,11 @@ export const connection = {
   },
 };
 
-/** The JSON of an endpoint, such as `v1/overview`; with a body it is a POST. Raises Problem. */
-export async function ask(path, { query = {}, body, signal } = {}) {
+/** The JSON of an endpoint, such as `v1/overview`; with a body it is a POST. Raises Problem, after `patience` ms at the latest. */
+export async function ask(path, { query = {}, body, signal, patience = TIMEOUT } = {}) {
   const given = Object.entries(query).filter(([, value]) => value !== "" && value !== null && value !== undefined);
   const url = `../${path}${given.length ? `?${new URLSearchParams(given)}` : ""}`;
-  const ends = AbortSignal.timeout(TIMEOUT);
+  const ends = AbortSignal.timeout(patience);
   const options = { signal: signal ? AbortSignal.any([signal, ends]) : ends, headers: { Accept: "application/json" } };
   if (body !== undefined) {
     Object.assign(options, { method: "POST", body: JSON.stringify(body) });

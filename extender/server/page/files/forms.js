@@ -4,13 +4,18 @@ import { el } from "./dom.js";
 import { address } from "./routing.js";
 import { count } from "./words.js";
 
-/** A field of text with its label. `onChange(text)` is called when the reader has finished. */
-export function field(label, value, onChange, { suggestions = [], hint = "" } = {}) {
+/** A field of text with its label. `onChange(text)` is called when the reader has finished; one that `empties` is empty then. */
+export function field(label, value, onChange, { suggestions = [], hint = "", empties = false } = {}) {
+  const done = (input) => {
+    const text = input.value.trim();
+    if (empties) input.value = "";
+    onChange(text);
+  };
   const id = `field-${label.toLowerCase().replaceAll(" ", "-")}`;
   const list = suggestions.length ? `${id}-list` : null;
   return el(
     "form",
-    { class: "field", role: "search", onsubmit: (event) => (event.preventDefault(), onChange(event.target.elements[id].value.trim())) },
+    { class: "field", role: "search", onsubmit: (event) => (event.preventDefault(), done(event.target.elements[id])) },
     el("label", { for: id }, label),
     el("input", {
       id,
@@ -22,7 +27,7 @@ export function field(label, value, onChange, { suggestions = [], hint = "" } = 
       spellcheck: "false",
       autocapitalize: "none",
       placeholder: hint,
-      onchange: (event) => onChange(event.target.value.trim()),
+      onchange: (event) => done(event.target),
     }),
     list ? el("datalist", { id: list }, suggestions.map((each) => el("option", { value: each }))) : null,
   );

@@ -11,6 +11,7 @@ import * as pending from "./views/pending.js";
 import * as pod from "./views/pod.js";
 import * as policies from "./views/policies.js";
 import * as topology from "./views/topology.js";
+import * as whatif from "./views/whatif.js";
 
 // By the first part of the address. A view is `title(parts)` and `open({parts, query, outlet, signal, say})`.
 const VIEWS = new Map([
@@ -21,6 +22,7 @@ const VIEWS = new Map([
   ["decisions", { ...decisions, nav: "Decisions" }],
   ["flight", { ...flight, nav: "In flight" }],
   ["policies", { ...policies, nav: "Policies" }],
+  ["whatif", { ...whatif, nav: "What if" }],
   ["pods", pod],
 ]);
 const NAME = document.title;

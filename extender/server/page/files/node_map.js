@@ -16,6 +16,7 @@ const SIZES = [[12, 48], [60, 34], [400, 22], [1500, 14], [Infinity, 9]]; // mos
 export class NodeMap {
   #blocks = [];
   #cells = []; // {x, y, size, name, text}, in the order in which they were drawn
+  #away = new Set();
   #onChoose;
 
   /** `onChoose(name, block)` is called for a click on a cell. */
@@ -37,6 +38,17 @@ export class NodeMap {
     this.#blocks = blocks;
     this.canvas.setAttribute("aria-label", about);
     this.#draw();
+  }
+
+  /** Crosses these nodes out. */
+  crossOut(names) {
+    this.#away = new Set(names);
+    this.#draw();
+  }
+
+  /** The names of all nodes on the map. */
+  get names() {
+    return this.#cells.map((cell) => cell.of.name);
   }
 
   #draw() {
@@ -70,14 +82,19 @@ export class NodeMap {
     const step = of.value > 0 ? Math.min(STEPS - 1, 1 + Math.floor(of.value * (STEPS - 1.001))) : 0;
     pen.fillStyle = colours[step];
     pen.fillRect(x, y, size, size);
-    if (of.isCordoned) {
-      pen.strokeStyle = line;
-      pen.lineWidth = 1.5;
-      pen.beginPath();
+    const isAway = this.#away.has(of.name);
+    pen.strokeStyle = line;
+    pen.lineWidth = isAway ? 2.5 : 1.5;
+    pen.beginPath();
+    if (of.isCordoned || isAway) {
       pen.moveTo(x, y + size);
       pen.lineTo(x + size, y);
-      pen.stroke();
     }
+    if (isAway) {
+      pen.moveTo(x, y);
+      pen.lineTo(x + size, y + size);
+    }
+    pen.stroke();
     if (of.mark && size >= 20) {
       pen.fillStyle = onColours[step];
       pen.fillText(of.mark, x + size / 2, y + size / 2 + 1);

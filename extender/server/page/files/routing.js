@@ -32,3 +32,9 @@ export function replaceQuery(query) {
   const { parts } = parsed(location.hash);
   history.replaceState(null, "", address(parts, query));
 }
+
+/** Another query of the view that is shown, as a new entry of the history; the view is not opened again. */
+export function pushQuery(query) {
+  const { parts } = parsed(location.hash);
+  history.pushState(null, "", address(parts, query));
+}

@@ -1,22 +1,17 @@
 // The domains of a topology key as a map and as a table, with the pods of a chosen workload; and the nodes of one domain.
 
 import { badge, bar, el, nothing, problem, table, update } from "../dom.js";
-import { ask, endpoint, poll, Problem, wait } from "../fetching.js";
+import { ask, endpoint, poll } from "../fetching.js";
+import { overview } from "../service.js";
 import { choice, field, pager } from "../forms.js";
 import { podLinks } from "../constraint_bars.js";
+import { COLOURS, fill, used, usualKey } from "../map_filling.js";
 import { legend, NodeMap } from "../node_map.js";
 import { address } from "../routing.js";
 import { bytes, count, counted, cpu, percent } from "../words.js";
 
 const EVERY = 5000;
 const ROWS = 100; // of a table
-const PAGE = 500; // of the map, the most that the service answers at once
-const MOST_CELLS = 20_000;
-const MAP_EVERY = 30_000;
-const MOST_BLOCKS = 60; // with a name each
-const HOSTNAME = "kubernetes.io/hostname";
-const USUAL_KEY = "topology.kubernetes.io/zone";
-const COLOURS = [["matching", "pods that match"], ["cpu", "CPU requested"], ["memory", "memory requested"], ["pods", "pods"]];
 
 export function title() {
   return "Topology";
@@ -26,7 +21,7 @@ export async function open({ query, outlet, signal, say }) {
   const about = await overview(signal, outlet);
   if (about === null) return;
   const keys = (about.topologyKeys ?? []).map((each) => each.key);
-  const key = query.key || (keys.includes(USUAL_KEY) ? USUAL_KEY : keys[0]) || USUAL_KEY;
+  const key = query.key || usualKey(keys);
   const asked = { key, namespace: query.namespace ?? "", selector: query.selector ?? "", domain: query.domain ?? "" };
   const chosen = { ...asked, colour: query.colour || (asked.selector || asked.namespace ? "matching" : "cpu") };
   const map = query.domain === undefined ? new NodeMap((name, block) => choose(chosen, name, block), signal) : null;
@@ -43,21 +38,6 @@ export async function open({ query, outlet, signal, say }) {
     },
     onProblem: (error) => shown.found || update(outlet, controls(keys, chosen), problem(error)),
   });
-}
-
-/** What the service says of itself; null where the view was left before it did. */
-async function overview(signal, outlet) {
-  while (!signal.aborted) {
-    try {
-      return await ask(endpoint("overview"), { signal });
-    } catch (error) {
-      if (signal.aborted) return null;
-      if (!(error instanceof Problem)) throw error;
-      update(outlet, problem(error));
-      await wait(1000 * Math.max(2, error.seconds), signal);
-    }
-  }
-  return null;
 }
 
 function choose(chosen, name, block) {
@@ -103,21 +83,19 @@ function scaleOf(colour) {
   return colour === "matching" || colour === "pods" ? ["none;", "few", "most on one node"] : ["none;", "little", "all"];
 }
 
-const USED = (each, free, all) => (each[all] ? 1 - each[free] / each[all] : 0);
-
 function resources() {
   return [
     {
       head: "CPU requested",
       cell: (each) => {
-        const share = USED(each, "freeMilliCpu", "allocatableMilliCpu");
+        const share = used(each, "freeMilliCpu", "allocatableMilliCpu");
         return bar(share, `${percent(share)} of ${cpu(each.allocatableMilliCpu)}, ${cpu(each.freeMilliCpu)} free`);
       },
     },
     {
       head: "Memory requested",
       cell: (each) => {
-        const share = USED(each, "freeMemory", "allocatableMemory");
+        const share = used(each, "freeMemory", "allocatableMemory");
         return bar(share, `${percent(share)} of ${bytes(each.allocatableMemory)}`);
       },
     },
@@ -162,64 +140,4 @@ const WHAT_IF = {
 
 function asksForPods(chosen) {
   return Boolean(chosen.namespace || chosen.selector);
-}
-
-/** Loads the map a page at a time, and again after a while. `tell(progress)` is called after each page. */
-async function fill(map, chosen, signal, tell) {
-  let loaded = false; // later pages then replace the map at once, instead of emptying it first
-  const question = async () => {
-    await load(map, chosen, signal, tell, loaded);
-    loaded = true;
-  };
-  await poll(question, { every: MAP_EVERY, signal, onAnswer: () => {}, onProblem: (error) => tell(error.message) });
-}
-
-async function load(map, chosen, signal, tell, isLoaded) {
-  const asked = { key: chosen.key, namespace: chosen.namespace, selector: chosen.selector, limit: PAGE };
-  const domains = [];
-  for await (const row of pages(asked, "domains", signal)) domains.push(row);
-  const isByNode = domains.every((each) => each.nodes === 1) && (chosen.key === HOSTNAME || domains.length > MOST_BLOCKS);
-  const blocks = isByNode ? [{ name: "", rows: domains.map((each) => ({ ...each, node: each.domain })) }] : domains.map((each) => ({ name: each.domain, rows: [] }));
-  const show = () => {
-    const rows = blocks.flatMap((block) => block.rows);
-    const most = Math.max(1, ...rows.map((each) => (chosen.colour === "pods" ? each.pods : each.matching)));
-    const about = `Map of ${counted(domains.length, "domain")} with ${counted(rows.length, "node")}, coloured by ${COLOURS.find(([one]) => one === chosen.colour)?.[1]}. The table below has the figures.`;
-    map.show(blocks.map((block) => ({ name: block.name, cells: block.rows.map((row) => cellOf(row, chosen.colour, most)) })), about);
-    const all = domains.reduce((sum, each) => sum + each.nodes, 0);
-    tell(rows.length < all ? `${count(rows.length)} of ${counted(all, "node")} on the map.` : "");
-  };
-  const meanwhile = isLoaded ? () => {} : show;
-  if (isByNode) return show();
-  meanwhile();
-  let cells = 0;
-  for (const block of blocks) {
-    for await (const row of pages({ ...asked, domain: block.name }, "nodes", signal, meanwhile)) {
-      block.rows.push(row);
-      cells += 1;
-      if (cells >= MOST_CELLS) return show();
-    }
-    meanwhile();
-  }
-  show();
-}
-
-/** The rows of all pages. `between()` is called after each. */
-async function* pages(asked, name, signal, between = () => {}) {
-  let after = "";
-  do {
-    const found = await ask(endpoint("topology"), { query: { ...asked, after }, signal });
-    yield* found[name] ?? [];
-    between();
-    after = found.next ?? "";
-  } while (after && !signal.aborted);
-}
-
-function cellOf(row, colour, most) {
-  const cordoned = row.unschedulable ? ", cordoned" : "";
-  const used = USED(row, "freeMilliCpu", "allocatableMilliCpu");
-  const memory = USED(row, "freeMemory", "allocatableMemory");
-  const text = `${row.node}${cordoned}: ${counted(row.pods, "pod")}, ${count(row.matching)} match, CPU ${percent(used)}, memory ${percent(memory)} requested`;
-  const values = { matching: row.matching / most, pods: row.pods / most, cpu: used, memory };
-  const marks = { matching: row.matching, pods: row.pods };
-  return { name: row.node, value: values[colour] ?? 0, mark: marks[colour] ? String(marks[colour]) : "", text, isCordoned: Boolean(row.unschedulable) };
 }
