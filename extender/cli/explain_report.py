@@ -16,7 +16,7 @@ def report(found: Explanation) -> Iterator[str]:
         yield _verdict(found)
         yield from _notes_on_all(found)
         if found.obstacles:
-            yield from ("", "What rejects it", *_table(_obstacle_rows(found.obstacles)))
+            yield from ("", "What rejects it", *table(_obstacle_rows(found.obstacles)))
         for state in found.constraints:
             yield from ("", *_constraint(state))
         if found.node is not None:
@@ -104,7 +104,7 @@ def _constraint(state: ConstraintState) -> Iterator[str]:
         (each.domain, str(each.nodes), str(each.count), "yes" if each.passes else "no", _names(each.pods, each.count))
         for each in state.domains
     ]
-    yield from _table(rows)
+    yield from table(rows)
     if state.more_domains:
         yield f"{_INDENT}and {state.more_domains} more domains"
     if state.more_terms:
@@ -143,7 +143,7 @@ def _reach(reach: Reach) -> str:
     return f"namespaces: {names} ({reach.why})"
 
 
-def _table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+def table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
     """Columns as wide as their longest cell, the last one ragged."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:

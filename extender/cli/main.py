@@ -27,6 +27,7 @@ COMMANDS: Final = (
     "groups",
     "doctor",
     "explain",
+    "whatif",
     "replay",
 )
 INTERRUPTED = 130

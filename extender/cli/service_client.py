@@ -1,4 +1,4 @@
-"""Asks a running service over HTTP: its settings, readiness and metrics for `doctor`, and explanations. Blocking calls."""
+"""Asks a running service over HTTP: its settings, readiness and metrics for `doctor`, explanations and what-ifs. Blocking calls."""
 
 import argparse
 import ssl
@@ -18,6 +18,7 @@ from extender.settings.configuration import Settings, parse_settings
 from extender.telemetry.metrics import read_page
 
 _SECONDS: Final = 10.0
+_WHAT_IF_SECONDS: Final = 600.0
 _UNAUTHORIZED: Final = (401, 403)
 _CONFIGZ_NAME: Final = "placement.extender.dev"
 
@@ -89,10 +90,23 @@ def fetch_explanation(url: str, trust: Trust, pod: tuple[str, str], body: bytes,
     try:
         return _open(request, context)[0]
     except urllib.error.HTTPError as error:
-        raise _said(error, base) from None
+        raise _said(error, base, "check the names of the pod and the node, and `extender doctor`") from None
 
 
-def _said(error: urllib.error.HTTPError, base: str) -> ServiceError:
+def fetch_what_if(url: str, trust: Trust, body: bytes) -> bytes:
+    """The answer to a what-if. Raises ServiceError. Waits as long as the service computes, see `whatIf.seconds`."""
+    _check_url(url)
+    base = url.rstrip("/")
+    context = _context(trust) if base.startswith("https://") else None
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"{base}/v1/whatif", body, headers)  # noqa: S310 (checked by _open)
+    try:
+        return _open(request, context, _WHAT_IF_SECONDS)[0]
+    except urllib.error.HTTPError as error:
+        raise _said(error, base, "correct the changes, or ask for less at a time") from None
+
+
+def _said(error: urllib.error.HTTPError, base: str, remedy: str) -> ServiceError:
     """The error that the service answers, in its own words."""
     try:
         text = str(orjson.loads(error.read())["error"])
@@ -102,7 +116,7 @@ def _said(error: urllib.error.HTTPError, base: str) -> ServiceError:
         return ServiceError(
             "tls", f"{base}: {text}", "ask from the machine of the service, or give --cert-file and --key-file"
         )
-    return ServiceError("service", f"{base}: {text}", "check the names of the pod and the node, and `extender doctor`")
+    return ServiceError("service", f"{base}: {text}", remedy)
 
 
 def _context(trust: Trust) -> ssl.SSLContext:
@@ -128,11 +142,13 @@ def _get(url: str, context: ssl.SSLContext | None) -> _Answer:
         raise _rejection(url, error.code) from None
 
 
-def _open(request: urllib.request.Request, context: ssl.SSLContext | None) -> tuple[bytes, str]:
+def _open(
+    request: urllib.request.Request, context: ssl.SSLContext | None, seconds: float = _SECONDS
+) -> tuple[bytes, str]:
     """The body of an answer, and its date. Raises HTTPError for another status than 200, ServiceError for the rest."""
     url = request.full_url
     try:
-        with _opener(context).open(request, timeout=_SECONDS) as answer:
+        with _opener(context).open(request, timeout=seconds) as answer:
             return answer.read(), answer.headers.get("Date", "")
     except urllib.error.HTTPError:
         raise

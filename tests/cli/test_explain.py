@@ -57,11 +57,16 @@ async def scenario() -> AsyncIterator[str]:
         yield url
 
 
-async def explain(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """The exit code of the command, and what it printed."""
-    code = await asyncio.to_thread(main, ["explain", *arguments])
+async def running_main(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """The exit code of a command beside the scenario, and what it printed."""
+    code = await asyncio.to_thread(main, list(arguments))
     printed = capsys.readouterr()
     return code, printed.out, printed.err
+
+
+async def explain(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """The exit code of the command, and what it printed."""
+    return await running_main(capsys, "explain", *arguments)
 
 
 @pytest.mark.asyncio(loop_scope="module")

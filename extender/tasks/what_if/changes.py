@@ -93,8 +93,9 @@ def _queued(changes: _Changes, what_if: WhatIf, index: ClusterIndex) -> Prepared
 
 
 def _order(each: Waiting) -> tuple[int, str, datetime, str]:
+    """Given pods that were never created keep the order in which they are given."""
     pod = each.pod
-    return -pod.priority, pod.created, pod.start_time or _NOT_STARTED, pod.full_name
+    return -pod.priority, pod.created, pod.start_time or _NOT_STARTED, "" if each.origin == "given" else pod.full_name
 
 
 class _Changes:
