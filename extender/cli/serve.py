@@ -1,11 +1,13 @@
 """`extender serve`: answers kube-scheduler until it is stopped, with the data of a cluster or of a snapshot."""
 
+from __future__ import annotations
+
 import argparse
 import logging
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from random import Random
-from typing import Final, get_args
+from typing import TYPE_CHECKING, Final, get_args
 
 import msgspec
 
@@ -19,12 +21,13 @@ from extender.kube.errors import BadAccess
 from extender.kube.session import open_session
 from extender.kube.timing import SystemClock
 from extender.model.units import Address
-from extender.server.certificates import TlsError
-from extender.server.tls import ServerTls
 from extender.settings.configuration import Settings
 from extender.tasks.supervisor import Supervisor
 from extender.telemetry import scraped
 from extender.telemetry.logs import Level, configure
+
+if TYPE_CHECKING:
+    from extender.server.tls import ServerTls
 
 _LOG = logging.getLogger(__name__)
 _ANSWERS_IN_FLIGHT_SECONDS: Final = 10.0
@@ -133,6 +136,10 @@ def _certificates(service: Service, supervisor: Supervisor) -> ServerTls | None:
     """The TLS of the socket, and a job that reloads changed files; None for plain HTTP."""
     if not service.settings.server.tls.cert_file:
         return None
+    # With what reads certificates, 9 MB that plain HTTP does not need.
+    from extender.server.certificates import TlsError  # noqa: PLC0415 - see above
+    from extender.server.tls import ServerTls  # noqa: PLC0415 - see above
+
     try:
         tls = ServerTls(service.settings.server.tls)
     except TlsError as error:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from random import Random
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from extender.compose.admission import AdmissionPart, admission_of_cluster
 from extender.compose.foundation import Foundation, Job, make_index, make_reflectors
 from extender.compose.leadership import SINGLE_REPLICA, Replica, replica_of
 from extender.compose.preemption import (
@@ -37,7 +37,6 @@ from extender.kube.timing import Clock, SystemClock
 from extender.model.objects import Object, Pod
 from extender.server.app import listening, make_app
 from extender.server.collaborators import Verbs
-from extender.server.tls import ServerTls
 from extender.settings.configuration import DEFAULT_NAMESPACE, Settings
 from extender.tasks.auditing import Auditing
 from extender.tasks.browse_service import BrowseService
@@ -61,6 +60,10 @@ from extender.verbs.filter.pipeline import FilterVerb
 from extender.verbs.prioritize import prioritize_nodes
 from extender.wire.kinds import PODS
 from extender.wire.webhook_configurations import OwnPod
+
+if TYPE_CHECKING:  # with what reads and makes certificates, 9 MB that plain HTTP without policies does not need
+    from extender.compose.admission import AdmissionPart
+    from extender.server.tls import ServerTls
 
 _LOG = logging.getLogger(__name__)
 
@@ -251,6 +254,8 @@ def _admission(base: Foundation, pod: OwnPod | None, injected: InjectedPods) -> 
     """The webhook, None where policies are disabled."""
     if not base.settings.policies.enabled:
         return None
+    from extender.compose.admission import admission_of_cluster  # noqa: PLC0415 - see the imports for type checking
+
     found = admission_of_cluster(base, pod)
     injected.tell = found.status.note_injected
     return found

@@ -3,9 +3,11 @@
 Called by `compose` and by tests, each with their own collaborators.
 """
 
+from __future__ import annotations
+
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
@@ -17,11 +19,13 @@ from extender.server.listening import listening_limits, listening_within
 from extender.server.middleware import VerbEndpoint, answer_errors
 from extender.server.page.handler import add_page
 from extender.server.request_checks import BodyMemory, Deadlines
-from extender.server.tls import ServerTls
 from extender.server.v1.operations import OPERATIONS
 from extender.settings.configuration import Settings
 from extender.telemetry import scraped
 from extender.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from extender.server.tls import ServerTls  # with what reads certificates, 9 MB that plain HTTP does not need
 
 _DIRECT: Final[web.AppKey[Mapping[str, DirectHandler]]] = web.AppKey("DIRECT")  # what answers the verbs, by path
 _BODIES_AT_ONCE = 4  # of the largest size, in memory from their first byte until they are answered

@@ -230,3 +230,21 @@ async def test_nothing_is_answered_while_the_cluster_cannot_be_read(tmp_path: Pa
         assert (await session.post(f"{url}/filter", json=QUESTION)).status == 503
         checks = await (await session.get(f"{url}/readyz?verbose")).text()
     assert "[-]pods failed: " in checks
+
+
+PLAIN_SERVICE = """
+import sys
+from random import Random
+import extender.cli.serve
+from extender.compose.service import service_of_objects
+from extender.settings.configuration import Settings
+service_of_objects(Settings(), [], Random(1))
+print([name for name in ("cryptography", "extender.certificates", "extender.compose.admission") if name in sys.modules])
+"""
+
+
+async def test_plain_http_without_policies_loads_nothing_that_reads_certificates() -> None:
+    """It would hold 9 MB."""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", PLAIN_SERVICE, stdout=PIPE)
+    told, _ = await process.communicate()
+    assert told.decode().strip() == "[]"
