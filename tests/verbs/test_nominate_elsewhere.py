@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
+import pytest
 
 from extender.index.cluster import ClusterIndex
+from extender.rules.catalog import PreparedFilters
 from extender.settings.configuration import Settings
 from extender.verbs.filter.select_host import TRIED, find_node_elsewhere
 from extender.wire.kinds import PODS
@@ -85,3 +88,24 @@ def test_a_pod_whose_node_is_not_known_yet_counts_wherever_it_may_be() -> None:
 def test_an_unschedulable_node_is_no_place() -> None:
     index = index_of(node("n1", unschedulable=True, allocatable={"pods": "1"}))
     assert found(index, contender_json("asking", **LONELY)) == ("", True)
+
+
+def test_where_most_nodes_pass_a_few_hundred_of_them_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a hundred thousand nodes all of them take 40 ms, for each rejected pod."""
+    index = cluster(*(stage(f"n{number}", cpu=1000 if number % 50 else 4000) for number in range(3000)))
+    read: list[int] = []
+    passing = PreparedFilters.passing
+
+    def counted(filters: PreparedFilters, positions: Sequence[int]) -> Sequence[int]:
+        read.append(len(positions))
+        return passing(filters, positions)
+
+    monkeypatch.setattr(PreparedFilters, "passing", counted)
+    assert found(index, contender_json("asking", cpu=2000, **LONELY), 1) == ("n50", True)
+    assert sum(read) < 600
+
+
+def test_nodes_after_the_first_hundreds_are_tried_where_these_have_another_reason() -> None:
+    taint = [{"key": "reserved", "effect": "NoSchedule"}]
+    index = cluster(*(stage(f"n{number}", taints=taint) for number in range(400)), stage("last"))
+    assert found(index, contender_json("asking", **LONELY), 1) == ("last", True)

@@ -34,6 +34,7 @@ COMPARED = 5
 
 # How many nodes that pass our rules and have too little room are tried elsewhere, best first, before giving up.
 TRIED = 64
+_FIRST_RANKED = 4 * TRIED  # nodes of the whole cluster, before all of them are ranked
 
 
 def best_passing(search: Search, most: int, start: int) -> Ranked:
@@ -154,7 +155,7 @@ def find_node_elsewhere(pod: Pod, view: IndexReaders, settings: Settings, seed: 
 
     The second value tells whether any node passes *our* rules: where none does, only a change of what they depend on can
     help. A pod with needs that the index does not hold (volumes, devices) gets no node, as they cannot be
-    checked. O(nodes) at worst.
+    checked. O(nodes) at worst; where most nodes pass it reads a few hundred, as there may be a hundred thousand.
     """
     pod = effective_pod(pod, view, settings)
     compiled = view.compiled(pod.signature)
@@ -163,20 +164,25 @@ def find_node_elsewhere(pod: Pod, view: IndexReaders, settings: Settings, seed: 
     if filters.rejects_every_node:
         return "", False
     names = list(view.known)
-    requested = RequestedNodes(names, IndexFrame(), view)
-    ranked = best_passing(Search(compiled, filters, requested, view, settings), len(names), seed % max(len(names), 1))
+    search = Search(compiled, filters, RequestedNodes(names, IndexFrame(), view), view, settings)
+    start = seed % max(len(names), 1)
     if pod.has_unseen_needs:
-        return "", bool(ranked)
+        return "", bool(best_passing(search, 1, start))
     fit = catalog.NODE_FIT.prepare_filter(pod, compiled, view, IndexFrame())
     own = view.reserved.node_of(pod.uid)  # where its group was placed with the pod there: before any better node
     if own in view.known and filters.reason(view.known[own]) is None and fit.reason(view.known[own]) is None:
         return own, True
-    tried = 0
-    for _, number in ranked:
-        reason = fit.reason(number)
-        if reason is None:
-            return view.node_names[number], True
-        tried += reason in (Reason.NO_ROOM, Reason.HOST_PORTS)
-        if tried >= TRIED:
+    seen = tried = 0
+    for most in (_FIRST_RANKED, len(names)):
+        ranked = best_passing(search, most, start)
+        for _, number in ranked[seen:]:
+            reason = fit.reason(number)
+            if reason is None:
+                return view.node_names[number], True
+            tried += reason in (Reason.NO_ROOM, Reason.HOST_PORTS)
+            if tried >= TRIED:
+                return "", True
+        seen = len(ranked)
+        if seen < most:
             break
-    return "", bool(ranked)
+    return "", seen > 0

@@ -99,8 +99,9 @@ def _relist(load: Load, player: RemotePlayer, api_server: Child, service: Child)
 def _scrape(player: RemotePlayer, service: Child) -> Figures:
     """Reads the metrics a few times."""
     service.call("pause")
-    for _ in range(_SCRAPES):
-        player.real.get("/metrics")
+    with closing(Connection(player.real.url)) as connection:  # the player's was idle for long, and may have been closed
+        for _ in range(_SCRAPES):
+            connection.get("/metrics")
     return renamed(service.call("pause"), "scrape")
 
 

@@ -21,6 +21,7 @@ class Connection:
     """A connection to the base URL of a service."""
 
     def __init__(self, url: str) -> None:
+        self.url = url
         parts = urlsplit(url)
         self._host = f"{parts.hostname}:{parts.port}"
         self._socket = socket.create_connection((parts.hostname or "", parts.port or 80), timeout=_TIMEOUT_SECONDS)
