@@ -9,6 +9,7 @@ import pytest
 
 from extender.index.cluster import ClusterIndex
 from tests.builders import (
+    PREFERRED,
     Json,
     asking,
     index_of,
@@ -141,3 +142,17 @@ def test_only_nodes_that_pass_and_were_asked_are_on_the_list() -> None:
     names = ["z2-a", "ghost", "z2-b", "z1-b"]
     assert [shortlist(index, asked, names, 2, seed) for seed in range(3)] == [["z2-b", "z1-b"]] * 3
     assert shortlist(index, asked, ["z2-a", "ghost", "z1-b"], 2) == ["z1-b"]
+
+
+@pytest.mark.parametrize("prefers", [True, False])
+def test_nodes_that_the_pod_prefers_are_not_cut_off(*, prefers: bool) -> None:
+    """kube-scheduler scores preferred node affinity among the answered nodes only."""
+    names = [f"n{number}" for number in range(100)]
+    index = index_of(*(node(name, disk="ssd" if name in {"n3", "n77"} else "hdd") for name in names))
+    asked = pod_json()
+    if prefers:
+        preference = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}
+        asked["spec"]["affinity"] = {"nodeAffinity": {PREFERRED: [{"weight": 5, "preference": preference}]}}
+    answers = [shortlist(index, asked, names, 4, seed) for seed in range(20)]
+    assert {len(set(each)) for each in answers} == {4}
+    assert all({"n3", "n77"} <= set(each) for each in answers) is prefers

@@ -69,11 +69,28 @@ def select_hosts(search: Search, pod: Pod, seed: int, avoid: str) -> Sequence[st
     if len(requested) > 1 and answers_one(search.compiled, search.view, settings):
         return requested.names_at(select_host(search, pod, seed % len(requested), avoid))
     if most and len(requested) > most:
-        return requested.names_at([node for _, node in best_passing(search, most, seed % len(requested))])
+        return requested.names_at(_shortlist(search, pod, most, seed % len(requested)))
     nodes = requested.positions()
     if filters.passes_all and len(nodes) == len(requested):
         return requested.names
     return requested.names_at(filters.passing(nodes))
+
+
+def _shortlist(search: Search, pod: Pod, most: int, start: int) -> list[int]:
+    """Up to ``most`` positions that pass, best first: by our own score, then by the pod's preferred node terms.
+
+    kube-scheduler scores only the nodes that are answered, so a node that it would prefer must not be cut off.
+    """
+    signature, requested = pod.signature, search.requested
+    if not signature.preferred_nodes:
+        return [node for _, node in best_passing(search, most, start)]
+
+    def preferred(item: tuple[float, int]) -> tuple[float, int]:
+        rank, position = item
+        node = requested.node(position)
+        return rank, _preference(node, signature) if node is not None else 0
+
+    return [node for _, node in sorted(best_passing(search, len(requested), start), key=preferred, reverse=True)[:most]]
 
 
 def _own_slot(search: Search, pod: Pod) -> str:
