@@ -1,8 +1,9 @@
 """`extender config`: checks configuration files, and prints kube-scheduler's configuration for one.
 
 `validate FILE...` prints for each file that it is valid, or all its problems. `generate` prints the
-KubeSchedulerConfiguration for a configuration of the extender and a layout. It never prints https without a CA:
-kube-scheduler would then not verify the extender's certificate.
+KubeSchedulerConfiguration for a configuration of the extender and a layout, or those of several schedulers and the policy
+that distributes pods over them. It never prints https without a CA: kube-scheduler would then not verify the extender's
+certificate.
 https://kubernetes.io/docs/reference/config-api/kube-scheduler-config.v1/
 """
 
@@ -12,6 +13,7 @@ import math
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, get_args
 
 from extender.cli.command import CommandError, Commands
@@ -22,6 +24,7 @@ from extender.verbs.prioritize import has_scores
 
 LAYOUTS: Final = ("sidecar", "second-scheduler", "service")
 SECOND_SCHEDULER: Final = "placement-scheduler"
+MOST_SCHEDULERS: Final = 32
 SERVICE_HOST: Final = "placement-extender.placement-extender.svc"
 # kube-scheduler ignores --kubeconfig if --config is set, so the document names the file. In a pod it needs none.
 _KUBEADM: Final = "/etc/kubernetes/scheduler.conf"
@@ -87,6 +90,16 @@ def _add_generate(actions: Commands) -> None:
         metavar="FILE",
         help=f'kubeconfig of kube-scheduler ({_KUBEADM}; in the layout second-scheduler "", its service account)',
     )
+    parser.add_argument(
+        "--schedulers",
+        type=int,
+        default=1,
+        metavar="N",
+        help=f"configurations of N schedulers, {SECOND_SCHEDULER}-0 and so on, and a policy that gives each pod to one",
+    )
+    parser.add_argument(
+        "--out", metavar="FOLDER", help="with --schedulers: write a file for each document instead of printing them"
+    )
     parser.add_argument("--embed", action="store_true", help="put the content of the three files into the output")
     parser.set_defaults(run=generate)
 
@@ -114,24 +127,93 @@ def generate(arguments: argparse.Namespace) -> int:
         raise CommandError("--config and --mode: the configuration sets the mode")
     settings = read_settings(arguments.config) if arguments.config else default_settings(arguments.mode or "offload")
     trust = Trust(arguments.ca_file, arguments.cert_file, arguments.key_file, arguments.embed)
-    host, kubeconfig = arguments.host or "", arguments.scheduler_kubeconfig
+    host, kubeconfig, count = arguments.host or "", arguments.scheduler_kubeconfig, arguments.schedulers
+    is_several = count != 1 or bool(arguments.out)
+    if is_several:
+        _check_several(settings, arguments.layout, count)
     if kubeconfig is None:
-        kubeconfig = SCHEDULER_KUBECONFIG[arguments.layout]
-    print(scheduler_configuration(settings, arguments.layout, trust, host, kubeconfig), end="")
+        kubeconfig = "" if is_several else SCHEDULER_KUBECONFIG[arguments.layout]
+    names = [f"{SECOND_SCHEDULER}-{number}" for number in range(count)] if is_several else [""]
+    documents = {
+        f"{name}.yaml": scheduler_configuration(settings, arguments.layout, trust, host, kubeconfig, name)
+        for name in names
+    }
+    if is_several:
+        documents["policy.yaml"] = distributing_policy(names, _namespace_in(host or SERVICE_HOST))
+    if arguments.out:
+        _write(Path(arguments.out), documents)
+    else:
+        print("---\n".join(documents.values()), end="")
     return 0
 
 
-def scheduler_configuration(settings: Settings, layout: str, trust: Trust, host: str = "", kubeconfig: str = "") -> str:
-    """The document as text with comments. Raises CommandError for settings that would not work or not be secure."""
+def _check_several(settings: Settings, layout: str, count: int) -> None:
+    if not 1 < count <= MOST_SCHEDULERS:
+        raise CommandError(f"--schedulers: expected 2 to {MOST_SCHEDULERS}, got {count}")
+    if settings.schedulers != "many":
+        raise CommandError("--schedulers: give a configuration of the extender with `schedulers: many` (--config)")
+    if layout != "service":
+        raise CommandError(
+            f"--schedulers: layout {layout} gives each scheduler an extender of its own; use --layout service, so that all ask one"
+        )
+
+
+def _write(folder: Path, documents: dict[str, str]) -> None:
+    """Writes the files and prints their names. Raises CommandError if the folder cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in documents.items():
+            (folder / name).write_text(text, "utf-8")
+            print(folder / name)
+    except OSError as error:
+        raise CommandError(f"--out {folder}: {error.strerror}") from None
+
+
+def _namespace_in(host: str) -> str:
+    """The namespace in the host name of a Service, empty where the name is another one."""
+    labels = host.split(".")
+    return labels[1] if labels[2:3] == ["svc"] else ""
+
+
+def distributing_policy(names: Sequence[str], namespace: str) -> str:
+    """A policy that gives each pod to one of the schedulers, as text with comments. ``namespace``: the extender's."""
+    exempt = ", ".join(filter(None, ("kube-system", namespace)))
+    lines = [
+        "# Gives each pod to one of the schedulers when it is created, all pods of an owner to the same one. Workloads need no",
+        "# change. The namespaces left out have the pods that the schedulers depend on: the default scheduler places them.",
+        "apiVersion: placement.extender.dev/v1alpha1",
+        "kind: ClusterPodSchedulingPolicy",
+        "metadata:",
+        "  name: placement-schedulers",
+        "spec:",
+        "  podSelector: {}",
+        "  namespaceSelector:",
+        "    matchExpressions:",
+        f"      - {{key: kubernetes.io/metadata.name, operator: NotIn, values: [{exempt}]}}",
+        "  when: [Admission] # the name of the scheduler cannot change afterwards",
+        f"  schedulerNames: [{', '.join(names)}]",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def scheduler_configuration(
+    settings: Settings, layout: str, trust: Trust, host: str = "", kubeconfig: str = "", name: str = ""
+) -> str:
+    """The document as text with comments. Raises CommandError for settings that would not work or not be secure.
+
+    ``name``: of one of several schedulers; empty for that of the layout.
+    """
     _check(settings, layout, trust)
+    if not name and layout == "second-scheduler":
+        name = SECOND_SCHEDULER
     lines = [
         f"# kube-scheduler for placement-extender: mode {settings.mode}, layout {layout}. Start it with --config=FILE.",
         "apiVersion: kubescheduler.config.k8s.io/v1",
         "kind: KubeSchedulerConfiguration",
         *_sampling(settings),
         *_connection(kubeconfig),
-        *_election(layout),
-        *_profiles(settings, layout),
+        *_election(name),
+        *_profiles(settings, name),
         "",
         "extenders: # they apply to all profiles of this scheduler",
         *_extender_entry(settings, layout, trust, host),
@@ -169,23 +251,22 @@ def _connection(kubeconfig: str) -> Iterator[str]:
         yield f"  kubeconfig: {kubeconfig} # with --config the scheduler ignores its flag --kubeconfig"
 
 
-def _election(layout: str) -> Iterator[str]:
-    if layout == "second-scheduler":
+def _election(name: str) -> Iterator[str]:
+    if name:
         yield ""
         yield "leaderElection: # another Lease than that of the first scheduler"
         yield "  leaderElect: true"
-        yield f"  resourceName: {SECOND_SCHEDULER}"
+        yield f"  resourceName: {name}"
         yield "  resourceNamespace: kube-system"
 
 
-def _profiles(settings: Settings, layout: str) -> Iterator[str]:
+def _profiles(settings: Settings, name: str) -> Iterator[str]:
     disabled = _disabled(settings)
-    name = SECOND_SCHEDULER if layout == "second-scheduler" else "default-scheduler"
-    if layout != "second-scheduler" and not disabled:
+    if not (name or disabled):
         return
     yield ""
     yield "profiles:"
-    yield f"  - schedulerName: {name}"
+    yield f"  - schedulerName: {name or 'default-scheduler'}"
     if disabled:
         yield "    plugins:"
         yield "      multiPoint: # disables a plugin at all extension points"
@@ -232,9 +313,12 @@ def _extender_entry(settings: Settings, layout: str, trust: Trust, host: str) ->
     why = "without the extender the plugins still apply the constraints"
     if offload:
         why = "without the extender pods would be placed without their constraints"
+    elif settings.schedulers == "many":
+        why = "without the extender two schedulers would give one room away twice"
     elif settings.quota.rejects:
         why = "without the extender pods would be placed over their quotas"
-    yield f"    ignorable: {'false' if offload or settings.quota.rejects else 'true'} # {why}"
+    must_ask = offload or settings.quota.rejects or settings.schedulers == "many"
+    yield f"    ignorable: {'false' if must_ask else 'true'} # {why}"
     if server.tls.cert_file:
         yield "    enableHTTPS: true"
         yield "    tlsConfig:"

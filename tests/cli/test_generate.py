@@ -11,6 +11,8 @@ import yaml
 from extender.cli.config import CANDIDATES
 from extender.cli.main import main
 from extender.settings.configuration import API_VERSION, KIND
+from extender.wire.limits import DEFAULT_LIMITS
+from extender.wire.policy_validation import validate
 
 ROOT = Path(__file__).resolve().parents[2]
 TLS = {"certFile": "/etc/tls/tls.crt", "keyFile": "/etc/tls/tls.key"}
@@ -186,3 +188,63 @@ def test_a_service_without_tls_is_rejected(capsys: pytest.CaptureFixture[str]) -
 
 def test_a_mode_beside_a_configuration_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "the configuration sets the mode" in rejected(capsys, "--config", written(tmp_path), "--mode", "augment")
+
+
+def several(folder: Path, *, count: int = 3, layout: str = "service", **sections: Any) -> tuple[str, ...]:
+    """The arguments for several schedulers."""
+    config = written(folder, **({"schedulers": "many", "server": {"tls": TLS}} | sections))
+    return ("--config", config, "--layout", layout, "--schedulers", str(count), *TRUST)
+
+
+def test_several_schedulers_have_names_and_leases_of_their_own_and_ask_one_extender(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["config", "generate", *several(tmp_path)]) == 0
+    *documents, policy = yaml.safe_load_all(capsys.readouterr().out)
+    names = [f"placement-scheduler-{number}" for number in range(3)]
+    assert [[each["schedulerName"] for each in one["profiles"]] for one in documents] == [[name] for name in names]
+    assert [one["leaderElection"]["resourceName"] for one in documents] == names
+    assert len({one["extenders"][0]["urlPrefix"] for one in documents}) == 1
+    assert policy["spec"]["schedulerNames"] == names
+    assert validate(policy, DEFAULT_LIMITS) == []
+
+
+def test_the_policy_leaves_out_the_namespace_of_the_extender(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = several(tmp_path, count=2)
+    assert main(["config", "generate", *arguments, "--host", "placement-extender.tools.svc"]) == 0
+    *_, policy = yaml.safe_load_all(capsys.readouterr().out)
+    (namespaces,) = policy["spec"]["namespaceSelector"]["matchExpressions"]
+    assert (namespaces["operator"], namespaces["values"]) == ("NotIn", ["kube-system", "tools"])
+
+
+def test_several_schedulers_in_augment_mode_do_not_go_on_without_the_extender(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["config", "generate", *several(tmp_path, mode="augment")]) == 0
+    first, *_ = yaml.safe_load_all(capsys.readouterr().out)
+    assert first["extenders"][0]["ignorable"] is False
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"count": 0}, "--schedulers: expected 2 to 32, got 0"),
+        ({"count": 33}, "--schedulers: expected 2 to 32, got 33"),
+        (
+            {"schedulers": "one"},
+            "--schedulers: give a configuration of the extender with `schedulers: many` (--config)",
+        ),
+        ({"layout": "sidecar"}, "--schedulers: layout sidecar gives each scheduler an extender of its own"),
+    ],
+)
+def test_several_schedulers_that_would_not_share_one_extender_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], problem: str
+) -> None:
+    assert problem in rejected(capsys, *several(tmp_path, **changes))
+
+
+def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "taken").write_text("", "utf-8")
+    assert "--out" in rejected(capsys, *several(tmp_path), "--out", str(tmp_path / "taken"))

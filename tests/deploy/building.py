@@ -17,7 +17,7 @@ Json: TypeAlias = dict[str, Any]
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
-OVERLAYS = ("sidecar", "second-scheduler", "service", "service-cert-manager")
+OVERLAYS = ("sidecar", "second-scheduler", "service", "service-cert-manager", "schedulers")
 CLUSTER_SCOPED = ("ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
 DEPLOYED = OVERLAYS[1:]  # those with pods of their own
 
@@ -52,6 +52,11 @@ def overlay_with(component: str, name: str, folder: Path) -> list[Json]:
 def of_kind(documents: list[Json], *kinds: str) -> list[Json]:
     """Those of these kinds."""
     return [document for document in documents if document["kind"] in kinds]
+
+
+def templates(documents: list[Json]) -> list[Json]:
+    """Those of all workloads of the overlay."""
+    return [one["spec"]["template"] for one in of_kind(documents, "Deployment", "StatefulSet")]
 
 
 def rules(documents: list[Json], *kinds: str) -> Iterator[tuple[str, str, str]]:

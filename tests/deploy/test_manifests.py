@@ -15,7 +15,19 @@ from extender.cli.main import main
 from extender.doctor.permissions import needed_permissions
 from extender.settings.configuration import Settings, default_settings, parse_settings
 from extender.wire.api_calls import API_CALLS
-from tests.deploy.building import CLUSTER_SCOPED, DEPLOY, DEPLOYED, OVERLAYS, Json, built, load, of_kind, overlay, rules
+from tests.deploy.building import (
+    CLUSTER_SCOPED,
+    DEPLOY,
+    DEPLOYED,
+    OVERLAYS,
+    Json,
+    built,
+    load,
+    of_kind,
+    overlay,
+    rules,
+    templates,
+)
 
 KUBERNETES = "1.36"
 FOREIGN = {"Certificate", "Issuer", "PodMonitor"}  # of operators, whose schemas are theirs
@@ -55,7 +67,15 @@ def test_the_schemas_reject_a_field_that_does_not_exist() -> None:
 def test_everything_stands_in_the_overlays_own_namespace(name: str) -> None:
     cluster_wide = {*CLUSTER_SCOPED, "Namespace"}
     wanted = load(DEPLOY / "overlays" / name / "kustomization.yaml")["namespace"]
-    assert {one["metadata"].get("namespace") for one in overlay(name) if one["kind"] not in cluster_wide} <= {wanted}
+    # The Leases of several schedulers are in the namespace that their configurations name.
+    leases = {one["metadata"]["name"] for one in overlay(name) if one["metadata"].get("namespace") == "kube-system"}
+    assert (
+        wanted == "kube-system"
+        or not leases
+        or {found.startswith("placement-schedulers-") for found in leases} == {True}
+    )
+    found = [one for one in overlay(name) if one["metadata"]["name"] not in leases and one["kind"] not in cluster_wide]
+    assert {one["metadata"].get("namespace") for one in found} <= {wanted}
     bound = [one["subjects"][0] for one in of_kind(overlay(name), "ClusterRoleBinding", "RoleBinding")]
     assert {subject.get("namespace") for subject in bound if subject["kind"] == "ServiceAccount"} <= {wanted}
 
@@ -147,19 +167,19 @@ def test_the_lease_can_be_changed_by_name_only() -> None:
 
 @EACH_DEPLOYED
 def test_pods_run_without_root_and_with_nothing_to_write_to(name: str) -> None:
-    template = pod_of(overlay(name))
-    spec = template["spec"]["securityContext"]
-    assert (spec["runAsNonRoot"], spec["seccompProfile"]["type"]) == (True, "RuntimeDefault")
-    assert spec["runAsUser"] > 1000
-    for container in containers(template):
-        closed = container["securityContext"]
-        assert (closed["readOnlyRootFilesystem"], closed["allowPrivilegeEscalation"]) == (True, False)
-        assert closed["capabilities"] == {"drop": ["ALL"]}
+    for template in templates(overlay(name)):
+        spec = template["spec"]["securityContext"]
+        assert (spec["runAsNonRoot"], spec["seccompProfile"]["type"]) == (True, "RuntimeDefault")
+        assert spec["runAsUser"] > 1000
+        for container in containers(template):
+            closed = container["securityContext"]
+            assert (closed["readOnlyRootFilesystem"], closed["allowPrivilegeEscalation"]) == (True, False)
+            assert closed["capabilities"] == {"drop": ["ALL"]}
 
 
 @EACH_DEPLOYED
 def test_containers_have_a_tag_probes_and_requests(name: str) -> None:
-    for container in containers(pod_of(overlay(name))):
+    for container in (one for template in templates(overlay(name)) for one in containers(template)):
         assert re.fullmatch(r".+:v?\d+\.\d+\.\d+", container["image"])
         assert {"livenessProbe", "readinessProbe"} <= set(container)
         assert set(container["resources"]["requests"]) == {"cpu", "memory"}
@@ -179,27 +199,28 @@ def test_probes_ask_where_and_how_the_extender_answers(name: str) -> None:
 
 @EACH_DEPLOYED
 def test_service_budget_and_network_policy_select_the_pods(name: str) -> None:
-    labels = pod_of(overlay(name))["metadata"]["labels"]
     documents = overlay(name)
+    labels = [template["metadata"]["labels"] for template in templates(documents)]
     selectors = [one["spec"]["selector"] for one in of_kind(documents, "Service")]
     selectors += [one["spec"]["selector"]["matchLabels"] for one in of_kind(documents, "PodDisruptionBudget")]
     selectors += [one["spec"]["podSelector"]["matchLabels"] for one in of_kind(documents, "NetworkPolicy")]
     assert len(selectors) >= 2
-    assert [selector for selector in selectors if not selector.items() <= labels.items()] == []
+    assert [each for each in selectors if not any(each.items() <= some.items() for some in labels)] == []
 
 
 @EACH_DEPLOYED
 def test_mounted_configuration_and_secrets_exist(name: str) -> None:
     documents = overlay(name)
     maps = {one["metadata"]["name"] for one in of_kind(documents, "ConfigMap")}
-    volumes = pod_of(documents)["spec"]["volumes"]
+    volumes = [volume for template in templates(documents) for volume in template["spec"]["volumes"]]
     assert {volume["configMap"]["name"] for volume in volumes if "configMap" in volume} == maps
     secrets = {volume["secret"]["secretName"] for volume in volumes if "secret" in volume}
     made = {one["spec"]["secretName"] for one in of_kind(documents, "Certificate")}
     applied = {one["metadata"]["name"] for one in of_kind(documents, "Secret")}
     assert secrets - applied <= (made or secrets_by_hand()), "else README.md says how `extender certs` makes it"
-    mounted = {mount["name"] for one in containers(pod_of(documents)) for mount in one["volumeMounts"]}
-    assert mounted == {volume["name"] for volume in volumes}
+    for template in templates(documents):
+        mounted = {mount["name"] for one in containers(template) for mount in one["volumeMounts"]}
+        assert mounted == {volume["name"] for volume in template["spec"]["volumes"]}
 
 
 @EACH_DEPLOYED
@@ -352,7 +373,7 @@ def test_in_the_static_pod_the_extender_is_the_user_that_the_roles_are_bound_to(
     assert not of_kind(overlay("sidecar"), "ServiceAccount", "Role", "RoleBinding")
 
 
-@pytest.mark.parametrize("name", ["sidecar", "second-scheduler", "service"])
+@pytest.mark.parametrize("name", ["sidecar", "second-scheduler", "service", "schedulers"])
 def test_what_listens_beyond_loopback_knows_its_clients_and_their_roles(name: str) -> None:
     server = settings_of(name).server
     is_local = server.bind_address.host == "127.0.0.1"

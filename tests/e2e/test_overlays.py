@@ -135,14 +135,22 @@ def installed(name: str, file: str, certificates: Path, plane: ControlPlane) -> 
     return document
 
 
-@pytest.mark.parametrize("name", ["sidecar", "second-scheduler", "service"])
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("sidecar", "kube-scheduler.yaml"),
+        ("second-scheduler", "kube-scheduler.yaml"),
+        ("service", "kube-scheduler.yaml"),
+        ("schedulers", "placement-scheduler-1.yaml"),
+    ],
+)
 async def test_with_the_configurations_and_accounts_of_an_overlay_a_real_scheduler_places_pods(
-    cluster: Cluster, tmp_path: Path, name: str
+    cluster: Cluster, tmp_path: Path, name: str, file: str
 ) -> None:
     certificates, plane = tmp_path / "certificates", cluster.plane
     await asyncio.to_thread(subprocess.check_call, our_command("certs", "--out", str(certificates)))
     settings = installed(name, "extender.yaml", certificates, plane)
-    document = installed(name, "kube-scheduler.yaml", certificates, plane)
+    document = installed(name, file, certificates, plane)
     (profile,) = document.get("profiles", [{"schedulerName": "default-scheduler"}])
     await kubectl(cluster, "apply", documents=known(name))
     try:
@@ -154,7 +162,8 @@ async def test_with_the_configurations_and_accounts_of_an_overlay_a_real_schedul
         }
         settings["logging"] = {"format": "text"}  # whose lines tell the tests the address
         if settings.get("leaderElection"):
-            settings["leaderElection"]["leaseNamespace"] = "placement-extender"  # in a pod its own
+            (deployment,) = of_kind(overlay(name), "Deployment")
+            settings["leaderElection"]["leaseNamespace"] = deployment["metadata"]["namespace"]  # in a pod its own
         kubeconfig = kubeconfigs.get("placement-extender", plane.extender_kubeconfig)
         settings["kube"] = {"kubeconfig": str(kubeconfig)}
         with Extender(tmp_path, kubeconfig, settings, certificates / "ca.crt") as extender:
