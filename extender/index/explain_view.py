@@ -62,7 +62,7 @@ class ExplainView(ClusterView, Protocol):
         """The pods on nodes that a group counts, or all, by signature. O(signatures); each result O(nodes that they are on).
 
         ``wanted`` chooses signatures. Assumed pods are among them, on the node that they are assumed on. None comes after
-        every thousand signatures: there may be one for each pod, and a step must not look at all of them.
+        every few hundred signatures: there may be one for each pod, and a step must not look at all of them.
         """
 
     def term_of(self, group: GroupView) -> AffinityTerm:

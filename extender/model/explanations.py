@@ -27,7 +27,7 @@ class NotExplained(Exception):  # noqa: N818 (an answer, not an error)
         self.cause = cause
 
 
-class Value(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class Value(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
     """The base: fields with their default are left out of the encoded form."""
 
 

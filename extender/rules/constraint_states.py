@@ -8,6 +8,7 @@ says so.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping
+from itertools import islice
 from typing import Final, TypeAlias, TypeVar
 
 from extender.index.explain_view import ExplainView
@@ -40,8 +41,9 @@ def domain_states(
 
     ``passes`` tells of a count whether it lets a domain pass. O(domains + nodes that have a counted pod).
     """
-    ranked = _ranked(set(domains), counts, passes)
-    shown, key = ranked[:most], group.key
+    ranked = yield from _ranked(set(domains), counts, passes)
+    key = group.key
+    shown = list(islice((each for each in ranked if each in key.nodes_in), most))
     values = [key.value(each) for each in shown]  # a domain may be gone after the next step
     yield
     named = yield from _named_pods(group, {each for each in shown if counts.get(each)}, view)
@@ -58,13 +60,19 @@ def domain_states(
     return tuple(states), len(ranked) - len(shown)
 
 
-def _ranked(domains: set[DomainNumber], counts: Mapping[int, int], passes: Callable[[int], bool]) -> list[DomainNumber]:
+def _ranked(
+    domains: set[DomainNumber], counts: Mapping[int, int], passes: Callable[[int], bool]
+) -> Steps[list[DomainNumber]]:
     """Rejecting domains first, then the fuller ones, then by number. Most of thousands of domains count no pod, so these are not compared."""
-    counted = sorted((each for each in domains if counts.get(each)), key=lambda each: (-counts[each], each))
-    verdicts = {count: passes(count) for count in {counts[each] for each in counted}}
-    found = [each for each in counted if not verdicts[counts[each]]]
-    others = [each for each in counted if verdicts[counts[each]]]
-    empty = sorted(domains.difference(counted))
+    yield
+    held = {each: count for each, count in counts.items() if count and each in domains}
+    counted = sorted(held, key=lambda each: (-held[each], each))
+    yield
+    verdicts = {count: passes(count) for count in set(held.values())}
+    found = [each for each in counted if not verdicts[held[each]]]
+    others = [each for each in counted if verdicts[held[each]]]
+    yield
+    empty = sorted(domains.difference(held))
     return found + others + empty if passes(0) else found + empty + others
 
 

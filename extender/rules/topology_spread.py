@@ -273,6 +273,7 @@ class TopologySpread(Rule):
         for each in compiled.hard:
             constraint, group, clause = each.constraint, each.group, _clause(each, frame)
             eligible = [domain for domain in group.key.nodes_in if group.is_eligible_domain(domain)]
+            yield
             counts, passes = clause.counts, clause.limit.__ge__
             domains, more = yield from domain_states(group, eligible, counts, view, passes, most_domains)
             found.append(

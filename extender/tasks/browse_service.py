@@ -37,7 +37,7 @@ from extender.verbs.browse.in_flight import group_row, large_group_row, preempti
 from extender.verbs.browse.paging import Page, in_steps
 from extender.verbs.browse.pending import count_states, pending_page
 from extender.verbs.browse.policies import policy_page
-from extender.verbs.browse.single_pods import constraints_page, find_pod
+from extender.verbs.browse.single_pods import PodFinder, constraints_page
 from extender.verbs.browse.topology import topology_keys, topology_page
 from extender.verbs.browse.workloads import workload_page
 
@@ -45,10 +45,10 @@ T = TypeVar("T")
 
 MOST_WAITING: Final = 8  # a page that is opened asks for several
 MOST_SECONDS: Final = 2.0  # of slices; at 5,000 nodes and 150,000 pods no page takes more than 0.1
-_GROUPS_A_STEP: Final = 1000
+_GROUPS_A_STEP: Final = 300
 _MOST_GROUPED: Final = 500  # pods of a group whose next step is looked for
-_RECORDS_A_STEP: Final = 1000
-_ROWS_A_STEP: Final = 10  # with up to 50 victims each
+_RECORDS_A_STEP: Final = 200
+_ROWS_A_STEP: Final = 4  # with up to 50 victims each
 _IN_FLIGHT: Final = (Role.READY, Role.BLOCKED, Role.RELEASED)
 
 
@@ -66,6 +66,7 @@ class BrowseService:
         freshness: Callable[[], float | None] = lambda: None,
     ) -> None:
         self._index = index
+        self._finder = PodFinder(index.view)
         self._settings = settings
         self._work = work
         self._clock = clock
@@ -117,11 +118,10 @@ class BrowseService:
         return () if held is None else held.nodes
 
     def _constraints(self, namespace: str, name: str) -> Steps[ConstraintsPage]:
-        view = self._index.view
-        pod = yield from find_pod(namespace, name, view)
+        pod = yield from self._finder.find(namespace, name)
         if pod is None:
             raise NotExplained(Cause.UNKNOWN, f"pod {namespace}/{name} is not known, or it has finished")
-        return (yield from constraints_page(pod, view, self._settings))
+        return (yield from constraints_page(pod, self._index.view, self._settings))
 
     def _preemption_page(self, asked: PageOf) -> Steps[PreemptionPage]:
         page: Page[Record] = Page(asked.after, asked.limit)

@@ -15,7 +15,7 @@ from extender.rules.constraint_states import Steps
 from extender.settings.configuration import Settings
 from extender.tasks.ports import Clock
 from extender.tasks.sliced_work import Places, SlicedWork
-from extender.verbs.browse.single_pods import find_pod
+from extender.verbs.browse.single_pods import PodFinder
 from extender.verbs.effective_pod import known_effective_pod
 from extender.verbs.explain.explaining import explain
 
@@ -41,6 +41,7 @@ class ExplainService:
         work: SlicedWork | None = None,
     ) -> None:
         self._view = view
+        self._finder = PodFinder(view)
         self._settings = settings
         self._nodes_of = nodes_of
         self._work = work or SlicedWork(clock)
@@ -64,7 +65,7 @@ class ExplainService:
 
     def _of_name(self, namespace: str, name: str, node: str) -> Steps[Explanation]:
         self._check_node(node)
-        pod = yield from find_pod(namespace, name, self._view)
+        pod = yield from self._finder.find(namespace, name)
         if pod is None:
             raise NotExplained(Cause.UNKNOWN, f"pod {namespace}/{name} is not known, or it has finished")
         return (yield from self._of_pod(pod, node, offers_changes=True))

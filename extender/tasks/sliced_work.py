@@ -1,7 +1,7 @@
 """Runs work in steps between the scheduler's requests: one piece of work at a time, in slices, within a budget.
 
-After each slice of up to a millisecond, seldom two, the loop is free for five: a filter request takes several turns of the
-event loop, and meets one slice or none. So all such work together takes a tenth of the loop's time, or a fifth at worst.
+After each slice of two tenths of a millisecond, or one step where that is longer, the loop is free for three: a filter request
+takes several turns of the event loop, and meets one slice or none. So all such work together takes a twentieth of the loop's time, or little more.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from extender.tasks.ports import Clock
 
 T = TypeVar("T")
 
-_SLICE_SECONDS: Final = 0.0005
-_PAUSE_SECONDS: Final = 0.005
+_SLICE_SECONDS: Final = 0.00015
+_PAUSE_SECONDS: Final = 0.003
 
 
 class SlicedWork:

@@ -81,7 +81,7 @@ async def test_the_loop_is_free_between_slices_and_a_change_in_between_is_told()
     found = await asked
     assert found.is_changed
     assert len(clock.slept) >= 5
-    assert set(clock.slept) == {0.005}
+    assert set(clock.slept) == {0.003}
     assert audit(index) == []
 
 

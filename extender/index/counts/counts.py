@@ -28,7 +28,8 @@ from extender.model.objects import Namespace, Node, Pod, PodSignature
 from extender.model.terms import NO_AFFINITY, AffinityTerm, PodAffinity
 from extender.settings.rules import Rules
 
-_SIGNATURES_A_STEP = 1000  # at 0.1 µs, or 1 µs where each is wanted
+_SIGNATURES_A_STEP = 400  # at 0.3 µs
+_COPIED, _NODES_COPIED = 4, 20  # as much work as looking at a signature: of one that is wanted, and of its nodes
 
 
 class Counts:
@@ -148,13 +149,17 @@ class Counts:
     def placed(
         self, group: GroupView | None = None, wanted: Callable[[PodSignature], bool] | None = None
     ) -> Iterator[PlacedPods | None]:
-        """The pods on nodes that a group counts, or all, by signature; None after every thousand. O(signatures)."""
-        for looked, each in enumerate(list(self.signatures)):
-            if looked % _SIGNATURES_A_STEP == _SIGNATURES_A_STEP - 1:
-                yield None
+        """The pods on nodes that a group counts, or all, by signature; None after every few hundred. O(signatures)."""
+        work = 0
+        for each in list(self.signatures):
+            work += 1
             is_wanted = (group is None or group in each.groups) and (wanted is None or wanted(each.signature))
             if each.nodes and is_wanted:
+                work += _COPIED + len(each.nodes) // _NODES_COPIED
                 yield PlacedPods(each.signature, each.terminating, each.nodes.copy())
+            if work >= _SIGNATURES_A_STEP:
+                work = 0
+                yield None
 
     def term_of(self, group: GroupView) -> AffinityTerm:
         """The term of an owner group."""

@@ -82,6 +82,7 @@ async def shared_answer(request: web.Request, compute: Callable[[], Awaitable[ob
     query = urlencode(sorted(request.query.items()))
     seconds = _SHARE_OF_TIME * app.settings.server.request_timeout
     body = await app.shared.of(f"{request.path}?{query}", compute, seconds)
+    await app.turns.take()  # fifty clients may have waited for it
     return web.Response(body=body, content_type="application/json")
 
 

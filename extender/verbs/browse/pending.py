@@ -12,7 +12,7 @@ from extender.model.pages import PageOf, PendingPage, PendingRow
 from extender.rules.constraint_states import Steps
 from extender.verbs.browse.paging import Page, in_steps
 
-_PODS_A_STEP: Final = 1000  # at 0.5 µs
+_PODS_A_STEP: Final = 300  # at 0.5 µs
 
 
 def state_of(pod: Pod, view: ExplainView, assumed: Callable[[str], object]) -> str:

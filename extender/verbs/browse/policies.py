@@ -13,8 +13,8 @@ from extender.rules.constraint_states import Steps
 from extender.verbs.browse.paging import Page, in_steps
 from extender.verbs.browse.single_pods import example_pods
 
-_LOOKS_A_STEP: Final = 400  # at signatures and policies, at 2 µs
-_ROWS_A_STEP: Final = 50
+_LOOKS_A_STEP: Final = 100  # at signatures and policies, at 2 µs
+_ROWS_A_STEP: Final = 20
 _EXAMPLES: Final = 3
 _MOST_TEXTS: Final = 20
 _LONGEST_TEXT: Final = 200

@@ -19,7 +19,8 @@ from extender.verbs.browse.paging import in_steps
 from extender.verbs.effective_pod import effective_pod
 
 MOST_DOMAINS: Final = 200
-_PODS_A_STEP: Final = 3000  # at 0.15 µs
+_REMEMBERED: Final = 256
+_PODS_A_STEP: Final = 600  # at 0.3 µs: they are all over the memory
 
 
 def constraints_page(pod: Pod, view: ExplainView, settings: Settings) -> Steps[ConstraintsPage]:
@@ -43,15 +44,44 @@ def constraints_page(pod: Pod, view: ExplainView, settings: Settings) -> Steps[C
     )
 
 
+class PodFinder:
+    """Finds pods by their names, and remembers those that it found last: who looks at a pod looks again."""
+
+    def __init__(self, view: ExplainView) -> None:
+        self._view = view
+        self._uids: dict[tuple[str, str], str] = {}
+
+    def find(self, namespace: str, name: str) -> Steps[Pod | None]:
+        """The pod of a name, None where there is none. O(1) where it was found before, else O(pods)."""
+        known = self._view.pod(self._uids.pop((namespace, name), ""))
+        if known is None or known.terminating:
+            known = yield from find_pod(namespace, name, self._view)
+        if known is not None:
+            self._uids[namespace, name] = known.uid
+            if len(self._uids) > _REMEMBERED:
+                del self._uids[next(iter(self._uids))]
+        return known
+
+
 def find_pod(namespace: str, name: str, view: ExplainView) -> Steps[Pod | None]:
-    """The pod of a name; the last one, where the watch still shows an earlier one. O(pods)."""
-    found: Pod | None = None
-    for piece in in_steps(list(view.pods.values()), _PODS_A_STEP):
-        for pod in piece:
-            if pod.name == name and pod.signature.namespace == namespace:
-                found = pod
+    """The pod of a name; where the watch still shows an earlier one, the one that is not leaving. O(pods).
+
+    It looks at one node after the other: a list of all pods is visited by the garbage collector for as long as it exists.
+    """
+    found: list[Pod] = []
+    for piece in in_steps(list(view.unplaced.values()), _PODS_A_STEP):
+        found += (pod for pod in piece if pod.name == name and pod.signature.namespace == namespace)
         yield
-    return found
+    looked = 0
+    for node in range(len(view.node_names)):
+        here = view.pods_on(node) if node < len(view.node_names) else {}
+        looked += len(here)
+        found += [pod for pod in here.values() if pod.name == name and pod.signature.namespace == namespace]
+        if looked >= _PODS_A_STEP:
+            looked = 0
+            yield
+    shown = [pod for each in found if (pod := view.pod(each.uid)) is not None]  # as it is now, not as it is assumed
+    return min(shown, key=lambda pod: (pod.terminating, bool(pod.node)), default=None)
 
 
 def example_pods(signatures: Collection[PodSignature], view: ExplainView) -> Steps[Mapping[PodSignature, str]]:
