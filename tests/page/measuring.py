@@ -30,6 +30,10 @@ VIEWS: Final = {
     "topology?key=kubernetes.io%2Fhostname": "tbody tr",
     "topology?namespace=data&selector=app%3Dapp-22": "tbody tr",
     "pods/shop/app-0-waits": ".summary",
+    "constraints": "tbody tr",
+    "constraints/search/app-1-0": ".outlet > p",
+    "policies": ".outlet > p",
+    "whatif?nodes=node-0001": "tbody tr",
 }
 _ANNOUNCED: Final = re.compile(rb'answering url="?(http://[^" ]+)')
 _TIMES: Final = 3

@@ -81,7 +81,7 @@ async def shown(window: Browser, url: str, view: View, scheme: str = SCHEMES[0])
     await window.open(f"{url}/ui/#/{view.address}")
     await window.until_text(*view.words)
     await window.until("return !/…|on the map\\.$/m.test(document.querySelector('main').innerText)")
-    return steady(await window.until("return document.querySelector('main').innerText"))
+    return steady(await window.script("return document.body.innerText"))
 
 
 def steady(text: str) -> str:

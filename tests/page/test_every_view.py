@@ -228,3 +228,24 @@ async def test_the_keyboard_stays_where_it_is_while_the_view_is_updated(page: Pa
     await page.browser.script(focus)
     await page.browser.until("return updates > 0")
     assert await page.browser.script("return document.activeElement === focused")
+
+
+async def test_a_choice_in_a_view_keeps_the_focus_where_it_is(page: Page) -> None:
+    """Otherwise every arrow key in a list would throw the reader back to the top."""
+    await page.show("topology", "zone-2")
+    await page.browser.script(
+        "const list = document.querySelector('#choice-topology-key'); globalThis.list = list; list.focus();"
+        "list.value = 'kubernetes.io/hostname'; list.dispatchEvent(new Event('change'))"
+    )
+    await page.browser.until_text("3 domains of kubernetes.io/hostname", "general-1")
+    assert await page.browser.script("return document.activeElement === list && list.isConnected")
+    await page.browser.until("return document.querySelectorAll('canvas').length === 1")
+    about = "return document.querySelector('canvas').getAttribute('aria-label')?.includes('3 domains with 3 nodes')"
+    await page.browser.until(about)
+
+
+async def test_another_view_takes_the_focus_to_its_heading_and_the_top(page: Page) -> None:
+    await page.show("pending", VIEWS["pending"])
+    await page.browser.script("scrollTo(0, 9999)")
+    await page.show("pods/shop/no-gpu", "What rejects it")
+    assert await page.browser.script("return [document.activeElement.textContent, scrollY]") == ["Pod shop/no-gpu", 0]

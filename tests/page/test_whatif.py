@@ -25,7 +25,9 @@ async def test_a_node_that_is_clicked_away_shows_where_its_pods_would_go(page: P
     await page.show("whatif", "No node is away")
     await page.browser.until(MAP_IS_THERE)
     await page.browser.script(CLICK)
-    await page.browser.until_text("general-0", "Put back", "pods would lose their node", "Where pods would go")
+    await page.browser.until_text(
+        "general-0", "Put back", "5 pods without their node: 5 would be placed", "Where pods would go"
+    )
     rows = await page.browser.script(ROWS)
     by_pod = {row[0]: row[1:4] for row in rows}
     assert by_pod["shop/ledger-old-0"][:2] == ["placed", "general-0"]

@@ -38,7 +38,7 @@ function reconcile(parent, fresh) {
   for (const wanted of [...fresh]) {
     const key = keyOf(wanted);
     const old = key ? known.get(key) : at && !keyOf(at) ? at : null;
-    if (!old || old.nodeName !== wanted.nodeName) {
+    if (!old || old.nodeName !== wanted.nodeName || isOwn(wanted)) {
       parent.insertBefore(wanted, at);
       continue;
     }
@@ -53,6 +53,11 @@ function reconcile(parent, fresh) {
   }
 }
 
+/** Whether its view keeps and draws the element itself. */
+function isOwn(node) {
+  return node.nodeType === Node.ELEMENT_NODE && node.hasAttribute("data-own");
+}
+
 function keyOf(node) {
   return node.nodeType === Node.ELEMENT_NODE ? node.dataset.key : undefined;
 }
@@ -62,7 +67,6 @@ function patch(old, wanted) {
     if (old.data !== wanted.data) old.data = wanted.data;
     return;
   }
-  if (old.hasAttribute("data-own")) return; // its view draws it
   const kept = OF_THE_READER[old.nodeName] ?? [];
   for (const { name } of [...old.attributes]) {
     if (name !== "style" && !wanted.hasAttribute(name) && !kept.includes(name)) old.removeAttribute(name);
@@ -77,23 +81,23 @@ function patch(old, wanted) {
 }
 
 /**
- * A table that scrolls sideways by itself where it is wider than the screen. Columns: `{head, cell(row), isNumber, isName}`;
- * a name is the header of its row. `keyOf(row)` tells rows apart in an update.
+ * A table that scrolls sideways by itself where it is wider than the screen. Columns: `{head, cell(row), isNumber, isName,
+ * isShort}`; a name is the header of its row. `keyOf(row)` tells rows apart in an update. One of few numbers is narrow.
  */
-export function table(caption, columns, rows, keyOf = null) {
+export function table(caption, columns, rows, keyOf = null, { isNarrow = false } = {}) {
   const head = el("tr", {}, columns.map((each) => el("th", { scope: "col", class: each.isNumber && "number" }, each.head)));
   const body = rows.map((row) => el("tr", { "data-key": keyOf && keyOf(row) }, columns.map((each) => cell(each, row))));
   return el(
     "div",
     { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
-    el("table", {}, el("caption", {}, caption), el("thead", {}, head), el("tbody", {}, body)),
+    el("table", { class: isNarrow && "narrow" }, el("caption", {}, caption), el("thead", {}, head), el("tbody", {}, body)),
   );
 }
 
 function cell(column, row) {
   const content = column.cell(row);
   if (column.isName) return el("th", { scope: "row" }, content);
-  return el("td", { class: column.isNumber && "number", "data-head": column.head }, content);
+  return el("td", { class: column.isNumber ? "number" : column.isShort && "short", "data-head": column.head }, content);
 }
 
 /** A bar of a share from 0 to 1 beside its value as text, which is what a screen reader reads. */

@@ -28,29 +28,39 @@ const VIEWS = new Map([
 const NAME = document.title;
 const main = document.getElementById("main");
 let left = new AbortController();
+let shown = null; // the parts and the query of the address that is shown
 
 function open() {
   if (!location.hash.startsWith("#/") && location.hash !== "") return; // the skip link
   left.abort();
   left = new AbortController();
-  const { parts, query } = parsed(location.hash);
+  const before = shown;
+  const { parts, query } = (shown = parsed(location.hash));
   const view = VIEWS.get(parts[0] ?? "");
-  document.title = view ? `${view.title(parts)} · ${NAME}` : NAME;
+  const title = view ? view.title(parts) : "There is no such view";
+  document.title = view ? `${title} · ${NAME}` : NAME;
   showViews(parts[0] ?? "");
-  main.replaceChildren();
-  const heading = el("h1", { tabindex: "-1" }, view ? view.title(parts) : "There is no such view");
-  const outlet = el("div", { class: "outlet" });
-  main.append(heading, outlet);
-  if (open.wasOpened) heading.focus({ preventScroll: true });
-  open.wasOpened = true;
-  scrollTo(0, 0);
+  if (!isSamePage(before, shown)) show(title, before !== null);
   if (!view) return;
   const signal = left.signal;
+  const outlet = main.querySelector(".outlet");
   Promise.resolve(view.open({ parts, query, outlet, signal, say })).catch((error) => {
     if (signal.aborted) return;
     update(outlet, problem(error));
     throw error; // a bug of the page: for the browser's log
   });
+}
+
+/** Whether only choices in a view differ. What is shown then stays until the answer comes, and the focus where it is. */
+function isSamePage(one, other) {
+  return one !== null && one.parts.join("/") === other.parts.join("/") && one.query.after === other.query.after;
+}
+
+function show(title, takesFocus) {
+  const heading = el("h1", { tabindex: "-1" }, title);
+  main.replaceChildren(heading, el("div", { class: "outlet" }));
+  if (takesFocus) heading.focus({ preventScroll: true });
+  scrollTo(0, 0);
 }
 
 function showViews(current) {

@@ -162,7 +162,7 @@ class Live {
 }
 
 const COLUMNS = [
-  { head: "Time", cell: (each) => clock(each.time) },
+  { head: "Time", isShort: true, cell: (each) => clock(each.time) },
   { head: "Verb", cell: (each) => each.verb },
   { head: "Pod", isName: true, cell: (each) => el("a", { href: address(["pods", each.namespace, each.pod]) }, `${each.namespace}/${each.pod}`) },
   { head: "Passed", isNumber: true, cell: (each) => `${count(each.passed)} of ${count(each.nodes)}` },

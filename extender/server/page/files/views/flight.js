@@ -39,7 +39,7 @@ function preemptionTable(found) {
   if (!rows.length) return nothing("No pod is preempted now.");
   const columns = [
     { head: "For the pod", isName: true, cell: (each) => podLinks([each.pod]) },
-    { head: "On node", cell: (each) => each.node },
+    { head: "On node", isShort: true, cell: (each) => each.node },
     { head: "State", cell: (each) => [badge(each.state), violations(each)] },
     { head: "Priority", isNumber: true, cell: (each) => count(each.priority) },
     { head: "For", isNumber: true, cell: (each) => age(each.since) },

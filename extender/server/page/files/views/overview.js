@@ -95,7 +95,7 @@ function verbs(rows) {
     { head: "99 % within", isNumber: true, cell: (each) => milliseconds(each.answers ? each.p99Milliseconds : null) },
     { head: "Errors", isNumber: true, cell: (each) => count(each.errors) },
   ];
-  return table("Rates and latency by verb", columns, rows, (each) => each.verb);
+  return table("Rates and latency by verb", columns, rows, (each) => each.verb, { isNarrow: true });
 }
 
 function keys(rows, more) {
@@ -106,7 +106,7 @@ function keys(rows, more) {
     { head: "Nodes", isNumber: true, cell: (each) => count(each.nodes) },
   ];
   return [
-    table("Label keys of nodes, by which pods can be spread or kept together", columns, rows, (each) => each.key),
+    table("Label keys of nodes, by which pods can be spread or kept together", columns, rows, (each) => each.key, { isNarrow: true }),
     more ? el("p", { class: "note" }, `${count(more)} more keys are not shown.`) : null,
   ];
 }

@@ -145,31 +145,44 @@ class WhatIf {
 }
 
 function summary(found) {
-  const { placed = 0, rejected = 0, displaced = 0, gone = 0, gated = 0, notTried = 0 } = found.summary;
+  const { gone = 0, gated = 0, notTried = 0 } = found.summary;
   const parts = [
-    `${counted(displaced + gone, "pod")} would lose ${displaced + gone === 1 ? "its" : "their"} node.`,
-    `${counted(placed, "pod")} would be placed, ${counted(rejected, "pod")} would be pending.`,
+    fate(found, "displaced", "pod without its node", "pods without their node"),
+    fate(found, "pending", "pending pod", "pending pods"),
     gated ? `${counted(gated, "pod")} would wait at a gate.` : "",
     gone ? `${counted(gone, "pod")} would be gone.` : "",
     notTried ? `${counted(notTried, "pending pod")} not tried.` : "",
   ];
-  return parts.filter(Boolean).join(" ");
+  return parts.filter(Boolean).join(" ") || "No pod would move.";
+}
+
+/** What becomes of the pods of an origin: `5 pods without their node: 4 would be placed, 1 would be pending.` */
+function fate(found, origin, one, several) {
+  const of = (state) => (found.placements ?? []).filter((each) => each.origin === origin && each.state === state).length;
+  const [placed, rejected] = [of("placed"), of("rejected")];
+  if (!placed && !rejected) return "";
+  return `${counted(placed + rejected, one, several)}: ${count(placed)} would be placed, ${count(rejected)} would be pending.`;
 }
 
 function result(found) {
-  const rows = [...(found.placements ?? [])].sort((one, other) => ORDER.indexOf(one.state) - ORDER.indexOf(other.state));
+  const rows = [...(found.placements ?? [])].sort((one, other) => rank(one) - rank(other));
   const columns = [
     { head: "Pod", isName: true, cell: (each) => el("a", { href: podAddress(each.pod) }, each.pod) },
     { head: "Result", cell: (each) => badge(each.state, KINDS[each.state]) },
-    { head: "From", cell: (each) => each.was || each.origin },
-    { head: "To", cell: (each) => [each.node || "–", each.unchecked ? el("p", { class: "under" }, `not checked: ${each.unchecked}`) : null] },
+    { head: "From", isShort: true, cell: (each) => each.was || each.origin },
+    { head: "To", isShort: true, cell: (each) => [each.node || "–", each.unchecked ? el("p", { class: "under" }, `not checked: ${each.unchecked}`) : null] },
     { head: "Why not", cell: whyNot },
   ];
   return [
     el("p", { class: "summary" }, summary(found)),
-    rows.length ? table("Where pods would go, those without a place first", columns, rows.slice(0, ROWS), (each) => each.pod) : nothing("No pod would move."),
+    rows.length ? table("Where pods would go, those of the nodes first", columns, rows.slice(0, ROWS), (each) => each.pod) : nothing("No pod would move."),
     rows.length > ROWS ? el("p", { class: "note" }, `${count(rows.length - ROWS)} more are not shown.`) : null,
   ];
+}
+
+/** Displaced pods before pending ones, and of each those without a place first. */
+function rank(each) {
+  return (each.origin === "pending" ? ORDER.length : 0) + ORDER.indexOf(each.state);
 }
 
 function whyNot(each) {
