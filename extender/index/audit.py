@@ -9,14 +9,14 @@ Used after every step of the property tests, after the bench, and on the running
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import TypeVar
 
 from extender.index.audit_groups import Carriers, Check, group_steps, is_kept, slices
 from extender.index.cluster import ClusterIndex
-from extender.index.counts.namespace_budgets import Amounts, constraint_set, needs_of
+from extender.index.counts.namespace_budgets import Amounts, NamespaceUse, Needs, constraint_set, needs_of
 from extender.index.counts.selections import Selection
 from extender.index.counts.signature_counts import SignatureCounts
 from extender.index.counts.term_counts import OwnerGroup
@@ -29,6 +29,7 @@ T = TypeVar("T")
 # Each of these takes a few milliseconds.
 _NODES_A_STEP = 50
 _NODES_ADDED_A_STEP = 5000
+_BUDGETED_A_STEP = 1000  # signatures
 _PLACES_A_STEP = 1000  # nodes with pods of a signature
 _PODS_A_STEP = 5000
 _GATED_PODS_A_STEP = 500
@@ -55,7 +56,8 @@ def audit_steps(index: ClusterIndex) -> Iterator[Check]:
         yield partial(index.gated.wrong_pods, uids)
     yield partial(_check_charged, index, index.assumed.held)
     yield from (partial(index.quotas.differences, namespace) for namespace in index.quotas.namespaces())
-    yield from [partial(_check_budget, index, namespace) for namespace in index.namespace_budgets.by_namespace]
+    for namespace in list(index.namespace_budgets.by_namespace):
+        yield from _Budget(index, namespace).steps()
     yield from _node_steps(index)
     carriers: Carriers = {}
     for signatures in slices(list(index.counts.signatures), _SIGNATURES_A_STEP):
@@ -118,27 +120,54 @@ def part(table: dict[str, Pod], start: int, size: int) -> Iterable[str]:
     return islice(reversed(table), max(0, left - size), left)
 
 
-def _check_budget(index: ClusterIndex, namespace: str) -> list[str]:
-    """That a namespace uses what its signatures need together, and that these have pods. O(their constraints)."""
-    use = index.namespace_budgets.by_namespace.get(namespace)
-    if use is None:
-        return []
-    name, pods = f"budget of namespace {namespace}", index.counts.compiler.pods
-    problems = [
-        f"{name}: {len(gone)} signatures without a pod {what}"
-        for what, held in (("count", use.held), ("wait", use.waiting))
-        if (gone := [each for each in held if each not in pods])
-    ]
-    needs = [needs_of(each) for each in {constraint_set(each): each for each in use.held}.values()]
-    true = Amounts(
-        len({part for each in needs for part in each.selectors}),
-        len({part for each in needs for part in each.topology_keys}),
-        len({part for each in needs for part in each.cross_namespace_terms}),
-        sum(each.compile_steps for each in needs),
-    )
-    if use.amounts != true:
-        problems.append(f"{name}: {use.amounts} in use, should be {true}")
-    return problems
+class _Budget:
+    """That a namespace uses what its signatures need together, and that these have pods. O(their constraints).
+
+    There may be ten thousands of them. A round in which they change between the first step and the last does not compare.
+    """
+
+    def __init__(self, index: ClusterIndex, namespace: str) -> None:
+        self._index = index
+        self._namespace = namespace
+        self._held: list[PodSignature] = []
+        self._needs: dict[Hashable, Needs] = {}
+
+    def steps(self) -> Iterator[Check]:
+        """One for some signatures each."""
+        use = self._index.namespace_budgets.by_namespace.get(self._namespace)
+        last = 0 if use is None else max(0, len(use.held) - 1) // _BUDGETED_A_STEP
+        for number in range(last + 1):
+            yield partial(self._add, number * _BUDGETED_A_STEP, is_last=number == last)
+
+    def _add(self, start: int, *, is_last: bool) -> list[str]:
+        use = self._index.namespace_budgets.by_namespace.get(self._namespace)
+        if use is None:
+            return []
+        if not start:
+            self._held = list(use.held)
+        for each in self._held[start : None if is_last else start + _BUDGETED_A_STEP]:
+            key = constraint_set(each)
+            if key not in self._needs:
+                self._needs[key] = needs_of(each)
+        return self._compare(use) if is_last and list(use.held) == self._held else []
+
+    def _compare(self, use: NamespaceUse) -> list[str]:
+        name, pods = f"budget of namespace {self._namespace}", self._index.counts.compiler.pods
+        problems = [
+            f"{name}: {len(gone)} signatures without a pod {what}"
+            for what, held in (("count", use.held), ("wait", use.waiting))
+            if (gone := [each for each in held if each not in pods])
+        ]
+        needs = self._needs.values()
+        true = Amounts(
+            len(set().union(*(each.selectors for each in needs))),
+            len(set().union(*(each.topology_keys for each in needs))),
+            len(set().union(*(each.cross_namespace_terms for each in needs))),
+            sum(each.compile_steps for each in needs),
+        )
+        if use.amounts != true:
+            problems.append(f"{name}: {use.amounts} in use, should be {true}")
+        return problems
 
 
 def _check_assumed(index: ClusterIndex) -> list[str]:

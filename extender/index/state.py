@@ -6,8 +6,9 @@ Policies are no part of it: the index keeps what they say, not the objects. What
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, islice
 from math import inf
+from typing import Final
 
 from extender.index.cluster import ClusterIndex
 from extender.model.changes import (
@@ -24,16 +25,21 @@ from extender.model.changes import (
 )
 from extender.model.objects import Object
 
+_PODS_TOGETHER: Final = 10_000
+
 
 def state_of(index: ClusterIndex) -> Iterator[Change]:
     """The changes, in an order in which each counts when it is applied; those of this moment, whenever they are read.
 
-    The call copies references: O(objects), 3 to 10 ms for 150,000 pods. Each step is O(1).
+    The call copies references: O(objects), 3 to 10 ms for 150,000 pods. Each step is O(1). The pods are copied into tuples,
+    which the garbage collector visits once: a list of a million it would visit in each collection, for 50 ms.
     """
     nodes = [node for node in index.topology.nodes if node is not None]
     workloads, budgets, quotas = index.workloads.objects, index.budgets.objects, index.quotas.objects
     first: list[Object] = [*index.namespaces.objects.values(), *nodes, *workloads.values(), *budgets.values()]
-    objects = chain(first, list(quotas.values()), list(index.placements), list(index.pods.values()))
+    pods = iter(index.pods.values())
+    copied = list(iter(lambda: tuple(islice(pods, _PODS_TOGETHER)), ()))
+    objects = chain(first, list(quotas.values()), list(index.placements), chain.from_iterable(copied))
     return chain(map(ObjectChange, objects), _claims(index))
 
 

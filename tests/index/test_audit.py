@@ -192,3 +192,27 @@ def test_what_nodes_carry_is_added_up_in_steps_and_compared_if_no_node_has_chang
         found += step()
         index.upsert(NODES.decode_object(orjson.dumps({"metadata": {"name": "n2", "labels": {"step": str(number)}}})))
     assert found == []
+
+
+def test_the_budget_of_a_namespace_is_added_up_in_steps_and_compared_if_it_has_not_changed_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A namespace may have the pods of ten thousand templates."""
+    monkeypatch.setattr("extender.index.audit._BUDGETED_A_STEP", 1)
+
+    def harmed() -> ClusterIndex:
+        index = cluster()
+        for number in range(3):
+            other = {**TERM, "labelSelector": {"matchLabels": {"app": f"a{number}"}}}
+            anti = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [other]}}
+            index.upsert(pod(f"more-{number}", "n1", f"a{number}", affinity=anti))
+        use = index.namespace_budgets.by_namespace["ns"]
+        use._topology_keys["made up"] = 1
+        return index
+
+    assert [line.partition(":")[0] for line in audit(harmed())] == ["budget of namespace ns"]
+    index, found = harmed(), list[str]()
+    for number, step in enumerate(audit_steps(index)):
+        found += step()
+        index.upsert(pod(f"new-{number}", "n2", f"b{number}", **APART))
+    assert found == []

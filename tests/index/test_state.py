@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 
 import pytest
@@ -110,3 +111,12 @@ def test_a_review_that_doubts_or_ends_an_assumption_is_noted() -> None:
         apply_change(again, change)
     assert held(again) == held(index)
     assert again.assumed.doubted == index.assumed.doubted == 1
+
+
+def test_the_copied_pods_are_not_visited_by_each_garbage_collection() -> None:
+    """A list of a million pods holds each collection, and so the event loop, for 50 ms until it is read."""
+    index = index_of(*PODS.values())
+    state = state_of(index)
+    gc.collect()
+    assert not [each for each in gc.get_referrers(PODS["h"]) if isinstance(each, list)]
+    assert sum(isinstance(each, ObjectChange) for each in state) == len(PODS)
