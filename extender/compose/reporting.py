@@ -11,6 +11,7 @@ from extender.kube.timing import Clock
 from extender.kube.watch.reflector_values import ReflectorStatus
 from extender.tasks.filter_service import FilterService
 from extender.tasks.reflectors import Reflectors
+from extender.tasks.sliced_work import SlicedWork
 from extender.telemetry import scraped
 from extender.telemetry.metrics import Metrics
 from extender.verbs.filter.pipeline import FilterVerb
@@ -35,6 +36,12 @@ def report_crossing(metrics: Metrics, read: Callable[[], Crossing]) -> None:
     """The metrics of pods with affinity across namespaces."""
     metrics.report(scraped.CROSS_NAMESPACE_PODS, lambda: read().pods)
     metrics.report(scraped.CROSS_NAMESPACE_CLOSED_NODES, lambda: read().closed_nodes)
+
+
+def report_sliced_work(metrics: Metrics, work: SlicedWork) -> None:
+    """The metrics of what is computed for people."""
+    metrics.report(scraped.SLICED_WORK, lambda: work.outcomes)
+    metrics.report(scraped.SLICED_WORK_SECONDS, lambda: work.seconds)
 
 
 def report_assumed_pods(metrics: Metrics, index: ClusterIndex, filter_service: FilterService) -> None:

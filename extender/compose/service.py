@@ -28,7 +28,13 @@ from extender.compose.process import freeze_gc, installed_version
 from extender.compose.recording import verb_parts
 from extender.compose.rejected_pods import rejected_pods_of_cluster
 from extender.compose.release import release_of_cluster
-from extender.compose.reporting import metrics_of, report_assumed_pods, report_crossing, report_reflectors
+from extender.compose.reporting import (
+    metrics_of,
+    report_assumed_pods,
+    report_crossing,
+    report_reflectors,
+    report_sliced_work,
+)
 from extender.index.audit import audit_steps
 from extender.index.cluster import ClusterIndex
 from extender.index.crossing import Crossing, count_crossing, measure_crossing
@@ -52,6 +58,7 @@ from extender.tasks.readiness import Readiness
 from extender.tasks.reflectors import Reflectors
 from extender.tasks.sliced_figures import SlicedFigure
 from extender.tasks.sliced_work import SlicedWork
+from extender.tasks.traffic import Traffic
 from extender.tasks.watched_pods import WatchedPods
 from extender.tasks.what_if.service import WhatIfService
 from extender.telemetry import scraped
@@ -136,7 +143,9 @@ def service_of_cluster(
 
     preemption = make_preemption(base) if settings.preemption.mode == "execute" else None
     plans = preemption.target if preemption is not None else NullPlanTarget()
-    work = SlicedWork(clock)
+    traffic = Traffic(clock)
+    work = SlicedWork(clock, traffic)
+    report_sliced_work(metrics, work)
     explainer = ExplainService(index.view, settings, clock, partial(_assumed_nodes, index), work)
     on_rejection, rejected_pod_jobs = rejected_pods_of_cluster(base, parts.filter, explainer.rejection)
     missed = MissedAdmissions(base.writer(), clock, partial(datetime.now, UTC))
@@ -161,6 +170,7 @@ def service_of_cluster(
         bind=BindService(index, base.writer(), clock).bind,
         attempt_failed=filter_service.attempt_failed,
         catch_up=reflectors.freshness.catch_up,
+        traffic=traffic,
         explainer=explainer,
         browser=BrowseService(
             index,
@@ -216,7 +226,8 @@ def service_of_objects(settings: Settings, objects: Iterable[Object], rng: Rando
     settings = without_writes(settings)
     filter_verb = FilterVerb(index.view, settings)
     clock = SystemClock()
-    work = SlicedWork(clock)
+    traffic = Traffic(clock)
+    work = SlicedWork(clock, traffic)
 
     async def as_requested(pod: Pod) -> Pod:
         return pod
@@ -225,12 +236,14 @@ def service_of_objects(settings: Settings, objects: Iterable[Object], rng: Rando
         filter=WhatIfFilter(filter_verb, rng).filter,
         prioritize=lambda args: prioritize_nodes(args, index.view, settings),
         preempt=PreemptService(index.view, settings, rng, NullPlanTarget(), as_requested).preempt,
+        traffic=traffic,
         explainer=ExplainService(index.view, settings, clock, work=work),
         browser=BrowseService(index, settings, work, clock, partial(datetime.now, UTC)),
         what_ifs=(what_ifs := _what_ifs(index, settings, clock)),
     )
     metrics, crossing = metrics_of(index, filter_verb), count_crossing(index)
     report_crossing(metrics, lambda: crossing)
+    report_sliced_work(metrics, work)
     return Service(settings, index, Readiness(), metrics, verbs, what_ifs=what_ifs)
 
 

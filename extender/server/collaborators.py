@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Protocol
+from typing import Final, Protocol
 
 from aiohttp import web
 
@@ -94,6 +94,27 @@ class WhatIfs(Protocol):
         """The encoded `WhatIfAnswer` for a body. Raises WireError or NotComputed. Cancelling it ends the computation."""
 
 
+class Traffic(Protocol):
+    """What gives way to requests of schedulers."""
+
+    def begin(self) -> None:
+        """A request is to be answered."""
+
+    def end(self) -> None:
+        """It is answered."""
+
+
+class _NoTraffic:
+    """Gives way to nothing."""
+
+    def begin(self) -> None:
+        """Does nothing."""
+
+    def end(self) -> None:
+        """Does nothing."""
+
+
+NO_TRAFFIC: Final[Traffic] = _NoTraffic()
 _LOG = logging.getLogger(__name__)
 
 
@@ -104,7 +125,7 @@ class Verbs:
     A decision is a synchronous function, so it sees one state of the index. Before it, filter and preempt may wait for
     the watch to show the pod, and filter for the assumed pods that it depends on. ``catch_up`` is awaited before each: it
     returns once all events that have arrived by then are in the index. It is None in a service that follows no cluster.
-    ``attempt_failed`` takes the pod of a request that is not decided.
+    ``attempt_failed`` takes the pod of a request that is not decided. ``traffic`` is told of the requests in flight.
     """
 
     filter: Callable[[ExtenderArgs], Awaitable[FilterResult]]
@@ -113,6 +134,7 @@ class Verbs:
     bind: Callable[[BindingArgs], Awaitable[str]] = reject_bind
     attempt_failed: Callable[[Pod], None] = ignore_failed_attempt
     catch_up: Callable[[], Awaitable[None]] | None = None
+    traffic: Traffic = NO_TRAFFIC
     explainer: Explainer | None = None
     browser: Browser | None = None
     what_ifs: WhatIfs | None = None

@@ -70,7 +70,7 @@ class VerbEndpoint:
         self._app = app
         self._metrics = app.metrics.verbs[verb]
         # A bind takes no slot: it waits for the API server, and must not block the requests that depend on it.
-        self._slots = int(verb != "bind")
+        self._takes_slot = verb != "bind"
 
     async def answer(self, request: web.Request) -> web.StreamResponse | Answer:
         """Answers every request: with the handler's answer, or with that for its error."""
@@ -108,13 +108,9 @@ class VerbEndpoint:
                 call.body = await read_body(request, limits.max_body_bytes, "server.maxBodyBytes", app.bodies, held)
                 if len(call.body) >= LARGE_BYTES:
                     await app.turns.take()
-                if self._slots and app.in_flight >= limits.max_in_flight:
+                if self._takes_slot and app.in_flight >= limits.max_in_flight:
                     raise Overloaded(f"server.maxInFlight ({limits.max_in_flight}) requests are being answered")
-                app.in_flight += self._slots
-                try:
-                    answer = await self._handler(call)
-                finally:
-                    app.in_flight -= self._slots
+                answer = await self._in_slot(call)
         except TimeoutError:
             if request.content.at_eof():
                 raise Late(f"server.requestTimeout ({limits.request_timeout}) is over") from None
@@ -125,6 +121,18 @@ class VerbEndpoint:
         if call.pass_all is not None and not readiness.may_answer:  # another replica may lead by now
             raise NotReady(_missing(app))
         return answer
+
+    async def _in_slot(self, call: VerbCall) -> bytes:
+        if not self._takes_slot:
+            return await self._handler(call)
+        app = call.app
+        app.in_flight += 1
+        app.verbs.traffic.begin()
+        try:
+            return await self._handler(call)
+        finally:
+            app.in_flight -= 1
+            app.verbs.traffic.end()
 
     def _without_decision(self, error: Exception, call: VerbCall) -> tuple[int, bytes, web.Response | None]:
         """The fallback of the settings where no decision was possible, else the answer for the error.

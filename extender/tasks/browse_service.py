@@ -73,7 +73,7 @@ class BrowseService:
         self._utc_now = utc_now
         self._preemptions = preemptions
         self.freshness = freshness
-        self._places = Places(MOST_WAITING, "pages")
+        self._places = Places(MOST_WAITING, "page", work)
         self._keys: tuple[int, tuple[KeySummary, ...], int] = (-1, (), 0)
 
     async def figures(self) -> ClusterFigures:
@@ -111,7 +111,7 @@ class BrowseService:
 
     async def _run(self, work: Steps[T]) -> T:
         with self._places:
-            return await self._work.run(work, MOST_SECONDS, "the page")
+            return await self._work.run(work, MOST_SECONDS, "page")
 
     def _assumed_nodes(self, uid: str) -> Sequence[str]:
         held = self._index.assumed.held.get(uid)

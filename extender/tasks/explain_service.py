@@ -23,7 +23,6 @@ T = TypeVar("T")
 
 MOST_WAITING: Final = 4
 MOST_SECONDS: Final = 1.0  # of slices; an explanation at 5,000 nodes and 150,000 pods takes 0.04
-_WHAT: Final = "the explanation"
 
 
 class ExplainService:
@@ -45,7 +44,7 @@ class ExplainService:
         self._settings = settings
         self._nodes_of = nodes_of
         self._work = work or SlicedWork(clock)
-        self._places = Places(MOST_WAITING, "explanations")
+        self._places = Places(MOST_WAITING, "explanation", self._work)
 
     async def explain(self, namespace: str, name: str, node: str = "") -> Explanation:
         """Explains a pod that exists. Raises NotExplained."""
@@ -57,11 +56,11 @@ class ExplainService:
 
     async def rejection(self, uid: str) -> Explanation:
         """What rejects a pending pod now, without changes that would help. For tasks: waits for its turn. Raises NotExplained."""
-        return await self._work.run(self._of_rejected(uid), MOST_SECONDS, _WHAT)
+        return await self._work.run(self._of_rejected(uid), MOST_SECONDS, "event")
 
     async def _in_turn(self, work: Steps[T]) -> T:
         with self._places:
-            return await self._work.run(work, MOST_SECONDS, _WHAT)
+            return await self._work.run(work, MOST_SECONDS, "explanation")
 
     def _of_name(self, namespace: str, name: str, node: str) -> Steps[Explanation]:
         self._check_node(node)

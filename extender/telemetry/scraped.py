@@ -339,6 +339,22 @@ RECORDER_BYTES: Final[ScrapedMetric[float]] = ScrapedMetric(
     "extender_recorder_bytes", "Bytes written to the files of the recording.", is_counter=True
 )
 
+# -- work for people
+
+SLICED_WORK: Final[ScrapedMetric[ByTwoLabels]] = ScrapedMetric(
+    "extender_sliced_work",
+    "Explanations, pages and texts of events that were computed between the scheduler's requests, by outcome: done, unknown (no "
+    "such pod or node), busy (enough others were wanted), too_expensive, abandoned (the client was gone), failed.",
+    ("work", "outcome"),
+    is_counter=True,
+)
+SLICED_WORK_SECONDS: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
+    "extender_sliced_work_seconds",
+    "Time of the event loop that explanations, pages and texts of events have taken.",
+    ("work",),
+    is_counter=True,
+)
+
 # -- preemption
 
 PREEMPTIONS: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(

@@ -97,6 +97,21 @@ VERBS = Dashboard(
                 width=6,
             ),
         ],
+        "Work for people": [
+            Panel(
+                "Explanations, pages and events",
+                "What is computed between the scheduler's requests, by outcome. `busy`: enough others were wanted. `too_expensive`: it "
+                "took more loop time than one may. `abandoned`: the client was gone.",
+                {"{{work}} {{outcome}}": rate("extender_sliced_work_total", "work, outcome")},
+                "ops",
+            ),
+            Panel(
+                "Their share of the event loop",
+                "Work begins after an answer where a scheduler asks, so it delays no request that comes later than a millisecond.",
+                {"{{work}}": rate("extender_sliced_work_seconds_total", "work")},
+                "percentunit",
+            ),
+        ],
         "Quotas for affinity across namespaces": [
             Panel(
                 "Pods over a limit",

@@ -6,7 +6,7 @@ tries a bounded number of candidates, so an empty result means that none of thos
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
@@ -62,11 +62,10 @@ def _more_room(incoming: Incoming) -> Steps[list[Change]]:
     for at, number in enumerate(incoming.passing):
         if at % _A_STEP == _A_STEP - 1:
             yield
-        if not incoming.may_fit(number):
+        if not incoming.may_fit(number) or (best is not None and _least_rank(incoming, number) >= best[0]):
             continue
         missing = missing_room(incoming.pod, number, incoming.view)
-        requests = incoming.pod.requests
-        rank = (len(missing), sum(amount / max(requests.get(name, 1), 1) for name, amount in missing.items()))
+        rank = _rank(missing, incoming.pod)
         if missing and (best is None or rank < best[0]):
             best = rank, number, missing
     if best is None:
@@ -74,6 +73,19 @@ def _more_room(incoming: Incoming) -> Steps[list[Change]]:
     name, missing = incoming.view.node_names[best[1]], best[2]
     text = f"more room on {name}: {', '.join(f'{each} {_amount(each, much)}' for each, much in missing.items())}"
     return [Change(kind="addRoom", text=text, node=name, room=missing)]
+
+
+def _rank(missing: Mapping[str, int], pod: Pod) -> tuple[int, float]:
+    """How many resources are missing, and how much in parts of what is requested; less is better."""
+    return len(missing), sum(amount / max(pod.requests.get(name, 1), 1) for name, amount in missing.items())
+
+
+def _least_rank(incoming: Incoming, number: NodeNumber) -> tuple[int, float]:
+    """A rank that the node's cannot be below: that of the one resource which node fit has told already."""
+    found = incoming.rejections.get(number)
+    if found is None or found.limit is None or not found.blamed:
+        return 0, 0.0
+    return _rank({found.blamed[0]: found.count - found.limit}, incoming.pod)
 
 
 def _amount(resource: str, amount: int) -> str:
