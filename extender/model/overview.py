@@ -20,7 +20,7 @@ class ClusterFigures(Value, frozen=True):
 
     ``pending`` pods wait for a node and are not gated; ``assumed`` ones have passed filter and are not seen bound.
     ``preemptions_in_flight``: preemptors that are not bound yet. ``groups_in_flight``: groups with a pod that is not bound.
-    ``invalid_policies`` are not among ``policies``. ``topology_keys``: the usual ones first, then those that most nodes
+    ``invalid_policies`` are not among ``policies``. ``rebuilds``: how often the counts of the index had to be built again, which only a bug causes. ``topology_keys``: the usual ones first, then those that most nodes
     carry; ``more_keys`` are left out.
     """
 
@@ -34,6 +34,7 @@ class ClusterFigures(Value, frozen=True):
     groups_in_flight: int
     policies: int
     invalid_policies: int
+    rebuilds: int
     topology_keys: tuple[KeySummary, ...]
     more_keys: int
 

@@ -74,11 +74,13 @@ class BrowseService:
         self._preemptions = preemptions
         self.freshness = freshness
         self._places = Places(MOST_WAITING, "page", work)
+        self._overviews = Places(MOST_WAITING, "page", work)
         self._keys: tuple[int, tuple[KeySummary, ...], int] = (-1, (), 0)
 
     async def figures(self) -> ClusterFigures:
         """How many objects there are. Raises NotExplained, as all methods here."""
-        return await self._run(self._figures())
+        with self._overviews:  # never refused because of pages
+            return await self._work.run(self._figures(), MOST_SECONDS, "page")
 
     async def topology(self, asked: TopologyQuestion) -> TopologyPage:
         """The domains of a label key, or the nodes of one domain."""
@@ -183,6 +185,7 @@ class BrowseService:
             groups_in_flight=groups,
             policies=len(index.policies),
             invalid_policies=len(index.policies.invalid()),
+            rebuilds=index.drifts,
             topology_keys=keys,
             more_keys=more,
         )

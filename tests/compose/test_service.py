@@ -12,6 +12,7 @@ import pytest
 from extender.compose.service import service_of_cluster
 from extender.kube.timing import SystemClock
 from extender.kube.watch.byte_stream import StreamSockets
+from extender.model.pages import PageOf
 from extender.model.policies import PolicyObject
 from extender.wire.kinds import PODS
 from tests.builders import asking, matching, node, pod, pod_json, settings, term
@@ -67,3 +68,24 @@ async def test_pods_of_the_services_own_namespace_are_exempt_from_policies_at_ea
     assert service.admission is not None
     reviewed = service.admission.service.mutating.decide(review(incoming, namespace=namespace))
     assert ("patch" in reviewed["response"]) is (len(passed) == 1)
+
+
+async def test_pages_of_a_service_that_follows_a_cluster_know_what_is_assumed_and_in_flight() -> None:
+    service = service_of_cluster(settings(), Unconnected(), SystemClock(), Random(1))  # type: ignore[arg-type]  # not connected
+    web: dict[str, Any] = {"app": "web", "apart": [term("host", app="web")]}
+    important = pod_json("important", priority=100, **web)
+    for obj in (node("n1"), node("n2"), pod("there", on="n1", app="web"), pod("passed", **web)):
+        service.index.upsert(obj)
+    assert (await service.verbs.filter(asking(pod_json("passed", **web), "n1", "n2"))).passed == ["n2"]
+    service.index.upsert(PODS.decode_object(orjson.dumps(important)))
+    await service.verbs.filter(asking(important, "n1"))
+    browser = service.verbs.browser
+    assert browser is not None
+    page = await browser.pending(PageOf())
+    assert {row.pod: row.state for row in page.pods} == {"passed": "assumed", "important": "preempting"}
+    (preemption,) = (await browser.preemptions(PageOf())).preemptions
+    assert (preemption.pod, preemption.node) == ("default/important", "n1")
+    assert [(each.pod, each.state) for each in preemption.victims] == [("default/there", "running")]
+    figures = await browser.figures()
+    assert (figures.assumed, figures.preemptions_in_flight, figures.pending) == (1, 1, 1)
+    assert browser.freshness() is None, "nothing is listed yet"

@@ -115,10 +115,13 @@ class Browsing:
 
     problem: NotExplained | None = None
     asked: list[object] = field(default_factory=list)
+    invalid_policies: int = 0
+    rebuilds: int = 0
 
     async def figures(self) -> ClusterFigures:
-        """An empty cluster."""
-        return self._answer("figures", ClusterFigures(**dict.fromkeys(FIGURES, 0), topology_keys=()))
+        """A cluster without objects."""
+        figures = dict.fromkeys(FIGURES, 0) | {"invalid_policies": self.invalid_policies, "rebuilds": self.rebuilds}
+        return self._answer("figures", ClusterFigures(**figures, topology_keys=()))
 
     async def topology(self, asked: TopologyQuestion) -> TopologyPage:
         """No domain."""

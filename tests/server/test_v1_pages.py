@@ -114,6 +114,14 @@ async def test_the_overview_is_answered_by_a_replica_that_is_not_ready(aiohttp_c
     ]
 
 
+async def test_the_overview_warns_of_what_keeps_no_request_from_an_answer(aiohttp_client: AiohttpClient) -> None:
+    client = await client_of(aiohttp_client, Browsing(invalid_policies=2, rebuilds=1))
+    overview = await (await client.get("/v1/overview")).json()
+    warnings = {each["check"]: each["text"] for each in overview["health"] if each["status"] == "warning"}
+    assert warnings["policies"] == "2 scheduling policies are invalid and are not applied"
+    assert "built again 1 times" in warnings["index"]
+
+
 async def test_the_overview_tells_rates_and_what_runs(aiohttp_client: AiohttpClient) -> None:
     client = await client_of(aiohttp_client, Browsing())
     await asyncio.gather(*(client.post("/filter", json=BY_NAMES) for _ in range(3)))

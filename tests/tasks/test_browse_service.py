@@ -126,7 +126,9 @@ async def test_few_pages_wait_and_one_more_is_refused() -> None:
     with pytest.raises(NotExplained) as error:
         await browser.pending(PageOf())
     assert error.value.cause is Cause.BUSY
+    overview = asyncio.create_task(browser.figures())
     assert {page.lacking for page in await asyncio.gather(*waiting)} == {0}
+    assert (await overview).nodes == 2000
     assert (await browser.pending(PageOf())).more == 0
 
 

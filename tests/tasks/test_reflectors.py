@@ -282,6 +282,11 @@ async def test_a_first_list_that_is_being_taken_in_shows_how_far(scene: Scene) -
     assert seen == ["not started", "loading (1 of 4)", "loading (2 of 4)", "loading (3 of 4)"]
 
 
+async def test_how_long_ago_the_cluster_was_heard_of_is_not_known_before_the_first_lists(scene: Scene) -> None:
+    scene.start("nodes", "pods")
+    assert scene.reflectors.freshness.lag() is None
+
+
 async def test_a_kind_of_which_nothing_is_heard_makes_us_unready(scene: Scene) -> None:
     await scene.all_in()
     before = scene.reflectors.freshness.is_ready
@@ -289,6 +294,7 @@ async def test_a_kind_of_which_nothing_is_heard_makes_us_unready(scene: Scene) -
     scene.fakes["pods"].status.last_heard += 40
     scene.fakes["namespaces"].status.error = "connection refused"
     scene.clock.time += 71
+    assert scene.reflectors.freshness.lag() == 71
     assert (before, scene.reflectors.freshness.is_ready) == (True, False)
     assert scene.reflectors.freshness.is_stale
     problems = scene.reflectors.freshness.checks()

@@ -110,6 +110,12 @@ class TestPods:
         body["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": "r", "message": "m"}]
         assert not read(body).rejection
 
+    @pytest.mark.parametrize(("node", "created"), [("", "2026-01-01T00:00:00Z"), ("n1", "")])
+    def test_the_creation_of_a_pod_is_kept_while_it_has_no_node(self, node: str, created: str) -> None:
+        body = pod_json("a", on=node)
+        body["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+        assert read(body).created == created
+
     def test_replicas_share_one_shape_and_different_templates_do_not(self) -> None:
         fields = {"near": [term("zone", app="web")], "app": "web"}
         first, second = pod("web-1", on="n1", **fields), pod("web-2", **fields)  # type: ignore[arg-type]  # as the test gives it

@@ -67,6 +67,9 @@ def _checks(app: Collaborators) -> Iterator[HealthCheck]:
 
 def _warnings(figures: ClusterFigures) -> Iterator[HealthCheck]:
     """What does not keep the extender from answering, and is wrong."""
+    if figures.rebuilds:
+        text = f"the counts were wrong and were built again {figures.rebuilds} times; the log has what was wrong"
+        yield HealthCheck(check="index", status="warning", text=text)
     if figures.invalid_policies:
         text = f"{figures.invalid_policies} scheduling policies are invalid and are not applied"
         yield HealthCheck(check="policies", status="warning", text=text)
