@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import gzip
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
+from extender.compose.process import LOOP_FACTORY
 from extender.kube.connection import Access
 from extender.kube.errors import Rejected, Unreachable
 from extender.kube.session import Session, SessionOptions, open_session
 from tests.fakes import FakeClock, until
-from tests.kube.scripted import CUT, END, ScriptedApi, body, held, page, status, watch
+from tests.kube.scripted import CUT, END, ScriptedApi, body, held, page, serving, status, watch
+
+LOOPS: Final = [asyncio.new_event_loop, *([LOOP_FACTORY] if LOOP_FACTORY is not None else [])]
 
 
 async def test_a_call_gives_the_body(api: ScriptedApi, session: Session) -> None:
@@ -120,6 +124,26 @@ async def test_reads_of_a_stream_share_one_timer(
         assert await stream.read(60.0) == b""
         ours = [name for name in started if name != "_weakref_handle"]  # the one that closes idle connections
         assert ours == ["ByteStream._expire"]
+
+
+@pytest.mark.parametrize("make_loop", LOOPS, ids=lambda make: make.__module__)
+def test_a_read_that_may_not_wait_gives_what_has_arrived_and_the_next_one_waits_again(
+    make_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    """As in a process that got no processor time for long. The timer is due at once, and a loop may run it as no timer."""
+
+    async def read_twice() -> list[bytes | None]:
+        more = asyncio.Event()
+        async with serving(ScriptedApi()) as api, open_session(Access(host=api.url), FakeClock()) as session:
+            api.script("/api/v1/x", watch(b"one\n", then=more))
+            async with session.reads.stream("/api/v1/x", {}) as stream:
+                await until(lambda: stream.buffered)
+                first = await stream.read(-1.0)
+                asyncio.get_running_loop().call_later(0.05, more.set)
+                return [first, await stream.read(60.0)]
+
+    with asyncio.Runner(loop_factory=make_loop) as runner:
+        assert runner.run(read_twice()) == [b"one\n", b""]
 
 
 async def test_a_read_may_wait_longer_than_the_one_before_it(api: ScriptedApi, session: Session) -> None:

@@ -62,6 +62,7 @@ class ByteStream:
         self._loop = asyncio.get_running_loop()
         self._deadline = inf  # of the read that waits
         self._timer: asyncio.TimerHandle | None = None
+        self._ends_at = inf  # the timer; that of uvloop does not tell where it is due at once
         self._is_silent = False
 
     @property
@@ -82,7 +83,7 @@ class ByteStream:
         if self.buffered:
             await asyncio.sleep(0)  # else reading waits
         self._deadline = self._loop.time() + patience
-        if self._timer is None or self._timer.when() > self._deadline:
+        if self._timer is None or self._ends_at > self._deadline:
             self._arm()
         try:
             chunk = await self._content.readany()
@@ -107,6 +108,7 @@ class ByteStream:
 
     def _arm(self) -> None:
         self.close()
+        self._ends_at = self._deadline
         self._timer = self._loop.call_at(self._deadline, self._expire)
 
     def _expire(self) -> None:

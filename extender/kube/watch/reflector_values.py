@@ -35,7 +35,7 @@ class WatchOptions:
     confirm_timeout: float = 10.0
     initial_silence: float = 20.0
     initial_seconds: float = 120.0
-    initial_seconds_per_object: float = 0.0005
+    initial_seconds_per_object: float = 0.002
     watch_shortest: float = 300.0
     watch_longest: float = 600.0
     watch_slack: float = 30.0
