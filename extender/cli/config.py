@@ -18,6 +18,7 @@ from typing import Final, get_args
 
 from extender.cli.command import CommandError, Commands
 from extender.cli.files import read_bytes, read_settings
+from extender.doctor.scheduler_config import SAMPLED_PERCENTAGE
 from extender.rules import catalog
 from extender.settings.configuration import Mode, Settings, default_settings
 from extender.verbs.prioritize import has_scores
@@ -237,11 +238,16 @@ def _check(settings: Settings, layout: str, trust: Trust) -> None:
 
 def _sampling(settings: Settings) -> Iterator[str]:
     yield ""
-    if settings.mode == "augment" or settings.rejected_pods.nominate_elsewhere:
+    if not settings.rejected_pods.nominate_elsewhere and settings.mode == "offload":
+        yield "percentageOfNodesToScore: 100 # with a sample a pod that fits few nodes waits long: rejectedPods.nominateElsewhere is off"
+    elif settings.mode == "offload":
+        yield "# A sample of 2 % of the nodes, at least 100: the scheduler filters them for each pod. If no node of the sample fits,"
+        yield "# rejectedPods.nominateElsewhere nominates the pod to a node outside of it. More, or a profile of its own with more,"
+        yield "# for pods that prefer few nodes. Measured in config/README.md, Sampling."
+        yield f"percentageOfNodesToScore: {SAMPLED_PERCENTAGE}"
+    else:
         yield "# percentageOfNodesToScore keeps its default, which samples the nodes and is fast. If no node of the sample fits,"
         yield "# rejectedPods.nominateElsewhere nominates the pod to a node outside of it."
-    else:
-        yield "percentageOfNodesToScore: 100 # with a sample a pod that fits few nodes waits long: rejectedPods.nominateElsewhere is off"
 
 
 def _connection(kubeconfig: str) -> Iterator[str]:

@@ -23,6 +23,11 @@ _DEFAULT_TIMEOUT: Final = 5.0
 _LOCAL: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 _CHECK: Final = "scheduler"
 
+SAMPLED_PERCENTAGE: Final = 2
+"""The recommended percentageOfNodesToScore in offload mode; see "Sampling" in config/README.md."""
+_LEAST_SAMPLED: Final = 100  # kube-scheduler samples no fewer nodes (minFeasibleNodesToFind)
+_ALL, _LARGE = 100, 1000
+
 
 def examine_scheduler(document: Document, settings: Settings, nodes: int = 0) -> list[Finding]:
     """Every finding. `nodes`: how many nodes the cluster has, 0 if unknown."""
@@ -192,17 +197,28 @@ def _disabled(plugins: Document, point: str) -> set[str]:
 
 
 def _sampling(document: Document, settings: Settings, nodes: int) -> Iterator[Finding]:
-    share = document.get("percentageOfNodesToScore")
-    if share == 100 and nodes > 1000 and settings.rejected_pods.nominate_elsewhere:  # noqa: PLR2004 (all, and a large cluster)
+    share = document.get("percentageOfNodesToScore") or 0
+    if not settings.rejected_pods.nominate_elsewhere:
+        if settings.mode == "offload" and share != _ALL:
+            problem = (
+                "the scheduler samples the nodes and rejectedPods.nominateElsewhere is off: a pod that fits few nodes may "
+                "wait long"
+            )
+            yield _warning(problem, "enable rejectedPods.nominateElsewhere, or set percentageOfNodesToScore: 100")
+    elif share == _ALL and nodes > _LARGE:
         problem = f"percentageOfNodesToScore is 100 with {nodes} nodes, which makes the scheduler slow"
         remedy = "remove it: rejectedPods.nominateElsewhere finds nodes outside the scheduler's sample"
+        if settings.mode == "offload":
+            remedy = (
+                f"set {SAMPLED_PERCENTAGE}: rejectedPods.nominateElsewhere finds nodes outside the scheduler's sample"
+            )
         yield Finding("info", _CHECK, problem, remedy)
-    if share != 100 and not settings.rejected_pods.nominate_elsewhere and settings.mode == "offload":  # noqa: PLR2004 (all)
+    elif settings.mode == "offload" and share != SAMPLED_PERCENTAGE and nodes > _LEAST_SAMPLED:
         problem = (
-            "the scheduler samples the nodes and rejectedPods.nominateElsewhere is off: a pod that fits few nodes may "
-            "wait long"
+            f"percentageOfNodesToScore is {share or 'not set'}, {SAMPLED_PERCENTAGE} is recommended in offload mode"
         )
-        yield _warning(problem, "enable rejectedPods.nominateElsewhere, or set percentageOfNodesToScore: 100")
+        remedy = f"set it to {SAMPLED_PERCENTAGE}, unless many pods prefer few nodes (config/README.md, Sampling)"
+        yield Finding("info", _CHECK, problem, remedy)
 
 
 def _error(problem: str, remedy: str) -> Finding:

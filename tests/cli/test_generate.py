@@ -10,6 +10,7 @@ import yaml
 
 from extender.cli.config import CANDIDATES
 from extender.cli.main import main
+from extender.doctor.scheduler_config import SAMPLED_PERCENTAGE
 from extender.settings.configuration import API_VERSION, KIND
 from extender.wire.limits import DEFAULT_LIMITS
 from extender.wire.policy_validation import validate
@@ -146,6 +147,13 @@ def test_with_scores_in_tree_scale_the_other_weights_are_multiplied(
 def test_without_nominations_all_nodes_are_to_be_looked_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     document = generated(capsys, "--config", written(tmp_path, rejectedPods={"nominateElsewhere": False}))
     assert document["percentageOfNodesToScore"] == 100
+
+
+@pytest.mark.parametrize(("mode", "percentage"), [("offload", SAMPLED_PERCENTAGE), ("augment", None)])
+def test_in_offload_mode_a_small_sample_is_asked_about(
+    mode: str, percentage: int | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert generated(capsys, "--mode", mode).get("percentageOfNodesToScore") == percentage
 
 
 def test_https_comes_with_the_authority_and_the_clients_certificate(

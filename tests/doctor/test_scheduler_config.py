@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from extender.doctor.scheduler_config import examine_scheduler
+from extender.doctor.scheduler_config import SAMPLED_PERCENTAGE, examine_scheduler
 from extender.settings.configuration import Settings
 from tests.doctor.test_findings import settings
 
@@ -32,7 +32,8 @@ def document(plugins: object = OFF, top: dict[str, Any] | None = None, **changes
     """A good configuration for offload mode, with changes of the stanza; None takes a field out."""
     stanza = {name: value for name, value in {**STANZA, **changes}.items() if value is not None}
     profile = {"schedulerName": "default-scheduler", "plugins": plugins}
-    return {"kind": "KubeSchedulerConfiguration", "profiles": [profile], "extenders": [stanza], **(top or {})}
+    good = {"kind": "KubeSchedulerConfiguration", "percentageOfNodesToScore": SAMPLED_PERCENTAGE}
+    return good | {"profiles": [profile], "extenders": [stanza], **(top or {})}
 
 
 def scoring(**changes: Any) -> dict[str, Any]:
@@ -121,7 +122,9 @@ def scoring(**changes: Any) -> dict[str, Any]:
         ),
         (scoring(ignorable=True), settings(mode="augment"), ["error", "error"], "does not decide in its place"),
         (document(), settings(rejectedPods={"nominateElsewhere": False}), ["warning"], "scheduler samples the nodes"),
-        (document(top={"percentageOfNodesToScore": 100}), Settings(), ["info"], "percentageOfNodesToScore is 100"),
+        (document(top={"percentageOfNodesToScore": 100}), Settings(), ["info"], "percentageOfNodesToScore is 100 with"),
+        (document(top={"percentageOfNodesToScore": 10}), Settings(), ["info"], "percentageOfNodesToScore is 10, 2 is"),
+        (document(top={"percentageOfNodesToScore": None}), Settings(), ["info"], "percentageOfNodesToScore is not set"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
@@ -149,6 +152,7 @@ def test_a_mistake_in_the_schedulers_configuration_is_found_alone(
         (scoring(), settings(answers={"shortlist": 0})),
         (document(plugins={"multiPoint": {"disabled": [{"name": "*"}]}}), Settings()),
         (document(top={"percentageOfNodesToScore": 100}), settings(rejectedPods={"nominateElsewhere": False})),
+        (scoring(plugins={}, ignorable=True, top={"percentageOfNodesToScore": 10}), settings(mode="augment")),
     ],
     ids=[
         "offload",
@@ -162,7 +166,13 @@ def test_a_mistake_in_the_schedulers_configuration_is_found_alone(
         "no shortlist",
         "all plugins off",
         "no nominations and all nodes",
+        "augment with another sample",
     ],
 )
 def test_a_good_configuration_of_the_scheduler_gives_no_finding(given: dict[str, Any], ours: Settings) -> None:
     assert examine_scheduler(given, ours, nodes=5000) == []
+
+
+def test_in_a_cluster_that_is_not_sampled_the_percentage_does_not_matter() -> None:
+    given = document(top={"percentageOfNodesToScore": 50})
+    assert [len(examine_scheduler(given, Settings(), nodes=nodes)) for nodes in (0, 100, 101)] == [0, 0, 1]

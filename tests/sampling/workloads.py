@@ -1,0 +1,79 @@
+"""The incoming pods whose placements are compared, and the cluster that they meet: nodes in use to random degrees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from extender.simulator.json_objects import JsonObject
+from tests.e2e import workloads as e2e
+from tests.simulator.plain import HOSTNAME, node, pod, spread, term
+
+FEW: Final = 20  # nodes that are better than all others
+_CPUS, _MEMORY = 32, 32  # of a node, as `plain.node` and `e2e.workloads` have them
+_SSD: Final = {"disk": "ssd"}
+
+Make = Callable[[int], JsonObject]
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """``existing`` makes the pods that stand on so many nodes, ``incoming`` the spec of the pod with a number."""
+
+    name: str
+    title: str
+    existing: Callable[[int], Iterator[JsonObject]]
+    incoming: Make
+    app: str
+
+
+def cluster(nodes: int, rng: Random) -> Iterator[JsonObject]:
+    """The nodes, the first ones with an SSD, then a pod on each that uses up to three quarters of it."""
+    for number in range(nodes):
+        labels = _SSD if number * FEW % nodes < FEW else {}
+        yield node(e2e.node_name(number), f"zone-{number % e2e.ZONES}", cpu=str(_CPUS), labels=labels)
+    for number in range(nodes):
+        used = pod(f"load-{number}", "load", on=e2e.node_name(number), cpu=str(rng.randrange(_CPUS * 3 // 4)))
+        used["spec"]["containers"][0]["resources"]["requests"]["memory"] = f"{rng.randrange(_MEMORY * 3 // 4)}Gi"
+        yield used
+
+
+def _none(_: int) -> Iterator[JsonObject]:
+    return iter(())
+
+
+def _caches(nodes: int) -> Iterator[JsonObject]:
+    for number in range(0, nodes, max(nodes // FEW, 1)):
+        yield pod(f"cache-{number}", e2e.ASKING, on=e2e.node_name(number), labels={"app": "cache"})
+
+
+def _near_caches(_: int) -> JsonObject:
+    preferred = [{"weight": 100, "podAffinityTerm": term(HOSTNAME, app="cache")}]
+    return {"affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}}
+
+
+def _on_ssd(_: int) -> JsonObject:
+    wanted = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}
+    preferred = [{"weight": 100, "preference": wanted}]
+    return {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}}
+
+
+def _apart(_: int) -> JsonObject:
+    return {"topologySpreadConstraints": [spread(HOSTNAME, hard=False, labels={"app": "apart"})]}
+
+
+def _of_e2e(found: e2e.Workload) -> Workload:
+    def existing(nodes: int) -> Iterator[JsonObject]:
+        return found.running(int(nodes * found.share) or nodes, nodes)
+
+    return Workload(found.name, found.title, existing, lambda number: found.spec(number, found.app), found.app)
+
+
+WORKLOADS: Final = (
+    *map(_of_e2e, e2e.WORKLOADS.values()),
+    Workload("S1", f"preferred affinity to pods on {FEW} nodes", _caches, _near_caches, "near"),
+    Workload("S2", f"preferred node affinity to {FEW} nodes", _none, _on_ssd, "ssd"),
+    Workload("S3", "soft spread, node", _none, _apart, "apart"),
+)
