@@ -107,7 +107,7 @@ def _given(item: bytes, path: str, kinds: _Kinds) -> Given:
     try:
         head = decode_twice(_HEAD, item)
     except UNREADABLE as error:
-        raise from_msgspec(error, f"{path}.") from None
+        raise from_msgspec(error, path) from None
     kind = _check_kind(head.kind, head.api_version.rpartition("/")[0], path, kinds)
     if not head.metadata.name:
         raise WireError(f"{path}.metadata.name", "is missing")

@@ -28,6 +28,7 @@ Origin: TypeAlias = Literal["given", "displaced", "pending"]
 
 _A_STEP: Final = 500  # objects, at 10 µs
 _NOT_STARTED: Final = datetime.max.replace(tzinfo=UTC)
+_LATEST: Final = "~"  # after every time
 _BOUND_TO_NODE: Final = frozenset({"DaemonSet", "Node"})  # kinds of owners; the latter has the mirrors of static pods
 
 
@@ -93,9 +94,11 @@ def _queued(changes: _Changes, what_if: WhatIf, index: ClusterIndex) -> Prepared
 
 
 def _order(each: Waiting) -> tuple[int, str, datetime, str]:
-    """Given pods that were never created keep the order in which they are given."""
+    """Pods that were on a node come first, as only those without one have a creation time; given ones without it as given."""
     pod = each.pod
-    return -pod.priority, pod.created, pod.start_time or _NOT_STARTED, "" if each.origin == "given" else pod.full_name
+    if each.origin == "given":
+        return -pod.priority, pod.created or _LATEST, _NOT_STARTED, ""
+    return -pod.priority, pod.created, pod.start_time or _NOT_STARTED, pod.full_name
 
 
 class _Changes:
