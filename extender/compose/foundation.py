@@ -9,6 +9,7 @@ from functools import partial
 from random import Random
 from typing import Final, TypeAlias
 
+from extender.compose.huge_pages import join_pages
 from extender.compose.leadership import Replica
 from extender.compose.process import freeze_gc, limit_gc
 from extender.index.cluster import ClusterIndex
@@ -31,6 +32,8 @@ Job: TypeAlias = tuple[str, Callable[[], Awaitable[None]]]
 
 COMPONENT: Final = "placement-extender"
 """What the extender is called in Events and as a field manager."""
+
+_MANY_PODS: Final = 20_000  # with fewer a fork takes less than 2 ms anyway
 
 # A watch is replaced after `inactivityTimeout`; only if that does not help either is the index not to be trusted.
 _STALE_FACTOR: Final = 1.2
@@ -93,7 +96,14 @@ def make_reflectors(
             index.assumed.listed(index.pods, begun)
 
     options_of_all, readable = ReflectorsOptions(stale_after=stale_after), session.reads.sockets.readable
-    return Reflectors(sink, found, clock, options_of_all, freeze_gc, listed, readable)
+    return Reflectors(sink, found, clock, options_of_all, partial(settle_memory, index, settings), listed, readable)
+
+
+def settle_memory(index: ClusterIndex, settings: Settings) -> None:
+    """Once all objects are there, before any request: what the garbage collector and the forks of what-ifs would cost later."""
+    freeze_gc()
+    if settings.what_if.enabled and len(index.pods) >= _MANY_PODS:
+        join_pages()
 
 
 def watch_options(watch: Watch) -> WatchOptions:

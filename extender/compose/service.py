@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from extender.compose.foundation import Foundation, Job, make_index, make_reflectors
+from extender.compose.foundation import Foundation, Job, make_index, make_reflectors, settle_memory
 from extender.compose.leadership import SINGLE_REPLICA, Replica, replica_of
 from extender.compose.preemption import (
     NullPlanTarget,
@@ -24,7 +24,7 @@ from extender.compose.preemption import (
     make_preemption,
     without_writes,
 )
-from extender.compose.process import freeze_gc, installed_version
+from extender.compose.process import installed_version
 from extender.compose.recording import verb_parts
 from extender.compose.rejected_pods import rejected_pods_of_cluster
 from extender.compose.release import release_of_cluster
@@ -222,7 +222,7 @@ def service_of_objects(settings: Settings, objects: Iterable[Object], rng: Rando
     index = make_index(settings)
     for found in objects:
         index.upsert(found)
-    freeze_gc()
+    settle_memory(index, settings)
     settings = without_writes(settings)
     filter_verb = FilterVerb(index.view, settings)
     clock = SystemClock()

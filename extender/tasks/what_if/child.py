@@ -195,6 +195,8 @@ def _detach(writing: int, blocked: Iterable[int]) -> None:
 def _limit(budget: WhatIf) -> None:
     """Lets the service go first, on the processors and when memory runs out."""
     os.nice(_NICENESS)
+    with suppress(AttributeError, OSError):  # Linux has this policy, for work that nothing waits for
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     most = ceil(budget.seconds) + _MORE_SECONDS
     resource.setrlimit(resource.RLIMIT_CPU, (most, most + 1))
     with suppress(OSError):  # not on every platform

@@ -1,13 +1,15 @@
 """Answers what-ifs, one at a time, each in a child process that has the index as it stands.
 
-Why a fork, measured at 5,000 nodes and 150,000 pods (200 MB), and at twice that (340 MB), on two busy cores:
+Why a fork, measured at 5,000 nodes and 150,000 pods (180 MB), and at twice that (280 MB), the same on asyncio's loop and on uvloop:
 
-1. The fork holds the loop up for 4 to 6 ms of processor time, 10 ms at twice the size: the kernel copies the page tables.
-   Then nothing of the what-if runs here. While the child lives, writes here copy some 2,600 pages, 1 µs each.
+1. The fork holds the loop up for 1.5 to 2 ms at either size where pages were joined (`compose/huge_pages.py`), else for 5 to 6 ms and 8 ms: the
+   kernel copies the page tables. Then nothing of the what-if runs here. While the child lives, writes here copy
+   200 to 2,600 pages, 1 µs each. Beside one what-if a second the p99 of filter is 1.01 times what it is without (0.64 ms).
 2. An index of its own, made in slices from the objects of this one, would cost 1.1 s of the loop before the first pod, and then
    every decision: 0.1 to 2 ms for each of up to thousands of pods, between the scheduler's calls.
 3. An overlay on the counts would need a second form of every structure that rules read, and could not share their code.
-4. The child adds 30 to 50 MB for some thousand pods: the pages that it writes, and those that change here meanwhile.
+4. The child adds 30 to 50 MB for some thousand pods: the pages that it writes, and those that change here meanwhile. 5,000
+   nodes and 10,000 pods in one body take 1 s of a processor and 115 MB.
 """
 
 from __future__ import annotations

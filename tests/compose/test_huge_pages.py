@@ -1,0 +1,58 @@
+"""The heap in huge pages: what a fork of the service copies becomes less, and the memory stays as it is."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from extender.compose import foundation
+from extender.compose.foundation import make_index, settle_memory
+from extender.compose.huge_pages import join_pages
+from extender.settings.configuration import Settings
+from tests.builders import pod, settings
+
+PROGRAM = """
+from pathlib import Path
+from extender.compose.huge_pages import join_pages
+held = [(str(at), at) for at in range(400_000)]
+print(Path("/proc/self/smaps_rollup").read_text())
+print("joined", join_pages())
+print(Path("/proc/self/smaps_rollup").read_text())
+assert held[-1] == ("399999", 399_999)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="pages are counted by /proc")
+def test_the_heap_is_in_huge_pages_and_takes_hardly_more_memory() -> None:
+    ended = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=60)
+    (joined,) = map(int, re.findall(r"joined (\d+)", ended.stdout))
+    if not joined:
+        pytest.skip("the kernel joins no pages")
+    before, after = map(int, re.findall(r"AnonHugePages: +(\d+) kB", ended.stdout))
+    assert after - before > 16 * 1024
+    small, large = map(int, re.findall(r"Rss: +(\d+) kB", ended.stdout))
+    assert large - small < 8 * 1024
+
+
+def test_a_c_library_without_it_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda _name, **_options: object())
+    assert join_pages() == 0
+
+
+@pytest.mark.parametrize(("chosen", "pods", "joins"), [({}, 2, 1), ({}, 1, 0), ({"whatIf": {"enabled": False}}, 2, 0)])
+def test_pages_are_joined_for_what_ifs_about_many_pods(
+    monkeypatch: pytest.MonkeyPatch, chosen: dict[str, dict[str, bool]], pods: int, joins: int
+) -> None:
+    joined: list[int] = []
+    monkeypatch.setattr(foundation, "_MANY_PODS", 2)
+    monkeypatch.setattr(foundation, "join_pages", lambda: joined.append(1))
+    index = make_index(Settings())
+    for at in range(pods):
+        index.upsert(pod(f"p{at}"))
+    settle_memory(index, settings(**chosen))
+    assert len(joined) == joins
