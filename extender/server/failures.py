@@ -39,6 +39,10 @@ class NotLocal(Exception):  # noqa: N818 (as above)
     """Raised when an unauthenticated client requests a change, or an explanation, from another machine."""
 
 
+class OtherHost(Exception):  # noqa: N818 (as above)
+    """Raised when a request on this machine names a host that may be another site's; the text is the name."""
+
+
 class CrossSite(Exception):  # noqa: N818 (as above)
     """Raised when a browser sends a request that a page of another site asked for."""
 
@@ -176,6 +180,9 @@ def _of_client(error: Exception) -> Failure | None:
             return Failure(HTTPStatus.FORBIDDEN, "forbidden", text)
         case CrossSite():
             text = "a page of another site asked for this request; only pages of the extender may"
+            return Failure(HTTPStatus.FORBIDDEN, "forbidden", text)
+        case OtherHost():
+            text = f'the host "{error}" is not among server.hosts; http://127.0.0.1 and http://localhost need not be'
             return Failure(HTTPStatus.FORBIDDEN, "forbidden", text)
         case NotLocal():
             text = "without server.tls.clientCAFile only this machine may change anything or ask for explanations"

@@ -167,7 +167,7 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
         return await handler(request)
     app = request.app[COLLABORATORS]
     try:
-        check_client(request, app.settings.server.tls)
+        check_client(request, app.settings.server)
         check_encoding(request)
         check_same_site(request)
         deadline = request[DEADLINE] = Deadline(app.deadlines)

@@ -27,11 +27,12 @@ from extender.server.failures import (
     NoLength,
     NotJson,
     NotLocal,
+    OtherHost,
     Overloaded,
     TooLarge,
     UnknownName,
 )
-from extender.settings.connections import Clients, Tls
+from extender.settings.connections import Clients, Server, Tls
 
 Role = Literal["scheduler", "metrics", "admin"]
 
@@ -49,6 +50,7 @@ _PLAIN_FORMS: Final = frozenset({"DNS", "URI", "email", "IP Address"})
 _PAIR: Final = 2  # (form, value)
 _LONGEST_NAMES: Final = 500  # characters of names in an answer and in the log
 
+_LOCALHOST: Final = "localhost"  # https://www.rfc-editor.org/rfc/rfc6761#section-6.3
 _IDENTITY: Final = "identity"
 _LONGEST_ENCODING: Final = 40  # characters of a client's header in an answer and in the log
 
@@ -66,8 +68,8 @@ def check_scheduler(request: web.Request, tls: Tls) -> None:
         _check_role(list(names_in(_certificate(request))), "scheduler", tls.clients)
 
 
-def check_client(request: web.Request, tls: Tls) -> None:
-    """Raises NoCertificate, UnknownName or NotLocal where the client must not have an answer of another path than the verbs'.
+def check_client(request: web.Request, server: Server) -> None:
+    """Raises NoCertificate, UnknownName, NotLocal or OtherHost where the client must not have an answer of another path than the verbs'.
 
     The kubelet's probes have no certificate, and their answer is no secret. Without a client CA every client that reaches
     the port is answered; only changes of the service and questions about the cluster are limited to this machine.
@@ -76,14 +78,41 @@ def check_client(request: web.Request, tls: Tls) -> None:
     if path in _PROBES and request.method in _READING:
         return
     role: Role | None = "admin" if path.startswith(_ABOUT_PODS) else _ROLES.get(path)
+    tls = server.tls
     if not tls.client_ca_file:
         is_open = request.method in _READING and not path.startswith(_ABOUT_PODS)
-        if role == "admin" and not is_open and not _is_local(request.remote):
-            raise NotLocal
+        if role == "admin" and not is_open:
+            _check_local(request, server.hosts)
         return
     certificate = _certificate(request)
     if role is not None:
         _check_role(list(names_in(certificate)), role, tls.clients)
+
+
+def _check_local(request: web.Request, hosts: Sequence[str]) -> None:
+    """Raises NotLocal for a client on another machine, and OtherHost for a browser that was led here by another host's name.
+
+    A page of any site can have its own name resolve to 127.0.0.1, after which the browser takes the extender for that site
+    (DNS rebinding). It still sends the name. An address, and localhost, cannot be made to resolve to anything else.
+    """
+    if not _is_local(request.remote):
+        raise NotLocal
+    host = request.headers.get(hdrs.HOST)
+    if host is not None and not _is_known_host(host, hosts):
+        raise OtherHost(host[:_LONGEST_NAMES])
+
+
+def _is_known_host(host: str, hosts: Sequence[str]) -> bool:
+    """Whether the Host of a request is an address, localhost or one of the settings, whatever its port."""
+    try:
+        name = (urlsplit(f"//{host}").hostname or "").removesuffix(".")
+    except ValueError:
+        return False
+    try:
+        ip_address(name)
+    except ValueError:
+        return name == _LOCALHOST or name.endswith(f".{_LOCALHOST}") or name in hosts
+    return True
 
 
 def _certificate(request: web.Request) -> PeerCertificate:

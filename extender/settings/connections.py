@@ -89,6 +89,7 @@ class Tls(Section, frozen=True):
 class Server(Section, frozen=True):
     """The HTTP server. `max_in_flight` limits the verb requests that are decided at a time; `page` is that at /ui/.
 
+    `hosts`: names under which a reverse proxy on this machine passes requests on, beside addresses and localhost.
     For `max_connections_per_peer` all loopback addresses are one peer.
     """
 
@@ -101,6 +102,7 @@ class Server(Section, frozen=True):
     max_connections_per_peer: Annotated[int, Meta(ge=1)] = 512
     idle_timeout: Duration = Duration(120)  # above the 90 s after which Go's client closes an idle connection
     page: bool = True
+    hosts: tuple[str, ...] = ()
     tls: Tls = Tls()
     paths: Paths = Paths()
 
