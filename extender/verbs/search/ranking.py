@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from heapq import nlargest
+from itertools import repeat
 from operator import itemgetter
 
 from extender.index.view import Column, KeyView
@@ -43,7 +45,7 @@ def best_ranked(search: Search, scoring: Sequence[Rule], most: int, start: int) 
         return _scored(search, most, start)
     if not groups:
         return search.first_passing(most, start)
-    if requested.view is not None and len(requested) >= _LONG and top_domains.applies(groups):
+    if requested.view is not None and len(requested) >= _LONG and top_domains.applies(groups, len(requested)):
         return top_domains.best_by_top_domains(groups, search.filters, requested, most, start)
     required = [each.required for each in groups if each.required is not None and _some_lack(each.required, search)]
     columns = [requested.frame.domains(key) for key in required]
@@ -71,23 +73,28 @@ def _ranked(search: Search, parts: list[_Part], required: list[Column], most: in
     for piece in search.requested.pieces(start, most + most // SPARE):
         passing = search.filters.passing(piece)
         ranks = _ranks(passing, parts, required)
-        best.extend([node for node, rank in zip(passing, ranks, strict=True) if rank >= target])
+        if max(ranks, default=_NEVER) >= target:
+            best.extend([node for node, rank in zip(passing, ranks, strict=True) if rank >= target])
         if len(best) >= most:
             return [(target, node) for node in best[:most]]
         tried.append((passing, ranks))
     every = [item for passing, ranks in tried for item in zip(ranks, passing, strict=True)]
-    every.sort(key=itemgetter(0), reverse=True)  # stable, so that equals keep the order of the search
-    return every[:most]
+    return nlargest(most, every, key=itemgetter(0))  # equals keep the order of the search
 
 
 def _ranks(nodes: Sequence[int], parts: list[_Part], required: list[Column]) -> list[float]:
     """The rank of each node; a node without a key that scoring needs comes last. O(nodes × parts)."""
-    part, *rest = parts
-    weight, domains, count_of = part.weight, part.domains, part.counts.get
-    ranks = [weight * count_of(domains[node], 0) for node in nodes]
-    for part in rest:
-        weight, domains, count_of = part.weight, part.domains, part.counts.get
-        ranks = [rank + weight * count_of(domains[node], 0) for rank, node in zip(ranks, nodes, strict=True)]
+    ranks: list[float] = []
+    columns: dict[int, list[int]] = {}  # parts mostly share a key
+    for part in parts:
+        domains = columns.get(id(part.domains))
+        if domains is None:
+            domains = columns[id(part.domains)] = list(map(part.domains.__getitem__, nodes))
+        weight, counts = part.weight, map(part.counts.get, domains, repeat(0))
+        if ranks:
+            ranks = [rank + weight * count for rank, count in zip(ranks, counts, strict=True)]
+        else:
+            ranks = [weight * count for count in counts]
     for column in required:
         ranks = [rank if column[node] else _NEVER for rank, node in zip(ranks, nodes, strict=True)]
     return ranks
