@@ -122,6 +122,19 @@ def spread_group(index: ClusterIndex) -> None:
     next(iter(index.counts.spreads.acquired()))[2].counts.clear()
 
 
+def not_without_a_node(index: ClusterIndex) -> None:
+    index.upsert(pod("waiting"))
+    del index.unplaced["waiting"]
+
+
+def without_a_node(index: ClusterIndex) -> None:
+    index.unplaced["plain"] = index.pods["plain"]
+
+
+def without_a_node_and_gone(index: ClusterIndex) -> None:
+    index.unplaced["gone"] = pod("gone")
+
+
 def test_a_true_index_has_no_differences(index: ClusterIndex) -> None:
     assert audit(index) == []
 
@@ -132,6 +145,9 @@ def test_a_true_index_has_no_differences(index: ClusterIndex) -> None:
         (nowhere, "pod ns/plain: is not on n1"),
         (assumed_nowhere, "assumed pod ns/assumed: is not on n2"),
         (stranger, "pod ns/stranger: is on n2, and not held"),
+        (not_without_a_node, "pod ns/waiting: is not among those without a node"),
+        (without_a_node, "pod plain: is among those without a node"),
+        (without_a_node_and_gone, "pod gone: is among those without a node"),
         (miscounted, "pods on n1: 3 counted, 2 there"),
         (counted_elsewhere, "a signature of ns: is counted where its pods are not"),
         (not_in_its_namespace, "a signature of ns: is not filed under its namespace and labels"),

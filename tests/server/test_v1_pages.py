@@ -11,6 +11,7 @@ from pytest_aiohttp.plugin import AiohttpClient
 
 from extender.model.pages import PageOf, TopologyQuestion
 from extender.server.collaborators import COLLABORATORS
+from extender.server.turns import Turns
 from extender.wire.selector_text import parse_selector_text
 from tests.server.serving import AGREEABLE, BY_NAMES, Browsing, Client, Switch, app_with
 
@@ -101,6 +102,25 @@ async def test_equal_requests_of_a_second_are_computed_once(aiohttp_client: Aioh
     for path in [*paths, *paths]:
         assert (await client.get(path)).status == HTTPStatus.OK
     assert browser.asked == [PageOf("a", "", 5), PageOf("b")]
+
+
+class CountedTurns(Turns):
+    """Turns that are counted."""
+
+    taken = 0
+
+    async def take(self, *, ahead: bool = False) -> None:
+        """Counts, and waits as usual."""
+        self.taken += 1
+        await super().take(ahead=ahead)
+
+
+async def test_each_answer_takes_a_turn_also_where_it_is_shared(aiohttp_client: AiohttpClient) -> None:
+    client = await client_of(aiohttp_client, Browsing())
+    assert client.app is not None
+    turns = client.app[COLLABORATORS].turns = CountedTurns()
+    await asyncio.gather(*(client.get("/v1/pending") for _ in range(5)))
+    assert turns.taken == 5
 
 
 async def test_the_overview_is_answered_by_a_replica_that_is_not_ready(aiohttp_client: AiohttpClient) -> None:

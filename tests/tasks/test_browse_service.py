@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -84,6 +85,13 @@ async def test_a_pod_without_a_node_has_its_state() -> None:
         "held": ("gated", ""),
         "leaving": ("terminating", ""),
     }
+
+
+async def test_rows_are_no_concern_of_the_garbage_collector() -> None:
+    """A page has hundreds, and a collection in between holds up requests of the scheduler."""
+    page = await service(cluster()).pending(PageOf())
+    assert page.pods
+    assert not any(map(gc.is_tracked, page.pods))
 
 
 async def test_a_pod_that_is_not_known_is_named() -> None:
