@@ -9,22 +9,36 @@ import gzip
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import IO, Final, cast
 
 import msgspec
 
 from extender.cli.command import CommandError, Commands
 from extender.cli.files import STDIN, read_redaction_key, read_settings
-from extender.compose.replay import Difference, Replay
+from extender.compose.replay import Replay
+from extender.compose.replay_differences import Difference, Outcome
 from extender.model.documents import DocumentError
+from extender.settings.configuration import Settings, settings_document
 from extender.wire.errors import WireError
 from extender.wire.recorded_answers import Answer
-from extender.wire.redaction import Redactor
+from extender.wire.redaction import REPLAYED_SECTIONS, Redactor
 
 _SHOWN: Final = 20
 _GZIP: Final = b"\x1f\x8b"
 _UNREADABLE: Final = 2
+_SENTENCES: Final = {
+    Outcome.UNKNOWN: "not in the recording, so not asked about",
+    Outcome.REJECTED: "rejected",
+    Outcome.ELSEWHERE: "placed elsewhere",
+    Outcome.NARROWER: "fewer nodes to choose from",
+    Outcome.PASSED: "placed instead of rejected",
+    Outcome.PREEMPTION: "another preemption",
+    Outcome.REASON: "rejected for another reason",
+    Outcome.WIDER: "more nodes to choose from",
+    Outcome.ORDER: "the same nodes in another order",
+    Outcome.SCORES: "other scores",
+}
 
 
 def add_parser(commands: Commands) -> None:
@@ -61,7 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
     if not replay.versions:
         print(f"extender: {arguments.recording}: holds no recording", file=sys.stderr)
         return _UNREADABLE
-    print(_json(replay) if arguments.output == "json" else "\n".join(_table(replay)))
+    changed = _changed(replay.recorded, settings)
+    print(_json(replay, changed) if arguments.output == "json" else "\n".join(_table(replay, changed)))
     return 1 if replay.differences else 0
 
 
@@ -104,31 +119,68 @@ def _text(error: Exception) -> str:
     return "; ".join(error.problems) if isinstance(error, DocumentError) else str(error)
 
 
-def _json(replay: Replay) -> str:
+def _json(replay: Replay, changed: Mapping[str, tuple[object, object]]) -> str:
     document = {
         "versions": replay.versions,
+        "settings": {path: {"recorded": before, "replayed": after} for path, (before, after) in changed.items()},
         "questions": replay.asked,
+        "pods": len(replay.pods),
         "changes": replay.changes,
         "differences": replay.differences,
     }
     return msgspec.json.format(msgspec.json.encode(document)).decode()
 
 
-def _table(replay: Replay) -> Iterator[str]:
-    if replay.differences:
-        rows = [("POD", "VERB", "OUTCOME", "RECORDED", "REPLAYED"), *map(_row, replay.differences[:_SHOWN])]
+def _changed(recorded: Settings | None, given: Settings | None) -> dict[str, tuple[object, object]]:
+    """The settings that differ, by path, of the sections that a replay reads."""
+    if recorded is None or given is None:
+        return {}
+    before, after = (
+        _flat({name: settings_document(each)[name] for name in REPLAYED_SECTIONS}) for each in (recorded, given)
+    )
+    paths = sorted(before.keys() | after.keys())
+    return {path: (before.get(path), after.get(path)) for path in paths if before.get(path) != after.get(path)}
+
+
+def _flat(document: object, path: str = "") -> dict[str, object]:
+    if not isinstance(document, dict) or not document:
+        return {path: document}
+    parts = (_flat(value, f"{path}.{name}" if path else name) for name, value in document.items())
+    return {name: value for part in parts for name, value in part.items()}
+
+
+def _table(replay: Replay, changed: Mapping[str, tuple[object, object]]) -> Iterator[str]:
+    for path, (before, after) in changed.items():
+        yield f"{path}: {_text_of(before)} -> {_text_of(after)}"
+    found = _by_pod(replay.differences)
+    if found:
+        rows = [("POD", "VERB", "OUTCOME", "RECORDED", "REPLAYED", "WHY"), *map(_row, found[:_SHOWN])]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         yield from ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
-        if (more := len(replay.differences) - _SHOWN) > 0:
+        if (more := len(found) - _SHOWN) > 0:
             yield f"… {more} more; -o json has all"
-    counts = Counter(each.outcome.value for each in replay.differences)
-    kinds = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
-    differ = f"{len(replay.differences)} differ ({kinds})" if counts else "0 differ"
-    yield f"{replay.asked} questions, {replay.changes} changes: {differ}"
+    yield f"{replay.asked} questions about {len(replay.pods)} pods, {replay.changes} changes: {len(replay.differences)} answers differ"
+    counts = Counter(each.outcome for each in found)
+    yield from (
+        f"  {count} pod{'s' * (count != 1)}: {_SENTENCES[outcome]}" for outcome in Outcome if (count := counts[outcome])
+    )
+
+
+def _by_pod(differences: Iterable[Difference]) -> list[Difference]:
+    """The last difference of each pod, verb and outcome, the gravest outcomes first."""
+    last = {(each.uid, each.verb, each.outcome): each for each in differences}
+    order = list(Outcome)
+    return sorted(last.values(), key=lambda each: order.index(each.outcome))
+
+
+def _text_of(value: object) -> str:
+    return "-" if value is None else msgspec.json.encode(value).decode().strip('"')
 
 
 def _row(found: Difference) -> tuple[str, ...]:
-    return found.pod or found.uid, found.verb, found.outcome.value, _brief(found.recorded), _brief(found.replayed)
+    recorded, replayed = _brief(found.recorded), _brief(found.replayed)
+    why = ", ".join(found.why) or ("another is preferred" if found.outcome is Outcome.ELSEWHERE else "")
+    return found.pod or found.uid, found.verb, found.outcome.value, recorded, replayed, why
 
 
 def _brief(answer: Answer) -> str:

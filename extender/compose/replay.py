@@ -6,53 +6,32 @@ followed from it.
 """
 
 from collections.abc import Iterable
-from enum import StrEnum
+from dataclasses import replace
 
 import msgspec
 
 from extender.compose.foundation import make_index
+from extender.compose.replay_differences import Difference, Outcome, outcome_of
 from extender.index.cluster import ClusterIndex
 from extender.index.state import apply_change
 from extender.model.changes import Change
-from extender.model.objects import Pod
+from extender.model.objects import Pod, PodSignature
 from extender.settings.configuration import Settings, parse_settings, settings_document
 from extender.verbs.filter.pipeline import FilterVerb
 from extender.verbs.preempt.decision import decide_preemption
 from extender.verbs.prioritize import prioritize_watched
 from extender.wire.extender_v1 import PreemptionArgs
+from extender.wire.limits import BYTES_LIMIT, excess_parts
 from extender.wire.recorded_answers import Answer, filter_answer, preemption_answer
-from extender.wire.recording import Question, RecordingDecoder, Start, Verb, args_of
+from extender.wire.recording import Question, RecordingDecoder, Start, args_of
 from extender.wire.redaction import Redactor
-
-
-class Outcome(StrEnum):
-    """How a replayed answer differs. ``UNKNOWN``: the recording does not have the pod, so the question was not asked."""
-
-    ELSEWHERE = "elsewhere"
-    REJECTED = "rejected"
-    PASSED = "passed"
-    REASON = "reason"
-    SCORES = "scores"
-    PREEMPTION = "preemption"
-    UNKNOWN = "unknown"
-
-
-class Difference(msgspec.Struct, frozen=True):
-    """A question with another answer than recorded. ``line`` is its line in the file; ``pod`` is ``namespace/name``."""
-
-    line: int
-    verb: Verb
-    pod: str
-    uid: str
-    outcome: Outcome
-    recorded: Answer
-    replayed: Answer
 
 
 class Replay:
     """One replay. ``asked`` counts questions, ``changes`` the changes that were applied, ``differences`` is the result.
 
-    ``versions`` are those of the extender that recorded the parts.
+    ``versions`` are those of the extender that recorded the parts, ``recorded`` the settings of the last part, ``pods`` the UIDs
+    of the pods that were asked about.
     """
 
     def __init__(self, settings: Settings | None = None, redactor: Redactor | None = None) -> None:
@@ -64,6 +43,8 @@ class Replay:
         self.changes = 0
         self.differences: list[Difference] = []
         self.versions: list[str] = []
+        self.recorded: Settings | None = None
+        self.pods: set[str] = set()
         self._given = settings
         self._redactor = redactor
         self._redacted = False
@@ -71,7 +52,7 @@ class Replay:
 
     def run(self, lines: Iterable[bytes]) -> None:
         """Replays all lines. Raises WireError, or DocumentError for settings that this version does not read."""
-        decoder = RecordingDecoder(Settings().limits if self._given is None else self._given.limits)
+        decoder = RecordingDecoder(Settings().limits, self._within_limits)
         for number, line in enumerate(lines, start=1):
             for entry in decoder.decode(line):
                 match entry:
@@ -86,9 +67,17 @@ class Replay:
                     case _:
                         self._apply(entry)
 
+    def _within_limits(self, found: PodSignature) -> PodSignature:
+        """The signature by the limits of the given settings, but for ``limits.podBytes``: a pod's JSON is not recorded."""
+        if self._given is None or (found.excess is not None and found.excess.limit == BYTES_LIMIT):
+            return found
+        parts = (found.affinity, found.spread, found.node_affinity, found.preferred_nodes, found.tolerations)
+        return replace(found, excess=excess_parts(*parts, self._given.limits))
+
     def _settings(self, start: Start) -> Settings:
+        self.recorded = parse_settings(start.settings)
         if self._given is None:
-            return parse_settings(start.settings)
+            return self.recorded
         if self._redactor is None or not start.redacted:
             return self._given
         return parse_settings(self._redactor.settings(settings_document(self._given)))
@@ -106,12 +95,21 @@ class Replay:
                 Difference(line, question.verb, "", uid, Outcome.UNKNOWN, question.answer, Answer())
             )
             return
-        replayed = self._answer(question, pod)
-        if replayed != question.answer:
-            outcome = _outcome(question.answer, replayed)
+        self.pods.add(pod.uid)
+        recorded, replayed = question.answer, self._answer(question, pod)
+        if replayed != recorded:
+            outcome, why = outcome_of(recorded, replayed), self._why(question, pod, replayed)
             self.differences.append(
-                Difference(line, question.verb, pod.full_name, pod.uid, outcome, question.answer, replayed)
+                Difference(line, question.verb, pod.full_name, pod.uid, outcome, recorded, replayed, why)
             )
+
+    def _why(self, question: Question, pod: Pod, replayed: Answer) -> tuple[str, ...]:
+        """What rejects the recorded nodes that are no longer answered, as far as all of them are rejected."""
+        left_out = [name for name in question.answer.passed if name not in set(replayed.passed)]
+        if not left_out or question.nodes is not None:
+            return ()
+        found = self._verb.decide(args_of(msgspec.structs.replace(question, names=left_out), pod), question.seed)
+        return tuple(sorted(reason.label for reason in found.result.reasons))
 
     def _answer(self, question: Question, pod: Pod) -> Answer:
         view, settings = self._index.view, self._verb.settings
@@ -130,17 +128,3 @@ class Replay:
 def _parts(settings: Settings) -> tuple[ClusterIndex, FilterVerb]:
     index = make_index(settings)
     return index, FilterVerb(index.view, settings)
-
-
-def _outcome(recorded: Answer, replayed: Answer) -> Outcome:
-    if recorded.scores != replayed.scores:
-        return Outcome.SCORES
-    if recorded.victims != replayed.victims:
-        return Outcome.PREEMPTION
-    if recorded.passed and replayed.passed:
-        return Outcome.ELSEWHERE
-    if recorded.passed:
-        return Outcome.REJECTED
-    if replayed.passed:
-        return Outcome.PASSED
-    return Outcome.PREEMPTION if recorded.plan != replayed.plan else Outcome.REASON

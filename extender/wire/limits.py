@@ -19,11 +19,12 @@ from extender.model.terms import AffinityTerm, PodAffinity
 from extender.settings.limits import Limits
 
 DEFAULT_LIMITS: Final = Limits()
+BYTES_LIMIT: Final = "podBytes"
 
 
 def excess_bytes(size: int, limits: Limits) -> Excess:
     """The excess of a pod whose labels and constraints have more bytes than ``limits.podBytes``."""
-    return Excess("podBytes", f"labels and constraints: {size} bytes, limits.podBytes is {limits.pod_bytes}")
+    return Excess(BYTES_LIMIT, f"labels and constraints: {size} bytes, limits.podBytes is {limits.pod_bytes}")
 
 
 def excess_parts(

@@ -298,10 +298,11 @@ class RecordingEncoder:
 
 
 class RecordingDecoder:
-    """Decodes the lines of a recording, in order. Policies are read within the limits of the settings in use."""
+    """Decodes the lines of a recording, in order. Policies are read within ``limits``; ``adapt`` is applied to each signature."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, adapt: Callable[[PodSignature], PodSignature] = lambda found: found) -> None:
         self.limits = limits
+        self._adapt = adapt
         self._lines: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_Line)
         self._pods = msgspec.json.Decoder(_PodJson)
         self._plain = {name: msgspec.json.Decoder(kind) for name, kind in (_PLAIN_KINDS | _PLAIN_CLAIMS).items()}
@@ -319,7 +320,7 @@ class RecordingDecoder:
                 raise WireError("type", 'expected "start" first')
             if isinstance(found, _SignatureLine):
                 parts = {name: getattr(found.signature, name) for name in _NAMES}
-                self._signatures[found.id] = PodSignature(**parts)
+                self._signatures[found.id] = self._adapt(PodSignature(**parts))
                 return
             if isinstance(found, _NodeNamesLine):
                 self._nodes += found.names

@@ -53,6 +53,7 @@ _LABELS_OF_NODES: Final = frozenset(
 )
 _TERMS: Final = "terms"  # of node affinity, and of the record of an injection
 _RECORD: Final = "injected"
+_DERIVED: Final[dict[str, Json]] = {"_hash": 0, "_index": None}  # of names; made anew when they are read
 _NOT_CACHED: Final = frozenset({"uid", "name", _RECORD})  # as each pod has its own
 _NO_LABELS: Final = frozenset({"fields", "matchFields"})
 
@@ -103,7 +104,7 @@ class Redactor:
 
     def settings(self, document: Json) -> Json:
         """The sections of a configuration that decisions read, redacted. The others are left out: they have addresses and paths."""
-        kept = {name: each for name, each in document.items() if name in _DECIDING}
+        kept = {name: each for name, each in document.items() if name in REPLAYED_SECTIONS}
         if "policies" in kept:
             kept["policies"] = {n: each for n, each in kept["policies"].items() if n not in ("webhook", "templates")}
         found: Json = self._plain(kept, numbers=True)
@@ -143,6 +144,9 @@ class Redactor:
             return value
         found = {}
         for name, each in value.items():
+            if name in _DERIVED:
+                found[name] = _DERIVED[name]
+                continue
             if name in _NOT_CACHED and isinstance(each, str):
                 found[name] = self._record(each) if name == _RECORD else self._new_text(each)
                 continue
@@ -198,7 +202,7 @@ class Redactor:
 
 
 # The sections of the settings that answers depend on.
-_DECIDING: Final = (
+REPLAYED_SECTIONS: Final = (
     *(
         "apiVersion",
         "kind",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -140,16 +141,59 @@ async def test_other_settings_show_who_would_have_been_placed(
     await record("config/scenarios/pending.yaml", file)
     document = settings_document(scenario_settings(play, "test"))
     document["rules"]["topologySpread"]["enabled"] = False
+    document["limits"]["topologyKeys"] = 20
     other.write_bytes(orjson.dumps(document))
     code, found = replayed(capsys, file, "--config", other)
     passed = {each["pod"] for each in found["differences"] if (each["verb"], each["outcome"]) == ("filter", "passed")}
     assert code == 1
     assert passed == {"shop/uneven-ledger", "shop/too-few-zones", "shop/no-racks"}
+    assert found["settings"] == {
+        "limits.topologyKeys": {"recorded": 16, "replayed": 20},
+        "rules.topologySpread.enabled": {"recorded": True, "replayed": False},
+    }
     assert main(["replay", str(file), "--config", str(other)]) == 1
-    printed = capsys.readouterr().out
-    assert "POD" in printed
-    assert "shop/no-racks" in printed
-    assert "passed)" in printed.splitlines()[-1]
+    shown = readme_block("config/README.md", "POD                 VERB")
+    assert _without_counts(capsys.readouterr().out) == _without_counts(shown)
+
+
+def readme_block(path: str, beginning: str) -> str:
+    """The block of text in a README that has a line which begins so."""
+    blocks = Path(path).read_text("utf-8").split("```")[1::2]
+    (block,) = (each for each in blocks if f"\n{beginning}" in each)
+    return block.removeprefix("text\n")
+
+
+def _without_counts(printed: str) -> list[str]:
+    """The lines in their order, those about pods sorted; how often pods were tried depends on the machine."""
+    lines = [re.sub(r"\d+ (questions|changes|answers)", r"N \1", line) for line in printed.splitlines()]
+    return sorted(lines) if lines else []
+
+
+async def test_pods_that_would_have_been_elsewhere_or_nowhere_say_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With policies where none were, quorum pods of other settings, and one limit that all of them exceed."""
+    file, other = tmp_path / "recording.jsonl", tmp_path / "other.yaml"
+    play = read_scenario("config/scenarios/mixed.yaml")
+    await record("config/scenarios/mixed.yaml", file)
+    document = settings_document(scenario_settings(play, "test"))
+    document["placement"] = "cooperative"
+    document["limits"]["tolerations"] = 2
+    other.write_bytes(orjson.dumps(document))
+    _, found = replayed(capsys, file, "--config", other)
+    outcomes = Counter(each["outcome"] for each in found["differences"])
+    assert outcomes["wider"]
+    assert not outcomes["elsewhere"]
+    for each in found["differences"]:
+        if each["outcome"] == "wider":
+            assert set(each["recorded"]["passed"]) < set(each["replayed"]["passed"])
+            assert each["why"] == []
+        if each["outcome"] == "rejected":
+            assert each["why"] == ["over_limit"]
+    assert main(["replay", str(file), "--config", str(other)]) == 1
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[:2] == ["limits.tolerations: 100 -> 2", "placement: decisive -> cooperative"]
+    assert printed[-1].endswith("pods: more nodes to choose from")
 
 
 async def test_a_file_that_ends_within_a_record_is_replayed_up_to_there(

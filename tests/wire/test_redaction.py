@@ -132,6 +132,11 @@ def test_every_field_of_a_policy_is_a_word() -> None:
     assert fields <= WORDS
 
 
+def test_no_hash_of_names_is_written() -> None:
+    written = RecordingEncoder(Redactor(KEY).line).encode(ObjectChange(pod("a", node_selector={"rack": "r1"})))
+    assert b'"_hash":0' in written
+
+
 def test_long_lists_are_searched_as_before() -> None:
     zones = [f"zone-{number}" for number in range(40)]
     terms = [{"matchExpressions": [requirement("rack", "In", zones)]}]
