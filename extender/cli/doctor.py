@@ -26,6 +26,7 @@ from extender.doctor.permissions import Permission, needed_permissions
 from extender.doctor.policies import examine_policies
 from extender.doctor.quotas import examine_quotas
 from extender.doctor.scheduler_config import examine_scheduler
+from extender.doctor.schedulers import examine_schedulers
 from extender.doctor.service import examine_differences, examine_service
 from extender.doctor.surroundings import examine_surroundings
 from extender.kube.access import AccessReviews
@@ -127,6 +128,7 @@ def examine(arguments: argparse.Namespace) -> tuple[list[Finding], list[str]]:
         checked.append(f"scheduler configuration {arguments.scheduler_config}")
     findings += [
         *examine_service(facts),
+        *examine_schedulers(facts, None if scheduler is None else _profiles(scheduler)),
         *examine_surroundings(facts),
         *examine_policies(facts),
         *examine_quotas(facts),

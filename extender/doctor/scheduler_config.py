@@ -164,10 +164,15 @@ def _fallback(entry: Document, settings: Settings) -> Iterator[Finding]:
             "ignorable is on in offload mode: while the extender is down pods are placed without their constraints"
         )
         yield _error(problem, "set ignorable: false")
+    elif settings.schedulers == "many" and entry.get("ignorable"):
+        problem = "ignorable is on with schedulers many: while the extender is down schedulers give one room away twice"
+        yield _error(problem, "set ignorable: false")
     elif settings.quota.rejects and entry.get("ignorable"):
         problem = "ignorable is on with quota.enabled: while the extender is down pods are placed over their quotas"
         yield _warning(problem, "set ignorable: false")
-    elif settings.mode == "augment" and not (settings.quota.rejects or entry.get("ignorable")):
+    elif settings.mode == "augment" and not (
+        settings.quota.rejects or entry.get("ignorable") or settings.schedulers == "many"
+    ):
         problem = "ignorable is off in augment mode: while the extender is down no pod is placed"
         yield _warning(problem, "set ignorable: true; the in-tree plugins still apply the constraints")
 

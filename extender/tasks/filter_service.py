@@ -12,6 +12,7 @@ most ``wait`` seconds; then the verb counts each of them on the node where it is
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -31,11 +32,30 @@ from extender.verbs.request import Unconfirmed, has_same_constraints, watched_po
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 
 _REVIEW_SECONDS: Final = 0.25
+_MOST_SCHEDULERS: Final = 32  # names that have a count of their own: pods may name any
+OTHERS: Final = "(others)"
 # A sleep that lasts so much longer than requested: the process or the machine was suspended.
 _SUSPENDED_SECONDS: Final = 1.0
 
 OnRejection = Callable[[ExtenderArgs], None]
 OnMissed = Callable[[Pod, Sequence[PolicyKey]], None]
+
+
+class SchedulerCounts:
+    """Decisions by the name of the pod's scheduler and result. A name that comes after `_MOST_SCHEDULERS` others counts as (others)."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[tuple[str, str]] = Counter()
+        self._names: set[str] = set()
+
+    def record(self, scheduler: str, result: FilterResult) -> None:
+        """Counts a decision. O(1)."""
+        if scheduler not in self._names:
+            if len(self._names) >= _MOST_SCHEDULERS:
+                scheduler = OTHERS
+            else:
+                self._names.add(scheduler)
+        self.counts[scheduler, "error" if result.error else "passed" if result.passed else "rejected"] += 1
 
 
 class AssumingIndex(Protocol):
@@ -75,6 +95,7 @@ class FilterService:
     """The filter verb with its effect on the assumed pods.
 
     ``requests`` counts requests, ``waits`` those that waited, ``given_up`` those that waited in vain, ``waited`` their seconds.
+    ``decisions`` counts decisions by scheduler.
     """
 
     def __init__(
@@ -98,6 +119,7 @@ class FilterService:
         self.waits = 0
         self.waited = 0.0
         self.given_up = 0
+        self.decisions = SchedulerCounts()
         self._index = index
         self._pods = pods
         self._clock = clock
@@ -143,6 +165,7 @@ class FilterService:
         """Decides now and assumes the pod. ``previous`` is what was assumed of the pod before."""
         avoid = previous.nodes[0] if previous is not None and len(previous.nodes) == 1 else ""
         result = self._decide(args, avoid)
+        self.decisions.record(args.pod.scheduler, result)
         known = self._index.view.known
         if args.nodes is not None and not all(name in known for name in result.passed):
             if previous is not None:  # a what-if about a pod that is being bound

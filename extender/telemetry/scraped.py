@@ -156,6 +156,12 @@ ASSUMED_PODS_FORGOTTEN: Final[ScrapedMetric[ByLabel]] = ScrapedMetric(
     ("reason",),
     is_counter=True,
 )
+SCHEDULER_DECISIONS: Final[ScrapedMetric[ByTwoLabels]] = ScrapedMetric(
+    "extender_scheduler_decisions",
+    "Filter decisions by the scheduler of the pod (schedulerName) and result: passed, rejected or error; 32 schedulers, and (others).",
+    ("scheduler", "result"),
+    is_counter=True,
+)
 ASSUMED_POD_WAITS: Final[ScrapedMetric[float]] = ScrapedMetric(
     "extender_assumed_pod_waits", "Requests that waited for the node of an assumed pod.", is_counter=True
 )

@@ -102,6 +102,12 @@ OVERVIEW = Dashboard(
                 "reqps",
             ),
             Panel(
+                "Decisions by scheduler",
+                "Filter decisions per second, by the scheduler of the pod and result. With schedulers: many all of them share the nodes.",
+                {"{{scheduler}} {{result}}": rate("extender_scheduler_decisions_total", "scheduler, result")},
+                "ops",
+            ),
+            Panel(
                 "Objects",
                 "Objects in the index.",
                 {"{{kind}}": f"sum by (kind) ({at('extender_index_entries', 'kind=~`pods|nodes|namespaces`')})"},

@@ -15,10 +15,10 @@ from extender.index.cluster import ClusterIndex
 from extender.kube.timing import SystemClock
 from extender.model.objects import Pod
 from extender.settings.configuration import Settings
-from extender.tasks.filter_service import AssumedPodOptions, FilterService
+from extender.tasks.filter_service import AssumedPodOptions, FilterService, SchedulerCounts
 from extender.tasks.watched_pods import WatchedPods
 from extender.verbs.filter.pipeline import FilterVerb
-from extender.wire.extender_v1 import ExtenderArgs, decode_args
+from extender.wire.extender_v1 import ExtenderArgs, FilterResult, decode_args
 from extender.wire.kinds import NODES, PODS
 from tests.deciding import KeptPlans
 
@@ -336,3 +336,15 @@ async def test_a_pod_that_passes_needs_no_plan() -> None:
     played.show("low", {"priority": -1}, on="n1")
     assert await played.ask("w0", APART) == ["n2", "n3"]
     assert played.plans.plans == []
+
+
+def test_decisions_are_counted_by_scheduler_and_there_are_not_more_names_than_that() -> None:
+    """Any pod may name any scheduler."""
+    counts = SchedulerCounts()
+    for number in range(40):
+        counts.record(f"s{number}", FilterResult(("n1",)))
+        counts.record(f"s{number}", FilterResult(()))
+    counts.record("s0", FilterResult((), error="no"))
+    assert len({name for name, _ in counts.counts}) == 33
+    assert counts.counts["(others)", "rejected"] == 8
+    assert [counts.counts["s0", result] for result in ("passed", "rejected", "error")] == [1, 1, 1]

@@ -34,6 +34,7 @@ def full_page() -> str:
     metrics.report(scraped.CERTIFICATE_FILES_UNUSABLE, lambda: {"expired": 1})
     metrics.report(scraped.RELIST_CHANGES, lambda: {"pods": 8})
     metrics.report(scraped.ASSUMED_PODS, lambda: {"known": 9})
+    metrics.report(scraped.SCHEDULER_DECISIONS, lambda: {("default-scheduler", "passed"): 11})
     metrics.report(scraped.ASSUMED_PODS_FORGOTTEN, lambda: {"expired": 10})
     metrics.report(scraped.ASSUMED_POD_WAITS, lambda: 11)
     metrics.report(scraped.ASSUMED_POD_WAIT_TIMEOUTS, lambda: 12)
@@ -98,6 +99,7 @@ def test_the_build_is_reported() -> None:
         'extender_filter_rejections_total{reason="anti_affinity"} 1.0',
         'extender_relist_changes_total{resource="pods"} 8.0',
         'extender_assumed_pods{state="known"} 9.0',
+        'extender_scheduler_decisions_total{result="passed",scheduler="default-scheduler"} 11.0',
         'extender_assumed_pods_forgotten_total{reason="expired"} 10.0',
         "extender_assumed_pod_waits_total 11.0",
         "extender_assumed_pod_wait_timeouts_total 12.0",

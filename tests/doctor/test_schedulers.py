@@ -1,0 +1,78 @@
+"""What `doctor` finds about the schedulers whose pods the service is asked about."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.doctor.facts import Facts, Finding, Sample
+from extender.doctor.scheduler_config import examine_scheduler
+from extender.doctor.schedulers import examine_schedulers
+from extender.settings.configuration import Settings
+from tests.doctor.test_findings import NOW, settings
+
+MANY = settings(schedulers="many")
+
+
+def asked(*names: str, ours: Settings | None = None) -> Facts:
+    """A service that was asked about pods of these schedulers, and once had a series of another."""
+    samples = [
+        Sample("extender_scheduler_decisions_total", {"scheduler": each, "result": "passed"}, 9) for each in names
+    ]
+    none = Sample("extender_scheduler_decisions_total", {"scheduler": "none", "result": "passed"}, 0)
+    return Facts(ours or Settings(), NOW, samples=[*samples, none])
+
+
+def brief(findings: list[Finding]) -> list[tuple[str, str]]:
+    return [(each.severity, each.problem) for each in findings]
+
+
+@pytest.mark.parametrize(
+    ("facts", "profiles"),
+    [
+        pytest.param(Facts(Settings(), NOW), None, id="a service that was not reached"),
+        pytest.param(asked(), None, id="no question yet"),
+        pytest.param(asked("a"), None, id="one scheduler"),
+        pytest.param(asked("a", "b"), {"a", "b"}, id="two profiles of one scheduler"),
+        pytest.param(asked("b"), {"a"}, id="one scheduler, and the file of another"),
+        pytest.param(asked("a", "b", ours=MANY), None, id="several, as configured"),
+        pytest.param(asked("a", "b", ours=MANY), {"a"}, id="several, and the file of one"),
+        pytest.param(asked(ours=MANY), {"a"}, id="several, no question yet"),
+    ],
+)
+def test_schedulers_that_fit_the_settings_give_no_finding(facts: Facts, profiles: set[str] | None) -> None:
+    assert examine_schedulers(facts, profiles) == []
+
+
+def test_a_scheduler_beside_the_one_that_room_is_left_to_is_a_warning() -> None:
+    (found,) = examine_schedulers(asked("a", "b"), {"a"})
+    assert (found.severity, found.check) == ("warning", "schedulers")
+    assert "pods of b are asked about" in found.problem
+    assert found.remedy.startswith("set schedulers: many")
+
+
+def test_names_alone_may_be_profiles_of_one_scheduler() -> None:
+    names = [f"s{number}" for number in range(7)]
+    assert brief(examine_schedulers(asked(*names), None)) == [
+        ("info", "schedulers is one, but pods of 7 schedulers are asked about (s0, s1, s2, s3, s4 and 2 more)")
+    ]
+
+
+def test_a_profile_that_never_asks_may_lack_the_extender() -> None:
+    (found,) = examine_schedulers(asked("a", ours=MANY), {"a", "b"})
+    assert (found.severity, found.problem.split(" has been")[0]) == ("info", "no pod of b")
+
+
+def test_several_schedulers_must_not_go_on_without_the_extender() -> None:
+    document = {
+        "kind": "KubeSchedulerConfiguration",
+        "extenders": [{"urlPrefix": "http://127.0.0.1:8888", "filterVerb": "filter", "ignorable": True}],
+    }
+    augment = settings(schedulers="many", mode="augment")
+    problems = {each.problem for each in examine_scheduler(document, augment) if each.severity == "error"}
+    assert (
+        "ignorable is on with schedulers many: while the extender is down schedulers give one room away twice"
+        in problems
+    )
+    document["extenders"][0]["ignorable"] = False  # type: ignore[index]  # of a plain document
+    remedies = {each.remedy for each in examine_scheduler(document, augment)}
+    assert not any("ignorable" in each for each in remedies)
