@@ -101,6 +101,7 @@ class Replay:
         """``several``: room is judged too, as several loops have placed the pods."""
         self.state = ClusterState()
         self._judges_room = several
+        self._judges_waiting = several and not (journal.policies or journal.start.get(RESOURCE_QUOTAS))
         self._policies = PolicyOracle(journal.policies, missed)
         self._decided: dict[str, Decision] = {}
         self._pending: dict[str, JsonObject] = {}
@@ -157,8 +158,13 @@ class Replay:
         return self.check(decision, recent, failed)
 
     def waiting_in_vain(self) -> Iterator[Violation]:
-        """The pending pods that a node would take as the cluster is now. O(pending pods × nodes × pods)."""
-        for uid, pod in self._pending.items():
+        """The pending pods that a node would take as the cluster is now. O(pending pods × nodes × pods).
+
+        None where there are policies or quotas, which may be why a pod waits.
+        """
+        for uid, pod in self._pending.items() if self._judges_waiting else ():
+            if pod["spec"].get("schedulingGates"):
+                continue
             for name, node in self.state.nodes.items():
                 if not (matches_node_affinity(pod, node) and tolerates_taints(pod, node)):
                     continue

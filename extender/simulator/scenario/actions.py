@@ -56,8 +56,7 @@ async def arrive(simulated: SimulatedCluster, step: Arrive) -> None:
         name = _free_name(simulated, namespace, step.name or template)
         with simulated.api.store.working():  # not the extender's processor time
             pod = make_pod(simulated.play.templates[template], name, namespace, number)
-            if scheduler := simulated.scheduler_for_pod():
-                pod["spec"].setdefault("schedulerName", scheduler)
+            simulated.give_to_scheduler(pod)
         await simulated.api.create(PODS, pod)
 
 
@@ -78,6 +77,7 @@ async def arrive_groups(simulated: SimulatedCluster, step: ArriveGroups) -> None
                 pod = make_pod(simulated.play.templates[step.template], name, namespace, member)
                 pod["metadata"]["labels"][step.label] = f"{step.template}-{serial}"
                 pod["metadata"].setdefault("annotations", {})[step.size_annotation] = str(size)
+                simulated.give_to_scheduler(pod)
             await simulated.api.create(PODS, pod)
 
 
@@ -98,9 +98,9 @@ async def replace_pods(simulated: SimulatedCluster, step: ReplacePods) -> None:
         labels = {key: value for key, value in (kept["labels"] or {}).items() if not key.startswith("topology.")}
         metadata = {"name": name, "namespace": namespace_of(old), "labels": labels, "annotations": annotations}
         containers = old["spec"]["containers"]
-        await simulated.api.create(
-            PODS, {"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": {"containers": containers}}
-        )
+        pod = {"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": {"containers": containers}}
+        simulated.give_to_scheduler(pod)
+        await simulated.api.create(PODS, pod)
 
 
 def _fail(pod: JsonObject) -> None:

@@ -110,10 +110,11 @@ class SimulatedCluster:
         """How many requests all schedulers have sent to the extender."""
         return sum(loop.extender_calls for loop in self._loops)
 
-    def scheduler_for_pod(self) -> str:
-        """The name of a random scheduler; empty where there is one."""
+    def give_to_scheduler(self, pod: JsonObject) -> None:
+        """Names a random scheduler in a pod that names none; does nothing where there is one scheduler."""
         count = self.play.scenario.scheduler.count
-        return _scheduler_name(self._chooser.randrange(count)) if count > 1 else ""
+        if count > 1:
+            pod["spec"].setdefault("schedulerName", _scheduler_name(self._chooser.randrange(count)))
 
     async def settle(self, *, within: float, calm: float) -> bool:
         """Waits until all schedulers are idle together. Returns False after `within` seconds."""
