@@ -4,7 +4,8 @@ Why a fork, measured at 5,000 nodes and 150,000 pods (180 MB), and at twice that
 
 1. The fork holds the loop up for 1.5 to 2 ms at either size where pages were joined (`compose/huge_pages.py`), else for 5 to 6 ms and 8 ms: the
    kernel copies the page tables. Then nothing of the what-if runs here. While the child lives, writes here copy
-   200 to 2,600 pages, 1 µs each. Beside one what-if a second the p99 of filter is 1.01 times what it is without (0.64 ms).
+   200 to 2,600 pages, 1 µs each. Over HTTP beside what-ifs at `PAUSE_SECONDS` the p99 of filter is 1.04 to 1.06 times what it is
+   without (0.56 to 0.75 ms), the longest answer 5.6 to 6.8 ms (2.1 to 6.7 ms).
 2. An index of its own, made in slices from the objects of this one, would cost 1.1 s of the loop before the first pod, and then
    every decision: 0.1 to 2 ms for each of up to thousands of pods, between the scheduler's calls.
 3. An overlay on the counts would need a second form of every structure that rules read, and could not share their code.
@@ -27,7 +28,7 @@ from extender.tasks.ports import Clock
 from extender.tasks.what_if.child import Meter, start_child
 from extender.tasks.what_if.computing import answer_body
 
-PAUSE_SECONDS: Final = 1.0  # from the start of one to that of the next: so few requests of the scheduler meet a fork
+PAUSE_SECONDS: Final = 2.0  # from one fork to the next: at 300 calls a second fewer than one in a hundred meets one
 _MORE_TIME: Final = 3  # times the processor seconds, as the child gives way to everything else
 
 
