@@ -21,7 +21,12 @@ class Page:
     simulated: SimulatedCluster
 
     async def show(self, view: str, *words: str) -> str:
-        """Opens a view, and returns its text once it holds all words."""
+        """Loads the page with a view, and returns its text once it holds all words."""
+        await self.browser.open("about:blank")  # otherwise the document stays, and with it what it showed
+        return await self.go_to(view, *words)
+
+    async def go_to(self, view: str, *words: str) -> str:
+        """As `show`, in the document that is there: as a link leads to a view."""
         await self.browser.open(f"{self.url}/ui/#/{view}")
         return await self.browser.until_text(*words)
 

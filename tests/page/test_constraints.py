@@ -39,8 +39,10 @@ async def test_the_pods_of_a_workload_are_on_the_map_and_in_the_table(page: Page
         ".querySelector('td:last-child a').click()"
     )
     await page.browser.until_text("2 pods match", "zone-2")
-    about = await page.browser.until("return document.querySelector('canvas').getAttribute('aria-label')")
-    assert about == ("Map of 3 domains with 3 nodes, coloured by pods that match. The table below has the figures.")
+    about = "Map of 3 domains with 3 nodes, coloured by pods that match. The table below has the figures."
+    await page.browser.until(
+        "return document.querySelector('canvas').getAttribute('aria-label') === arguments[0]", about
+    )
 
 
 async def test_a_click_on_a_node_of_the_map_leads_to_its_domain(page: Page) -> None:
@@ -55,8 +57,7 @@ async def test_a_click_on_a_node_of_the_map_leads_to_its_domain(page: Page) -> N
 
 async def test_a_map_by_a_key_with_many_values_is_one_element_and_says_what_it_shows(page: Page) -> None:
     await page.show("topology?key=kubernetes.io%2Fhostname", "general-1")
-    about = "return document.querySelector('canvas')?.getAttribute('aria-label')"
-    assert "3 nodes" in await page.browser.until(about)
+    await page.browser.until("return document.querySelector('canvas')?.getAttribute('aria-label')?.includes('3 nodes')")
     assert await page.browser.script("return document.querySelectorAll('.map *').length") == 1
 
 
@@ -71,5 +72,4 @@ async def test_a_field_leads_to_an_address_that_shows_the_same(page: Page) -> No
     await page.browser.until_text("2 pods match")
     address = await page.browser.script("return location.hash")
     assert "selector=app%3Darchive" in address
-    await page.browser.open("about:blank")
     await page.show(address.removeprefix("#/"), "2 pods match")

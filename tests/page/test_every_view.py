@@ -144,7 +144,6 @@ async def test_all_views_are_reached_by_keyboard_alone(page: Page) -> None:
     names = await _names_of_views(page)
     assert len(names) > 1
     for at, name in enumerate(names):
-        await page.browser.open("about:blank")
         await page.show("", VIEWS[""])
         await page.browser.press(*[TAB] * (at + 3))
         focused = "return [document.activeElement.textContent, getComputedStyle(document.activeElement).outlineStyle]"
@@ -163,7 +162,6 @@ async def _names_of_views(page: Page) -> list[Any]:
 
 
 async def test_the_skip_link_leads_past_the_list_of_views_and_keeps_the_view(page: Page) -> None:
-    await page.browser.open("about:blank")
     await page.show("pending", VIEWS["pending"])
     await page.browser.press(TAB)
     assert await page.browser.script("return document.activeElement.getBoundingClientRect().left >= 0")
@@ -176,7 +174,6 @@ async def test_the_skip_link_leads_past_the_list_of_views_and_keeps_the_view(pag
 async def test_every_stop_of_the_keyboard_is_seen(page: Page, width: int) -> None:
     await page.browser.emulate(width, 740)
     try:
-        await page.browser.open("about:blank")
         await page.show("pending", VIEWS["pending"])
         stop = (
             "const at = document.activeElement, box = at.getBoundingClientRect();"
@@ -247,5 +244,5 @@ async def test_a_choice_in_a_view_keeps_the_focus_where_it_is(page: Page) -> Non
 async def test_another_view_takes_the_focus_to_its_heading_and_the_top(page: Page) -> None:
     await page.show("pending", VIEWS["pending"])
     await page.browser.script("scrollTo(0, 9999)")
-    await page.show("pods/shop/no-gpu", "What rejects it")
+    await page.go_to("pods/shop/no-gpu", "What rejects it")
     assert await page.browser.script("return [document.activeElement.textContent, scrollY]") == ["Pod shop/no-gpu", 0]

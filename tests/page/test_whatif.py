@@ -47,7 +47,6 @@ async def test_it_is_put_back_and_the_history_remembers_both(page: Page) -> None
 
 
 async def test_by_keyboard_a_node_is_named_and_its_pods_may_be_gone(page: Page) -> None:
-    await page.browser.open("about:blank")
     await page.show("whatif", "No node is away")
     await page.browser.type("#field-take-a-node-away", f"general-1{ENTER}")
     await page.browser.until_text("general-1", "Where pods would go")
