@@ -95,7 +95,7 @@ def _told(before: JsonObject, after: JsonObject) -> Iterator[_Told]:
     old, new = _conditions(before), _conditions(after)
     was_valid, valid = old.get("Valid", {}).get("status"), new.get("Valid", {})
     if valid.get("status") == "True" and was_valid != "True":
-        yield _Told(_NORMAL, "Applied", "Validating", f"the policy is valid; it selects {after['matchedPods']} pods")
+        yield _Told(_NORMAL, "Applied", "Validating", f"the policy is valid; it selects {_pods(after['matchedPods'])}")
     elif valid.get("status") == "False" and was_valid != "False":
         yield _Told(_WARNING, "Invalid", "Validating", f"the policy is not applied: {valid['message']}")
     was_conflicting = old.get("Conflicting", {}).get("status")
@@ -114,3 +114,7 @@ def _conflicts(conflicts: list[JsonObject]) -> str:
     first = conflicts[0]
     text = f"{first['policy']}: {first['field']}: {first['message']}"[:_LONGEST_CONFLICT]
     return f"{text}; status.conflicts has {len(conflicts)}" if len(conflicts) > 1 else text
+
+
+def _pods(count: int) -> str:
+    return "1 pod" if count == 1 else f"{count} pods"

@@ -112,6 +112,17 @@ async def test_the_same_text_is_not_repeated_for_the_same_pod_until_it_may_have_
     ]
 
 
+async def test_a_pod_that_was_rejected_once_more_is_told_so() -> None:
+    scene = Scene()
+    async with scene.leading():
+        scene.reject("asking")
+        await until(lambda: scene.total == 1)
+        scene.clock.time += REPEATED_AFTER_SECONDS
+        scene.reject("asking")
+        await until(lambda: scene.total == 2)
+    assert scene.api.events[-1].note == f"{NOTE} (rejected once since the last such event)"
+
+
 async def test_another_text_is_told_when_the_pod_is_looked_at_again() -> None:
     scene = Scene()
     async with scene.leading():

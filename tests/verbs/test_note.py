@@ -86,10 +86,10 @@ def test_objects_of_other_namespaces_are_counted_and_not_named() -> None:
     placed += [pod("hidden", namespace="secret", on="n1", app="web")]
     text = note(pod("asking", apart=[far]), *ZONES, *placed)
     assert "z0: 2 counted, 0 would pass (because of default/mine and 1 more)" in text
-    assert "z1: 1 counted, 0 would pass (because of an object of another namespace)" in text
+    assert "z1: 1 counted, 0 would pass (because of a pod of another namespace)" in text
     carried = [pod(f"on-{name}", namespace="secret", on=name, apart=[far]) for name in ("n0", "n1")]
     text = note(pod("asking", app="web"), *ZONES, *carried)
-    assert ", of an object of another namespace for example: z0: 1 counted" in text
+    assert ", of a pod of another namespace for example: z0: 1 counted" in text
     assert "secret" not in text
 
 
@@ -108,11 +108,18 @@ def test_what_is_to_blame_is_named_where_the_namespace_may_know_it(blamed: tuple
     assert rejection_note(known) == f"ReservedRoom: reserved (because of {expected}), on n1"
 
 
+def test_a_limit_that_the_text_names_is_not_named_again() -> None:
+    text = "17 topology keys, limits.topologyKeys is 16"
+    obstacle = Obstacle("Limits", "over_limit", text, 1, ("n1",), blamed=("topologyKeys",))
+    known = Explanation(pod="default/asking", state="pending", nodes=1, passing=0, fitting=0, obstacles=(obstacle,))
+    assert rejection_note(known) == f"Limits: {text}, on n1"
+
+
 def test_what_the_scheduler_rejects_by_itself_is_told_beside_it() -> None:
     full = [node(f"n{at}", zone="z0", allocatable={"cpu": "1", "pods": "9"}) for at in range(5)]
     text = note(pod("asking", requests={"cpu": "2"}, **APART), *full, pod("web-0", on="n0", app="web"))
     assert text.endswith(
-        "; NodeFit: node(s) had too few resources left (because of cpu), 2000 needed and 1000 left at most, "
+        "; NodeFit: node(s) had too few resources left (because of cpu), 2000m needed and 1000m left at most, "
         "on n0, n1, n2 and 2 more"
     )
 

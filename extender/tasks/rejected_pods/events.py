@@ -143,7 +143,10 @@ class RejectionEvents:
         return await self._write(pod, note, told)
 
     async def _write(self, pod: Pod, note: str, told: _Told | None) -> str:
-        text = f"{note} (rejected {told.rejections} times since the last such event)" if told is not None else note
+        text = note
+        if told is not None:
+            times = "once" if told.rejections == 1 else f"{told.rejections} times"
+            text = f"{note} (rejected {times} since the last such event)"
         event = PodEvent(PodRef.of(pod), "Warning", REASON, "Scheduling", text, self._utc_now())
         try:
             await self._writer.create_event(event)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from extender.model.explanations import ConstraintState, DomainState, Explanation, Obstacle
+from extender.model.resources import CPU
 
 MOST_BYTES: Final = 900  # leaves room for how often the pod was rejected
 _MOST_DOMAINS: Final = 4
@@ -19,6 +20,9 @@ _MORE_BYTES: Final = 24
 _LONGEST_SELECTOR: Final = 120  # characters
 
 _NAMESPACED: Final = re.compile(r"([a-z0-9-]+)/")
+
+_POD, _OBJECT = "a pod", "an object"
+_OTHERS: Final = {_POD: "pods", _OBJECT: "objects"}
 
 _HEADS: Final = {
     "podAffinity": "pod affinity",
@@ -100,9 +104,11 @@ def _count(state: ConstraintState, domain: DomainState, namespace: str) -> str:
 def _obstacle(each: Obstacle, namespace: str) -> str:
     """A rule that counts by no domain."""
     limit = "" if each.limit is None else f", {each.count} counted and {each.limit} would pass"
-    blamed = _readable(each.blamed, namespace)
+    # A limit that the text has named already, as "17 topology keys, limits.topologyKeys is 16", is not named again.
+    blamed = _readable([name for name in each.blamed if f"limits.{name}" not in each.text], namespace, what=_OBJECT)
     if each.rule == "NodeFit":  # a taint, whose key may look like a pod, or a resource
-        limit = "" if each.limit is None else f", {each.count} needed and {max(each.limit, 0)} left at most"
+        unit = "m" if each.blamed == (CPU,) else ""
+        limit = "" if each.limit is None else f", {each.count}{unit} needed and {max(each.limit, 0)}{unit} left at most"
         blamed = ", ".join(each.blamed)
     return f"{each.rule}: {each.text}{_because(blamed)}{limit}, on {_some(each.examples, each.nodes)}"
 
@@ -115,11 +121,11 @@ def _short(text: str) -> str:
     return text if len(text) <= _LONGEST_SELECTOR else f"{text[:_LONGEST_SELECTOR]}…"
 
 
-def _readable(names: Sequence[str], namespace: str, count: int = 0) -> str:
+def _readable(names: Sequence[str], namespace: str, count: int = 0, what: str = _POD) -> str:
     """The names without objects of other namespaces, which are only counted."""
     own = [name for name in names if not _is_of_another(name, namespace)]
     if names and not own:
-        return "an object of another namespace" if max(len(names), count) == 1 else "objects of other namespaces"
+        return f"{what} of another namespace" if max(len(names), count) == 1 else f"{_OTHERS[what]} of other namespaces"
     return _some(own, max(len(names), count))
 
 
