@@ -48,17 +48,18 @@ class Scene:
         await self.events.record(key, "uid-1", before, after)
 
 
-def status(*, valid: bool = True, conflicts: int = 0, message: str = "text") -> Json:
+def status(*, valid: bool = True, conflicts: int = 0, message: str = "text", pods: int = 3) -> Json:
     """A status as it is written."""
     found = [{"policy": "other", "field": f"spec.field{each}", "message": "differs"} for each in range(conflicts)]
     conditions = [
         {"type": "Valid", "status": str(valid), "message": message},
         {"type": "Conflicting", "status": str(bool(conflicts)), "message": ""},
     ]
-    return {"matchedPods": 3, "conditions": conditions, "conflicts": found}
+    return {"matchedPods": pods, "conditions": conditions, "conflicts": found}
 
 
 APPLIED = ("Normal", "Applied", "the policy is valid; it selects 3 pods")
+APPLIED_TO_ONE = ("Normal", "Applied", "the policy is valid; it selects 1 pod")
 INVALID = ("Warning", "Invalid", "the policy is not applied: text")
 CONFLICT = ("Warning", "Conflict", "other: spec.field0: differs")
 RESOLVED = ("Normal", "ConflictResolved", "no conflict is known any more")
@@ -68,6 +69,7 @@ RESOLVED = ("Normal", "ConflictResolved", "no conflict is known any more")
     ("before", "after", "told"),
     [
         pytest.param({}, status(), [APPLIED], id="a new policy"),
+        pytest.param({}, status(pods=1), [APPLIED_TO_ONE], id="a new policy that selects one pod"),
         pytest.param({}, status(valid=False), [INVALID], id="a new policy that is invalid"),
         pytest.param({}, status(conflicts=1), [APPLIED, CONFLICT], id="a new policy with a conflict"),
         pytest.param(status(), status(), [], id="nothing changed"),
