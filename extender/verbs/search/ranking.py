@@ -45,7 +45,7 @@ def best_ranked(search: Search, scoring: Sequence[Rule], most: int, start: int) 
         return _scored(search, most, start)
     if not groups:
         return search.first_passing(most, start)
-    if requested.view is not None and len(requested) >= _LONG and top_domains.applies(groups, len(requested)):
+    if requested.view is not None and len(requested) >= _LONG and top_domains.applies(groups):
         return top_domains.best_by_top_domains(groups, search.filters, requested, most, start)
     required = [each.required for each in groups if each.required is not None and _some_lack(each.required, search)]
     columns = [requested.frame.domains(key) for key in required]

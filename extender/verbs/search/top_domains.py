@@ -19,19 +19,13 @@ from extender.verbs.request import Ranked, RequestedNodes
 
 _SLICE = 64
 _SPARE = 8  # names read beyond what is wanted, as some will not pass
-_SAMPLE = 2  # times the names that there are nodes, or more
 _SMALL = 8  # nodes in a domain on average; in larger domains the first names tried are good already
 
 
-def applies(groups: Sequence[RankedGroup], names: int) -> bool:
-    """Whether every part adds points, over one and the same key, whose domains are small, and the names are not a sample.
-
-    A sample of the scheduler is a run of neighbours: of the domains with most pods, where there are many, few are in it.
-    """
+def applies(groups: Sequence[RankedGroup]) -> bool:
+    """Whether every part adds points, over one and the same key, whose domains are small."""
     key = groups[0].group.key
     if len(key.nodes_in) * _SMALL < key.filled + key.lacking:
-        return False
-    if names * _SAMPLE < key.filled and sum(len(part.group.counts) for part in groups) > names:
         return False
     return all(part.weight > 0 and part.group.key is key for part in groups)
 
