@@ -49,7 +49,10 @@ def test_from_the_wheel_demo_and_bench_find_what_they_play_in_an_empty_folder(
     assert str(installed) in run("inspect", "--details", "extender").stdout
     demo = run("extender", "demo", "--once")
     assert demo.stdout.splitlines()[-1:] == ["placed 34, pending 0, violations 0"], demo.stderr
-    assert "the labels are gangs, nightly, service, short" in run("extender", "bench", "--label", "no such").stderr
+    assert (
+        "the labels are gangs, huge, large, nightly, service, short"
+        in run("extender", "bench", "--label", "no such").stderr
+    )
 
 
 def test_the_wheel_holds_every_file_of_the_page(distributions: Path) -> None:
