@@ -309,3 +309,19 @@ class TestFailedBinding:
         index = assumed(zoned(WEB), WEB, "n1")
         index.upsert(reported(message, reason))
         assert near(index, NEAR_WEB) == [{"z1": 1}]
+
+    def test_a_late_report_of_the_last_attempt_leaves_the_next_one_assumed(self) -> None:
+        """The scheduler asks again before the watch shows its report: the room of the second attempt is taken."""
+        index = assumed(zoned(WEB), WEB, "n1")
+        index.assumed.forget(WEB.uid)
+        assumed(index, WEB, "n2")
+        index.upsert(reported('running Bind plugin "DefaultBinder": timeout'))
+        first = near(index, NEAR_WEB)
+        index.upsert(reported('running Bind plugin "DefaultBinder": timeout again'))
+        assert (first, near(index, NEAR_WEB)) == ([{"z2": 1}], [{}])
+
+    def test_what_is_remembered_of_attempts_goes_with_the_pod(self) -> None:
+        index = assumed(zoned(WEB), WEB, "n1")
+        index.assumed.forget(WEB.uid)
+        index.delete(WEB)
+        assert index.assumed._unreported == set()

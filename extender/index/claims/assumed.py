@@ -141,6 +141,8 @@ class AssumedPods:
         self._journal = journal or Journal()
         self._observe = observe
         self._failed: set[str] = set()
+        # Pods whose last assumption ended before a report of its failure: the next report may be of that attempt.
+        self._unreported: set[str] = set()
 
     def assume(self, pod: Pod, nodes: Sequence[str], now: float, *, doubted: bool = False) -> None:
         """From now on the pod counts on the node, or with several nodes as undetermined between them.
@@ -175,6 +177,8 @@ class AssumedPods:
             self._journal.note(AssumptionEnd(uid))
         assumed = self._end(uid)
         if assumed is not None:
+            if uid in self._pods:
+                self._unreported.add(uid)
             if assumed.pod.node:
                 self._count(assumed.pod, -1)
             self.tell_end(assumed, None)
@@ -214,20 +218,26 @@ class AssumedPods:
     def observe(self, uid: str, old: Pod | None, new: Pod | None) -> Assumed | None:
         """Applies what the watch shows of any pod: bound, deleted or with a failed binding, its assumption ends.
 
-        Only an attempt that passed the filter comes to a binding, and the scheduler backs off after one that failed: such a
-        report is never an earlier attempt's. Another failure is kept for `review`, as it may be.
+        Only an attempt that passed the filter comes to a binding. So a report of a failed binding is this attempt's, unless the
+        last one ended without a report. Another failure is kept for `review`, as it may be an earlier attempt's.
         Returns the assumption that ended. The caller counts the pod of the watch in its place, and notifies `changes`.
         """
         if new is None:
             self._deleted.add(uid)
+        if new is None or new.node:
+            self._unreported.discard(uid)
         if uid not in self.held:
+            if new is not None and new.binding_failed and self._unreported:
+                self._unreported.discard(uid)
             return None
         if new is None or new.node:
             return self._end(uid)
         if new.rejection and (old is None or new.rejection != old.rejection):
-            if new.binding_failed:
+            if new.binding_failed and uid not in self._unreported:
                 self.ended += 1
                 return self._end(uid)
+            if new.binding_failed:
+                self._unreported.discard(uid)
             self._failed.add(uid)
         return None
 
@@ -265,6 +275,7 @@ class AssumedPods:
         late = [uid for uid, assumed in self.held.items() if read - assumed.since >= limits.expiry]
         self.expired += len(late)
         over = [assumed for uid in {*ended, *late} if (assumed := self.forget(uid)) is not None]
+        self._unreported.difference_update(ended)
         self.ended += len(over)
         for assumed in over:
             self.unconfirmed.notify(assumed, None)

@@ -101,7 +101,10 @@ class Replay:
         """``several``: room is judged too, as several loops have placed the pods."""
         self.state = ClusterState()
         self._judges_room = several
-        self._judges_waiting = several and not (journal.policies or journal.start.get(RESOURCE_QUOTAS))
+        # A report of a failed binding may be lost, and then its room is kept until the assumption expires.
+        is_certain = several and not any(isinstance(entry, FailedBinding) for entry in journal.entries)
+        self._judges_waiting = is_certain and not (journal.policies or journal.start.get(RESOURCE_QUOTAS))
+        self._deleted: set[str] = set()
         self._policies = PolicyOracle(journal.policies, missed)
         self._decided: dict[str, Decision] = {}
         self._pending: dict[str, JsonObject] = {}
@@ -123,7 +126,9 @@ class Replay:
         self._show(entry.kind, _before(entry.change), _after(entry.change))
 
     def decide(self, decision: Decision) -> None:
-        """Counts a pod on the node of the decision."""
+        """Counts a pod on the node of the decision. One that was deleted meanwhile is never bound, and nothing assumes it."""
+        if decision.uid in self._deleted:
+            return
         self._decided[decision.uid] = decision
         self.state.place(decision.uid, decision.pod, decision.node)
 
@@ -270,6 +275,7 @@ class Replay:
             if other is not None:
                 self.state.remove(uid_of(other.read()))
                 self._pending.pop(uid_of(other.read()), None)
+                self._deleted.add(uid_of(other.read()))
             return
         pod = stored.read()
         node = self._node_of(pod)
