@@ -13,6 +13,7 @@ import pytest
 from extender.index.audit import audit
 from extender.index.claims.assumed import Limits
 from extender.index.cluster import ClusterIndex
+from extender.kube.effects import PodRef
 from extender.kube.errors import Conflict, NotFound
 from extender.kube.timing import Clock, SystemClock
 from extender.settings.configuration import Settings
@@ -60,10 +61,10 @@ OTHER: JsonObject = {
 class Scene:
     """Four nodes of which the scheduler asks about two, with a web pod on the first three."""
 
-    def __init__(self, *, nominates: bool = True, clock: Clock | None = None) -> None:
+    def __init__(self, *, nominates: bool = True, clock: Clock | None = None, writer: FakeWriter | None = None) -> None:
         self.settings = Settings(placement="cooperative")
         self.index = ClusterIndex(self.settings.rules)
-        self.writer = FakeWriter()
+        self.writer = writer or FakeWriter()
         self.relabel("ns", team="a")
         for number in range(4):
             self.node(f"n{number}")
@@ -131,6 +132,20 @@ class Scene:
             for job in jobs:
                 job.cancel()
             await asyncio.gather(*jobs, return_exceptions=True)
+
+
+class LateFailure(FakeWriter):
+    """Refuses the nomination after ``answer``."""
+
+    def __init__(self) -> None:
+        super().__init__(failures=[Conflict("another client was faster")])
+        self.asked, self.answer = asyncio.Event(), asyncio.Event()
+
+    async def nominate(self, pod: PodRef, node: str) -> None:
+        """Wait, then raise."""
+        self.asked.set()
+        await self.answer.wait()
+        await super().nominate(pod, node)
 
 
 def pod(name: str, spec: JsonObject) -> JsonObject:
@@ -210,6 +225,34 @@ async def test_a_nomination_that_fails_holds_no_place() -> None:
     async with scene.running():
         await until(lambda: scene.writes.results["nominate", "failed"] == 1)
     assert scene.index.assumed.held == {}
+
+
+async def test_a_pod_that_has_passed_before_its_turn_stays_assumed_where_it_passed() -> None:
+    """The scheduler is binding it there: its room is taken, and another node is not where it goes."""
+    scene = Scene()
+    scene.ask("asking", APART, "n0", "n1")
+    scene.index.assume(scene.index.pods["asking"], ("n3",), 0.0)
+    scene.node("n4")
+    scene.ask("other", APART, "n0", "n1")
+    async with scene.running():
+        await until(lambda: bool(scene.nominated()))
+    assert scene.nominated() == [("other", "n4")]
+    assert [(held.nodes, held.doubted) for held in scene.index.assumed.held.values()] == [
+        (("n3",), False),
+        (("n4",), True),
+    ]
+
+
+async def test_a_pod_that_passes_while_its_nomination_fails_stays_assumed() -> None:
+    writer = LateFailure()
+    scene = Scene(writer=writer)
+    scene.ask("asking", APART, "n0", "n1")
+    async with scene.running():
+        await writer.asked.wait()
+        scene.index.assume(scene.index.pods["asking"], ("n3",), 0.0)
+        writer.answer.set()
+        await until(lambda: scene.writes.results["nominate", "failed"] == 1)
+    assert [(held.nodes, held.doubted) for held in scene.index.assumed.held.values()] == [(("n3",), False)]
 
 
 async def test_a_relabelled_namespace_requeues_the_pods_that_it_lets_pass_and_no_others() -> None:

@@ -2,8 +2,9 @@
 
 kube-scheduler asks about a sample of the nodes in large clusters. When every sampled node was rejected, another node may
 still pass. The search runs after the answer, so that it does not delay the scheduler. The pod is nominated to the node
-that is found (``status.nominatedNodeName``, KEP-5278) and assumed there. Cost: one search over the cluster per pod, and
-one write per node found; both are limited in rate.
+that is found (``status.nominatedNodeName``, KEP-5278) and assumed there. A pod that has passed by then is left alone: it
+is on its way to the node of that answer. Cost: one search over the cluster per pod, and one write per node found; both are
+limited in rate.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class Nominator:
                 await self._work.wait()
             pod = self._queue.popleft()
             self._queued.discard(pod.uid)
-            if self._writer.is_writable(pod):
+            if self._writer.is_writable(pod) and pod.uid not in self._index.assumed.held:
                 await self._nominate(pod)
                 await self._clock.sleep(self._options.in_flight / self._options.per_second)
 
@@ -92,7 +93,10 @@ class Nominator:
             return
         # Doubted: the scheduler may still place the pod elsewhere. Other pods leave room for it, and none relies on it.
         self._index.assume(pod, (node,), self._clock.now(), doubted=True)
+        held = self._index.assumed.held
+        ours = held.get(pod.uid)
         if not await self._writer.nominate(pod, node):
-            self._index.assume(pod, (), self._clock.now())
+            if held.get(pod.uid) is ours:  # else the pod has passed meanwhile, and is assumed for that answer
+                self._index.assumed.forget(pod.uid)
             return
         _LOG.info("nominated elsewhere", extra={"pod": pod.full_name, "node": node})

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
-from extender.index.claims.assumed import DependencyVersion, RejectedPods
+from extender.index.claims.assumed import AssumedPods, DependencyVersion, RejectedPods
 from extender.index.table_views import Subscribable
 from extender.index.view import ClusterView
 from extender.kube.effects import PodRef
@@ -45,6 +45,10 @@ class RejectedPodsIndex(Protocol):
     @property
     def view(self) -> ClusterView:
         """The readers."""
+
+    @property
+    def assumed(self) -> AssumedPods:
+        """The assumed pods."""
 
     @property
     def rejected(self) -> RejectedPods:
