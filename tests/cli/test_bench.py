@@ -168,7 +168,10 @@ def test_without_scenarios_it_finds_its_own_from_any_folder(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["bench", "--label", "no such"]) == 1
-    assert 'no case has the label "no such"; the labels are gangs, huge, large, nightly, service, short' in capsys.readouterr().err
+    assert (
+        'no case has the label "no such"; the labels are gangs, huge, large, nightly, service, short'
+        in capsys.readouterr().err
+    )
 
 
 def test_a_file_of_the_project_that_is_nowhere_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

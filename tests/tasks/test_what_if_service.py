@@ -59,9 +59,18 @@ def run(request: pytest.FixtureRequest) -> Iterator[Run]:
 
 
 def children() -> list[int]:
-    """The child processes of this one, zombies included."""
-    own = Path(f"/proc/self/task/{os.getpid()}/children")
-    return [int(pid) for pid in own.read_text("ascii").split()]
+    """The forks of this process, zombies included. Programs that other tests of this process have started are none."""
+    found = Path(f"/proc/self/task/{os.getpid()}/children").read_text("ascii")
+    own = command_line(os.getpid())
+    return [int(pid) for pid in found.split() if command_line(int(pid)) in (own, b"")]  # that of a zombie is empty
+
+
+def command_line(pid: int) -> bytes:
+    """Empty for a zombie and for a process that has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def cluster() -> ClusterIndex:
