@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from extender.index.audit import audit
 from extender.index.claims.assumed import MOST_DELETED, DeletedPods, Limits
@@ -320,8 +321,30 @@ class TestFailedBinding:
         index.upsert(reported('running Bind plugin "DefaultBinder": timeout again'))
         assert (first, near(index, NEAR_WEB)) == ([{"z2": 1}], [{}])
 
+    def test_as_many_late_reports_as_attempts_ended_before_leave_it_assumed(self) -> None:
+        """An API server under load refuses several bindings of a pod, and the watch lags."""
+        index = assumed(zoned(WEB), WEB, "n1")
+        for _ in range(2):
+            index.assumed.forget(WEB.uid)
+            assumed(index, WEB, "n2")
+        seen = []
+        for report in ("first", "second", "third"):
+            index.upsert(reported(f'running Bind plugin "DefaultBinder": {report}'))
+            seen.append(near(index, NEAR_WEB))
+        assert seen == [[{"z2": 1}], [{"z2": 1}], [{}]]
+
+    def test_another_event_of_the_pod_is_no_report(self) -> None:
+        """It carries the condition of an older attempt still."""
+        old = reported('running Bind plugin "DefaultBinder": an older failure')
+        index = assumed(zoned(old), WEB, "n1")
+        index.assumed.forget(WEB.uid)
+        index.upsert(replace(old, nominated_node="n2"))
+        assumed(index, WEB, "n2")
+        index.upsert(reported('running Bind plugin "DefaultBinder": timeout'))
+        assert near(index, NEAR_WEB) == [{"z2": 1}]
+
     def test_what_is_remembered_of_attempts_goes_with_the_pod(self) -> None:
         index = assumed(zoned(WEB), WEB, "n1")
         index.assumed.forget(WEB.uid)
         index.delete(WEB)
-        assert index.assumed._unreported == set()
+        assert index.assumed._unreported == {}

@@ -141,8 +141,8 @@ class AssumedPods:
         self._journal = journal or Journal()
         self._observe = observe
         self._failed: set[str] = set()
-        # Pods whose last assumption ended before a report of its failure: the next report may be of that attempt.
-        self._unreported: set[str] = set()
+        # By UID, the attempts whose assumption ended before a report of failure: as many next reports may be of those.
+        self._unreported: dict[str, int] = {}
 
     def assume(self, pod: Pod, nodes: Sequence[str], now: float, *, doubted: bool = False) -> None:
         """From now on the pod counts on the node, or with several nodes as undetermined between them.
@@ -178,7 +178,7 @@ class AssumedPods:
         assumed = self._end(uid)
         if assumed is not None:
             if uid in self._pods:
-                self._unreported.add(uid)
+                self._unreported[uid] = self._unreported.get(uid, 0) + 1
             if assumed.pod.node:
                 self._count(assumed.pod, -1)
             self.tell_end(assumed, None)
@@ -218,28 +218,31 @@ class AssumedPods:
     def observe(self, uid: str, old: Pod | None, new: Pod | None) -> Assumed | None:
         """Applies what the watch shows of any pod: bound, deleted or with a failed binding, its assumption ends.
 
-        Only an attempt that passed the filter comes to a binding. So a report of a failed binding is this attempt's, unless the
-        last one ended without a report. Another failure is kept for `review`, as it may be an earlier attempt's.
+        Only an attempt that passed the filter comes to a binding. So a report of a failed binding is this attempt's, unless an
+        earlier one ended without a report. Another failure is kept for `review`, as it may be an earlier attempt's.
         Returns the assumption that ended. The caller counts the pod of the watch in its place, and notifies `changes`.
         """
         if new is None:
             self._deleted.add(uid)
         if new is None or new.node:
-            self._unreported.discard(uid)
-        if uid not in self.held:
-            if new is not None and new.binding_failed and self._unreported:
-                self._unreported.discard(uid)
-            return None
-        if new is None or new.node:
+            self._unreported.pop(uid, None)
             return self._end(uid)
         if new.rejection and (old is None or new.rejection != old.rejection):
-            if new.binding_failed and uid not in self._unreported:
+            is_of_this_attempt = new.binding_failed and not self._take_earlier_report(uid)
+            if uid not in self.held:
+                return None
+            if is_of_this_attempt:
                 self.ended += 1
                 return self._end(uid)
-            if new.binding_failed:
-                self._unreported.discard(uid)
             self._failed.add(uid)
         return None
+
+    def _take_earlier_report(self, uid: str) -> bool:
+        """Takes a report of a failed binding for an attempt whose assumption ended before; returns whether there was one."""
+        attempts = self._unreported.pop(uid, 0)
+        if attempts > 1:
+            self._unreported[uid] = attempts - 1
+        return attempts > 0
 
     def listed(self, shown: Container[str], begun: float) -> None:
         """Ends the assumptions that are older than ``begun``, the start of a complete list, and whose pods it does not have.
@@ -275,7 +278,8 @@ class AssumedPods:
         late = [uid for uid, assumed in self.held.items() if read - assumed.since >= limits.expiry]
         self.expired += len(late)
         over = [assumed for uid in {*ended, *late} if (assumed := self.forget(uid)) is not None]
-        self._unreported.difference_update(ended)
+        for uid in ended:
+            self._take_earlier_report(uid)  # the report that ended it
         self.ended += len(over)
         for assumed in over:
             self.unconfirmed.notify(assumed, None)
