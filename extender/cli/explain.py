@@ -5,26 +5,21 @@ wrong usage.
 """
 
 import argparse
-import sys
-from random import Random
 from typing import Final
 
 import msgspec
 import orjson
-import yaml
 
 from extender.cli.command import CommandError, Commands
 from extender.cli.explain_report import report
-from extender.cli.files import read_documents, read_settings, read_snapshot
-from extender.cli.service_client import ServiceError, Trust, add_trust, fetch_explanation
+from extender.cli.files import read_documents
+from extender.cli.service_client import ServiceError, fetch_explanation
+from extender.cli.sources import add_source, print_answer, service_of_snapshot, trust_of
 from extender.compose.process import run_on_loop
-from extender.compose.service import service_of_objects
 from extender.model.explanations import Explanation, NotExplained
-from extender.settings.configuration import Settings
 from extender.wire.errors import WireError
 from extender.wire.kinds import decode_manifest
 
-_URL: Final = "http://127.0.0.1:8888"
 _PARTS: Final = 2
 
 
@@ -36,12 +31,7 @@ def add_parser(commands: Commands) -> None:
         "-f", "--filename", metavar="FILE", help='a pod that does not exist yet, "-" for standard input'
     )
     parser.add_argument("--node", metavar="NODE", default="", help="show every obstacle on this node, too")
-    source = parser.add_mutually_exclusive_group()
-    source.add_argument("--url", default=_URL, help=f"URL of the running service ({_URL})")
-    source.add_argument("--snapshot", metavar="FILE", help="kubectl get nodes,namespaces,pods -A -o json")
-    parser.add_argument("--config", metavar="FILE", help="with --snapshot: configuration (default: all defaults)")
-    add_trust(parser)
-    parser.add_argument("-o", "--output", choices=["table", "json", "yaml"], default="table")
+    add_source(parser)
     parser.set_defaults(run=run, wrong_usage=parser.error)
 
 
@@ -56,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.snapshot:
         found = _from_snapshot(arguments, namespace, name, body)
     else:
-        trust = Trust(arguments.ca_file, arguments.cert_file, arguments.key_file)
+        trust = trust_of(arguments)
         try:
             answer = fetch_explanation(arguments.url, trust, (namespace, name), body, arguments.node)
             found = msgspec.json.decode(answer, type=Explanation)
@@ -64,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise CommandError(str(error), error.remedy) from None
         except msgspec.MsgspecError as error:
             raise CommandError(f"{arguments.url} has an unexpected answer: {error}") from None
-    _print(found, arguments.output)
+    print_answer(found, arguments.output, report)
     return 0
 
 
@@ -77,28 +67,16 @@ def _manifest(path: str) -> bytes:
 
 def _from_snapshot(arguments: argparse.Namespace, namespace: str, name: str, body: bytes) -> Explanation:
     """The explanation by the code of the service."""
-    settings = read_settings(arguments.config) if arguments.config else Settings()
-    snapshot = read_snapshot(arguments.snapshot, settings.limits)
-    for problem in snapshot.unreadable:
-        print(f"{arguments.snapshot}: skipped: {problem}", file=sys.stderr)
+    service = service_of_snapshot(arguments)
 
     async def explained() -> Explanation:
-        explainer = service_of_objects(settings, snapshot.objects, Random(0)).verbs.explainer
+        explainer = service.verbs.explainer
         assert explainer is not None  # noqa: S101 (for the type checker: every service has one)
         if body:
-            return await explainer.explain_given(decode_manifest(body, settings.limits), arguments.node)
+            return await explainer.explain_given(decode_manifest(body, service.settings.limits), arguments.node)
         return await explainer.explain(namespace, name, arguments.node)
 
     try:
         return run_on_loop(explained())
     except (NotExplained, WireError) as error:
         raise CommandError(f"{arguments.filename or arguments.snapshot}: {error}") from None
-
-
-def _print(found: Explanation, form: str) -> None:
-    if form == "table":
-        print("\n".join(report(found)))
-    elif form == "json":
-        print(msgspec.json.format(msgspec.json.encode(found)).decode())
-    else:
-        print(yaml.safe_dump(msgspec.to_builtins(found), sort_keys=False, width=1000), end="")

@@ -5,27 +5,22 @@ usage.
 """
 
 import argparse
-import sys
 from collections.abc import Iterator, Sequence
-from random import Random
 from typing import Any, Final
 
 import msgspec
 import orjson
-import yaml
 
 from extender.cli.command import CommandError, Commands
 from extender.cli.explain_report import table
-from extender.cli.files import read_documents, read_settings, read_snapshot
-from extender.cli.service_client import ServiceError, Trust, add_trust, fetch_what_if
-from extender.compose.service import service_of_objects
+from extender.cli.files import read_documents
+from extender.cli.service_client import ServiceError, fetch_what_if
+from extender.cli.sources import add_source, print_answer, service_of_snapshot, trust_of
 from extender.model.what_if import Displaced, Placement, WhatIfAnswer
-from extender.settings.configuration import Settings
 from extender.tasks.what_if.computing import answer_body
 from extender.wire.errors import WireError
 from extender.wire.watched_kinds import WATCHED_KINDS
 
-_URL: Final = "http://127.0.0.1:8888"
 _KINDS: Final = {each.api_kind.lower(): each.api_kind for each in WATCHED_KINDS}
 _PARTS: Final = (2, 3)  # of KIND/NAME and KIND/NAMESPACE/NAME
 
@@ -51,12 +46,7 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument(
         "--no-pending", action="store_true", help="place only given pods and those of deleted nodes, not pending ones"
     )
-    source = parser.add_mutually_exclusive_group()
-    source.add_argument("--url", default=_URL, help=f"URL of the running service ({_URL})")
-    source.add_argument("--snapshot", metavar="FILE", help="kubectl get nodes,namespaces,pods -A -o json")
-    parser.add_argument("--config", metavar="FILE", help="with --snapshot: configuration (default: all defaults)")
-    add_trust(parser)
-    parser.add_argument("-o", "--output", choices=["table", "json", "yaml"], default="table")
+    add_source(parser)
     parser.set_defaults(run=run, wrong_usage=parser.error)
 
 
@@ -72,12 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
         changes["place"] = {"pending": False}
     body = orjson.dumps(changes)
     found = _from_snapshot(arguments, body) if arguments.snapshot else _from_service(arguments, body)
-    if arguments.output == "table":
-        print("\n".join(report(found)))
-    elif arguments.output == "json":
-        print(msgspec.json.format(msgspec.json.encode(found)).decode())
-    else:
-        print(yaml.safe_dump(msgspec.to_builtins(found), sort_keys=False, width=1000), end="")
+    print_answer(found, arguments.output, report)
     return 0
 
 
@@ -98,7 +83,7 @@ def _removal(text: str, arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def _from_service(arguments: argparse.Namespace, body: bytes) -> WhatIfAnswer:
-    trust = Trust(arguments.ca_file, arguments.cert_file, arguments.key_file)
+    trust = trust_of(arguments)
     try:
         return msgspec.json.decode(fetch_what_if(arguments.url, trust, body), type=WhatIfAnswer)
     except ServiceError as error:
@@ -109,11 +94,7 @@ def _from_service(arguments: argparse.Namespace, body: bytes) -> WhatIfAnswer:
 
 def _from_snapshot(arguments: argparse.Namespace, body: bytes) -> WhatIfAnswer:
     """The answer by the code of the service, in this process: the index is that of nothing else."""
-    settings = read_settings(arguments.config) if arguments.config else Settings()
-    snapshot = read_snapshot(arguments.snapshot, settings.limits)
-    for problem in snapshot.unreadable:
-        print(f"{arguments.snapshot}: skipped: {problem}", file=sys.stderr)
-    service = service_of_objects(settings, snapshot.objects, Random(0))
+    service = service_of_snapshot(arguments)
     steps = answer_body(body, service.index, service.settings)
     try:
         while True:

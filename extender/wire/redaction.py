@@ -157,7 +157,7 @@ class Redactor:
         return found
 
     def _plain(self, value: Json, *, numbers: bool) -> Json:
-        """A value in a form that somebody else has written, such as a policy: its lists stay in their order."""
+        """A value in a form that users have written, such as a policy: its lists stay in their order."""
         if isinstance(value, str):
             return self.text(value, numbers=numbers)
         if isinstance(value, list | tuple):

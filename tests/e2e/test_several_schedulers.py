@@ -1,4 +1,4 @@
-"""Several kube-schedulers and one extender: constraints and room are exact among all of them, whoever dies meanwhile."""
+"""Several kube-schedulers and one extender: constraints and room are exact among all of them, also where one of them dies meanwhile."""
 
 from __future__ import annotations
 

@@ -201,8 +201,8 @@ def test_what_nodes_carry_is_added_up_in_steps_and_compared_if_no_node_has_chang
 ) -> None:
     monkeypatch.setattr("extender.index.audit._NODES_ADDED_A_STEP", 1)
     index = cluster()
-    index.topology._carriers["nobody"] = 1
-    assert audit(index) == ["label nobody: nodes carry it, or do not, against what is known"]
+    index.topology._carriers["carried-by-none"] = 1
+    assert audit(index) == ["label carried-by-none: nodes carry it, or do not, against what is known"]
     found = []
     for number, step in enumerate(audit_steps(index)):
         found += step()
