@@ -43,8 +43,8 @@ NOW = datetime(2026, 11, 20, tzinfo=UTC)
 @pytest.mark.parametrize("name", OVERLAYS)
 async def test_the_apiserver_takes_every_manifest(cluster: Cluster, name: str) -> None:
     documents = [document for document in overlay(name) if document["kind"] not in FOREIGN]
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "placement-extender"}}
-    await cluster.api.create(namespace)
+    used = {document["metadata"].get("namespace", "kube-system") for document in documents} - {"kube-system"}
+    await cluster.api.create(*({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": each}} for each in used))
     command = ["kubectl", f"--kubeconfig={cluster.plane.kubeconfig}", "apply", "--dry-run=server", "-f", "-"]
     own = [document for document in documents if document["kind"] != "Namespace"]
     done = await asyncio.to_thread(
