@@ -27,12 +27,14 @@ assert held[-1] == ("399999", 399_999)
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="pages are counted by /proc")
+@pytest.mark.skipif(
+    not Path("/proc/self/smaps_rollup").exists(), reason="/proc/self/smaps_rollup is missing: this test needs Linux"
+)
 def test_the_heap_is_in_huge_pages_and_takes_hardly_more_memory() -> None:
     ended = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=60)
     (joined,) = map(int, re.findall(r"joined (\d+)", ended.stdout))
     if not joined:
-        pytest.skip("the kernel joins no pages")
+        pytest.skip("the kernel joins no pages: this test needs Linux 6.1 with transparent huge pages")
     before, after = map(int, re.findall(r"AnonHugePages: +(\d+) kB", ended.stdout))
     assert after - before > 16 * 1024
     small, large = map(int, re.findall(r"Rss: +(\d+) kB", ended.stdout))

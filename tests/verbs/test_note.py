@@ -141,8 +141,8 @@ def test_many_domains_are_counted_and_a_long_note_ends_with_a_whole_part() -> No
 
 
 def test_a_long_selector_leaves_room_for_the_domains() -> None:
-    near = [term("zone", app=f"{'x' * 60}{number}") for number in range(9)]
-    assert note(pod("asking", near=near), *ZONES).endswith("xxx…: z0: no such pod, z1: no such pod")
+    near = [term("zone", app=f"{'w' * 60}{number}") for number in range(9)]
+    assert note(pod("asking", near=near), *ZONES).endswith("www…: z0: no such pod, z1: no such pod")
 
 
 def test_one_long_part_is_cut_between_characters() -> None:
