@@ -22,11 +22,11 @@ class NotReady(Exception):  # noqa: N818 (a state, not an error)
     """Raised while this replica must not answer; the text names the readiness checks that fail."""
 
 
-class NoCertificate(Exception):  # noqa: N818 (as above)
+class NoCertificate(Exception):  # noqa: N818 (an answer, not an error)
     """Raised when a client must show a certificate and shows none."""
 
 
-class UnknownName(Exception):  # noqa: N818 (as above)
+class UnknownName(Exception):  # noqa: N818 (an answer, not an error)
     """Raised when a client's certificate is valid, but none of its names has the role that the request needs."""
 
     def __init__(self, names: str, role: str) -> None:
@@ -35,47 +35,47 @@ class UnknownName(Exception):  # noqa: N818 (as above)
         self.role = role
 
 
-class NotLocal(Exception):  # noqa: N818 (as above)
+class NotLocal(Exception):  # noqa: N818 (an answer, not an error)
     """Raised when an unauthenticated client requests a change, or an explanation, from another machine."""
 
 
-class OtherHost(Exception):  # noqa: N818 (as above)
+class OtherHost(Exception):  # noqa: N818 (an answer, not an error)
     """Raised when a request on this machine names a host that may be another site's; the text is the name."""
 
 
-class CrossSite(Exception):  # noqa: N818 (as above)
+class CrossSite(Exception):  # noqa: N818 (an answer, not an error)
     """Raised when a browser sends a request that a page of another site asked for."""
 
 
-class NotJson(Exception):  # noqa: N818 (as above)
+class NotJson(Exception):  # noqa: N818 (an answer, not an error)
     """Raised when a body under /v1 is not declared as JSON; the text is what it is declared as."""
 
 
-class Stale(Exception):  # noqa: N818 (as above)
+class Stale(Exception):  # noqa: N818 (an answer, not an error)
     """Raised when the index is too old for a decision; the text names the kinds."""
 
 
-class Late(Exception):  # noqa: N818 (as above)
+class Late(Exception):  # noqa: N818 (an answer, not an error)
     """Raised when a request that was read has not been decided within its time."""
 
 
-class Abandoned(Exception):  # noqa: N818 (as above)
+class Abandoned(Exception):  # noqa: N818 (an answer, not an error)
     """Raised when the client has closed the connection: its scheduling attempt is over, so nothing must be decided."""
 
 
-class Overloaded(Exception):  # noqa: N818 (as above)
+class Overloaded(Exception):  # noqa: N818 (an answer, not an error)
     """Raised when as many requests as the settings allow are being answered, or hold memory; the text says which."""
 
 
-class TooLarge(Exception):  # noqa: N818 (as above)
+class TooLarge(Exception):  # noqa: N818 (an answer, not an error)
     """Raised when a body exceeds its limit; the text is the limit, by its setting where it has one."""
 
 
-class NoLength(Exception):  # noqa: N818 (as above)
+class NoLength(Exception):  # noqa: N818 (an answer, not an error)
     """Raised when a body comes in chunks. Parsing chunks of one byte costs 500 times as much as parsing the bytes."""
 
 
-class Compressed(Exception):  # noqa: N818 (as above)
+class Compressed(Exception):  # noqa: N818 (an answer, not an error)
     """Raised when a body is compressed; the text is the encoding. Inflating one costs up to a thousand times its size."""
 
 

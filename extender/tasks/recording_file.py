@@ -25,7 +25,7 @@ class RecordingFile:
         """Ends the file; the next piece begins a new one."""
         self.close()
         if os.path.exists(self._path):  # noqa: PTH110 (as the calls below, by descriptor)
-            os.replace(self._path, f"{self._path}.1")  # noqa: PTH105
+            os.replace(self._path, f"{self._path}.1")  # noqa: PTH105 (as above)
         self.size = 0
 
     def append(self, piece: bytes) -> int:
