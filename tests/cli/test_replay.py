@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import re
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import msgspec
 import orjson
 import pytest
@@ -23,11 +26,22 @@ from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 from extender.wire.redaction import Redactor
 from extender.wire.redaction_words import WORDS
 
+LAST_QUESTION = {"Pod": {"metadata": {"name": "last", "namespace": "default", "uid": "last"}}, "NodeNames": ["open-0"]}
 
-async def record(scenario: str, path: Path, names: set[str] | None = None, key: bytes = b"", **chosen: Any) -> int:
+
+async def record(
+    scenario: str,
+    path: Path,
+    names: set[str] | None = None,
+    key: bytes = b"",
+    *,
+    until: Callable[[], bool] = lambda: True,
+    **chosen: Any,
+) -> int:
     """Plays a scenario with the real service, which records; returns how many questions it decided.
 
-    ``names`` is given the names, labels and annotations of all objects that the simulated API server had.
+    ``names`` is given the names, labels and annotations of all objects that the simulated API server had. After the play
+    the service is asked one question more at a time, until ``until`` holds.
     """
     play = read_scenario(scenario)
     settings = scenario_settings(play, scenario)
@@ -41,6 +55,11 @@ async def record(scenario: str, path: Path, names: set[str] | None = None, key: 
         player = Player(simulated)
         await player.run(play.steps)
         await player.finish()
+        async with asyncio.timeout(30), aiohttp.ClientSession() as session:
+            while not until():
+                async with session.post(f"{url}/filter", json=LAST_QUESTION) as answer:
+                    assert answer.status == 200
+                await asyncio.sleep(0.01)
         if names is not None:
             names |= {
                 name
@@ -123,9 +142,12 @@ async def test_a_redacted_run_replays_without_a_difference_and_has_no_name(
 async def test_a_file_that_is_rotated_begins_with_the_state_and_replays(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = tmp_path / "recording.jsonl"
-    await record("config/scenarios/preemption.yaml", file, max_bytes=600_000)
-    before = tmp_path / "recording.jsonl.1"
+    file, before = tmp_path / "recording.jsonl", tmp_path / "recording.jsonl.1"
+
+    def is_asked_after_rotation() -> bool:
+        return before.exists() and b'"type":"question"' in file.read_bytes()
+
+    await record("config/scenarios/preemption.yaml", file, until=is_asked_after_rotation, max_bytes=600_000)
     found = [replayed(capsys, each) for each in (before, file)]
     assert [code for code, _ in found] == [0, 0]
     assert all(document["questions"] for _, document in found)
