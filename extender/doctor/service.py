@@ -86,7 +86,7 @@ def _not_called(facts: Facts) -> Finding:
 
 
 def _forms(facts: Facts) -> Iterator[Finding]:
-    # An autoscaler sends whole nodes as well, so some of them are normal.
+    # A tool that tries nodes that do not exist sends whole nodes as well, so some of them are normal.
     whole = facts.total("extender_requests_by_form_total", form="nodes")
     if whole > facts.total("extender_requests_by_form_total", form="names"):
         remedy = (

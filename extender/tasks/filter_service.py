@@ -1,7 +1,8 @@
 """The filter service: waits for the assumed pods that a request depends on, calls the verb, assumes the pod, submits the plan.
 
-The decision is about the pod as the watch shows it (`watched_pods.py`). A request with nodes that do not exist is a
-what-if: it is decided as it was sent, also for a pod that does not exist, and changes nothing here.
+The decision is about the pod and the nodes as the watch shows them (`watched_pods.py`), also where the request brings whole
+nodes: one that the watch does not show yet is rejected, because a pod on it would count for no other pod. A request in
+which neither the pod nor any node exists is a what-if: it is decided as it was sent, and changes nothing here.
 
 The scheduler sends the next pod before the watch shows the last one bound, so a pod that passed is assumed from then on.
 A request whose result depends on assumed pods of undetermined node waits until enough of them are bound or forgotten, at
@@ -135,8 +136,9 @@ class FilterService:
         """Decides a request. The pod's earlier assumption ends first: a new request means that the last attempt failed."""
         self.requests += 1
         pod = self._watched(args.pod)
-        if self._is_what_if(args) and not isinstance(pod, Pod):
-            return self._decide(args)
+        if self._is_about_new_nodes(args):
+            return self._answer_new_nodes(args, pod)
+        args = args.by_names()
         previous = self._index.assumed.forget(pod.uid) if isinstance(pod, Pod) else None
         if not isinstance(pod, Pod) or not has_same_constraints(args.pod.signature, pod.signature):
             pod = await self._pods.find(args.pod)
@@ -166,19 +168,32 @@ class FilterService:
         avoid = previous.nodes[0] if previous is not None and len(previous.nodes) == 1 else ""
         result = self._decide(args, avoid)
         self.decisions.record(args.pod.scheduler, result)
-        known = self._index.view.known
-        if args.nodes is not None and not all(name in known for name in result.passed):
-            if previous is not None:  # a what-if about a pod that is being bound
-                self._index.assume(args.pod, previous.nodes, previous.since, doubted=previous.doubted)
-            return result
         if result.passed or result.error:
             self._index.rejected.discard(args.pod.uid)
         else:
-            for call in self._on_rejection:
-                call(args)
+            self._tell_rejection(args)
         if result.passed and self._options.enabled:
             self._index.assume(args.pod, result.passed, self._clock.now())
         return result
+
+    def _answer_new_nodes(self, args: ExtenderArgs, pod: Pod | Unconfirmed) -> FilterResult:
+        """The answer about nodes none of which exists: a what-if, unless the watch shows that the pod is pending.
+
+        Then the nodes may be newer than the last event. The pod is rejected, and requeued when they come. What is assumed of it
+        stays: such a request does not show that the last attempt failed.
+        """
+        if not isinstance(pod, Pod):
+            return self._decide(args)
+        args = replace(args.by_names(), pod=pod)
+        result = self._decide(args)
+        self.decisions.record(pod.scheduler, result)
+        if not result.error:
+            self._tell_rejection(args)
+        return result
+
+    def _tell_rejection(self, args: ExtenderArgs) -> None:
+        for call in self._on_rejection:
+            call(args)
 
     def attempt_failed(self, requested: Pod) -> None:
         """Ends the assumption of a pod whose request cannot be decided: the request alone shows that the last attempt failed."""
@@ -190,10 +205,10 @@ class FilterService:
         """The pod of a request as the watch shows it now. O(1)."""
         return watched_pod(requested.uid, requested.signature.namespace, requested.name, self._index.view)
 
-    def _is_what_if(self, args: ExtenderArgs) -> bool:
-        """Whether any node of the request does not exist, as far as the watch shows. O(nodes) for whole nodes."""
+    def _is_about_new_nodes(self, args: ExtenderArgs) -> bool:
+        """Whether the request brings whole nodes, and none that the watch shows. O(nodes) at worst."""
         known = self._index.view.known
-        return args.nodes is not None and not all(node.name in known for node in args.nodes)
+        return bool(args.nodes) and not any(node.name in known for node in args.nodes or ())
 
     def _may_wait(self, args: ExtenderArgs) -> bool:
         return self._index.assumed.several > 0 and self._verb.should_wait(args)

@@ -42,6 +42,13 @@ class ExtenderArgs(msgspec.Struct, frozen=True, gc=False):
         """The bytes of the list of names, with which caches compare lists; empty without a body. O(body)."""
         return bytes(_RAW_NAMES.decode(self.body).node_names) if self.body else b""
 
+    def by_names(self) -> ExtenderArgs:
+        """The same request with names in place of whole nodes. O(1) for names, else O(nodes)."""
+        if self.nodes is None:
+            return self
+        names = [node.name for node in self.nodes]
+        return ExtenderArgs(self.pod, names, body=msgspec.json.encode({"NodeNames": names}))
+
 
 class FilterResult(msgspec.Struct, frozen=True, eq=False, gc=False):
     """The names of nodes that passed, best first, and the rejection texts of the others.
@@ -246,6 +253,8 @@ def encode_filter(result: FilterResult) -> bytes:
 
 def encode_filter_nodes(result: FilterResult, args: ExtenderArgs) -> bytes:
     """The answer to a request with whole nodes: the nodes that passed, with unchanged bytes."""
+    if result.encoded:
+        return orjson.dumps(orjson.loads(result.encoded) | {"Nodes": {"metadata": {}, "items": []}, "NodeNames": None})
     raw = {node.name: item for node, item in zip(args.nodes or (), args.raw_nodes, strict=True)}
     return orjson.dumps(
         {

@@ -18,7 +18,7 @@ from extender.settings.configuration import Settings
 from extender.tasks.filter_service import AssumedPodOptions, FilterService, SchedulerCounts
 from extender.tasks.watched_pods import WatchedPods
 from extender.verbs.filter.pipeline import FilterVerb
-from extender.wire.extender_v1 import ExtenderArgs, FilterResult, decode_args
+from extender.wire.extender_v1 import ExtenderArgs, FilterResult, decode_args, decode_names, encode_filter_nodes
 from extender.wire.kinds import NODES, PODS
 from tests.deciding import KeptPlans
 
@@ -184,39 +184,78 @@ async def test_a_request_that_depends_on_no_pod_never_waits() -> None:
     assert played.filter_service.waits == 0
 
 
-TEMPLATE = {"metadata": {"name": "template", "labels": {HOST: "template"}}}
+NEW = {"metadata": {"name": "new", "labels": {HOST: "new"}}}
 EXISTING = {"metadata": {"name": "n1", "labels": {HOST: "n1"}}}
+NOT_KNOWN = "node(s) not known to the extender yet"
 
 
-@pytest.mark.parametrize("is_shown", [True, False])
-async def test_a_request_about_nodes_that_do_not_exist_is_answered_and_changes_nothing(*, is_shown: bool) -> None:
-    """An autoscaler tries what would be, also for pods that do not exist yet."""
+def with_nodes(name: str, *nodes: JsonObject) -> ExtenderArgs:
+    return decode_args(orjson.dumps({"Pod": _pod(name, APART), "Nodes": {"items": nodes}}))
+
+
+async def test_a_request_where_neither_the_pod_nor_a_node_exists_is_answered_and_changes_nothing() -> None:
+    """As an autoscaler does with a node that it could add."""
     played = Played("decisive")
-    if is_shown:
-        played.show("w0", APART)
-    played.index.rejected.add(decoded("w0", APART), None)
-    body = {"Pod": _pod("w0", APART), "Nodes": {"items": [TEMPLATE]}}
-    assert (await played.filter_service.filter(decode_args(orjson.dumps(body)))).passed == ["template"]
-    assert (played.index.assumed.held, len(played.index.rejected)) == ({}, 1)
+    assert (await played.filter_service.filter(with_nodes("w0", NEW))).passed == ["new"]
+    assert (played.index.assumed.held, played.rejected) == ({}, [])
 
 
-async def test_a_request_about_a_template_does_not_affect_assumed_pods() -> None:
+@pytest.mark.parametrize("placement", ["decisive", "cooperative"])
+async def test_a_pending_pod_gets_no_node_that_the_watch_does_not_show_yet(placement: str) -> None:
+    """On such a node it would count for no other pod: two pods that must be apart would both be let through to it."""
+    played = Played(placement)
+    for name in ("w0", "w1"):
+        played.show(name, APART)
+    assert (await played.filter_service.filter(with_nodes("w0", NEW, EXISTING))).passed == ["n1"]
+    assert [held.nodes for held in played.index.assumed.held.values()] == [("n1",)]
+    second = await played.filter_service.filter(with_nodes("w1", NEW, EXISTING))
+    assert (list(second.passed), second.unresolvable["new"]) == ([], NOT_KNOWN)
+    assert audit(played.index) == []
+
+
+async def test_a_pending_pod_whose_nodes_are_all_new_is_rejected_until_the_watch_shows_one() -> None:
+    played = Played("decisive")
+    played.show("w0", APART)
+    result = await played.filter_service.filter(with_nodes("w0", NEW))
+    assert (list(result.passed), result.unresolvable) == ([], {"new": NOT_KNOWN})
+    (told,) = played.rejected
+    assert (told.node_names, decode_names(told.raw_names())) == (["new"], ["new"]), "what it is decided by again"
+    played.index.upsert(NODES.decode_object(orjson.dumps(NEW)))
+    assert (await played.filter_service.filter(with_nodes("w0", NEW))).passed == ["new"]
+    assert list(played.index.assumed.held) == ["w0"]
+
+
+async def test_a_request_about_new_nodes_alone_does_not_end_an_assumption() -> None:
+    """It may be a what-if about a pod that is being bound."""
     played = Played("decisive")
     (node,) = await played.ask("w0", APART)
-    body = {"Pod": _pod("w0", APART), "Nodes": {"items": [TEMPLATE]}}
-    assert (await played.filter_service.filter(decode_args(orjson.dumps(body)))).passed == ["template"]
+    assert (await played.filter_service.filter(with_nodes("w0", NEW))).passed == ()
     assert [held.nodes for held in played.index.assumed.held.values()] == [(node,)]
     assert audit(played.index) == []
 
 
-async def test_a_request_with_whole_nodes_that_all_exist_is_that_of_a_scheduler() -> None:
+async def test_a_request_with_whole_nodes_waits_for_its_pod_also_where_one_of_them_is_new() -> None:
     played = Played("decisive")
-    body = decode_args(orjson.dumps({"Pod": _pod("w0", APART), "Nodes": {"items": [EXISTING]}}))
-    assert (await played.filter_service.filter(body)).error == "cannot decide: the watch does not show this pod yet"
+    error = "cannot decide: the watch does not show this pod yet"
+    assert (await played.filter_service.filter(with_nodes("w0", NEW, EXISTING))).error == error
+    assert (await played.filter_service.filter(with_nodes("w0", EXISTING))).error == error
     assert played.index.assumed.held == {}
     played.show("w0", APART)
-    assert (await played.filter_service.filter(body)).passed == ["n1"]
+    assert (await played.filter_service.filter(with_nodes("w0", EXISTING))).passed == ["n1"]
     assert list(played.index.assumed.held) == ["w0"]
+
+
+async def test_a_repeated_rejection_of_whole_nodes_is_answered_in_their_form() -> None:
+    played = Played("decisive")
+    await played.ask("w0", APART, ("n1",))
+    played.show("w1", APART)
+    request = with_nodes("w1", EXISTING)
+    answers = [
+        orjson.loads(encode_filter_nodes(await played.filter_service.filter(request), request)) for _ in range(2)
+    ]
+    assert answers[0] == answers[1]
+    assert (answers[0]["Nodes"]["items"], answers[0]["NodeNames"]) == ([], None)
+    assert list(answers[0]["FailedAndUnresolvableNodes"]) == ["n1"]
 
 
 def _refused(text: str) -> JsonObject:
