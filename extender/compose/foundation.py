@@ -9,7 +9,7 @@ from functools import partial
 from random import Random
 from typing import Final, TypeAlias
 
-from extender.compose.huge_pages import join_pages
+from extender.compose.huge_pages import join_pages_in_background
 from extender.compose.leadership import Replica
 from extender.compose.process import freeze_gc, limit_gc
 from extender.index.cluster import ClusterIndex
@@ -103,7 +103,7 @@ def settle_memory(index: ClusterIndex, settings: Settings) -> None:
     """Once all objects are there, before any request: what the garbage collector and the forks of what-ifs would cost later."""
     freeze_gc()
     if settings.what_if.enabled and len(index.pods) >= _MANY_PODS:
-        join_pages()
+        join_pages_in_background()
 
 
 def watch_options(watch: Watch) -> WatchOptions:

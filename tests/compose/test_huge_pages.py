@@ -7,12 +7,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from extender.compose import foundation
 from extender.compose.foundation import make_index, settle_memory
-from extender.compose.huge_pages import join_pages
+from extender.compose.huge_pages import join_pages, join_pages_in_background
 from extender.settings.configuration import Settings
 from tests.builders import pod, settings
 
@@ -46,13 +47,51 @@ def test_a_c_library_without_it_is_left_alone(monkeypatch: pytest.MonkeyPatch) -
     assert join_pages() == 0
 
 
+def test_the_caller_goes_on_while_the_pages_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    goes_on, went_on = Event(), list[bool]()
+
+    class Library:
+        @staticmethod
+        def madvise(_start: int, _size: int, _advice: int) -> int:
+            went_on.append(goes_on.wait(60))
+            return 0
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda _name, **_options: Library)
+    held = [str(at) for at in range(200_000)]  # a region with whole huge pages, whatever ran before
+    thread = join_pages_in_background()
+    goes_on.set()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert went_on
+    assert all(went_on)
+    assert thread.daemon  # the process does not wait for it
+    assert held
+
+
+def test_each_call_joins_one_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call holds the lock of the address space, for which page faults of the loop wait."""
+    sizes: list[int] = []
+
+    class Library:
+        @staticmethod
+        def madvise(_start: int, size: int, _advice: int) -> int:
+            sizes.append(size)
+            return 0
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda _name, **_options: Library)
+    held = [str(at) for at in range(200_000)]
+    assert join_pages() == sum(sizes)
+    assert set(sizes) == {2**21}
+    assert held
+
+
 @pytest.mark.parametrize(("chosen", "pods", "joins"), [({}, 2, 1), ({}, 1, 0), ({"whatIf": {"enabled": False}}, 2, 0)])
 def test_pages_are_joined_for_what_ifs_about_many_pods(
     monkeypatch: pytest.MonkeyPatch, chosen: dict[str, dict[str, bool]], pods: int, joins: int
 ) -> None:
     joined: list[int] = []
     monkeypatch.setattr(foundation, "_MANY_PODS", 2)
-    monkeypatch.setattr(foundation, "join_pages", lambda: joined.append(1))
+    monkeypatch.setattr(foundation, "join_pages_in_background", lambda: joined.append(1))
     index = make_index(Settings())
     for at in range(pods):
         index.upsert(pod(f"p{at}"))
